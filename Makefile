@@ -1,0 +1,48 @@
+# Pando. `make` alone explains itself. Every target is a script in scripts/; the environment they build in is
+# scripts/env.sh.
+
+MOUNT ?= ./mnt
+SERVERS ?= 4
+N ?= 50
+export MOUNT SERVERS DIR PROFILE DURABILITY CARGO_TARGET_DIR
+
+.PHONY: help setup build up down test soak flaky env clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make up        install what is missing, build, start a cluster of 4 servers, mount it at ./mnt'
+	@echo '               (MOUNT=dir  SERVERS=n  DIR=cluster-folder  DURABILITY=sync|async)'
+	@echo 'make down      unmount and stop exactly what `make up` started (DIR=cluster-folder)'
+	@echo 'make test      all tests, as CI runs them; as root everything, else what needs no root'
+	@echo 'make soak      the simulator with fresh seeds (SEEDS=n of them, default 1000)'
+	@echo 'make flaky     the tests with real processes and mounts, N=50 times over'
+	@echo 'make setup     only install what is missing      make build    only build'
+	@echo 'make env       print the build environment, for: eval "$$(make -s env)"'
+	@echo 'make clean     delete what was built'
+
+setup:
+	@scripts/setup.sh
+
+build:
+	@scripts/build.sh
+
+up:
+	@scripts/up.sh
+
+down:
+	@scripts/down.sh
+
+test:
+	@scripts/test.sh
+
+soak:
+	@scripts/soak.sh
+
+flaky:
+	@scripts/test.sh --only 'process|mount' --repeat $(N)
+
+env:
+	@bash -c 'source scripts/env.sh; for v in PATH CARGO_TARGET_DIR ROCKSDB_LIB_DIR PANDO_CI_COMMIT; do echo "export $$v=$${!v@Q}"; done'
+
+clean:
+	@bash -c 'source scripts/env.sh; cargo clean; rm -rf "$$PANDO_CACHE/logs"'

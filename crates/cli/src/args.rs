@@ -1,0 +1,188 @@
+//! What can be typed.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// One directory tree, many servers: a metadata service for distributed filesystems.
+#[derive(Parser, Debug)]
+#[command(
+    name = "pando",
+    version,
+    about,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+pub struct Args {
+    /// Folder of the cluster: its map, and on this machine its servers' stores and logs.
+    /// [default: ~/.local/share/pando/default]
+    #[arg(long, global = true, env = "PANDO_DIR", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Print JSON, for scripts.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Log more (-v info, -vv debug).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Seconds to wait for a server that is away.
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
+    pub wait: u64,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Start a cluster on this machine: format it if new, start what does not run, mount it.
+    Up(UpArgs),
+    /// Unmount and stop what `up` started.
+    Down,
+    /// Make a new, empty filesystem.
+    Format(FormatArgs),
+    /// Run one metadata server in the foreground.
+    Server(ServerArgs),
+    #[command(flatten)]
+    Fs(crate::fs::FsCommand),
+    /// Show what each server does; fails if one is down.
+    #[command(after_help = "Examples:\n  pando status\n  pando status --json | jq '.servers[].operations'")]
+    Status,
+    Map(crate::map::MapArgs),
+    Fsck(crate::fsck::FsckArgs),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(crate::bench::BenchCommand),
+    /// Simulate whole clusters under faults.
+    #[command(subcommand)]
+    Sim(crate::sim::SimCommand),
+    Completion(crate::completion::CompletionArgs),
+    /// Mount the filesystem.
+    Mount(MountArgs),
+    /// Unmount it.
+    Umount {
+        /// Where it is mounted.
+        mountpoint: PathBuf,
+        /// Take it away now, even if it is in use.
+        #[arg(short, long)]
+        lazy: bool,
+    },
+    /// Prove durability: change things, log what was acknowledged, and verify it after failures.
+    #[command(subcommand)]
+    Hammer(crate::hammer::Hammer),
+}
+
+/// Arguments of `up`.
+#[derive(clap::Args, Debug)]
+pub struct UpArgs {
+    /// Servers of a new cluster.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub servers: u16,
+    /// Where to mount it. Without: the servers only.
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+    #[command(flatten)]
+    pub choices: Choices,
+}
+
+/// Choices that are fixed when a filesystem is made.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Choices {
+    /// Profile of a new filesystem.
+    #[arg(long, value_name = "NAME", default_value = "pando")]
+    pub profile: String,
+    /// When an answer is given: `sync` after fdatasync, `async` once the kernel has it (synced every 5 s).
+    #[arg(long, value_enum, default_value_t = Mode::Sync)]
+    pub durability: Mode,
+    /// Largest file kept with its metadata, in bytes.
+    #[arg(long, default_value_t = pando_wire::INLINE_LIMIT_DEFAULT, value_parser = clap::value_parser!(u32).range(0..=i64::from(pando_wire::INLINE_LIMIT_MAX)))]
+    pub inline_limit: u32,
+}
+
+/// Durability.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// After fdatasync.
+    Sync,
+    /// Once the kernel has it.
+    Async,
+}
+
+/// Arguments of `format`.
+#[derive(clap::Args, Debug)]
+pub struct FormatArgs {
+    /// Servers on this machine, on free ports of the loopback address.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub servers: u16,
+    /// `HOST:PORT` of each server instead, one option each; its metrics are at PORT+1000.
+    #[arg(long = "server", value_name = "HOST:PORT")]
+    pub addresses: Vec<String>,
+    /// Where file data above the inline limit is stored: a folder that all clients and servers share.
+    #[arg(long, value_name = "DIR")]
+    pub blocks: Option<PathBuf>,
+    #[command(flatten)]
+    pub choices: Choices,
+}
+
+/// Arguments of `server`.
+#[derive(clap::Args, Debug)]
+pub struct ServerArgs {
+    /// Which server of the cluster this is.
+    #[arg(long)]
+    pub id: u16,
+    /// Its store. [default: DIR/server-ID]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Memory for cached records, in MiB.
+    #[arg(long, default_value_t = 256)]
+    pub cache_mib: usize,
+    /// How to wait for work: `adaptive` spins briefly while work is likely.
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub waiting: Wait,
+    /// Growing operations are refused when less than this many MiB are free.
+    #[arg(long, default_value_t = 64)]
+    pub reserve_mib: u64,
+    /// Log as JSON lines.
+    #[arg(long)]
+    pub log_json: bool,
+}
+
+/// Ways of waiting.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Always sleep.
+    Blocking,
+    /// Spin while it pays.
+    Adaptive,
+    /// Never sleep.
+    Polling,
+}
+
+/// Arguments of `mount`.
+#[derive(clap::Args, Debug)]
+pub struct MountArgs {
+    /// Where: an existing directory.
+    pub mountpoint: PathBuf,
+    /// Serve the mount in this process instead of in the background.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Seconds for which names and attributes may be believed: the only staleness between mounts. 0 asks every time.
+    #[arg(long, default_value_t = 1.0)]
+    pub timeout: f64,
+    /// Refuse all changes.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Let other users in (root does by default).
+    #[arg(long)]
+    pub allow_other: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Args;
+    use clap::CommandFactory;
+
+    #[test]
+    fn options_do_not_contradict_each_other() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,379 @@
+//! `pando bench mdtest`: the phases and options of mdtest, through the client library.
+
+use super::meter::{Measured, Meter};
+use super::{Figures, Wait, connect, on_threads};
+use crate::args::Args;
+use crate::cluster_dir::ClusterDir;
+use crate::connect::{Connection, my_cred};
+use crate::crew::Crew;
+use crate::fs::{absolute, below};
+use anyhow::{Context, Result, bail};
+use pando_client::Client;
+use pando_client::file::{self, DataSync, OpenFile, Place};
+use pando_types::{Access, Cred, Errno, Name, Perm};
+use pando_wire::{Op, Statement};
+use serde_json::json;
+use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
+use std::rc::Rc;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// Create, look at, read and remove files and directories.
+///
+/// Without -C, -T, -E or -r all four are done, without -F or -D both files and directories. Needs a running cluster.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  pando bench mdtest -n 10000 --clients 4 --depth 8\n  pando bench mdtest -n 1000 -b 4 -z 2 -u -F --json\n  pando bench mdtest -n 100000 -C -F    create only; -T, -E and -r afterwards find the files"
+)]
+pub struct MdtestArgs {
+    /// Files, and directories, of each client.
+    #[arg(short = 'n', default_value_t = 1000)]
+    pub items: u64,
+    /// Directories in each directory of the tree they are spread over.
+    #[arg(short = 'b', default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub branch: u64,
+    /// Levels of that tree.
+    #[arg(short = 'z', default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=12))]
+    pub depth_of_tree: u32,
+    /// Items of each directory of the tree, instead of -n.
+    #[arg(short = 'I')]
+    pub per_directory: Option<u64>,
+    /// A tree of its own for each client.
+    #[arg(short = 'u')]
+    pub unique: bool,
+    /// Files only.
+    #[arg(short = 'F')]
+    pub files: bool,
+    /// Directories only.
+    #[arg(short = 'D', conflicts_with = "files")]
+    pub directories: bool,
+    /// Create only.
+    #[arg(short = 'C')]
+    pub create: bool,
+    /// Stat only.
+    #[arg(short = 'T')]
+    pub stat: bool,
+    /// Read only.
+    #[arg(short = 'E')]
+    pub read: bool,
+    /// Remove only.
+    #[arg(short = 'r')]
+    pub remove: bool,
+    /// Bytes written to each file.
+    #[arg(short = 'w', default_value_t = 0)]
+    pub write_bytes: u64,
+    /// Clients, each a thread with a session of its own.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub clients: u64,
+    /// Requests in flight, per client.
+    #[arg(long, default_value_t = 1)]
+    pub depth: usize,
+    /// Resolve the whole path for every operation, instead of working from open directories.
+    #[arg(long)]
+    pub paths: bool,
+    /// The directory in which it happens.
+    #[arg(short = 'd', value_name = "PATH", default_value = "/pando-mdtest")]
+    pub base: OsString,
+    /// How clients wait for answers.
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub waiting: Wait,
+}
+
+/// What is done to each item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    DirCreate,
+    DirStat,
+    DirRemove,
+    FileCreate,
+    FileStat,
+    FileRead,
+    FileRemove,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Phase::DirCreate => "dir-create",
+            Phase::DirStat => "dir-stat",
+            Phase::DirRemove => "dir-remove",
+            Phase::FileCreate => "file-create",
+            Phase::FileStat => "file-stat",
+            Phase::FileRead => "file-read",
+            Phase::FileRemove => "file-remove",
+        }
+    }
+}
+
+fn phases(args: &MdtestArgs) -> Vec<Phase> {
+    let all = !(args.create || args.stat || args.read || args.remove);
+    let wanted = |p: &Phase| {
+        let kind = match p {
+            Phase::DirCreate | Phase::DirStat | Phase::DirRemove => !args.files,
+            _ => !args.directories,
+        };
+        let what = match p {
+            Phase::DirCreate | Phase::FileCreate => args.create,
+            Phase::DirStat | Phase::FileStat => args.stat,
+            Phase::FileRead => args.read,
+            Phase::DirRemove | Phase::FileRemove => args.remove,
+        };
+        kind && (all || what)
+    };
+    let order = [
+        Phase::DirCreate,
+        Phase::DirStat,
+        Phase::DirRemove,
+        Phase::FileCreate,
+        Phase::FileStat,
+        Phase::FileRead,
+        Phase::FileRemove,
+    ];
+    order.into_iter().filter(wanted).collect()
+}
+
+/// Paths of the tree's directories below its root, parents first.
+fn tree(args: &MdtestArgs) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut level = all.clone();
+    for _ in 0..args.depth_of_tree {
+        let children = |parent: &String| {
+            let parent = parent.clone();
+            (0..args.branch).map(move |i| format!("{parent}/mdtest_tree.{i}"))
+        };
+        level = level.iter().flat_map(children).collect();
+        all.extend(level.iter().cloned());
+    }
+    all
+}
+
+/// One client with its directories open.
+struct Worker {
+    client: Rc<Client>,
+    blocks: Rc<dyn pando_data::Blocks>,
+    cred: Cred,
+    number: u64,
+    dirs: Vec<(Vec<u8>, Statement)>,
+    write: Vec<u8>,
+    sync: DataSync,
+    paths: bool,
+}
+
+pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
+    let dir = ClusterDir::of(args)?;
+    let file = dir.load()?;
+    let phases = phases(md);
+    if phases.is_empty() {
+        bail!("directories are not read: -E goes with files (leave out -D)");
+    }
+    let tree = tree(md);
+    let items = md.per_directory.map_or(md.items, |i| i * tree.len() as u64);
+    let base = absolute(&md.base);
+    let keeps = (md.create || md.stat || md.read) && !md.remove;
+
+    let first = connect(&dir, md.waiting)?;
+    let roots: Vec<Vec<u8>> = if md.unique {
+        (0..md.clients)
+            .map(|c| below(&base, format!("client.{c}").as_bytes()))
+            .collect()
+    } else {
+        vec![base.clone()]
+    };
+    first.run(make_trees(&first, &roots, &tree))?;
+
+    let barrier = Barrier::new(md.clients as usize);
+    let parts = on_threads(md.clients as usize, |number| {
+        let root = &roots[number % roots.len()];
+        let worker = connect(&dir, md.waiting).and_then(|conn| {
+            let worker = Worker::open(&conn, md, number as u64, root, &tree)?;
+            Ok((conn, Rc::new(worker)))
+        });
+        let mut meters = Vec::new();
+        for phase in &phases {
+            // All threads come here, also those that cannot work: the others wait for them.
+            barrier.wait();
+            let mut meter = Meter::new()?;
+            match &worker {
+                Ok((conn, worker)) => meter = worker.phase(conn, *phase, items, md.depth)?,
+                Err(e) => meter.failed(|| format!("{e:#}")),
+            }
+            meters.push(meter);
+        }
+        Ok(meters)
+    })?;
+    let mut by_phase: Vec<Vec<Meter>> = phases.iter().map(|_| Vec::new()).collect();
+    for client in parts {
+        for (phase, meter) in by_phase.iter_mut().zip(client) {
+            phase.push(meter);
+        }
+    }
+    let results: Vec<Measured> = phases
+        .iter()
+        .zip(by_phase)
+        .map(|(phase, meters)| Meter::sum(phase.name(), meters, true))
+        .collect::<Result<_>>()?;
+    if !keeps {
+        first.run(remove_trees(&first, &roots, &tree, &base, md.unique));
+    }
+    let params = json!({
+        "n": items, "b": md.branch, "z": md.depth_of_tree, "u": md.unique, "w": md.write_bytes, "clients": md.clients,
+        "depth": md.depth, "paths": md.paths, "waiting": md.waiting.name(), "servers": file.servers.len(),
+        "durability": file.durability,
+    });
+    Ok(Figures {
+        bench: "mdtest",
+        profile: Some(file.profile.name),
+        params,
+        results,
+    })
+}
+
+async fn make_trees(conn: &Connection, roots: &[Vec<u8>], tree: &[String]) -> Result<()> {
+    let cred = my_cred();
+    for root in roots {
+        for dir in tree {
+            let path = [root.as_slice(), dir.as_bytes()].concat();
+            conn.client
+                .mkdir_all(&cred, &path, Perm::new(0o755))
+                .await
+                .with_context(|| format!("cannot make {}", crate::text::printable(&path)))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is not empty stays.
+async fn remove_trees(conn: &Connection, roots: &[Vec<u8>], tree: &[String], base: &[u8], unique: bool) {
+    let cred = my_cred();
+    for root in roots {
+        for dir in tree.iter().rev() {
+            let path = [root.as_slice(), dir.as_bytes()].concat();
+            let _ = conn.client.rmdir(&cred, &path).await;
+        }
+    }
+    if unique {
+        let _ = conn.client.rmdir(&cred, base).await;
+    }
+}
+
+impl Worker {
+    fn open(conn: &Connection, md: &MdtestArgs, number: u64, root: &[u8], tree: &[String]) -> Result<Worker> {
+        let cred = my_cred();
+        let mut dirs = Vec::new();
+        for dir in tree {
+            let path = [root, dir.as_bytes()].concat();
+            let found = conn.run(conn.client.resolve(&cred, &path, true))?;
+            dirs.push((path, found.entry.dir.context("not a directory")?));
+        }
+        let sync = if conn.file.durability == "async" {
+            DataSync::OnFsync
+        } else {
+            DataSync::BeforePublish
+        };
+        Ok(Worker {
+            client: conn.client.clone(),
+            blocks: conn.blocks.clone(),
+            cred,
+            number,
+            dirs,
+            write: vec![b'm'; usize::try_from(md.write_bytes)?],
+            sync,
+            paths: md.paths,
+        })
+    }
+
+    /// All items of this client, some at a time.
+    fn phase(self: &Rc<Self>, conn: &Connection, phase: Phase, items: u64, depth: usize) -> Result<Meter> {
+        let meter = Rc::new(RefCell::new(Meter::new()?));
+        let next = Rc::new(Cell::new(0));
+        let crew = Crew::new(conn.reactor.clone(), depth);
+        let before = self.client.stats().round_trips;
+        for _ in 0..depth.max(1) {
+            let (me, meter, next) = (self.clone(), meter.clone(), next.clone());
+            crew.add(async move {
+                while next.get() < items {
+                    let item = next.replace(next.get() + 1);
+                    let began = Instant::now();
+                    match me.item(phase, item).await {
+                        Ok(()) => meter.borrow_mut().record(began.elapsed()),
+                        Err(e) => meter
+                            .borrow_mut()
+                            .failed(|| format!("{} {item}: {e}", phase.name())),
+                    }
+                }
+            });
+        }
+        conn.run(crew.finished());
+        meter.borrow_mut().end(self.client.stats().round_trips - before);
+        let done = meter.replace(Meter::new()?);
+        Ok(done)
+    }
+
+    async fn item(&self, phase: Phase, item: u64) -> Result<(), Errno> {
+        let client = &*self.client;
+        let kind = match phase {
+            Phase::DirCreate | Phase::DirStat | Phase::DirRemove => "dir",
+            _ => "file",
+        };
+        let (path, dir) = &self.dirs[(item % self.dirs.len() as u64) as usize];
+        let text = format!("{kind}.mdtest.{}.{item}", self.number);
+        let name = Name::new(text.as_bytes())?;
+        let dir = if self.paths {
+            // As a program without open directories does: the whole way, every time.
+            let (dir, _) = client
+                .parent_of(&self.cred, &below(path, text.as_bytes()))
+                .await?;
+            dir
+        } else {
+            dir.clone()
+        };
+        let op = match phase {
+            Phase::DirCreate => Op::Mkdir {
+                dir,
+                name,
+                perm: Perm::new(0o755),
+            },
+            Phase::DirRemove => Op::Rmdir { dir, name },
+            Phase::FileRemove => Op::Unlink {
+                dir,
+                name,
+                held: false,
+            },
+            Phase::DirStat | Phase::FileStat => {
+                let entry = client.lookup(&self.cred, &dir, &name).await?;
+                return client.attr(&self.cred, &entry).await.map(|_| ());
+            }
+            Phase::FileCreate => return self.create(Place { dir, name }).await,
+            Phase::FileRead => return self.read(Place { dir, name }).await,
+        };
+        client.op(&self.cred, op).await.map(|_| ())
+    }
+
+    async fn create(&self, place: Place) -> Result<(), Errno> {
+        let client = &*self.client;
+        let opened = file::create(client, &self.cred, &place, Perm::new(0o644), true, Access::WRITE).await?;
+        if self.write.is_empty() {
+            return Ok(());
+        }
+        let mut file = OpenFile::new(place, opened, self.sync)?;
+        let now = file.attr().mtime;
+        file.write(client, &*self.blocks, &self.cred, 0, &self.write, now)
+            .await?;
+        file.close(client, &*self.blocks, &self.cred).await
+    }
+
+    async fn read(&self, place: Place) -> Result<(), Errno> {
+        let opened = file::open(&*self.client, &self.cred, &place, Access::READ).await?;
+        let file = OpenFile::new(place, opened, self.sync)?;
+        let mut offset = 0;
+        while offset < file.size() {
+            let data = file.read(&*self.blocks, offset, 1 << 20).await?;
+            if data.is_empty() {
+                return Err(Errno::Io);
+            }
+            offset += data.len() as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! The folder of a cluster:
+//!
+//! ```text
+//! cluster.json       the map and the choices fixed at format
+//! server-N/          the store of server N
+//! run/server-N.lock  held by the running server; contains its pid
+//! run/server-N.log   its log
+//! run/mount-*.json   mounts that `pando up` made
+//! blocks/            file data above the inline limit (unless elsewhere)
+//! ```
+
+use crate::args::{Args, Mode};
+use anyhow::{Context, Result, bail};
+use pando_cluster::{ClusterMap, ServerInfo};
+use pando_types::{FsId, MapEpoch, SLOTS, ServerId};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// `cluster.json`.
+#[derive(Serialize, Deserialize, Debug, Clone)]
+pub struct ClusterFile {
+    /// Version of this file's form.
+    pub format: u32,
+    /// The filesystem's id, 32 hexadecimal digits.
+    pub fs: String,
+    /// Epoch of the map.
+    pub epoch: u64,
+    /// The profile's name when it was made, and what it stood for.
+    pub profile: Profile,
+    /// `sync` or `async`.
+    pub durability: String,
+    /// All servers.
+    pub servers: Vec<Server>,
+    /// Runs of slots: first slot, slot after the last, owner.
+    pub slots: Vec<(u16, u16, u16)>,
+    /// Serialises renames of directories between parents.
+    pub rename_server: u16,
+    /// Largest inline file, in bytes.
+    pub inline_limit: u32,
+    /// Size of blocks, in bytes.
+    pub block_size: u32,
+    /// Where blocks are: `file:PATH`; a relative path counts from this folder.
+    pub blocks: String,
+    /// Width of name hashes.
+    pub name_bits: u8,
+    /// Width of directory IDs.
+    pub id_bits: u8,
+}
+
+/// The choices a profile's name stood for when the filesystem was made.
+#[derive(Serialize, Deserialize, Debug, Clone)]
+pub struct Profile {
+    /// As given.
+    pub name: String,
+    /// Who places records.
+    pub placement: String,
+    /// How directories of two servers are changed.
+    pub directory_updates: String,
+    /// How client caches stay true.
+    pub coherence: String,
+    /// The store.
+    pub store: String,
+}
+
+/// A server.
+#[derive(Serialize, Deserialize, Debug, Clone)]
+pub struct Server {
+    /// Number.
+    pub id: u16,
+    /// `host:port`.
+    pub address: String,
+    /// `host:port` of its Prometheus endpoint.
+    pub metrics: String,
+}
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub struct ClusterDir {
+    /// Where.
+    pub path: PathBuf,
+}
+
+impl ClusterDir {
+    /// The folder the arguments name.
+    pub fn of(args: &Args) -> Result<ClusterDir> {
+        let path = match &args.dir {
+            Some(dir) => dir.clone(),
+            None => {
+                let home = std::env::var_os("HOME").context("HOME is not set; say --dir DIR")?;
+                PathBuf::from(home).join(".local/share/pando/default")
+            }
+        };
+        let path = std::path::absolute(&path).with_context(|| format!("cannot use {}", path.display()))?;
+        Ok(ClusterDir { path })
+    }
+
+    /// Whether a filesystem was made here.
+    pub fn exists(&self) -> bool {
+        self.file().exists()
+    }
+
+    fn file(&self) -> PathBuf {
+        self.path.join("cluster.json")
+    }
+
+    /// The store of a server.
+    pub fn store(&self, id: u16) -> PathBuf {
+        self.path.join(format!("server-{id}"))
+    }
+
+    /// Where running processes leave their marks.
+    pub fn run(&self) -> PathBuf {
+        self.path.join("run")
+    }
+
+    /// Reads `cluster.json`.
+    pub fn load(&self) -> Result<ClusterFile> {
+        let path = self.file();
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!(
+                "there is no cluster in {}; make one with `pando up` or `pando format`, or say --dir DIR",
+                self.path.display()
+            ),
+            Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let file: ClusterFile = serde_json::from_str(&text)
+            .with_context(|| format!("{} is damaged; restore it from a copy", path.display()))?;
+        if file.format != 1 {
+            bail!(
+                "{} has form {}, this program understands 1; use a newer pando",
+                path.display(),
+                file.format
+            );
+        }
+        Ok(file)
+    }
+
+    /// Writes `cluster.json`, whole or not at all.
+    pub fn save(&self, file: &ClusterFile) -> Result<()> {
+        let path = self.file();
+        let new = path.with_extension("json.new");
+        let write = || -> std::io::Result<()> {
+            let mut f = std::fs::File::create(&new)?;
+            f.write_all(serde_json::to_string_pretty(file)?.as_bytes())?;
+            f.write_all(b"\n")?;
+            f.sync_all()?;
+            std::fs::rename(&new, &path)?;
+            std::fs::File::open(&self.path)?.sync_all()
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl ClusterFile {
+    /// The map, as servers and clients use it.
+    pub fn map(&self, dir: &Path) -> Result<ClusterMap> {
+        let fs =
+            u128::from_str_radix(&self.fs, 16).context("cluster.json: fs is not a hexadecimal number")?;
+        let mut slots = vec![ServerId(0); usize::from(SLOTS)];
+        let mut covered = 0;
+        for (from, to, owner) in &self.slots {
+            let run = slots
+                .get_mut(usize::from(*from)..usize::from(*to))
+                .with_context(|| format!("cluster.json: slots {from}..{to} do not exist"))?;
+            covered += run.len();
+            run.fill(ServerId(*owner));
+        }
+        if covered != usize::from(SLOTS) {
+            bail!("cluster.json: {covered} of {SLOTS} slots have an owner");
+        }
+        let blocks = match self.blocks.strip_prefix("file:") {
+            Some(path) => format!("file:{}", dir.join(path).display()),
+            None => bail!("cluster.json: blocks is not file:PATH"),
+        };
+        let servers = self.servers.iter().map(|s| ServerInfo {
+            id: ServerId(s.id),
+            address: s.address.clone(),
+            metrics: s.metrics.clone(),
+        });
+        let map = ClusterMap {
+            fs: FsId(fs),
+            epoch: MapEpoch(self.epoch),
+            servers: servers.collect(),
+            slots,
+            rename_server: ServerId(self.rename_server),
+            inline_limit: self.inline_limit,
+            block_size: self.block_size,
+            blocks,
+            name_bits: self.name_bits,
+            id_bits: self.id_bits,
+        };
+        map.check().context("cluster.json")?;
+        Ok(map)
+    }
+
+    /// The durability chosen at format.
+    pub fn mode(&self) -> Result<Mode> {
+        match self.durability.as_str() {
+            "sync" => Ok(Mode::Sync),
+            "async" => Ok(Mode::Async),
+            other => bail!("cluster.json: durability is {other:?}, not sync or async"),
+        }
+    }
+}

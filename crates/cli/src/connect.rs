@@ -1,0 +1,120 @@
+//! A client of a cluster, driven on the calling thread.
+
+use crate::cluster_dir::{ClusterDir, ClusterFile};
+use anyhow::{Context, Result};
+use pando_client::{Client, ClientConfig};
+use pando_data::{Blocks, DirBlocks};
+use pando_net::{Identity, Options, Reactor, Waiting};
+use pando_types::Cred;
+use pando_wire::Role;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A connected client. Not shared between threads: each opens its own.
+pub struct Connection {
+    /// Drives it.
+    pub reactor: Rc<Reactor>,
+    /// Asks.
+    pub client: Rc<Client>,
+    /// File data above the inline limit.
+    pub blocks: Rc<dyn Blocks>,
+    /// The cluster's file.
+    pub file: ClusterFile,
+}
+
+impl Connection {
+    /// Opens a client of the cluster in `dir`. Nothing is sent yet.
+    pub fn open(dir: &ClusterDir, waiting: Waiting, give_up: Duration) -> Result<Connection> {
+        let file = dir.load()?;
+        let map = file.map(&dir.path)?;
+        let options = Options {
+            waiting,
+            ..Options::default()
+        };
+        let reactor = Reactor::new(
+            options,
+            Identity {
+                fs: map.fs,
+                role: Role::Client,
+            },
+        )
+        .context("cannot open an event queue")?;
+        reactor.set_map(&map);
+        let blocks = open_blocks(&map.blocks)?;
+        let config = ClientConfig {
+            give_up,
+            ..ClientConfig::new(map)
+        };
+        let client = Client::new(reactor.clone(), config);
+        reactor.set_node(client.clone());
+        let for_map = Rc::downgrade(&reactor);
+        client.on_map(move |map| {
+            if let Some(reactor) = for_map.upgrade() {
+                reactor.set_map(map);
+            }
+        });
+        Ok(Connection {
+            reactor,
+            client,
+            blocks,
+            file,
+        })
+    }
+
+    /// Runs one future to its end.
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        self.reactor.block_on(future)
+    }
+
+    /// Why servers cannot be talked to, as far as the transport knows; for messages to people.
+    pub fn trouble(&self) -> Option<String> {
+        let map = self.client.map();
+        let reasons: Vec<String> = map
+            .servers
+            .iter()
+            .filter_map(|s| {
+                self.reactor
+                    .peer_error(s.id)
+                    .map(|e| format!("server {} at {}: {e}", s.id, s.address))
+            })
+            .collect();
+        if reasons.is_empty() {
+            None
+        } else {
+            Some(reasons.join("; "))
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A short goodbye, so that the session's records go now and not in a minute; whoever is away is not waited for.
+        let client = self.client.clone();
+        let world: pando_env::World = self.reactor.clone();
+        self.reactor.block_on(async {
+            let goodbye: pando_env::LocalFuture<()> = Box::pin(async move { client.close().await });
+            pando_env::sync::first(goodbye, world.sleep(Duration::from_millis(200))).await;
+        });
+    }
+}
+
+/// The block store a map names.
+pub fn open_blocks(place: &str) -> Result<Rc<dyn Blocks>> {
+    let path = place
+        .strip_prefix("file:")
+        .with_context(|| format!("unknown block store {place:?}"))?;
+    let blocks = DirBlocks::open(path)
+        .with_context(|| format!("cannot use the block store {path}; is the shared folder mounted?"))?;
+    Ok(Rc::new(blocks))
+}
+
+/// The identity of this process.
+pub fn my_cred() -> Cred {
+    Cred {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: rustix::process::getgroups()
+            .map(|g| g.iter().map(|g| g.as_raw()).collect())
+            .unwrap_or_default(),
+    }
+}

@@ -1,0 +1,208 @@
+//! `pando format`: a new, empty filesystem.
+
+use crate::args::{Args, Choices, FormatArgs, Mode};
+use crate::cluster_dir::{ClusterDir, ClusterFile, Profile, Server};
+use anyhow::{Context, Result, bail};
+use pando_data::DirBlocks;
+use pando_format::{FORMAT_VERSION, Superblock};
+use pando_store::Store;
+use pando_store_rocks::{RocksOptions, RocksStore};
+use pando_types::{BootEpoch, SLOTS, ServerId};
+use std::net::TcpListener;
+use std::path::Path;
+
+/// Size of blocks of files above the inline limit.
+const BLOCK_SIZE: u32 = 4 << 20;
+/// Where a server's metrics are, from its address.
+const METRICS_OFFSET: u16 = 1000;
+
+pub fn run(args: &Args, format: &FormatArgs) -> Result<()> {
+    let dir = ClusterDir::of(args)?;
+    if dir.exists() {
+        bail!(
+            "{} holds a filesystem already; nothing was changed. Say another --dir.",
+            dir.path.display()
+        );
+    }
+    let servers = if format.addresses.is_empty() {
+        on_loopback(format.servers)?
+    } else {
+        at(&format.addresses)?
+    };
+    let file = make(&dir, servers, format.blocks.as_deref(), &format.choices)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&file)?);
+    } else {
+        println!(
+            "Made filesystem {} with {} servers in {}.",
+            file.fs,
+            file.servers.len(),
+            dir.path.display()
+        );
+        println!(
+            "Start it with `pando up --dir {0}`, or each server with `pando server --dir {0} --id N`.",
+            dir.path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Servers on free ports of the loopback address.
+pub fn on_loopback(servers: u16) -> Result<Vec<Server>> {
+    // All are held at once, so that no port is given out twice.
+    let listeners: Vec<TcpListener> = (0..u32::from(servers) * 2)
+        .map(|_| TcpListener::bind("127.0.0.1:0"))
+        .collect::<Result<_, _>>()
+        .context("cannot find free ports")?;
+    let mut addresses = listeners.iter().map(|l| l.local_addr().map(|a| a.to_string()));
+    let mut next = || {
+        addresses
+            .next()
+            .context("ports")?
+            .context("cannot find free ports")
+    };
+    (0..servers)
+        .map(|id| {
+            Ok(Server {
+                id,
+                address: next()?,
+                metrics: next()?,
+            })
+        })
+        .collect()
+}
+
+fn at(addresses: &[String]) -> Result<Vec<Server>> {
+    let server = |(id, address): (usize, &String)| {
+        let (host, port) = address
+            .rsplit_once(':')
+            .with_context(|| format!("{address:?} is not HOST:PORT"))?;
+        let port: u16 = port
+            .parse()
+            .with_context(|| format!("{address:?} is not HOST:PORT"))?;
+        let metrics = port
+            .checked_add(METRICS_OFFSET)
+            .context("no port left for metrics")?;
+        Ok(Server {
+            id: u16::try_from(id)?,
+            address: address.clone(),
+            metrics: format!("{host}:{metrics}"),
+        })
+    };
+    addresses.iter().enumerate().map(server).collect()
+}
+
+/// Makes stores and, last, `cluster.json`: a cluster without that file does not exist.
+pub fn make(
+    dir: &ClusterDir,
+    servers: Vec<Server>,
+    blocks: Option<&Path>,
+    choices: &Choices,
+) -> Result<ClusterFile> {
+    if choices.profile != "pando" {
+        bail!("profile {:?} is not there yet; there is: pando", choices.profile);
+    }
+    std::fs::create_dir_all(dir.run()).with_context(|| format!("cannot make {}", dir.path.display()))?;
+    let id = std::fs::read("/proc/sys/kernel/random/uuid").context("cannot get random bits")?;
+    let fs: String = id
+        .iter()
+        .filter(|b| b.is_ascii_hexdigit())
+        .map(|b| char::from(*b))
+        .collect();
+    let n = servers.len();
+    let slot = |i: usize| (i * usize::from(SLOTS) / n) as u16;
+    let file = ClusterFile {
+        format: 1,
+        fs,
+        epoch: 1,
+        profile: Profile {
+            name: choices.profile.clone(),
+            placement: "per-directory".into(),
+            directory_updates: "two-phase-commit".into(),
+            coherence: "none".into(),
+            store: "rocksdb".into(),
+        },
+        durability: if choices.durability == Mode::Sync {
+            "sync"
+        } else {
+            "async"
+        }
+        .into(),
+        slots: servers
+            .iter()
+            .enumerate()
+            .map(|(i, s)| (slot(i), slot(i + 1), s.id))
+            .collect(),
+        rename_server: servers.first().context("a cluster has at least one server")?.id,
+        servers,
+        inline_limit: choices.inline_limit,
+        block_size: BLOCK_SIZE,
+        blocks: format!("file:{}", blocks.unwrap_or(Path::new("blocks")).display()),
+        name_bits: 55,
+        id_bits: 128,
+    };
+    let map = file.map(&dir.path)?;
+    let blocks = map.blocks.strip_prefix("file:").unwrap_or("blocks");
+    DirBlocks::create(blocks).with_context(|| format!("cannot make the block store {blocks}"))?;
+    let owner = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    for server in &map.servers {
+        let path = dir.store(server.id.0);
+        make_store(&path, server.id, &map, owner)
+            .with_context(|| format!("cannot make the store {}", path.display()))?;
+    }
+    dir.save(&file)?;
+    Ok(file)
+}
+
+fn make_store(path: &Path, id: ServerId, map: &pando_cluster::ClusterMap, owner: (u32, u32)) -> Result<()> {
+    let superblock = Superblock {
+        format: FORMAT_VERSION,
+        fs: map.fs,
+        server: id,
+        boot: BootEpoch(0),
+        name_bits: map.name_bits,
+        id_bits: map.id_bits,
+        clean: true,
+    };
+    // What an interrupted format left behind is no filesystem: cluster.json comes last.
+    if path.exists() {
+        std::fs::remove_dir_all(path)?;
+    }
+    RocksStore::create(path, superblock)?;
+    let (store, _) = RocksStore::open(path, RocksOptions::default())?;
+    let lsn = pando_server::format_store(&store, id, map, now(), owner)?;
+    block_on_wait(&store, lsn)
+}
+
+/// Waits for a sync on this thread, which has no event loop.
+fn block_on_wait(store: &RocksStore, lsn: pando_store::Lsn) -> Result<()> {
+    let waker = std::task::Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+    let mut wait = store.wait(lsn, pando_store::Level::Synced);
+    loop {
+        match wait.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+            std::task::Poll::Ready(result) => return Ok(result?),
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn now() -> pando_types::Timestamp {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    pando_types::Timestamp {
+        secs: since.as_secs() as i64,
+        nanos: since.subsec_nanos(),
+    }
+}

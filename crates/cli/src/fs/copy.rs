@@ -1,0 +1,130 @@
+//! What put, get and cat share: opening files and moving their bytes.
+
+use super::{Fs, Why};
+use pando_client::file::{self, OpenFile, Place};
+use pando_types::{Access, AttrChange, Errno, Perm, TimeChange, Timestamp};
+use pando_wire::{Answer, EntryView, Op};
+use std::io::{Read, Write};
+
+/// Bytes moved at once. A multiple of nothing in particular; blocks are larger, inline files not.
+pub const CHUNK: u32 = 1 << 20;
+
+/// When blocks must be safe, by the filesystem's durability.
+pub fn data_sync(fs: &Fs) -> file::DataSync {
+    match fs.conn.file.durability.as_str() {
+        "async" => file::DataSync::OnFsync,
+        _ => file::DataSync::BeforePublish,
+    }
+}
+
+/// Opens a file for reading.
+pub async fn open(fs: &Fs, place: Place) -> Result<OpenFile, Errno> {
+    let opened = file::open(&**fs.client(), &fs.cred, &place, Access::READ).await?;
+    OpenFile::new(place, opened, data_sync(fs))
+}
+
+/// Opens a file for writing, creating it if it is not there. Its content is gone.
+pub async fn create(fs: &Fs, place: Place, perm: Perm) -> Result<OpenFile, Errno> {
+    let client = &**fs.client();
+    let opened = file::create(client, &fs.cred, &place, perm, false, Access::WRITE).await?;
+    let mut file = OpenFile::new(place, opened, data_sync(fs))?;
+    if file.size() > 0 {
+        let now = fs.world().now();
+        file.truncate(client, &*fs.conn.blocks, &fs.cred, 0, now, true)
+            .await?;
+    }
+    Ok(file)
+}
+
+/// Writes all that `from` has to an empty file, and publishes it. `time` becomes the modification time.
+pub async fn fill(
+    fs: &Fs,
+    file: &mut OpenFile,
+    from: &mut dyn Read,
+    time: Timestamp,
+    moved: &dyn Fn(u64),
+) -> Result<(), Why> {
+    let client = &**fs.client();
+    let mut buffer = vec![0; CHUNK as usize];
+    let mut offset = 0;
+    loop {
+        let n = read_whole(from, &mut buffer)?;
+        if n == 0 {
+            break;
+        }
+        file.write(client, &*fs.conn.blocks, &fs.cred, offset, &buffer[..n], time)
+            .await?;
+        offset += n as u64;
+        moved(n as u64);
+    }
+    file.flush(client, &*fs.conn.blocks, &fs.cred).await?;
+    Ok(())
+}
+
+/// Writes a file's bytes to `to`.
+pub async fn drain(fs: &Fs, file: &OpenFile, to: &mut dyn Write, moved: &dyn Fn(u64)) -> Result<(), Why> {
+    let mut offset = 0;
+    loop {
+        let data = file.read(&*fs.conn.blocks, offset, CHUNK).await?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        to.write_all(&data)?;
+        offset += data.len() as u64;
+        moved(data.len() as u64);
+    }
+}
+
+/// Fills the buffer unless the source ends: short reads of pipes do not make small writes.
+fn read_whole(from: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut n = 0;
+    while n < buffer.len() {
+        match from.read(&mut buffer[n..]) {
+            Ok(0) => break,
+            Ok(more) => n += more,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(n)
+}
+
+/// Sets what is not as wanted yet.
+pub async fn settle(
+    fs: &Fs,
+    place: &Place,
+    view: &pando_types::Attr,
+    perm: Option<Perm>,
+    mtime: Timestamp,
+) -> Result<(), Errno> {
+    let change = AttrChange {
+        perm: perm.filter(|p| *p != view.perm),
+        mtime: (view.mtime != mtime).then_some(TimeChange::To(mtime)),
+        ..AttrChange::default()
+    };
+    if change == AttrChange::default() {
+        return Ok(());
+    }
+    set(fs, place, view, change).await.map(|_| ())
+}
+
+/// Changes attributes of the object at a place.
+pub async fn set(
+    fs: &Fs,
+    place: &Place,
+    object: &pando_types::Attr,
+    change: AttrChange,
+) -> Result<EntryView, Errno> {
+    let op = Op::SetAttr {
+        dir: place.dir.clone(),
+        name: place.name.clone(),
+        ino: object.ino,
+        generation: object.generation,
+        change,
+        through_handle: false,
+    };
+    match fs.client().op(&fs.cred, op).await? {
+        Answer::Entry(view) => Ok(view),
+        _ => Err(Errno::Io),
+    }
+}

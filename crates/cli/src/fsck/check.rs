@@ -1,0 +1,440 @@
+//! The checker: records in, findings out. It knows nothing of servers' answers, pauses or output; what is fed to it
+//! may be the whole filesystem, or for a second look the few records that findings are about.
+//!
+//! REQUIRES: of each slot, heads come before entries and attachments, and attachments before entries.
+
+mod judge;
+
+use super::finding::{Finding, Kind, Place, Subject};
+use pando_cluster::ClusterMap;
+use pando_data::FileKey;
+use pando_format::{
+    AccessRecord, AttachmentKind, Entry, FORMAT_VERSION, Head, InodeRecord, Key, LOCAL_SLOT, Layout,
+    Position, Record, Target,
+};
+use pando_types::{DirId, FileKind, Generation, Ino, Name, Realm, SLOTS, ServerId, Slot, TxId};
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+
+/// The access half of a directory, as found in its parent.
+#[derive(Clone, Copy)]
+struct Access {
+    place: Place,
+    name: u64,
+    generation: Generation,
+    ino: Ino,
+    salt: u64,
+    realm: Realm,
+}
+
+/// The content half.
+#[derive(Clone, Copy)]
+struct Content {
+    generation: Generation,
+    ino: Ino,
+    parent: DirId,
+    parent_generation: Generation,
+    name: u64,
+    salt: u64,
+    realm: Realm,
+    born: bool,
+}
+
+/// What is known of a directory.
+#[derive(Clone, Copy, Default)]
+struct Dir {
+    access: Option<Access>,
+    head: Option<Content>,
+    /// Entries and subdirectories by the touch.
+    touch: Option<(u64, u64)>,
+    /// As counted.
+    entries: u64,
+    subdirs: u64,
+    /// The touch changed while the entries were read.
+    moving: bool,
+}
+
+/// A name of an inode: which number, and where.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Numbered {
+    ino: u64,
+    dir: u32,
+    hash: u64,
+}
+
+/// Where the records of one server have got to.
+#[derive(Default)]
+struct Lane {
+    slot: Option<Slot>,
+    /// Attachments of this slot that no entry has claimed: where, and how many bytes.
+    attachments: HashMap<u64, (Place, u32)>,
+    /// The bucket being fed and its ordinals.
+    bucket: Option<(Place, Vec<u8>)>,
+}
+
+/// Sums for the report.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Counts {
+    /// Records of all kinds.
+    pub records: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Other entries.
+    pub files: u64,
+    /// Bytes of regular files.
+    pub bytes: u64,
+    /// Files whose bytes are in blocks.
+    pub block_files: u64,
+    /// Removed files whose data is not deleted yet.
+    pub garbage: u64,
+    /// Of them, held open by a session.
+    pub held: u64,
+    /// Bytes of removed files.
+    pub garbage_bytes: u64,
+    /// Sessions, counted at each server.
+    pub sessions: u64,
+    /// Reply records.
+    pub replies: u64,
+}
+
+/// A file whose bytes are in blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockFile {
+    /// Its name's bucket.
+    pub place: Place,
+    /// Whose blocks.
+    pub key: FileKey,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+}
+
+/// See the module.
+pub struct Checker {
+    map: Rc<ClusterMap>,
+    dirs: Vec<Dir>,
+    ids: Vec<DirId>,
+    index: HashMap<DirId, u32>,
+    /// Access records of directories that have one already.
+    doubles: Vec<(DirId, Access)>,
+    numbers: Vec<Numbered>,
+    largest: Vec<u64>,
+    reserved: Vec<u64>,
+    lanes: HashMap<ServerId, Lane>,
+    seen_foreign: HashSet<(ServerId, Slot)>,
+    pending: Vec<(ServerId, Key, TxId)>,
+    findings: Vec<Finding>,
+    counts: Counts,
+    /// Files with blocks, if their data is to be looked at.
+    pub block_files: Option<Vec<BlockFile>>,
+}
+
+fn fingerprint(value: impl Hash) -> u64 {
+    let mut h = DefaultHasher::new();
+    value.hash(&mut h);
+    h.finish()
+}
+
+impl Checker {
+    /// Knows nothing yet.
+    pub fn new(map: Rc<ClusterMap>) -> Checker {
+        Checker {
+            map,
+            dirs: Vec::new(),
+            ids: Vec::new(),
+            index: HashMap::new(),
+            doubles: Vec::new(),
+            numbers: Vec::new(),
+            largest: vec![0; usize::from(SLOTS)],
+            reserved: vec![2; usize::from(SLOTS)],
+            lanes: HashMap::new(),
+            seen_foreign: HashSet::new(),
+            pending: Vec::new(),
+            findings: Vec::new(),
+            counts: Counts::default(),
+            block_files: None,
+        }
+    }
+
+    /// Sums so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Transactions without an outcome.
+    pub fn pending(&self) -> &[(ServerId, Key, TxId)] {
+        &self.pending
+    }
+
+    fn dir(&mut self, id: DirId) -> (u32, &mut Dir) {
+        let next = self.dirs.len() as u32;
+        let i = *self.index.entry(id).or_insert(next);
+        if i == next {
+            self.dirs.push(Dir::default());
+            self.ids.push(id);
+        }
+        (i, &mut self.dirs[i as usize])
+    }
+
+    fn get(&self, id: DirId) -> Option<&Dir> {
+        self.index.get(&id).map(|i| &self.dirs[*i as usize])
+    }
+
+    fn find(&mut self, kind: Kind, subject: Subject, detail: impl Into<String>) {
+        self.findings.push(Finding::new(kind, subject, detail));
+    }
+
+    /// Takes one record from a server's store.
+    pub fn feed(&mut self, server: ServerId, key: &Key, record: &Record) {
+        self.counts.records += 1;
+        let slot = key.slot();
+        if !record.fits(key) {
+            let detail = format!("key {key:?} holds a record of another kind");
+            return self.find(Kind::Misfit, Subject::Slot(server, slot), detail);
+        }
+        if slot != LOCAL_SLOT && self.map.owner(slot) != server {
+            if self.seen_foreign.insert((server, slot)) {
+                let owner = self.map.owner(slot);
+                let detail =
+                    format!("server {server} holds records of slot {slot}, which belongs to server {owner}");
+                self.find(Kind::Foreign, Subject::Slot(server, slot), detail);
+            }
+            return;
+        }
+        let mut lane = std::mem::take(self.lanes.entry(server).or_default());
+        if lane.slot != Some(slot) {
+            self.end_slot(&mut lane);
+            lane.slot = Some(slot);
+        }
+        self.take(&mut lane, server, key, record);
+        self.lanes.insert(server, lane);
+    }
+
+    fn take(&mut self, lane: &mut Lane, server: ServerId, key: &Key, record: &Record) {
+        match (key, record) {
+            (Key::Head(id), Record::Head(head)) => self.head(*id, head),
+            (Key::Touch(id), Record::Touch(touch)) => {
+                let now = (touch.stat.entries, touch.stat.subdirs);
+                let dir = self.dir(*id).1;
+                dir.moving |= dir.touch.is_some_and(|before| before != now);
+                dir.touch = Some(now);
+            }
+            (
+                Key::Attachment {
+                    dir,
+                    hash,
+                    name,
+                    kind,
+                },
+                Record::Attachment(data),
+            ) => {
+                let place = Place {
+                    dir: *dir,
+                    hash: *hash,
+                };
+                let mark = fingerprint((dir, hash, name, kind));
+                lane.attachments.insert(mark, (place, data.0.len() as u32));
+            }
+            (Key::Entry { dir, hash, name }, Record::Entry(entry)) => {
+                self.entry(
+                    lane,
+                    Place {
+                        dir: *dir,
+                        hash: *hash,
+                    },
+                    name,
+                    entry,
+                );
+            }
+            (Key::Counter(slot), Record::Counter(c)) => self.reserved[usize::from(slot.0)] = c.reserved,
+            (Key::Garbage(..), Record::Garbage(g)) => {
+                self.counts.garbage += 1;
+                self.counts.held += u64::from(g.holder.is_some());
+                self.counts.garbage_bytes += g.size;
+            }
+            (Key::Prepared(_, tx), _) | (Key::Decision(tx), _) => {
+                self.pending.push((server, key.clone(), *tx))
+            }
+            (Key::Reply(..), _) => self.counts.replies += 1,
+            (Key::Session(_), _) => self.counts.sessions += 1,
+            (Key::Superblock, Record::Superblock(s)) => {
+                let map = &self.map;
+                let right =
+                    (s.fs, s.server, s.name_bits, s.id_bits) == (map.fs, server, map.name_bits, map.id_bits);
+                if !right || s.format > FORMAT_VERSION {
+                    let detail = format!("server {server} has the superblock of another: {s:?}");
+                    self.find(Kind::Superblock, Subject::Slot(server, LOCAL_SLOT), detail);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a head ahead of its turn, because entries are judged by it.
+    pub fn head(&mut self, id: DirId, head: &Head) {
+        let root = id == DirId::ROOT;
+        let born = root || self.map.widths().dir_id(&head.birth) == id;
+        let content = Content {
+            generation: head.generation,
+            ino: head.ino,
+            parent: head.parent,
+            parent_generation: head.parent_generation,
+            name: fingerprint(&head.name),
+            salt: head.salt,
+            realm: head.realm,
+            born,
+        };
+        self.dir(id).1.head = Some(content);
+    }
+
+    fn entry(&mut self, lane: &mut Lane, place: Place, name: &Name, entry: &Entry) {
+        self.ordinal(lane, place, entry.ordinal);
+        let salt = match self.get(place.dir).and_then(|d| d.head) {
+            Some(head) => Some(head.salt),
+            None => (place.dir == DirId::ABOVE_ROOT).then_some(0),
+        };
+        // Without a head, that is what is reported.
+        if salt.is_some_and(|salt| self.map.widths().name(salt, name) != place.hash) {
+            let detail = format!("name {name:?} is in a bucket that is not its hash: lookups miss it");
+            self.find(Kind::Hash, Subject::Bucket(place), detail);
+        }
+        let (dir, parent) = self.dir(place.dir);
+        parent.entries += 1;
+        let ino = match &entry.target {
+            Target::Dir(access) => {
+                parent.subdirs += 1;
+                self.access(place, name, access);
+                access.ino
+            }
+            Target::Inode(inode) => {
+                self.counts.files += 1;
+                self.inode(lane, place, name, inode);
+                inode.ino
+            }
+        };
+        if let Some(largest) = self.largest.get_mut(usize::from(ino.slot().0)) {
+            *largest = (*largest).max(ino.0 & 0xFFFF_FFFF_FFFF);
+        }
+        self.numbers.push(Numbered {
+            ino: ino.0,
+            dir,
+            hash: place.hash.0,
+        });
+    }
+
+    fn ordinal(&mut self, lane: &mut Lane, place: Place, ordinal: u8) {
+        match &mut lane.bucket {
+            Some((here, taken)) if *here == place => {
+                if taken.contains(&ordinal) {
+                    let detail = format!(
+                        "two entries have position {}",
+                        Position::new(place.hash, ordinal).0
+                    );
+                    self.find(Kind::Position, Subject::Bucket(place), detail);
+                } else {
+                    taken.push(ordinal);
+                }
+            }
+            _ => lane.bucket = Some((place, vec![ordinal])),
+        }
+        if !Position::new(place.hash, ordinal).is_entry() {
+            let detail = format!("ordinal {ordinal} gives a reserved position: listings skip it");
+            self.find(Kind::Position, Subject::Bucket(place), detail);
+        }
+    }
+
+    fn access(&mut self, place: Place, name: &Name, access: &AccessRecord) {
+        let seen = Access {
+            place,
+            name: fingerprint(name),
+            generation: access.generation,
+            ino: access.ino,
+            salt: access.salt,
+            realm: access.realm,
+        };
+        let dir = self.dir(access.id).1;
+        if dir.access.is_some() {
+            self.doubles.push((access.id, seen));
+        } else {
+            dir.access = Some(seen);
+        }
+    }
+
+    fn inode(&mut self, lane: &mut Lane, place: Place, name: &Name, inode: &InodeRecord) {
+        let mut taken = |kind: AttachmentKind| {
+            let mark = fingerprint((&place.dir, &place.hash, name, &kind));
+            lane.attachments.remove(&mark).map(|(_, len)| u64::from(len))
+        };
+        let data = taken(AttachmentKind::Data);
+        let target = taken(AttachmentKind::Target);
+        let wrong = match (&inode.layout, inode.kind) {
+            (Layout::Inline, FileKind::Regular) => match data {
+                None => Some("its inline data is missing".into()),
+                Some(len) if len > inode.size => {
+                    Some(format!("{len} bytes inline, but its size is {}", inode.size))
+                }
+                Some(_) => None,
+            },
+            (Layout::None | Layout::Blocks(_), FileKind::Regular) if data.is_some() => {
+                Some("it has inline data that its layout does not speak of".into())
+            }
+            (Layout::Blocks(size), FileKind::Regular) if !size.is_power_of_two() => {
+                Some(format!("its blocks have {size} bytes"))
+            }
+            (Layout::None | Layout::Blocks(_), FileKind::Regular) => None,
+            (Layout::LongTarget, FileKind::Symlink) => match target {
+                None => Some("its target is missing".into()),
+                Some(len) if len != inode.size => {
+                    Some(format!("a target of {len} bytes, but its size is {}", inode.size))
+                }
+                Some(_) => None,
+            },
+            (Layout::Target(t), FileKind::Symlink) if t.0.len() as u64 != inode.size => Some(format!(
+                "a target of {} bytes, but its size is {}",
+                t.0.len(),
+                inode.size
+            )),
+            (Layout::Target(_), FileKind::Symlink) if target.is_some() => {
+                Some("it has a second target that its layout does not speak of".into())
+            }
+            (Layout::Target(_), FileKind::Symlink) => None,
+            (_, FileKind::Directory) => Some("an inode record of kind directory".into()),
+            (Layout::None, _) => None,
+            (layout, kind) => Some(format!(
+                "a {} with layout {layout:?}",
+                crate::text::kind_word(kind)
+            )),
+        };
+        if let Some(wrong) = wrong {
+            self.find(Kind::Layout, Subject::Bucket(place), format!("{name:?}: {wrong}"));
+        }
+        if inode.kind == FileKind::Regular {
+            self.counts.bytes = self.counts.bytes.saturating_add(inode.size);
+        }
+        if let Layout::Blocks(size) = inode.layout {
+            self.counts.block_files += 1;
+            if let Some(files) = &mut self.block_files {
+                let key = FileKey {
+                    ino: inode.ino,
+                    generation: inode.generation,
+                };
+                files.push(BlockFile {
+                    place,
+                    key,
+                    size: inode.size,
+                    block_size: size,
+                });
+            }
+        }
+    }
+
+    fn end_slot(&mut self, lane: &mut Lane) {
+        lane.bucket = None;
+        for (place, _) in std::mem::take(&mut lane.attachments).into_values() {
+            let detail = "data or target attached to a name that is not there";
+            self.find(Kind::Attachment, Subject::Bucket(place), detail);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Reading records from the servers: everything as a stream, or the few that findings are about. A damaged record does
+//! not end a stream: the range that cannot be read is narrowed down, noted, and passed over.
+
+use super::check::Checker;
+use super::finding::{Finding, Kind, Place, Subject};
+use super::range::{PRECISION, beyond, describe, empty, just, middle, prefixed};
+use crate::progress::Progress;
+use pando_client::Client;
+use pando_format::{Key, KeyRange, LOCAL_SLOT, Record};
+use pando_types::{DirId, Errno, SLOTS, ServerId, Slot};
+use pando_wire::{Request, Response};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Records asked for at once.
+const PAGE: u32 = 4096;
+/// Why a range was not read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unread {
+    /// A record in it is damaged.
+    Damaged,
+    /// The server is away: nothing can be said.
+    Away(ServerId),
+}
+
+/// Reads from the servers of one cluster.
+pub struct Collector {
+    client: Rc<Client>,
+}
+
+impl Collector {
+    /// Reads through this client.
+    pub fn new(client: Rc<Client>) -> Collector {
+        Collector { client }
+    }
+
+    async fn ask(
+        &self,
+        server: ServerId,
+        range: &KeyRange,
+        limit: u32,
+    ) -> Result<Vec<(Key, Record)>, Unread> {
+        let request = Request::Scan {
+            range: range.clone(),
+            limit,
+        };
+        match self.client.admin(server, request).await {
+            Ok(Response::Records(records)) => Ok(records),
+            Ok(Response::Op(Err(Errno::Io))) => Err(Unread::Damaged),
+            _ => Err(Unread::Away(server)),
+        }
+    }
+
+    /// All of a server's store, in order; `each` gets every record, `damaged` every range that cannot be read.
+    async fn stream(
+        &self,
+        server: ServerId,
+        mut range: KeyRange,
+        each: &mut dyn FnMut(Key, Record),
+        damaged: &mut dyn FnMut(KeyRange),
+    ) -> Result<(), Unread> {
+        let mut limit = PAGE;
+        while !empty(&range) {
+            match self.ask(server, &range, limit).await {
+                Ok(records) => {
+                    let Some((last, _)) = records.last() else {
+                        return Ok(());
+                    };
+                    range = range.after(last);
+                    records.into_iter().for_each(|(k, r)| each(k, r));
+                    limit = PAGE;
+                }
+                // What precedes the damage is read in smaller steps.
+                Err(Unread::Damaged) if limit > 1 => limit = (limit / 8).max(1),
+                Err(Unread::Damaged) => range.start = self.salvage(server, &range, damaged).await?,
+                Err(away) => return Err(away),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first record of a range cannot be read. Notes the damage, and returns where reading can go on.
+    ///
+    /// What is damaged may be one record or a block of a table file with many. Looked for is the first key from which
+    /// on reading works: first with steps that grow, so that good records before a second damage are not passed over,
+    /// then by halving. Each try reads to the far end of the range, because a store may know without looking that a
+    /// narrow range is empty.
+    async fn salvage(
+        &self,
+        server: ServerId,
+        range: &KeyRange,
+        damaged: &mut dyn FnMut(KeyRange),
+    ) -> Result<Vec<u8>, Unread> {
+        let reads_from = async |start: &[u8]| {
+            let rest = KeyRange {
+                start: start.to_vec(),
+                end: range.end.clone(),
+            };
+            if empty(&rest) {
+                return Ok(true);
+            }
+            match self.ask(server, &rest, 1).await {
+                Ok(_) => Ok(true),
+                Err(Unread::Damaged) => Ok(false),
+                Err(away) => Err(away),
+            }
+        };
+        // Invariant: reading does not work from `bad`, and works from `good`.
+        let (mut bad, mut good) = (range.start.clone(), range.end.clone());
+        for length in (0..=range.start.len().min(PRECISION)).rev() {
+            let next = beyond(&range.start[..length]);
+            if next >= range.end {
+                break;
+            }
+            if reads_from(&next).await? {
+                good = next;
+                break;
+            }
+            bad = next;
+        }
+        loop {
+            let between = KeyRange {
+                start: bad.clone(),
+                end: good.clone(),
+            };
+            let Some(m) = middle(&between) else { break };
+            if reads_from(&m).await? { good = m } else { bad = m }
+        }
+        damaged(KeyRange {
+            start: range.start.clone(),
+            end: good.clone(),
+        });
+        Ok(good)
+    }
+
+    /// Feeds everything to a checker. Returns the ranges that cannot be read.
+    pub async fn everything(
+        &self,
+        checker: Rc<RefCell<Checker>>,
+        progress: Rc<Progress>,
+    ) -> Result<Vec<Finding>, Unread> {
+        let map = self.client.map();
+        let streams = map.servers.iter().map(|s| s.id).map(|server| {
+            let (me, checker, progress) = (
+                Collector::new(self.client.clone()),
+                checker.clone(),
+                progress.clone(),
+            );
+            let stream: pando_env::LocalFuture<Result<Vec<Finding>, Unread>> =
+                Box::pin(async move { me.server(server, &checker, &progress).await });
+            stream
+        });
+        let all = pando_env::sync::join_all(streams.collect()).await;
+        let all: Result<Vec<Vec<Finding>>, Unread> = all.into_iter().collect();
+        Ok(all?.into_iter().flatten().collect())
+    }
+
+    async fn server(
+        &self,
+        server: ServerId,
+        checker: &RefCell<Checker>,
+        progress: &Progress,
+    ) -> Result<Vec<Finding>, Unread> {
+        let mut findings = Vec::new();
+        let mut range = KeyRange {
+            start: vec![0],
+            end: vec![0xFF, 0xFF, 0xFF],
+        };
+        let mut here: Option<Slot> = None;
+        let mut limit = PAGE;
+        let mut corrupt = |r: KeyRange| {
+            let detail = format!("cannot be read: {}", describe(&r));
+            findings.push(Finding::new(
+                Kind::Corrupt,
+                Subject::Range(server, r.start, r.end),
+                detail,
+            ));
+        };
+        while !empty(&range) {
+            let records = match self.ask(server, &range, limit).await {
+                Ok(records) => records,
+                Err(Unread::Damaged) if limit > 1 => {
+                    limit = (limit / 8).max(1);
+                    continue;
+                }
+                Err(Unread::Damaged) => {
+                    range.start = self.salvage(server, &range, &mut corrupt).await?;
+                    continue;
+                }
+                Err(away) => return Err(away),
+            };
+            limit = PAGE;
+            let Some((last, _)) = records.last() else { break };
+            range = range.after(last);
+            for (key, record) in records {
+                let slot = key.slot();
+                if here != Some(slot) {
+                    let before = here.map_or(0, |s| u64::from(s.0.min(SLOTS)));
+                    progress.add(u64::from(slot.0.min(SLOTS)).saturating_sub(before));
+                    here = Some(slot);
+                    if slot != LOCAL_SLOT {
+                        // Entries come before the heads by which they are judged. Damage is met again in its turn.
+                        let mut heads = Vec::new();
+                        let all = prefixed(slot, b'H', &[]);
+                        self.stream(server, all, &mut |k, r| heads.push((k, r)), &mut |_| {})
+                            .await?;
+                        for (key, record) in heads {
+                            if let (Key::Head(id), Record::Head(head)) = (key, record) {
+                                checker.borrow_mut().head(id, &head);
+                            }
+                        }
+                    }
+                }
+                checker.borrow_mut().feed(server, &key, &record);
+            }
+            progress.say(format!("{} records", checker.borrow().counts().records));
+        }
+        let before = here.map_or(0, |s| u64::from(s.0.min(SLOTS)));
+        progress.add(u64::from(SLOTS).saturating_sub(before));
+        Ok(findings)
+    }
+
+    async fn owned(&self, slot: Slot, range: KeyRange) -> Result<Vec<(Key, Record)>, Unread> {
+        let server = self.client.map().owner(slot);
+        let mut out = Vec::new();
+        self.stream(server, range, &mut |k, r| out.push((k, r)), &mut |_| {})
+            .await?;
+        Ok(out)
+    }
+
+    /// Whether a range of a server can still not be read.
+    pub async fn unreadable(&self, server: ServerId, range: &KeyRange) -> Result<bool, Unread> {
+        match self.ask(server, range, 1).await {
+            Ok(_) => Ok(false),
+            Err(Unread::Damaged) => Ok(true),
+            Err(away) => Err(away),
+        }
+    }
+
+    /// One record, if it is there and can be read.
+    pub async fn one(&self, server: ServerId, key: &Key) -> Result<Option<Record>, Unread> {
+        match self.ask(server, &just(key), 1).await {
+            Ok(records) => Ok(records.into_iter().next().map(|(_, r)| r)),
+            Err(Unread::Damaged) => Ok(None),
+            Err(away) => Err(away),
+        }
+    }
+
+    /// Whether a server still holds anything of a slot.
+    pub async fn holds(&self, server: ServerId, slot: Slot) -> Result<Option<(Key, Record)>, Unread> {
+        let start = slot.0.to_be_bytes().to_vec();
+        let range = KeyRange {
+            end: beyond(&start),
+            start,
+        };
+        match self.ask(server, &range, 1).await {
+            Ok(records) => Ok(records.into_iter().next()),
+            Err(Unread::Damaged) => Ok(None),
+            Err(away) => Err(away),
+        }
+    }
+
+    async fn head_of(
+        &self,
+        dir: DirId,
+        into: &mut Vec<(Key, Record)>,
+    ) -> Result<Option<(DirId, KeyRange)>, Unread> {
+        let key = Key::Head(dir);
+        let server = self.client.map().owner(dir.slot());
+        let Some(Record::Head(head)) = self.one(server, &key).await? else {
+            return Ok(None);
+        };
+        let parent = head.parent;
+        let salt = if parent == DirId::ABOVE_ROOT {
+            Some(0)
+        } else {
+            let server = self.client.map().owner(parent.slot());
+            match self.one(server, &Key::Head(parent)).await? {
+                Some(Record::Head(h)) => Some(h.salt),
+                _ => None,
+            }
+        };
+        let name = salt.map(|salt| self.client.map().widths().name(salt, &head.name));
+        into.push((key, Record::Head(head)));
+        Ok(name.map(|hash| (parent, KeyRange::bucket(parent, hash))))
+    }
+
+    /// What has to be read again to judge findings once more.
+    pub async fn again(&self, findings: &[Finding]) -> Result<Vec<(ServerId, Key, Record)>, Unread> {
+        let mut dirs = BTreeSet::new();
+        let mut places: BTreeSet<Place> = BTreeSet::new();
+        for f in findings {
+            places.extend(f.places.iter().copied());
+            match &f.subject {
+                Subject::Dir(id) => drop(dirs.insert(*id)),
+                Subject::Bucket(place) => drop(places.insert(*place)),
+                _ => {}
+            }
+        }
+        let mut records = Vec::new();
+        let mut climbed = BTreeSet::new();
+        for dir in &dirs {
+            let slot = dir.slot();
+            let server = self.client.map().owner(slot);
+            let touch = Key::Touch(*dir);
+            let id = dir.0.to_be_bytes();
+            // The touch before and after: if it changed, the entries read in between count for nothing.
+            if let Some(before) = self.one(server, &touch).await? {
+                records.push((touch.clone(), before));
+            }
+            records.extend(self.owned(slot, prefixed(slot, b'A', &id)).await?);
+            records.extend(self.owned(slot, prefixed(slot, b'E', &id)).await?);
+            if let Some(after) = self.one(server, &touch).await? {
+                records.push((touch, after));
+            }
+            // Its access record, and the heads up to the root.
+            let mut above = self.head_of(*dir, &mut records).await?;
+            if let Some((parent, bucket)) = &above
+                && !dirs.contains(parent)
+            {
+                records.extend(self.owned(parent.slot(), bucket.clone()).await?);
+            }
+            climbed.insert(*dir);
+            while let Some((parent, _)) = above
+                && parent != DirId::ABOVE_ROOT
+                && climbed.insert(parent)
+            {
+                above = self.head_of(parent, &mut records).await?;
+            }
+        }
+        for place in places.iter().filter(|p| !dirs.contains(&p.dir)) {
+            let slot = place.dir.slot();
+            self.head_of(place.dir, &mut records).await?;
+            let mut rest = place.dir.0.to_be_bytes().to_vec();
+            rest.extend_from_slice(&place.hash.0.to_be_bytes()[1..]);
+            records.extend(self.owned(slot, prefixed(slot, b'A', &rest)).await?);
+            records.extend(self.owned(slot, prefixed(slot, b'E', &rest)).await?);
+        }
+        let map = self.client.map();
+        let mut out: Vec<(ServerId, Key, Record)> = records
+            .into_iter()
+            .map(|(k, r)| (map.owner(k.slot()), k, r))
+            .collect();
+        // As the checker wants them: heads first, then in order; the same record twice only if it is a touch.
+        let rank = |k: &Key| (k.slot(), !matches!(k, Key::Head(_)), k.encode());
+        out.sort_by_cached_key(|(_, k, _)| rank(k));
+        out.dedup_by(|(_, a, _), (_, b, _)| a == b && !matches!(a, Key::Touch(_)));
+        Ok(out)
+    }
+}

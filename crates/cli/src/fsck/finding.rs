@@ -1,0 +1,160 @@
+//! What fsck finds.
+
+use pando_format::NameHash;
+use pando_types::{DirId, Ino, ServerId, Slot};
+
+/// A name's bucket in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// The directory.
+    pub dir: DirId,
+    /// The bucket.
+    pub hash: NameHash,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    /// Bytes that do not decode, or fail their checksum.
+    Corrupt,
+    /// A record of one kind under a key of another.
+    Misfit,
+    /// Records on a server that does not own their slot.
+    Foreign,
+    /// A store with the identity of another.
+    Superblock,
+    /// A slot's counter is behind numbers in use.
+    Counter,
+    /// An access record without a content head.
+    NoContent,
+    /// Entries or a touch without a content head.
+    NoHead,
+    /// A content head without an access record.
+    NoName,
+    /// More than one access record.
+    TwoNames,
+    /// Access record and content head disagree.
+    Halves,
+    /// An ID that is not the hash of its birth.
+    Birth,
+    /// A content head without a touch.
+    NoTouch,
+    /// Counts that are not true.
+    Counts,
+    /// Counts that could not be compared. Not a problem by itself.
+    Moving,
+    /// The parent's content does not exist.
+    NoParent,
+    /// Directories that are their own ancestors.
+    Loop,
+    /// An entry in a bucket that is not its name's hash.
+    Hash,
+    /// A listing position that is reserved or taken.
+    Position,
+    /// An entry whose layout is not what is there.
+    Layout,
+    /// An attachment without entry.
+    Attachment,
+    /// An inode number with several names.
+    Number,
+    /// A file whose size speaks of blocks, and which has none.
+    NoData,
+    /// A transaction without an outcome.
+    InDoubt,
+}
+
+impl Kind {
+    /// For scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Corrupt => "corrupt-record",
+            Kind::Misfit => "misplaced-record",
+            Kind::Foreign => "foreign-slot",
+            Kind::Superblock => "wrong-superblock",
+            Kind::Counter => "counter-behind",
+            Kind::NoContent => "directory-without-content",
+            Kind::NoHead => "entries-without-directory",
+            Kind::NoName => "directory-without-name",
+            Kind::TwoNames => "directory-with-two-names",
+            Kind::Halves => "halves-disagree",
+            Kind::Birth => "wrong-id",
+            Kind::NoTouch => "directory-without-counts",
+            Kind::Counts => "wrong-counts",
+            Kind::Moving => "changing",
+            Kind::NoParent => "directory-without-parent",
+            Kind::Loop => "loop",
+            Kind::Hash => "wrong-bucket",
+            Kind::Position => "wrong-position",
+            Kind::Layout => "wrong-layout",
+            Kind::Attachment => "attachment-without-entry",
+            Kind::Number => "inode-number-twice",
+            Kind::NoData => "no-data",
+            Kind::InDoubt => "in-doubt",
+        }
+    }
+
+    /// Whether it is worth knowing and breaks nothing.
+    pub fn is_note(self) -> bool {
+        matches!(self, Kind::Moving | Kind::NoData)
+    }
+}
+
+/// What a finding is about: with the kind, its identity.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Subject {
+    /// A directory.
+    Dir(DirId),
+    /// A name's bucket.
+    Bucket(Place),
+    /// An inode number.
+    Ino(Ino),
+    /// A slot's counter, and the largest number of the slot that is in use.
+    Counter(Slot, u64),
+    /// A slot at a server.
+    Slot(ServerId, Slot),
+    /// A range of keys at a server.
+    Range(ServerId, Vec<u8>, Vec<u8>),
+    /// One record at a server, by its encoded key.
+    Record(ServerId, Vec<u8>),
+}
+
+/// A finding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// What is wrong.
+    pub kind: Kind,
+    /// With what.
+    pub subject: Subject,
+    /// In words.
+    pub detail: String,
+    /// Where else to look when it is looked at again.
+    pub places: Vec<Place>,
+}
+
+impl Finding {
+    /// A finding.
+    pub fn new(kind: Kind, subject: Subject, detail: impl Into<String>) -> Finding {
+        Finding {
+            kind,
+            subject,
+            detail: detail.into(),
+            places: Vec::new(),
+        }
+    }
+
+    /// It concerns this place too.
+    pub fn at(self, place: Place) -> Finding {
+        self.at_each([place])
+    }
+
+    /// It concerns these places too.
+    pub fn at_each(mut self, places: impl IntoIterator<Item = Place>) -> Finding {
+        self.places.extend(places);
+        self
+    }
+
+    /// Who is who when two looks are compared.
+    pub fn identity(&self) -> (Kind, Subject) {
+        (self.kind, self.subject.clone())
+    }
+}

@@ -1,0 +1,273 @@
+//! `pando fsck`: every invariant, across all servers, while the filesystem is in use.
+//!
+//! What is being changed looks wrong for a moment: two halves of one change are read at different times. So nothing is
+//! reported that was seen once. Whatever looks wrong is read again after a pause, several times, and reported only if it
+//! looks wrong in the same way every time.
+
+mod check;
+mod collect;
+mod finding;
+mod range;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use crate::args::Args;
+use crate::cluster_dir::ClusterDir;
+use crate::connect::Connection;
+use crate::progress::{Progress, Unit};
+use anyhow::Result;
+use check::{BlockFile, Checker, Counts};
+use collect::{Collector, Unread};
+use finding::{Finding, Kind, Subject};
+use pando_env::Env;
+use pando_format::{Key, KeyRange, Record};
+use pando_net::Waiting;
+use pando_types::SLOTS;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Check every invariant across all servers, while the filesystem is in use.
+///
+/// Change nothing.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Exit status: 0 clean, 1 problems found, 2 could not check (a server is away).\n\nExamples:\n  pando fsck\n  pando fsck --data --json > report.json"
+)]
+pub struct FsckArgs {
+    /// Look for the data of large files too. A file without any is legal (it reads as zeros), and is noted.
+    #[arg(long)]
+    pub data: bool,
+    /// How often what looks wrong is looked at again before it is reported.
+    #[arg(long, default_value_t = 5)]
+    pub looks: u32,
+    /// Pause before each such look, in milliseconds.
+    #[arg(long, default_value_t = 300)]
+    pub pause_ms: u64,
+}
+
+/// What came of it.
+pub struct Outcome {
+    /// Problems and notes.
+    pub findings: Vec<Finding>,
+    /// Sums.
+    pub counts: Counts,
+    /// Things that looked wrong at first.
+    pub suspected: usize,
+}
+
+pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
+    let could_not = |why: String| {
+        if args.json {
+            println!("{}", serde_json::json!({ "checked": false, "error": why }));
+        } else {
+            eprintln!("pando: {why}");
+        }
+        ExitCode::from(2)
+    };
+    let opened = ClusterDir::of(args)
+        .and_then(|dir| Connection::open(&dir, Waiting::default(), Duration::from_secs(args.wait.min(10))));
+    let conn = match opened {
+        Ok(conn) => conn,
+        Err(e) => return could_not(format!("{e:#}")),
+    };
+    let progress = Rc::new(Progress::new(
+        "checking",
+        Unit::Items,
+        conn.client.map().servers.len() as u64 * u64::from(SLOTS),
+    ));
+    let result = conn.run(check(&conn, fsck, &progress));
+    progress.finish();
+    match result {
+        Ok(outcome) => match report::print(args, &conn, &outcome) {
+            Ok(clean) if clean => ExitCode::SUCCESS,
+            Ok(_) => ExitCode::FAILURE,
+            Err(e) => could_not(format!("{e:#}")),
+        },
+        Err(Unread::Away(server)) => {
+            let trouble = conn.trouble().unwrap_or_default();
+            could_not(format!(
+                "server {server} does not answer, so the filesystem cannot be checked {trouble}; `pando up` starts what is missing on this machine"
+            ))
+        }
+        Err(Unread::Damaged) => could_not("a range cannot be read".into()),
+    }
+}
+
+async fn check(conn: &Connection, args: &FsckArgs, progress: &Rc<Progress>) -> Result<Outcome, Unread> {
+    let collector = Collector::new(conn.client.clone());
+    let map = conn.client.map();
+    let checker = Rc::new(RefCell::new(Checker::new(map.clone())));
+    if args.data {
+        checker.borrow_mut().block_files = Some(Vec::new());
+    }
+    let mut findings = collector.everything(checker.clone(), progress.clone()).await?;
+    let (counts, files) = {
+        let mut checker = checker.borrow_mut();
+        findings.append(&mut checker.finish());
+        for (server, key, tx) in checker.pending() {
+            let what = match key {
+                Key::Decision(_) => "committed, and not confirmed by all participants",
+                _ => "prepared, and its outcome is not known here",
+            };
+            let detail = format!(
+                "transaction {tx} is {what}; server {} coordinates it",
+                tx.coordinator
+            );
+            findings.push(Finding::new(
+                Kind::InDoubt,
+                Subject::Record(*server, key.encode()),
+                detail,
+            ));
+        }
+        (checker.counts(), checker.block_files.take())
+    };
+    // Megabytes that are not needed for a second look.
+    drop(checker);
+    let suspected = findings.len();
+    progress.say(format!("{suspected} to look at again"));
+    for _ in 0..args.looks {
+        if findings.is_empty() {
+            break;
+        }
+        conn.reactor.sleep(Duration::from_millis(args.pause_ms)).await;
+        findings = look_again(&collector, &map, findings).await?;
+    }
+    if let Some(files) = files {
+        findings.extend(without_data(conn, files).await);
+    }
+    findings.sort_by_key(Finding::identity);
+    Ok(Outcome {
+        findings,
+        counts,
+        suspected,
+    })
+}
+
+/// Those of the findings that are still true.
+async fn look_again(
+    collector: &Collector,
+    map: &Rc<pando_cluster::ClusterMap>,
+    findings: Vec<Finding>,
+) -> Result<Vec<Finding>, Unread> {
+    let mut checker = Checker::new(map.clone());
+    let records = collector.again(&findings).await?;
+    for (_, key, record) in &records {
+        if let (Key::Head(id), Record::Head(head)) = (key, record) {
+            checker.head(*id, head);
+        }
+    }
+    for (server, key, record) in &records {
+        checker.feed(*server, key, record);
+    }
+    let fresh = checker.finish();
+    let wrong: BTreeSet<(Kind, Subject)> = fresh.iter().map(Finding::identity).collect();
+    let mut kept: Vec<Finding> = Vec::new();
+    for mut finding in findings {
+        let still = match &finding.subject {
+            Subject::Range(server, start, end) => {
+                let range = KeyRange {
+                    start: start.clone(),
+                    end: end.clone(),
+                };
+                collector.unreadable(*server, &range).await?
+            }
+            Subject::Record(server, key) => match Key::decode(key) {
+                Ok(key) => collector.one(*server, &key).await?.is_some(),
+                Err(_) => true,
+            },
+            Subject::Counter(slot, largest) => {
+                match collector.one(map.owner(*slot), &Key::Counter(*slot)).await? {
+                    Some(Record::Counter(c)) => c.reserved <= *largest,
+                    _ => true,
+                }
+            }
+            Subject::Slot(server, slot) if finding.kind == Kind::Foreign => {
+                collector.holds(*server, *slot).await?.is_some()
+            }
+            Subject::Slot(..) => true,
+            // Its counts could not be compared because it was changing: now they may be wrong, or still changing.
+            Subject::Dir(_) if finding.kind == Kind::Moving => {
+                let subject = finding.subject.clone();
+                if wrong.contains(&(Kind::Counts, subject.clone())) {
+                    finding.kind = Kind::Counts;
+                    true
+                } else {
+                    wrong.contains(&(Kind::Moving, subject))
+                }
+            }
+            // Wrong before, and now changing: not known until it keeps still.
+            Subject::Dir(_) if finding.kind == Kind::Counts => {
+                let subject = finding.subject.clone();
+                if wrong.contains(&(Kind::Moving, subject)) {
+                    finding.kind = Kind::Moving;
+                    true
+                } else {
+                    wrong.contains(&finding.identity())
+                }
+            }
+            _ => wrong.contains(&finding.identity()),
+        };
+        if !still {
+            continue;
+        }
+        // What it says now, not what it said then.
+        if let Some(now) = fresh.iter().find(|f| f.identity() == finding.identity()) {
+            finding.detail.clone_from(&now.detail);
+            for place in &now.places {
+                if !finding.places.contains(place) {
+                    finding.places.push(*place);
+                }
+            }
+        }
+        if !kept.iter().any(|k| k.identity() == finding.identity()) {
+            kept.push(finding);
+        }
+    }
+    Ok(kept)
+}
+
+/// Files that should have blocks and have none.
+async fn without_data(conn: &Connection, files: Vec<BlockFile>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files {
+        let BlockFile {
+            place,
+            key,
+            size,
+            block_size,
+        } = file;
+        let ino = key.ino;
+        let blocks = size.div_ceil(u64::from(block_size.max(1)));
+        let mut any = blocks == 0;
+        let mut failed = None;
+        for block in 0..blocks {
+            match conn.blocks.read(key, block, 0, 1).await {
+                Ok(data) if data.is_empty() => {}
+                Ok(_) => {
+                    any = true;
+                    break;
+                }
+                Err(e) => {
+                    failed = Some(e.to_string());
+                    break;
+                }
+            }
+        }
+        let detail = match failed {
+            Some(e) => format!("inode {ino}: {e}"),
+            None if any => continue,
+            None => format!("inode {ino} has {size} bytes and no block: all of it reads as zeros"),
+        };
+        findings.push(Finding::new(Kind::NoData, Subject::Bucket(place), detail));
+    }
+    findings
+}
+
+/// The encoded form of a key, for scripts.
+fn key_hex(key: &[u8]) -> String {
+    key.iter().map(|b| format!("{b:02x}")).collect()
+}

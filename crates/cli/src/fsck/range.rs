@@ -1,0 +1,115 @@
+//! Arithmetic on keys.
+
+use pando_format::{Key, KeyRange};
+use pando_types::Slot;
+
+/// Keys are told apart to this many bytes when a damaged range is narrowed down: slot, kind, directory, hash, and the
+/// beginning of the name.
+pub const PRECISION: usize = 40;
+
+/// Whether nothing is in it.
+pub fn empty(range: &KeyRange) -> bool {
+    range.start >= range.end
+}
+
+/// The first key that does not begin with `prefix`; the end of all keys if there is none.
+pub fn beyond(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xFF {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0xFF; PRECISION + 1]
+}
+
+/// Keys of a slot that begin so.
+pub fn prefixed(slot: Slot, tag: u8, rest: &[u8]) -> KeyRange {
+    let mut start = slot.0.to_be_bytes().to_vec();
+    start.push(tag);
+    start.extend_from_slice(rest);
+    KeyRange {
+        end: beyond(&start),
+        start,
+    }
+}
+
+/// One key.
+pub fn just(key: &Key) -> KeyRange {
+    let start = key.encode();
+    let mut end = start.clone();
+    end.push(0);
+    KeyRange { start, end }
+}
+
+/// A key about in the middle of a range, to [`PRECISION`] bytes; none if they are too near each other.
+pub fn middle(range: &KeyRange) -> Option<Vec<u8>> {
+    let digit = |k: &[u8], i: usize| u32::from(k.get(i).copied().unwrap_or(0));
+    let mut sum = vec![0u32; PRECISION];
+    let mut carry = 0;
+    for i in (0..PRECISION).rev() {
+        let s = digit(&range.start, i) + digit(&range.end, i) + carry;
+        sum[i] = s & 0xFF;
+        carry = s >> 8;
+    }
+    // Halve.
+    let mut out = Vec::with_capacity(PRECISION);
+    for s in sum {
+        let value = (carry << 8) | s;
+        out.push((value >> 1) as u8);
+        carry = value & 1;
+    }
+    while out.last() == Some(&0) {
+        out.pop();
+    }
+    (out.as_slice() > range.start.as_slice() && out.as_slice() < range.end.as_slice()).then_some(out)
+}
+
+/// A range of keys in words, as far as its first key says.
+pub fn describe(range: &KeyRange) -> String {
+    let hex = |k: &[u8]| k.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let what = match range.start.get(2) {
+        Some(b'A') => "attachments",
+        Some(b'C') => "the counter",
+        Some(b'D') => "decisions",
+        Some(b'E') => "entries",
+        Some(b'G') => "garbage",
+        Some(b'H') => "heads of directories",
+        Some(b'P') => "prepared transactions",
+        Some(b'R') => "reply records",
+        Some(b'T') => "counts of directories",
+        _ => "records",
+    };
+    let slot = match range.start.first_chunk::<2>() {
+        Some(slot) => u16::from_be_bytes(*slot).to_string(),
+        None => "?".into(),
+    };
+    format!(
+        "{what} of slot {slot}, keys {}..{}",
+        hex(&range.start),
+        hex(&range.end)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_converges() {
+        let mut range = KeyRange {
+            start: vec![0x12, 0x34, b'E', 1, 2, 3],
+            end: vec![0xFF, 0xFF, 0xFF],
+        };
+        let mut steps = 0;
+        while let Some(m) = middle(&range) {
+            assert!(m > range.start && m < range.end);
+            range.end = m;
+            steps += 1;
+            assert!(steps <= 8 * PRECISION);
+        }
+        assert_eq!(range.end[..6], range.start[..6]);
+        assert_eq!(beyond(&[1, 0xFF]), [2]);
+    }
+}

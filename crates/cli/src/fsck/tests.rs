@@ -1,0 +1,580 @@
+//! A small filesystem in records, broken in every way the checker knows, one at a time.
+
+use super::check::Checker;
+use super::finding::{Kind, Subject};
+use pando_cluster::{ClusterMap, ServerInfo};
+use pando_format::codec::Blob;
+use pando_format::{
+    AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout,
+    PreparedRecord, Record, Superblock, Target, Touch,
+};
+use pando_types::{
+    Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm, ServerId,
+    Slot, Timestamp, TxId,
+};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const TIME: Timestamp = Timestamp { secs: 1, nanos: 0 };
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a name")
+}
+
+fn map() -> ClusterMap {
+    let servers: Vec<ServerInfo> = (0..3)
+        .map(|id| ServerInfo {
+            id: ServerId(id),
+            address: format!("s{id}:1"),
+            metrics: String::new(),
+        })
+        .collect();
+    ClusterMap {
+        fs: FsId(7),
+        epoch: MapEpoch(1),
+        slots: ClusterMap::spread(&servers),
+        servers,
+        rename_server: ServerId(0),
+        inline_limit: 65536,
+        block_size: 4 << 20,
+        blocks: "file:blocks".into(),
+        name_bits: 55,
+        id_bits: 128,
+    }
+}
+
+/// Records in key order, with the server that holds them.
+struct Tree {
+    map: Rc<ClusterMap>,
+    records: BTreeMap<Vec<u8>, (ServerId, Key, Record)>,
+    next: u64,
+}
+
+impl Tree {
+    /// `/`, `/d`, `/d/e`, `/f` with inline data, `/d/g` in blocks, `/l` a long symlink, `/d/s` a short one.
+    fn new() -> Tree {
+        let mut t = Tree {
+            map: Rc::new(map()),
+            records: BTreeMap::new(),
+            next: 2,
+        };
+        for server in 0..3 {
+            let superblock = Superblock {
+                format: 1,
+                fs: FsId(7),
+                server: ServerId(server),
+                boot: BootEpoch(1),
+                name_bits: 55,
+                id_bits: 128,
+                clean: true,
+            };
+            // One key, three stores: kept under keys of their own.
+            let key = vec![0xFF, 0xFF, server as u8];
+            t.records.insert(
+                key,
+                (ServerId(server), Key::Superblock, Record::Superblock(superblock)),
+            );
+        }
+        t.directory(DirId::ABOVE_ROOT, "root");
+        let d = t.directory(DirId::ROOT, "d");
+        t.directory(d, "e");
+        t.file(DirId::ROOT, "f", Layout::Inline, 5);
+        t.attach(DirId::ROOT, "f", AttachmentKind::Data, 5);
+        t.file(d, "g", Layout::Blocks(4 << 20), 5 << 20);
+        t.link(DirId::ROOT, "l", Layout::LongTarget, 300);
+        t.attach(DirId::ROOT, "l", AttachmentKind::Target, 300);
+        t.link(d, "s", Layout::Target(Blob(b"../f".to_vec())), 4);
+        t
+    }
+
+    fn put(&mut self, key: Key, record: Record) {
+        let server = self.map.owner(key.slot());
+        self.records.insert(key.encode(), (server, key, record));
+    }
+
+    fn salt(&self, dir: DirId) -> u64 {
+        match self.records.get(&Key::Head(dir).encode()) {
+            Some((_, _, Record::Head(h))) => h.salt,
+            _ => 0,
+        }
+    }
+
+    fn key(&self, dir: DirId, text: &str) -> Key {
+        let hash = self.map.widths().name(self.salt(dir), &name(text));
+        Key::Entry {
+            dir,
+            hash,
+            name: name(text),
+        }
+    }
+
+    fn touch(&mut self, dir: DirId, f: impl Fn(&mut DirStat)) {
+        if let Some((_, _, Record::Touch(t))) = self.records.get_mut(&Key::Touch(dir).encode()) {
+            f(&mut t.stat);
+        }
+    }
+
+    fn number(&mut self, dir: DirId) -> (Ino, Generation) {
+        let slot = dir.slot();
+        let n = self.next;
+        self.next += 1;
+        self.put(
+            Key::Counter(slot),
+            Record::Counter(CounterRecord {
+                reserved: 1000,
+                epoch: 1,
+            }),
+        );
+        (Ino::new(slot, n), Generation::new(1, n))
+    }
+
+    fn add(&mut self, dir: DirId, text: &str, target: Target) {
+        let subdir = u64::from(matches!(target, Target::Dir(_)));
+        let key = self.key(dir, text);
+        self.put(key, Record::Entry(Entry { ordinal: 5, target }));
+        self.touch(dir, |s| {
+            s.entries += 1;
+            s.subdirs += subdir;
+        });
+    }
+
+    fn generation(&self, dir: DirId) -> Generation {
+        match self.records.get(&Key::Head(dir).encode()) {
+            Some((_, _, Record::Head(h))) => h.generation,
+            _ => Generation::ABOVE_ROOT,
+        }
+    }
+
+    fn directory(&mut self, parent: DirId, text: &str) -> DirId {
+        let birth = Birth {
+            parent,
+            name: name(text),
+            version: 0,
+        };
+        let root = parent == DirId::ABOVE_ROOT;
+        let (ino, generation) = if root {
+            (Ino::ROOT, Generation::ROOT)
+        } else {
+            self.number(parent)
+        };
+        let id = if root {
+            DirId::ROOT
+        } else {
+            self.map.widths().dir_id(&birth)
+        };
+        let (salt, realm) = (id.0 as u64 ^ 99, Realm(0));
+        let access = AccessRecord {
+            id,
+            generation,
+            ino,
+            perm: Perm::new(0o755),
+            uid: 0,
+            gid: 0,
+            ctime: TIME,
+            realm,
+            salt,
+            version: 0,
+            acl: 0,
+        };
+        self.add(parent, text, Target::Dir(access));
+        let head = Head {
+            generation,
+            ino,
+            birth,
+            parent,
+            parent_generation: self.generation(parent),
+            name: name(text),
+            realm,
+            salt,
+            split: 0,
+        };
+        self.put(Key::Head(id), Record::Head(head));
+        self.put(Key::Touch(id), Record::Touch(Touch::default()));
+        id
+    }
+
+    fn inode(&mut self, dir: DirId, kind: FileKind, layout: Layout, size: u64) -> Target {
+        let (ino, generation) = self.number(dir);
+        Target::Inode(InodeRecord {
+            ino,
+            generation,
+            kind,
+            perm: Perm::new(0o644),
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            size,
+            rdev: 0,
+            atime: TIME,
+            mtime: TIME,
+            ctime: TIME,
+            layout,
+            acl: 0,
+            version: 0,
+        })
+    }
+
+    fn file(&mut self, dir: DirId, text: &str, layout: Layout, size: u64) {
+        let inode = self.inode(dir, FileKind::Regular, layout, size);
+        self.add(dir, text, inode);
+    }
+
+    fn link(&mut self, dir: DirId, text: &str, layout: Layout, size: u64) {
+        let inode = self.inode(dir, FileKind::Symlink, layout, size);
+        self.add(dir, text, inode);
+    }
+
+    fn attach(&mut self, dir: DirId, text: &str, kind: AttachmentKind, len: usize) {
+        if let Key::Entry { dir, hash, name } = self.key(dir, text) {
+            let key = Key::Attachment {
+                dir,
+                hash,
+                name,
+                kind,
+            };
+            self.put(key, Record::Attachment(Blob(vec![b'x'; len])));
+        }
+    }
+
+    fn remove(&mut self, key: &Key) -> (ServerId, Key, Record) {
+        self.records.remove(&key.encode()).expect("present")
+    }
+
+    fn change(&mut self, key: &Key, f: impl Fn(&mut Record)) {
+        f(&mut self.records.get_mut(&key.encode()).expect("present").2);
+    }
+
+    fn change_head(&mut self, dir: DirId, f: impl Fn(&mut Head)) {
+        self.change(&Key::Head(dir), |r| {
+            if let Record::Head(h) = r {
+                f(h);
+            }
+        });
+    }
+
+    fn change_entry(&mut self, dir: DirId, text: &str, f: impl Fn(&mut Entry)) {
+        let key = self.key(dir, text);
+        self.change(&key, |r| {
+            if let Record::Entry(e) = r {
+                f(e);
+            }
+        });
+    }
+
+    fn d(&self) -> DirId {
+        self.id_of("d", DirId::ROOT)
+    }
+
+    fn id_of(&self, text: &str, parent: DirId) -> DirId {
+        let birth = Birth {
+            parent,
+            name: name(text),
+            version: 0,
+        };
+        self.map.widths().dir_id(&birth)
+    }
+
+    fn checker(&self) -> Checker {
+        let mut checker = Checker::new(self.map.clone());
+        for (_, key, record) in self.records.values() {
+            if let (Key::Head(id), Record::Head(head)) = (key, record) {
+                checker.head(*id, head);
+            }
+        }
+        for (server, key, record) in self.records.values() {
+            checker.feed(*server, key, record);
+        }
+        checker
+    }
+
+    fn found(&self) -> Vec<(Kind, Subject)> {
+        let mut found: Vec<_> = self.checker().finish().iter().map(|f| f.identity()).collect();
+        found.sort();
+        found
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        let mut kinds: Vec<Kind> = self.found().into_iter().map(|(k, _)| k).collect();
+        kinds.dedup();
+        kinds
+    }
+}
+
+#[test]
+fn a_sound_tree_is_clean() {
+    let tree = Tree::new();
+    assert_eq!(tree.found(), []);
+    let mut checker = tree.checker();
+    checker.finish();
+    let counts = checker.counts();
+    assert_eq!((counts.directories, counts.files, counts.block_files), (3, 4, 1));
+    assert_eq!(counts.bytes, (5 << 20) + 5);
+}
+
+#[test]
+fn halves_of_directories() {
+    let mut t = Tree::new();
+    let d = t.d();
+    let e = t.id_of("e", d);
+    t.remove(&Key::Head(e));
+    assert_eq!(t.found(), [(Kind::NoContent, Subject::Dir(e))]);
+
+    let mut t = Tree::new();
+    t.remove(&Key::Touch(e));
+    assert_eq!(t.found(), [(Kind::NoTouch, Subject::Dir(e))]);
+
+    let mut t = Tree::new();
+    let key = t.key(d, "e");
+    t.remove(&key);
+    t.touch(d, |s| {
+        s.entries -= 1;
+        s.subdirs -= 1;
+    });
+    assert_eq!(t.found(), [(Kind::NoName, Subject::Dir(e))]);
+
+    // The head of a directory with entries is gone, and its name too.
+    let mut t = Tree::new();
+    let key = t.key(DirId::ROOT, "d");
+    t.remove(&Key::Head(d));
+    t.remove(&key);
+    t.touch(DirId::ROOT, |s| {
+        s.entries -= 1;
+        s.subdirs -= 1;
+    });
+    assert_eq!(
+        t.found(),
+        [(Kind::NoHead, Subject::Dir(d)), (Kind::NoParent, Subject::Dir(e))]
+    );
+
+    let changes: [fn(&mut Head); 5] = [
+        |h| h.generation = Generation(77),
+        |h| h.ino = Ino(77),
+        |h| h.name = name("other"),
+        |h| h.realm = Realm(3),
+        |h| h.parent_generation = Generation(77),
+    ];
+    for change in changes {
+        let mut t = Tree::new();
+        t.change_head(e, change);
+        assert_eq!(t.found(), [(Kind::Halves, Subject::Dir(e))]);
+    }
+    let mut t = Tree::new();
+    t.change_head(e, |h| h.parent = DirId::ROOT);
+    assert_eq!(t.found(), [(Kind::Halves, Subject::Dir(e))]);
+    let mut t = Tree::new();
+    t.change_head(e, |h| h.birth.version = 9);
+    assert_eq!(t.found(), [(Kind::Birth, Subject::Dir(e))]);
+}
+
+#[test]
+fn two_names_of_one_directory() {
+    let mut t = Tree::new();
+    let (d, e) = (t.d(), t.id_of("e", t.d()));
+    let key = t.key(d, "e");
+    let Some((_, _, Record::Entry(entry))) = t.records.get(&key.encode()).cloned() else {
+        panic!("no entry");
+    };
+    t.add(DirId::ROOT, "again", entry.target);
+    let kinds = t.kinds();
+    assert!(
+        kinds.contains(&Kind::TwoNames) && kinds.contains(&Kind::Number),
+        "{kinds:?}"
+    );
+    assert!(t.found().contains(&(Kind::TwoNames, Subject::Dir(e))));
+    // Both places are looked at again.
+    let all = t.checker().finish();
+    let finding = all.iter().find(|f| f.kind == Kind::TwoNames);
+    assert_eq!(finding.map(|f| f.places.len()), Some(2));
+}
+
+#[test]
+fn counts() {
+    for f in [|s: &mut DirStat| s.entries += 1, |s: &mut DirStat| s.subdirs -= 1] {
+        let mut t = Tree::new();
+        let d = t.d();
+        t.touch(d, f);
+        assert_eq!(t.found(), [(Kind::Counts, Subject::Dir(d))]);
+    }
+    // Counts that change while they are compared prove nothing.
+    let mut t = Tree::new();
+    let d = t.d();
+    let mut checker = t.checker();
+    t.touch(d, |s| s.entries += 1);
+    let (server, key, record) = t.remove(&Key::Touch(d));
+    checker.feed(server, &key, &record);
+    let kinds: Vec<Kind> = checker.finish().iter().map(|f| f.kind).collect();
+    assert_eq!(kinds, [Kind::Moving]);
+}
+
+#[test]
+fn the_way_up() {
+    let mut t = Tree::new();
+    let d = t.d();
+    let e = t.id_of("e", d);
+    // d below its own child: nothing leads into either.
+    let (_, _, access) = t.remove(&t.key(DirId::ROOT, "d"));
+    t.touch(DirId::ROOT, |s| {
+        s.entries -= 1;
+        s.subdirs -= 1;
+    });
+    let Record::Entry(access) = access else {
+        panic!("no entry")
+    };
+    let generation = t.generation(e);
+    t.add(e, "d", access.target);
+    t.change_head(d, |h| {
+        h.parent = e;
+        h.parent_generation = generation;
+    });
+    assert_eq!(t.found(), {
+        let mut both = [(Kind::Loop, Subject::Dir(d)), (Kind::Loop, Subject::Dir(e))];
+        both.sort();
+        both
+    });
+    let mut t = Tree::new();
+    t.remove(&Key::Head(DirId::ROOT));
+    let kinds = t.kinds();
+    assert!(
+        kinds.contains(&Kind::NoContent) && kinds.contains(&Kind::NoParent),
+        "{kinds:?}"
+    );
+}
+
+#[test]
+fn buckets_and_positions() {
+    let mut t = Tree::new();
+    let d = t.d();
+    let (server, _, record) = t.remove(&t.key(d, "s"));
+    let Key::Entry { hash, .. } = t.key(d, "g") else {
+        panic!()
+    };
+    let key = Key::Entry {
+        dir: d,
+        hash,
+        name: name("s"),
+    };
+    t.records.insert(key.encode(), (server, key, record));
+    // In another's bucket, and there with another's ordinal.
+    assert_eq!(t.kinds(), [Kind::Hash, Kind::Position]);
+}
+
+#[test]
+fn layouts() {
+    let data = AttachmentKind::Data;
+    let attachment = |t: &Tree, text, kind| match t.key(DirId::ROOT, text) {
+        Key::Entry { dir, hash, name } => Key::Attachment {
+            dir,
+            hash,
+            name,
+            kind,
+        },
+        _ => panic!(),
+    };
+    let mut t = Tree::new();
+    t.remove(&attachment(&t, "f", data));
+    assert_eq!(t.kinds(), [Kind::Layout]);
+    let mut t = Tree::new();
+    t.remove(&attachment(&t, "l", AttachmentKind::Target));
+    assert_eq!(t.kinds(), [Kind::Layout]);
+    let mut t = Tree::new();
+    t.attach(DirId::ROOT, "nobody", data, 3);
+    assert_eq!(t.kinds(), [Kind::Attachment]);
+    let mut t = Tree::new();
+    t.attach(t.d(), "g", data, 3);
+    assert_eq!(t.kinds(), [Kind::Layout]);
+    let mut t = Tree::new();
+    t.attach(DirId::ROOT, "f", data, 6);
+    assert_eq!(t.kinds(), [Kind::Layout], "more bytes than the size");
+    let layouts = [Layout::LongTarget, Layout::Blocks(3), Layout::None];
+    for layout in layouts {
+        let mut t = Tree::new();
+        t.change_entry(DirId::ROOT, "f", |e| {
+            if let Target::Inode(i) = &mut e.target {
+                i.layout = layout.clone();
+            }
+        });
+        assert_eq!(t.kinds(), [Kind::Layout], "{layout:?}");
+    }
+    let mut t = Tree::new();
+    t.change_entry(t.d(), "s", |e| {
+        if let Target::Inode(i) = &mut e.target {
+            i.size = 5;
+        }
+    });
+    assert_eq!(t.kinds(), [Kind::Layout], "a target of another length");
+}
+
+#[test]
+fn numbers() {
+    let mut t = Tree::new();
+    t.change_entry(DirId::ROOT, "f", |e| {
+        if let Target::Inode(i) = &mut e.target {
+            i.ino = Ino::ROOT;
+        }
+    });
+    assert_eq!(t.found(), [(Kind::Number, Subject::Ino(Ino::ROOT))]);
+
+    let mut t = Tree::new();
+    let slot = t.d().slot();
+    let used = CounterRecord {
+        reserved: 3,
+        epoch: 1,
+    };
+    t.put(Key::Counter(slot), Record::Counter(used));
+    assert_eq!(t.kinds(), [Kind::Counter]);
+}
+
+#[test]
+fn wrong_servers_and_kinds() {
+    let mut t = Tree::new();
+    let d = t.d();
+    let server = t.map.owner(d.slot());
+    let other = ServerId((server.0 + 1) % 3);
+    let mut stray = t.checker();
+    let (_, key, record) = t.remove(&Key::Head(d));
+    stray.feed(other, &key, &record);
+    let found: Vec<_> = stray.finish().iter().map(|f| f.identity()).collect();
+    assert_eq!(found, [(Kind::Foreign, Subject::Slot(other, d.slot()))]);
+
+    let mut misfit = Tree::new().checker();
+    misfit.feed(server, &Key::Touch(d), &record);
+    assert_eq!(misfit.finish().first().map(|f| f.kind), Some(Kind::Misfit));
+
+    let mut t = Tree::new();
+    let (_, _, record) = t.records.get_mut(&vec![0xFF, 0xFF, 2]).expect("present");
+    if let Record::Superblock(s) = record {
+        s.server = ServerId(1);
+    }
+    assert_eq!(t.kinds(), [Kind::Superblock]);
+}
+
+#[test]
+fn transactions_and_garbage_are_counted() {
+    let mut t = Tree::new();
+    let tx = TxId {
+        coordinator: ServerId(1),
+        boot: BootEpoch(3),
+        number: 9,
+    };
+    let prepared = PreparedRecord {
+        mutations: Vec::new(),
+        reply: None,
+    };
+    t.put(Key::Prepared(Slot(5), tx), Record::Prepared(prepared));
+    let garbage = GarbageRecord {
+        size: 10,
+        block_size: 4096,
+        holder: None,
+    };
+    t.put(
+        Key::Garbage(Slot(6), Ino(7), Generation(7)),
+        Record::Garbage(garbage),
+    );
+    let mut checker = t.checker();
+    assert_eq!(checker.finish(), []);
+    assert_eq!(checker.pending().len(), 1);
+    assert_eq!(
+        (checker.counts().garbage, checker.counts().garbage_bytes),
+        (1, 10)
+    );
+}

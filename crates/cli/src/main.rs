@@ -1,0 +1,79 @@
+//! `pando`: one program for servers, mounts, operators and newcomers.
+
+mod args;
+mod bench;
+mod cluster_dir;
+mod completion;
+mod connect;
+mod crew;
+mod down;
+mod format;
+mod fs;
+mod fsck;
+mod hammer;
+mod map;
+mod metrics;
+mod mount;
+mod process;
+mod progress;
+mod server;
+mod sim;
+mod status;
+mod text;
+mod up;
+
+use args::{Args, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    quiet_when_nobody_reads();
+    let args = Args::parse();
+    // What the simulator breaks is no news, unless somebody asks.
+    if args.verbose > 0 || !matches!(args.command, Command::Sim(_)) {
+        process::log_to_stderr(args.verbose);
+    }
+    match run(&args) {
+        Ok(code) => code,
+        Err(e) => {
+            if args.json {
+                println!("{}", serde_json::json!({ "error": format!("{e:#}") }));
+            } else {
+                eprintln!("pando: {e:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Up(up) => up::run(args, up)?,
+        Command::Down => down::run(args)?,
+        Command::Format(format) => format::run(args, format)?,
+        Command::Server(server) => server::run(args, server)?,
+        Command::Fs(command) => return fs::run(args, command),
+        Command::Status => return status::run(args),
+        Command::Fsck(command) => return Ok(fsck::run(args, command)),
+        Command::Bench(command) => return bench::run(args, command),
+        Command::Completion(command) => completion::run(command)?,
+        Command::Sim(command) => return Ok(sim::run(args, command)),
+        Command::Map(command) => return map::run(args, command),
+        Command::Mount(mount) => mount::run(args, mount)?,
+        Command::Umount { mountpoint, lazy } => mount::run_umount(args, mountpoint, *lazy)?,
+        Command::Hammer(command) => hammer::run(args, command)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `pando ls | head`: whoever stops reading has what they want. `println!` panics then.
+fn quiet_when_nobody_reads() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload().downcast_ref::<String>();
+        if text.is_some_and(|t| t.starts_with("failed printing to stdout") && t.contains("Broken pipe")) {
+            std::process::exit(0);
+        }
+        usual(info);
+    }));
+}

@@ -1,0 +1,174 @@
+//! The Prometheus endpoint: a page made once a second by the event loop, handed out by a thread of its own.
+
+use anyhow::{Context, Result};
+use pando_server::MetaServer;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The latest page.
+pub type SharedPage = Arc<Mutex<String>>;
+
+/// Operations by kind and result.
+#[derive(Default)]
+pub struct Counters {
+    executed: RefCell<BTreeMap<(&'static str, bool), u64>>,
+}
+
+impl Counters {
+    /// Counts one.
+    pub fn executed(&self, kind: &'static str, ok: bool) {
+        *self.executed.borrow_mut().entry((kind, ok)).or_default() += 1;
+    }
+}
+
+/// Begins to answer HTTP GETs with the latest page.
+pub fn serve(address: &str) -> Result<SharedPage> {
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!("cannot serve metrics on {address}; is the port taken by another program?")
+    })?;
+    let page = SharedPage::default();
+    let shown = page.clone();
+    std::thread::Builder::new()
+        .name("metrics".into())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // One at a time, briefly: a scraper that does not speak does not keep others out for long.
+                let _ = answer(stream, &shown);
+            }
+        })?;
+    Ok(page)
+}
+
+fn answer(mut stream: TcpStream, page: &SharedPage) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(2)))?;
+    let mut request = [0; 4096];
+    let n = stream.read(&mut request)?;
+    let (status, body) = if request[..n].starts_with(b"GET /metrics ") || request[..n].starts_with(b"GET / ")
+    {
+        (
+            "200 OK",
+            page.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        )
+    } else {
+        ("404 Not Found", "metrics are at /metrics\n".to_owned())
+    };
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Makes the page anew.
+pub fn publish(
+    page: &SharedPage,
+    counters: &Counters,
+    server: &MetaServer,
+    store: &pando_store_rocks::Stats,
+    connections: usize,
+) {
+    let s = server.stats();
+    let id = server.id();
+    let mut out = String::with_capacity(4096);
+    let _ = writeln!(
+        out,
+        "# HELP pando_operations_total Operations executed, by kind and result."
+    );
+    let _ = writeln!(out, "# TYPE pando_operations_total counter");
+    for ((kind, ok), n) in &*counters.executed.borrow() {
+        let result = if *ok { "ok" } else { "error" };
+        let _ = writeln!(
+            out,
+            "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
+        );
+    }
+    let metrics: [(&str, &str, &str, u64); 14] = [
+        ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
+        (
+            "connections",
+            "gauge",
+            "Accepted connections.",
+            connections as u64,
+        ),
+        (
+            "replayed_total",
+            "counter",
+            "Retries answered from a reply record.",
+            s.replayed,
+        ),
+        (
+            "busy_total",
+            "counter",
+            "Requests refused because a lock was not free in time.",
+            s.busy,
+        ),
+        (
+            "transactions_committed_total",
+            "counter",
+            "Distributed transactions committed here.",
+            s.commits,
+        ),
+        (
+            "transactions_aborted_total",
+            "counter",
+            "Distributed transactions aborted here.",
+            s.aborts,
+        ),
+        (
+            "peer_calls_total",
+            "counter",
+            "Messages sent to other servers.",
+            s.peer_calls,
+        ),
+        (
+            "store_batches_total",
+            "counter",
+            "Batches applied.",
+            store.batches,
+        ),
+        (
+            "store_wal_bytes_total",
+            "counter",
+            "Bytes written to the log.",
+            store.wal_bytes,
+        ),
+        ("store_syncs_total", "counter", "Syncs of the log.", store.syncs),
+        (
+            "store_memory_hits_total",
+            "counter",
+            "Reads answered from memory.",
+            store.hits,
+        ),
+        (
+            "store_disk_reads_total",
+            "counter",
+            "Reads that went to the device.",
+            store.misses,
+        ),
+        (
+            "store_table_bytes",
+            "gauge",
+            "Bytes in table files.",
+            store.table_bytes,
+        ),
+        (
+            "store_cache_bytes",
+            "gauge",
+            "Bytes of cache in use.",
+            store.cache_bytes,
+        ),
+    ];
+    for (name, kind, help, value) in metrics {
+        let _ = writeln!(
+            out,
+            "# HELP pando_{name} {help}\n# TYPE pando_{name} {kind}\npando_{name}{{server=\"{id}\"}} {value}"
+        );
+    }
+    *page.lock().unwrap_or_else(PoisonError::into_inner) = out;
+}

@@ -1,0 +1,119 @@
+//! Processes of a cluster on this machine: locks that say who runs, starting in the background, stopping.
+
+use crate::cluster_dir::ClusterDir;
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Logs of commands go to stderr: warnings, or more if asked for.
+pub fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PANDO_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    // A server sets up its own, earlier.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init();
+}
+
+/// Held while a process runs; the file contains its pid. The kernel lets go of it however the process ends.
+pub struct RunLock(#[allow(dead_code)] File);
+
+/// The lock file of a server or mount.
+pub fn lock_path(dir: &ClusterDir, name: &str) -> PathBuf {
+    dir.run().join(format!("{name}.lock"))
+}
+
+/// Takes the lock of `name`. `None`: another process has it.
+pub fn take_lock(dir: &ClusterDir, name: &str) -> Result<Option<RunLock>> {
+    std::fs::create_dir_all(dir.run()).with_context(|| format!("cannot make {}", dir.run().display()))?;
+    let path = lock_path(dir, name);
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(None);
+    }
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(Some(RunLock(file)))
+}
+
+/// The pid of the process that holds the lock of `name`, if one does.
+pub fn running(dir: &ClusterDir, name: &str) -> Option<Pid> {
+    let mut file = File::open(lock_path(dir, name)).ok()?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        return None;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    Pid::from_raw(text.trim().parse().ok()?)
+}
+
+/// Starts this program again in the background, in a session of its own, logging to a file.
+pub fn start(dir: &ClusterDir, name: &str, arguments: &[String]) -> Result<(Child, PathBuf)> {
+    std::fs::create_dir_all(dir.run())?;
+    let log = dir.run().join(format!("{name}.log"));
+    let out = OpenOptions::new().create(true).append(true).open(&log)?;
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command = Command::new("setsid");
+    command.arg(&program).arg("--dir").arg(&dir.path).args(arguments);
+    command
+        .stdin(Stdio::null())
+        .stdout(out.try_clone()?)
+        .stderr(out)
+        .current_dir("/");
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    Ok((child, log))
+}
+
+/// The last lines of a log, for error messages.
+pub fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n  ")
+}
+
+/// Asks a process to stop, waits, and ends it if it does not.
+pub fn stop(dir: &ClusterDir, name: &str, patience: Duration) -> Result<bool> {
+    let Some(pid) = running(dir, name) else {
+        return Ok(false);
+    };
+    let _ = kill_process(pid, Signal::TERM);
+    let deadline = Instant::now() + patience;
+    while running(dir, name).is_some() {
+        if Instant::now() > deadline {
+            let _ = kill_process(pid, Signal::KILL);
+            std::thread::sleep(Duration::from_millis(200));
+            if running(dir, name).is_some() {
+                bail!("{name} (pid {pid:?}) does not stop");
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(true)
+}
+
+/// Waits for a process that is about to end by itself.
+pub fn wait_end(dir: &ClusterDir, name: &str, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    while running(dir, name).is_some() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

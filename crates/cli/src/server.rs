@@ -1,0 +1,179 @@
+//! `pando server`: one metadata server in the foreground.
+
+use crate::args::{Args, Mode, ServerArgs, Wait};
+use crate::cluster_dir::ClusterDir;
+use crate::connect::open_blocks;
+use crate::metrics::{self, Counters};
+use crate::process;
+use anyhow::{Context, Result, bail};
+use pando_net::{Identity, Options, Reactor, Waiting};
+use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
+use pando_store::Durability;
+use pando_store_rocks::{RocksOptions, RocksStore};
+use pando_types::ServerId;
+use pando_wire::Role;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often the metrics page is made anew.
+const METRICS_PERIOD: Duration = Duration::from_secs(1);
+
+/// Counts operations, and stops the process when the store fails.
+struct Watch {
+    counters: Rc<Counters>,
+    stopper: pando_net::Stopper,
+    failed: Cell<bool>,
+}
+
+impl Observer for Watch {
+    fn executed(&self, e: &Executed<'_>) {
+        self.counters.executed(e.op.kind(), e.outcome.is_ok());
+    }
+
+    fn fatal(&self, why: &str) {
+        tracing::error!("the server stops: {why}");
+        self.failed.set(true);
+        self.stopper.stop();
+    }
+}
+
+pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
+    let began = Instant::now();
+    let dir = ClusterDir::of(args)?;
+    let file = dir.load()?;
+    let map = file.map(&dir.path)?;
+    let id = ServerId(options.id);
+    let Some(me) = map.server(id).cloned() else {
+        let known: Vec<String> = map.servers.iter().map(|s| s.id.to_string()).collect();
+        bail!(
+            "this cluster has no server {}; it has {}",
+            options.id,
+            known.join(", ")
+        );
+    };
+    let name = format!("server-{}", options.id);
+    let Some(_running) = process::take_lock(&dir, &name)? else {
+        bail!(
+            "server {} of this cluster runs already on this machine (pid {:?})",
+            id,
+            process::running(&dir, &name)
+        );
+    };
+    let path = options.store.clone().unwrap_or_else(|| dir.store(options.id));
+    let durability = if file.mode()? == Mode::Sync {
+        Durability::Sync
+    } else {
+        Durability::Async
+    };
+    let rocks = RocksOptions {
+        durability,
+        cache_bytes: options.cache_mib << 20,
+        ..RocksOptions::default()
+    };
+    let (store, _) = RocksStore::open(&path, rocks)
+        .with_context(|| format!("cannot open the store {}", path.display()))?;
+    let store = Rc::new(store);
+    let blocks = open_blocks(&map.blocks)?;
+
+    pando_net::raise_file_limit();
+    let waiting = match options.waiting {
+        Wait::Blocking => Waiting::Blocking,
+        Wait::Adaptive => Waiting::default(),
+        Wait::Polling => Waiting::Polling,
+    };
+    let identity = Identity {
+        fs: map.fs,
+        role: Role::Server(id),
+    };
+    let reactor = Reactor::new(
+        Options {
+            waiting,
+            ..Options::default()
+        },
+        identity,
+    )?;
+    reactor.set_map(&map);
+    let counters = Rc::new(Counters::default());
+    let watch = Rc::new(Watch {
+        counters: counters.clone(),
+        stopper: reactor.stopper(),
+        failed: Cell::new(false),
+    });
+    let limits = Limits {
+        reserve_bytes: options.reserve_mib << 20,
+        ..Limits::default()
+    };
+    let config = ServerConfig { id, map, limits };
+    let server = reactor.block_on(MetaServer::start(
+        config,
+        reactor.clone(),
+        store.clone(),
+        blocks,
+        watch.clone(),
+    ))?;
+    reactor.set_node(server.clone());
+    let bound = reactor.listen(&me.address, server.boot()).with_context(|| {
+        format!(
+            "cannot listen on {}; is the port taken by another program?",
+            me.address
+        )
+    })?;
+
+    let page = metrics::serve(&me.metrics)?;
+    spawn_metrics(&reactor, &server, &store, counters, page);
+    stop_on_signals(reactor.stopper())?;
+    tracing::info!(server = id.0, boot = server.boot().0, address = %bound, ready_ms = began.elapsed().as_millis() as u64, "serving");
+    println!(
+        "server {id} serves {bound} (boot {}, ready after {} ms)",
+        server.boot(),
+        began.elapsed().as_millis()
+    );
+    reactor.run();
+    reactor.shutdown();
+    if watch.failed.get() {
+        bail!("the store failed; repair the device, then start the server again");
+    }
+    println!("server {id} stopped");
+    Ok(())
+}
+
+fn spawn_metrics(
+    reactor: &Rc<Reactor>,
+    server: &Rc<MetaServer>,
+    store: &Rc<RocksStore>,
+    counters: Rc<Counters>,
+    page: metrics::SharedPage,
+) {
+    use pando_env::Env;
+    let (world, server, store) = (Rc::downgrade(reactor), server.clone(), store.clone());
+    reactor.spawn(Box::pin(async move {
+        while let Some(reactor) = world.upgrade() {
+            metrics::publish(&page, &counters, &server, &store.stats(), reactor.accepted());
+            let nap = reactor.sleep(METRICS_PERIOD);
+            drop(reactor);
+            nap.await;
+        }
+    }));
+}
+
+/// SIGTERM and SIGINT end the loop in order; a second one ends the process.
+fn stop_on_signals(stopper: pando_net::Stopper) -> Result<()> {
+    let again = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, again.clone())?;
+    }
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for _ in &mut signals {
+                again.store(true, Ordering::SeqCst);
+                stopper.stop();
+            }
+        })?;
+    Ok(())
+}

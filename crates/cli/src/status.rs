@@ -1,0 +1,166 @@
+//! `pando status`: one line per server, within a second whatever is down.
+
+use crate::args::Args;
+use crate::cluster_dir::{ClusterDir, Server};
+use crate::connect::Connection;
+use crate::{process, text};
+use anyhow::Result;
+use pando_env::sync::{Either, first, join_all};
+use pando_env::{Env, LocalFuture};
+use pando_net::Waiting;
+use pando_types::ServerId;
+use pando_wire::{Request, Response};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// Who has not answered by then counts as down.
+const PATIENCE: Duration = Duration::from_millis(900);
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let dir = ClusterDir::of(args)?;
+    // Short tries, so that a server that is being restarted is found.
+    let conn = Connection::open(&dir, Waiting::Blocking, PATIENCE)?;
+    let questions: Vec<LocalFuture<Option<Value>>> = conn
+        .file
+        .servers
+        .iter()
+        .map(|s| -> LocalFuture<Option<Value>> {
+            Box::pin(ask(conn.client.clone(), conn.reactor.clone(), s.id))
+        })
+        .collect();
+    let answers = conn.run(join_all(questions));
+    let mut servers = Vec::new();
+    for (server, answer) in conn.file.servers.iter().zip(answers) {
+        servers.push(merge(&dir, &conn, server, answer));
+    }
+    let down = servers.iter().filter(|s| s["up"] != true).count();
+    if args.json {
+        let all = json!({
+            "dir": dir.path, "fs": conn.file.fs, "profile": conn.file.profile.name, "durability": conn.file.durability,
+            "epoch": conn.file.epoch, "down": down, "servers": servers,
+        });
+        println!("{}", serde_json::to_string_pretty(&all)?);
+    } else {
+        show(&dir, &conn, &servers, down);
+    }
+    Ok(if down == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+async fn ask(
+    client: std::rc::Rc<pando_client::Client>,
+    reactor: std::rc::Rc<pando_net::Reactor>,
+    server: u16,
+) -> Option<Value> {
+    let answer: LocalFuture<_> =
+        Box::pin(async move { client.admin(ServerId(server), Request::Status).await });
+    match first(answer, reactor.sleep(PATIENCE)).await {
+        Either::Left(Ok(Response::Status(text))) => serde_json::from_str(&text).ok(),
+        _ => None,
+    }
+}
+
+/// What the server says with what is known here.
+fn merge(dir: &ClusterDir, conn: &Connection, server: &Server, answer: Option<Value>) -> Value {
+    let mut all = json!({ "server": server.id, "address": server.address, "up": answer.is_some() });
+    let pid = process::running(dir, &format!("server-{}", server.id));
+    if let Some(pid) = pid {
+        all["pid"] = pid.as_raw_nonzero().get().into();
+    }
+    match answer {
+        Some(Value::Object(said)) => {
+            if let Some(up) = uptime(dir, server.id).filter(|_| pid.is_some()) {
+                all["uptime_s"] = up.into();
+            }
+            if let Value::Object(all) = &mut all {
+                all.extend(said);
+            }
+        }
+        _ => {
+            let why = match (conn.reactor.peer_error(ServerId(server.id)), pid) {
+                (Some(why), _) => why,
+                (None, Some(_)) => "the process runs and does not answer".into(),
+                (None, None) => "no answer".into(),
+            };
+            all["error"] = why.into();
+        }
+    }
+    all
+}
+
+/// How long a server of this machine runs: it wrote its lock when it started.
+fn uptime(dir: &ClusterDir, id: u16) -> Option<u64> {
+    let lock = process::lock_path(dir, &format!("server-{id}"));
+    let began = std::fs::metadata(lock).ok()?.modified().ok()?;
+    Some(SystemTime::now().duration_since(began).ok()?.as_secs())
+}
+
+fn duration(secs: u64) -> String {
+    match secs {
+        0..60 => format!("{secs}s"),
+        60..3600 => format!("{}m{:02}s", secs / 60, secs % 60),
+        3600..86_400 => format!("{}h{:02}m", secs / 3600, secs / 60 % 60),
+        _ => format!("{}d{:02}h", secs / 86_400, secs / 3600 % 24),
+    }
+}
+
+fn show(dir: &ClusterDir, conn: &Connection, servers: &[Value], down: usize) {
+    let (file, n) = (&conn.file, servers.len());
+    println!(
+        "Filesystem {} in {}: {} of {n} servers up, profile {}, durability {}",
+        file.fs,
+        dir.path.display(),
+        n - down,
+        file.profile.name,
+        file.durability
+    );
+    let number = |s: &Value, field: &str| match s[field].as_u64() {
+        Some(n) => n.to_string(),
+        None => "-".into(),
+    };
+    let rows: Vec<Vec<String>> = servers
+        .iter()
+        .map(|s| {
+            let in_doubt = s["prepared"].as_u64().zip(s["deciding"].as_u64());
+            let space = match (s["space_available"].as_u64(), s["space_total"].as_u64()) {
+                (Some(free), Some(total)) => {
+                    let low = if s["low_on_space"] == true { " LOW" } else { "" };
+                    format!("{}/{}{low}", text::human(free), text::human(total))
+                }
+                _ => "-".into(),
+            };
+            vec![
+                number(s, "server"),
+                if s["up"] == true { "up" } else { "DOWN" }.into(),
+                s["address"].as_str().unwrap_or("-").into(),
+                number(s, "pid"),
+                number(s, "boot"),
+                s["uptime_s"].as_u64().map_or("-".into(), duration),
+                number(s, "sessions"),
+                number(s, "locks_held"),
+                in_doubt.map_or("-".into(), |(p, d)| (p + d).to_string()),
+                number(s, "operations"),
+                space,
+            ]
+        })
+        .collect();
+    let head = [
+        "server", "state", "address", "pid", "boot", "uptime", "sessions", "locks", "in-doubt", "ops", "free",
+    ];
+    print!("{}", text::table(&head, &rows));
+    for s in servers {
+        if let Some(why) = s["error"].as_str() {
+            println!("server {}: {why}", s["server"]);
+        }
+    }
+    if down > 0 {
+        println!(
+            "`pando up` starts what is missing on this machine; logs are in {}",
+            dir.run().display()
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! `pando up`: starts exactly what is missing of a cluster on this machine.
+
+use crate::args::{Args, UpArgs};
+use crate::cluster_dir::{ClusterDir, ClusterFile};
+use crate::connect::Connection;
+use crate::{format, process};
+use anyhow::{Context, Result, bail};
+use pando_net::Waiting;
+use pando_types::ServerId;
+use pando_wire::Request;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer after its start.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A mount that `up` made.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Mount {
+    /// Where.
+    pub mountpoint: PathBuf,
+    /// The name of its run lock.
+    pub lock: String,
+}
+
+pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
+    let dir = ClusterDir::of(args)?;
+    let mut done = Vec::new();
+    let file = if dir.exists() {
+        dir.load()?
+    } else {
+        let file = format::make(&dir, format::on_loopback(up.servers)?, None, &up.choices)?;
+        done.push(format!(
+            "made filesystem {} with {} servers",
+            file.fs,
+            file.servers.len()
+        ));
+        file
+    };
+    let started = start_servers(&dir, &file)?;
+    if !started.is_empty() {
+        done.push(format!("started server {}", started.join(", ")));
+    }
+    let mut mounted = None;
+    if let Some(mountpoint) = &up.mount {
+        let mountpoint = std::path::absolute(mountpoint)?;
+        if mount(&dir, &mountpoint, &[], true)? {
+            done.push(format!("mounted {}", mountpoint.display()));
+        }
+        mounted = Some(mountpoint);
+    }
+    report(args, &dir, &file, &done, mounted.as_deref())
+}
+
+/// Starts the servers that do not run, and waits until all answer.
+fn start_servers(dir: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>> {
+    let mut children = BTreeMap::new();
+    let mut start_missing = |id: u16| -> Result<bool> {
+        let name = format!("server-{id}");
+        if process::running(dir, &name).is_some() {
+            return Ok(false);
+        }
+        let ended = |(child, log): &mut (Child, PathBuf)| match child.try_wait() {
+            Ok(Some(_)) => bail!(
+                "server {id} ended at once; its log {} says:\n  {}",
+                log.display(),
+                process::tail(log)
+            ),
+            _ => Ok(false),
+        };
+        if let Some(child) = children.get_mut(&id) {
+            return ended(child);
+        }
+        let arguments = ["server", "--id", &id.to_string()].map(str::to_owned);
+        children.insert(id, process::start(dir, &name, &arguments)?);
+        Ok(true)
+    };
+    let mut started = Vec::new();
+    for server in &file.servers {
+        if start_missing(server.id)? {
+            started.push(server.id.to_string());
+        }
+    }
+    let connection = Connection::open(dir, Waiting::Blocking, Duration::from_millis(500))?;
+    let deadline = Instant::now() + START_PATIENCE;
+    for server in &file.servers {
+        while connection
+            .run(connection.client.admin(ServerId(server.id), Request::Null(false)))
+            .is_err()
+        {
+            // A server that was dying when we looked first is started now.
+            if start_missing(server.id)? {
+                started.push(server.id.to_string());
+            }
+            if Instant::now() > deadline {
+                let trouble = connection.trouble().unwrap_or_default();
+                bail!(
+                    "server {} at {} does not answer {trouble}",
+                    server.id,
+                    server.address
+                );
+            }
+        }
+    }
+    Ok(started)
+}
+
+/// The mounts that `up` made and that are still noted.
+pub fn mounts(dir: &ClusterDir) -> Result<Vec<Mount>> {
+    let mut found = Vec::new();
+    let Ok(entries) = std::fs::read_dir(dir.run()) else {
+        return Ok(found);
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if name.starts_with("mount-") && name.ends_with(".json") {
+            let text = std::fs::read_to_string(&path)?;
+            found
+                .push(serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?);
+        }
+    }
+    Ok(found)
+}
+
+/// The run lock of a mount, by where it is.
+pub fn mount_lock(mountpoint: &Path) -> String {
+    let name: String = mountpoint
+        .to_string_lossy()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    format!("mount-{name}")
+}
+
+/// Whether the kernel has a mount there.
+pub fn is_mounted(mountpoint: &Path) -> bool {
+    let wanted = mountpoint.to_string_lossy().replace(' ', "\\040");
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table
+        .lines()
+        .any(|l| l.split(' ').nth(4) == Some(wanted.as_str()))
+}
+
+/// Mounts in the background if it is not mounted yet; `noted`: `pando down` ends it. True if it was not mounted.
+pub fn mount(dir: &ClusterDir, mountpoint: &Path, options: &[String], noted: bool) -> Result<bool> {
+    let lock = mount_lock(mountpoint);
+    if process::running(dir, &lock).is_some() && is_mounted(mountpoint) {
+        return Ok(false);
+    }
+    if is_mounted(mountpoint) {
+        // A mount whose process died: nothing there answers any more.
+        pando_fuse::unmount(mountpoint, true)?;
+    }
+    std::fs::create_dir_all(mountpoint).with_context(|| format!("cannot make {}", mountpoint.display()))?;
+    let mut arguments = vec!["mount".to_owned(), "--foreground".to_owned()];
+    arguments.extend_from_slice(options);
+    arguments.push(mountpoint.to_string_lossy().into_owned());
+    let (mut child, log) = process::start(dir, &lock, &arguments)?;
+    let deadline = Instant::now() + START_PATIENCE;
+    while !is_mounted(mountpoint) {
+        if child.try_wait()?.is_some() {
+            bail!(
+                "the mount ended at once; its log {} says:\n  {}",
+                log.display(),
+                process::tail(&log)
+            );
+        }
+        if Instant::now() > deadline {
+            bail!("the mount does not appear; see {}", log.display());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if noted {
+        let note = serde_json::to_string(&Mount {
+            mountpoint: mountpoint.to_path_buf(),
+            lock: lock.clone(),
+        })?;
+        std::fs::write(dir.run().join(format!("{lock}.json")), note)?;
+    }
+    Ok(true)
+}
+
+/// Unmounts, and waits for the mount's process, which writes back what is dirty.
+pub fn unmount(dir: &ClusterDir, mount: &Mount) -> Result<()> {
+    if is_mounted(&mount.mountpoint) {
+        pando_fuse::unmount(&mount.mountpoint, false)?;
+    }
+    process::wait_end(dir, &mount.lock, Duration::from_secs(30));
+    process::stop(dir, &mount.lock, Duration::from_secs(15))?;
+    let _ = std::fs::remove_file(dir.run().join(format!("{}.json", mount.lock)));
+    Ok(())
+}
+
+fn report(
+    args: &Args,
+    dir: &ClusterDir,
+    file: &ClusterFile,
+    done: &[String],
+    mounted: Option<&Path>,
+) -> Result<()> {
+    if args.json {
+        let all = serde_json::json!({
+            "dir": dir.path, "fs": file.fs, "servers": file.servers, "durability": file.durability,
+            "mount": mounted, "done": done,
+        });
+        println!("{}", serde_json::to_string_pretty(&all)?);
+        return Ok(());
+    }
+    for line in done {
+        println!("{line}");
+    }
+    let n = file.servers.len();
+    println!(
+        "Filesystem {}: {n} metadata servers run, durability {}.",
+        file.fs, file.durability
+    );
+    println!("Cluster folder: {}", dir.path.display());
+    let option = if args.dir.is_some() {
+        format!(" --dir {}", dir.path.display())
+    } else {
+        String::new()
+    };
+    println!("\nThree things to try:");
+    match mounted {
+        Some(mnt) => {
+            println!(
+                "  cp -r /usr/include {}/ && ls {0}/include | wc -l",
+                mnt.display()
+            );
+            println!("  pando{option} status");
+            println!(
+                "  kill -9 a `pando server` while you copy, then `pando{option} up` again: nothing is lost"
+            );
+        }
+        None => {
+            println!("  pando{option} mkdir /hello");
+            println!("  pando{option} put README.md /hello/ && pando{option} ls -l /hello");
+            println!("  pando{option} status");
+        }
+    }
+    Ok(())
+}

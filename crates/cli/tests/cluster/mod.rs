@@ -1,0 +1,101 @@
+//! A cluster of real processes in a temporary folder. Whatever happens to the test, it is stopped at the end.
+
+#![allow(dead_code)] // each test uses its part
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A running cluster.
+pub struct Cluster {
+    dir: PathBuf,
+    /// Removed at the end.
+    temporary: bool,
+    servers: usize,
+}
+
+impl Cluster {
+    /// Formats and starts one.
+    pub fn start(servers: usize, durability: &str) -> Cluster {
+        let unique = format!(
+            "pando-test-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        );
+        let dir = std::env::temp_dir().join(unique.replace(['(', ')'], ""));
+        let _ = std::fs::remove_dir_all(&dir);
+        Self::start_in(&dir, servers, durability, true)
+    }
+
+    /// The same in a given folder.
+    pub fn start_in(dir: &Path, servers: usize, durability: &str, temporary: bool) -> Cluster {
+        let cluster = Cluster {
+            dir: dir.to_owned(),
+            temporary,
+            servers,
+        };
+        cluster.run(&[
+            "up",
+            "--servers",
+            &servers.to_string(),
+            "--durability",
+            durability,
+        ]);
+        cluster
+    }
+
+    /// A `pando` command on this cluster.
+    pub fn pando(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pando"));
+        command.arg("--dir").arg(&self.dir).args(arguments);
+        command
+    }
+
+    /// Runs a command that must succeed; returns what it printed.
+    pub fn run(&self, arguments: &[&str]) -> String {
+        let out = self.pando(arguments).output().expect("pando runs");
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr),
+        );
+        assert!(out.status.success(), "pando {arguments:?}: {stdout}{stderr}");
+        stdout.into_owned()
+    }
+
+    /// Runs a command that must fail; returns what it complained.
+    pub fn fail(&self, arguments: &[&str]) -> String {
+        let out = self.pando(arguments).output().expect("pando runs");
+        assert!(!out.status.success(), "pando {arguments:?} succeeded");
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    }
+
+    /// Starts what does not run.
+    pub fn up(&self) {
+        self.run(&["up"]);
+    }
+
+    /// A path in the cluster's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// kill -9 of one server.
+    pub fn kill(&self, server: usize) {
+        let pid = std::fs::read_to_string(self.path(&format!("run/server-{server}.lock"))).expect("pid");
+        let _ = Command::new("kill").args(["-9", pid.trim()]).status();
+    }
+
+    /// kill -9 of all.
+    pub fn kill_all(&self) {
+        (0..self.servers).for_each(|s| self.kill(s));
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.pando(&["down"]).output();
+        self.kill_all();
+        if self.temporary && !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The commands as users type them, against three real servers.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A cluster in a folder of its own, gone at the end of the test whatever happened.
+struct Cluster {
+    folder: tempfile::TempDir,
+}
+
+struct Done {
+    ok: bool,
+    code: i32,
+    out: Vec<u8>,
+    text: String,
+    err: String,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let cluster = Cluster {
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        let up = cluster.run(&["up", "--servers", "3"]);
+        assert!(up.ok, "up: {} {}", up.text, up.err);
+        cluster
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.folder.path().join("cluster")
+    }
+
+    fn local(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pando"));
+        command.arg("--dir").arg(self.dir()).stdin(Stdio::null());
+        command
+    }
+
+    fn raw(&self, args: &[&OsStr]) -> Done {
+        done(self.command().args(args).output().expect("pando runs"))
+    }
+
+    fn run(&self, args: &[&str]) -> Done {
+        let args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+        self.raw(&args)
+    }
+
+    /// Runs what must work, and returns its output.
+    fn ok(&self, args: &[&str]) -> String {
+        let done = self.run(args);
+        assert!(done.ok, "{args:?}: {} {}", done.text, done.err);
+        done.text
+    }
+
+    /// Runs what must fail with these words.
+    fn bad(&self, args: &[&str], words: &str) {
+        let done = self.run(args);
+        assert!(
+            !done.ok && done.err.contains(words),
+            "{args:?}: {} {}",
+            done.text,
+            done.err
+        );
+    }
+
+    fn json(&self, args: &[&str]) -> serde_json::Value {
+        let done = self.run(args);
+        serde_json::from_str(&done.text)
+            .unwrap_or_else(|e| panic!("{args:?}: {e}: {} {}", done.text, done.err))
+    }
+
+    fn pid(&self, server: u16) -> String {
+        let lock = self.dir().join(format!("run/server-{server}.lock"));
+        std::fs::read_to_string(lock).expect("a lock").trim().to_owned()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.command().arg("down").output();
+    }
+}
+
+fn done(output: Output) -> Done {
+    Done {
+        ok: output.status.success(),
+        code: output.status.code().unwrap_or(-1),
+        text: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        out: output.stdout,
+    }
+}
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|i| (i % 251) as u8 ^ (i >> 13) as u8).collect()
+}
+
+#[test]
+fn directories_names_and_links() {
+    let c = Cluster::start();
+    c.ok(&["mkdir", "/a", "b"]);
+    c.ok(&["mkdir", "-p", "-m", "750", "/p/q/r"]);
+    c.ok(&["mkdir", "-p", "/p/q/r"]);
+    c.bad(&["mkdir", "/a"], "file exists");
+    c.bad(&["mkdir", "/x/y"], "no such file");
+    assert_eq!(c.ok(&["ls", "/"]), "a\nb\np\n");
+    assert!(c.ok(&["ls", "-l", "/p/q"]).starts_with("drwxr-x--- 2 "));
+    c.ok(&["touch", "/a/f", "/a/.hidden"]);
+    c.ok(&["touch", "-d", "@1000000000.123456789", "/a/f"]);
+    assert_eq!(c.ok(&["ls", "a"]), "f\n");
+    assert_eq!(c.ok(&["ls", "-a", "a"]), ".hidden\nf\n");
+    let stat = c.json(&["--json", "stat", "/a/f"]);
+    assert_eq!(stat["files"][0]["mtime"], "1000000000.123456789");
+    c.ok(&["chmod", "4711", "/a/f"]);
+    assert_eq!(c.json(&["--json", "stat", "/a/f"])["files"][0]["mode"], "4711");
+    c.bad(&["chmod", "999", "/a/f"], "octal");
+
+    c.ok(&["ln", "-s", "../a/f", "/b/link"]);
+    let long = format!("/{}", "t".repeat(3000));
+    c.ok(&["ln", "-s", &long, "/b/long"]);
+    assert_eq!(c.json(&["--json", "stat", "/b/long"])["files"][0]["target"], long);
+    assert!(c.ok(&["ls", "-l", "/b"]).contains("link -> ../a/f"));
+    c.bad(&["ln", "/a/f", "/b/hard"], "hard links are not supported yet");
+
+    c.ok(&["mv", "/a/f", "/b"]);
+    c.ok(&["mv", "/b/f", "/a/g"]);
+    c.bad(&["mv", "-n", "/a/g", "/a/.hidden"], "exists");
+    c.bad(&["mv", "/p", "/p/q/p2"], "below itself");
+    c.bad(&["mv", "/a", "/a"], "below itself");
+    c.ok(&["mv", "--exchange", "/a", "/p"]);
+    assert_eq!(c.ok(&["ls", "/a", "/p"]), "/a:\nq\n\n/p:\ng\n");
+
+    let tree = c.ok(&["tree", "-L", "2", "/"]);
+    assert!(
+        tree.contains("├── a\n│   └── q\n") && tree.ends_with("4 directories, 3 files\n"),
+        "{tree}"
+    );
+    c.bad(&["rmdir", "/a"], "not empty");
+    c.bad(&["rm", "/a"], "use -r");
+    c.bad(&["rm", "/nothing"], "no such file");
+    c.ok(&["rm", "-f", "/nothing"]);
+    c.bad(&["rm", "-r", "/"], "root");
+    c.ok(&["rm", "-r", "/a", "/b"]);
+    assert_eq!(c.ok(&["ls"]), "p\n");
+    assert_eq!(c.ok(&["fsck"]).lines().last(), Some("Clean."));
+}
+
+#[test]
+fn bad_names_and_paths() {
+    let c = Cluster::start();
+    let (most, more) = ("n".repeat(255), "n".repeat(256));
+    c.ok(&["touch", &most]);
+    c.bad(&["touch", &more], "255 bytes");
+    c.bad(&["touch", &format!("/{most}/x")], "not a directory");
+    c.bad(&["ls", &format!("/{}", "x/".repeat(2100))], "name too long");
+    c.bad(&["cat", "/"], "is a directory");
+    c.bad(&["ls", ""], "no such file");
+    c.bad(&["put", "/no/such/file", "/"], "No such file");
+
+    // Not UTF-8, and worse: an ordinary name.
+    let odd = OsStr::from_bytes(b"/\xff\xfe \n\x1b[31m");
+    for command in ["mkdir", "stat"] {
+        let done = c.raw(&[OsStr::new(command), odd]);
+        assert!(done.ok, "{}", done.err);
+        assert!(!done.text.contains('\x1b'), "a name steers the terminal");
+    }
+    let listed = c.raw(&[OsStr::new("ls"), OsStr::new("/")]);
+    let mut expected = most.clone().into_bytes();
+    expected.extend_from_slice(b"\n\xff\xfe \n\x1b[31m\n");
+    assert_eq!(listed.out, expected, "a pipe gets the bytes");
+    let json = c.json(&["--json", "ls", "/"]);
+    assert_eq!(json["entries"][1]["name_b64"], "//4gChtbMzFt");
+    assert_eq!(json["entries"][0]["name_b64"], serde_json::Value::Null);
+    let done = c.raw(&[OsStr::new("rmdir"), odd]);
+    assert!(done.ok, "{}", done.err);
+    // Errors are JSON too, and the rest is done.
+    let json = c.json(&["--json", "mkdir", "/new", "/new", "/other"]);
+    assert_eq!(json["ok"], false);
+    assert_eq!(json["errors"][0]["path"], "/new");
+    assert_eq!(c.json(&["--json", "stat", "/other"])["ok"], true);
+}
+
+#[test]
+fn files_there_and_back() {
+    let c = Cluster::start();
+    let src = c.local("src");
+    std::fs::create_dir_all(src.join("sub/deeper")).expect("folders");
+    let sizes = [0, 1, 65535, 65536, 65537, 5 << 20];
+    for size in sizes {
+        std::fs::write(src.join(format!("f{size}")), content(size)).expect("a file");
+    }
+    std::fs::write(src.join(OsStr::from_bytes(b"sub/\xfe")), b"odd").expect("a file");
+    std::os::unix::fs::symlink("../f1", src.join("sub/link")).expect("a link");
+    std::os::unix::fs::symlink("/nowhere", src.join("dangling")).expect("a link");
+    for i in 0..300 {
+        std::fs::write(src.join(format!("sub/deeper/{i}")), format!("{i}")).expect("a file");
+    }
+    std::fs::set_permissions(src.join("f1"), std::fs::Permissions::from_mode(0o4711)).expect("chmod");
+    std::fs::set_permissions(src.join("sub"), std::fs::Permissions::from_mode(0o555)).expect("chmod");
+    let old = std::time::SystemTime::UNIX_EPOCH + Duration::new(1_234_567_890, 987_654_321);
+    let file = std::fs::File::open(src.join("f0")).expect("a file");
+    file.set_modified(old).expect("utimens");
+    let dir = std::fs::File::open(src.join("sub/deeper")).expect("a folder");
+    dir.set_modified(old).expect("utimens");
+
+    let src_text = src.to_string_lossy().into_owned();
+    c.bad(&["put", &src_text, "/copy"], "use -r");
+    c.ok(&["put", "-r", &src_text, "/copy"]);
+    let back = c.local("back");
+    let back_text = back.to_string_lossy().into_owned();
+    c.bad(&["get", "/copy", &back_text], "use -r");
+    c.ok(&["get", "-r", "/copy", &back_text]);
+    assert_eq!(snapshot(&src), snapshot(&back));
+    // Once more, over what is there.
+    c.ok(&["put", "-r", &format!("{src_text}/."), "/copy"]);
+    c.ok(&["get", "-r", "/copy", &back_text]);
+    assert_eq!(snapshot(&src), snapshot(&back.join("copy")));
+    std::fs::set_permissions(src.join("sub"), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    for sub in ["sub", "copy/sub"] {
+        std::fs::set_permissions(back.join(sub), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    }
+
+    for size in sizes {
+        let done = c.run(&["cat", &format!("/copy/f{size}")]);
+        assert!(done.ok && done.out == content(size), "{size} bytes");
+    }
+    pipes(&c);
+    assert!(c.ok(&["du", "-s", "/copy"]).ends_with("\t/copy\n"));
+    let df = c.json(&["--json", "df"]);
+    assert_eq!(df["servers"].as_array().map(Vec::len), Some(3));
+    let fsck = c.json(&["--json", "fsck", "--data"]);
+    assert_eq!(fsck["clean"], true, "{fsck}");
+    assert_eq!(fsck["note_count"], 0, "{fsck}");
+    assert_eq!(fsck["block_files"], 2 + 1, "{fsck}");
+    c.ok(&["rm", "-r", "/copy", "/piped"]);
+    assert_eq!(c.ok(&["ls", "/"]), "");
+    assert_eq!(c.ok(&["fsck"]).lines().last(), Some("Clean."));
+}
+
+fn pipes(c: &Cluster) {
+    let mut put = c.command();
+    let mut put = put
+        .args(["put", "-", "/piped"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("pando runs");
+    let data = content(200_000);
+    std::io::Write::write_all(&mut put.stdin.take().expect("a pipe"), &data).expect("written");
+    assert!(put.wait().expect("an end").success());
+    assert_eq!(c.run(&["get", "/piped", "-"]).out, data);
+    c.ok(&["truncate", "-s", "100K", "/piped"]);
+    assert_eq!(c.run(&["cat", "/piped"]).out, data[..102_400]);
+    c.ok(&["truncate", "-s", "200000", "/piped"]);
+    let mut cut = data[..102_400].to_vec();
+    cut.resize(200_000, 0);
+    assert_eq!(c.run(&["cat", "/piped"]).out, cut);
+}
+
+/// What there is: relative path, mode, mtime, and bytes or target.
+fn snapshot(root: &Path) -> Vec<(OsString, u32, i64, i64, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut todo = vec![root.to_path_buf()];
+    while let Some(path) = todo.pop() {
+        let meta = std::fs::symlink_metadata(&path).expect("metadata");
+        let bytes = if meta.is_dir() {
+            let entries = std::fs::read_dir(&path).expect("a folder");
+            // What a second copy put into the first is its own.
+            todo.extend(
+                entries
+                    .map(|e| e.expect("an entry").path())
+                    .filter(|p| *p != root.join("copy")),
+            );
+            Vec::new()
+        } else if meta.is_symlink() {
+            let target = std::fs::read_link(&path).expect("a link");
+            target.as_os_str().as_bytes().to_vec()
+        } else {
+            std::fs::read(&path).expect("a file")
+        };
+        let name = path.strip_prefix(root).expect("below").as_os_str().to_owned();
+        // A second copy into the root changed its time.
+        let time = if name.is_empty() {
+            (0, 0)
+        } else {
+            (meta.mtime(), meta.mtime_nsec())
+        };
+        let mode = if meta.is_symlink() { 0 } else { meta.mode() };
+        found.push((name, mode, time.0, time.1, bytes));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn operating_it() {
+    let c = Cluster::start();
+    c.ok(&["mkdir", "/d"]);
+    let status = c.json(&["--json", "status"]);
+    assert_eq!(status["down"], 0);
+    assert_eq!(status["servers"].as_array().map(Vec::len), Some(3));
+    let map = c.json(&["--json", "map"]);
+    let slots: u64 = (0..3)
+        .filter_map(|s| map["servers"][s]["slot_count"].as_u64())
+        .sum();
+    assert_eq!(slots, 4096);
+    let place = c.json(&["--json", "map", "slot", "/d"]);
+    assert!(
+        place["paths"][0]["content_server"]
+            .as_u64()
+            .is_some_and(|s| s < 3),
+        "{place}"
+    );
+    assert!(c.ok(&["completion", "bash"]).contains("_pando"));
+
+    let bench = c.json(&[
+        "--json",
+        "bench",
+        "mdtest",
+        "-n",
+        "20",
+        "--clients",
+        "2",
+        "--depth",
+        "2",
+        "-w",
+        "10",
+    ]);
+    assert_eq!(bench["results"].as_array().map(Vec::len), Some(7), "{bench}");
+    for result in bench["results"].as_array().into_iter().flatten() {
+        assert_eq!(
+            (&result["ops"], &result["errors"]),
+            (&40.into(), &serde_json::Value::Null)
+        );
+    }
+    let bench = c.json(&["--json", "bench", "null", "--seconds", "0.05"]);
+    assert_eq!(bench["results"][0]["round_trips"], 1.0);
+    assert_eq!(c.ok(&["ls"]), "d\n");
+
+    // One server gone: said within about a second, and nothing pretends to be fine.
+    let victim = place["paths"][0]["content_server"].as_u64().unwrap_or(0) as u16;
+    let kill = Command::new("kill").args(["-9", &c.pid(victim)]).status();
+    assert!(kill.is_ok_and(|s| s.success()));
+    let began = Instant::now();
+    let status = c.run(&["--json", "status"]);
+    assert!(began.elapsed() < Duration::from_secs(2));
+    assert_eq!(status.code, 1);
+    let json: serde_json::Value = serde_json::from_str(&status.text).expect("JSON");
+    assert_eq!(json["down"], 1);
+    assert_eq!(json["servers"][usize::from(victim)]["up"], false);
+    assert_eq!(c.run(&["--wait", "1", "fsck"]).code, 2);
+    c.bad(&["--wait", "1", "ls", "/d"], "is away");
+    c.ok(&["up"]);
+    assert_eq!(c.run(&["fsck"]).code, 0);
+    assert!(c.ok(&["down"]).contains("Stopped server 0"));
+    assert_eq!(c.run(&["fsck", "--wait", "1"]).code, 2);
+}

@@ -1,0 +1,49 @@
+//! kill -9 under load: real servers, many operations in flight, an outside process (this one) that keeps the log of
+//! what was acknowledged. Nothing acknowledged may be missing, nothing may have happened twice, in either durability.
+
+mod cluster;
+mod hammering;
+
+use cluster::Cluster;
+use hammering::{Hammer, verify};
+use std::time::Duration;
+
+/// Times that servers are killed, per durability.
+const KILLS: usize = 30;
+
+fn kill_under_load(durability: &str) {
+    let cluster = Cluster::start(4, durability);
+    let hammer = Hammer::start(&cluster, "kills");
+    let mut in_flight = Vec::new();
+    for n in 0..KILLS {
+        in_flight.push(hammer.wait_for_load(hammer.acknowledged() + 20));
+        // Every fourth time two at once.
+        let victims: Vec<usize> = if n % 4 == 3 {
+            vec![n % 4, (n + 1) % 4]
+        } else {
+            vec![(n * 7) % 4]
+        };
+        for v in &victims {
+            cluster.kill(*v);
+        }
+        std::thread::sleep(Duration::from_millis((n as u64 * 37) % 150));
+        cluster.up();
+    }
+    let text = hammer.finish();
+    let report = verify(&cluster, &text);
+    cluster.run(&["fsck"]);
+    println!(
+        "{durability}: {KILLS} kills, at least {:?} in flight; {report}",
+        in_flight.iter().min()
+    );
+}
+
+#[test]
+fn process_kill_9_in_sync_loses_nothing() {
+    kill_under_load("sync");
+}
+
+#[test]
+fn process_kill_9_in_async_loses_nothing() {
+    kill_under_load("async");
+}

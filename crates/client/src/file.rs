@@ -1,0 +1,363 @@
+//! Open files: what is between `read`/`write` and the two places where bytes are, the inline attachment and blocks.
+//!
+//! One [`OpenFile`] is shared by all handles of one inode on a mount. It is plain data, so that a front end may keep
+//! it behind whatever lock it likes; every function that talks to servers takes them as arguments.
+//!
+//! Three rules hold everywhere here:
+//! - **Metadata after data.** Blocks are stored (and in [`DataSync::BeforePublish`] synced) before the size or layout
+//!   that makes them visible is published.
+//! - **Nothing stale past the end.** Blocks may hold anything past the published size: a truncate whose cut failed, a
+//!   writer that crashed before it published. So whoever extends a file first clears what comes into view between
+//!   the old end and the first new byte; nobody relies on an earlier cut. Cuts after a truncate only give space back.
+//! - **A publish replaces the whole of what this mount knows.** Between mounts the promise is close-to-open: a file
+//!   opened after another mount closed it shows what that wrote; two that write at once get the last publish.
+
+mod io;
+mod open;
+mod publish;
+#[cfg(test)]
+mod tests;
+
+pub use open::{Opened, create, open};
+
+use pando_data::{BlockError, FileKey};
+use pando_format::Layout;
+use pando_types::{Attr, AttrChange, Cred, Errno, FileKind, Perm, Slot, TimeChange, Timestamp};
+use pando_wire::{EntryView, Op, Outcome, Statement};
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use pando_types::Name;
+
+/// Largest file size, as the servers have it.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// What open files need of a client.
+pub trait Ops {
+    /// Runs one operation to a definite outcome.
+    fn op(&self, cred: &Cred, op: Op) -> impl Future<Output = Outcome>;
+    /// Makes everything acknowledged for `slot` survive a power failure.
+    fn sync(&self, slot: Slot) -> impl Future<Output = Result<(), Errno>>;
+    /// Largest file kept inline, in bytes.
+    fn inline_limit(&self) -> u32;
+    /// Block size of new large files, in bytes.
+    fn block_size(&self) -> u32;
+}
+
+impl Ops for crate::Client {
+    async fn op(&self, cred: &Cred, op: Op) -> Outcome {
+        crate::Client::op(self, cred, op).await
+    }
+    async fn sync(&self, slot: Slot) -> Result<(), Errno> {
+        self.sync_slot(slot).await
+    }
+    fn inline_limit(&self) -> u32 {
+        self.map().inline_limit
+    }
+    fn block_size(&self) -> u32 {
+        self.map().block_size
+    }
+}
+
+/// When blocks are made safe against a power failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataSync {
+    /// Before metadata speaks of them (durability `sync`).
+    BeforePublish,
+    /// When a program asks for it (durability `async`).
+    OnFsync,
+}
+
+/// Where a file's name is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The directory.
+    pub dir: Statement,
+    /// The name in it.
+    pub name: Name,
+}
+
+/// A file's place, which a rename on this mount changes while the file is open. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Location(Arc<Mutex<Place>>);
+
+impl Location {
+    fn new(place: Place) -> Location {
+        Location(Arc::new(Mutex::new(place)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it is now.
+    pub fn get(&self) -> Place {
+        self.lock().clone()
+    }
+
+    /// It was renamed, or its directory's statement was learnt anew.
+    pub fn set(&self, place: Place) {
+        *self.lock() = place;
+    }
+}
+
+/// Where the bytes are, as far as this mount knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Body {
+    /// Here; past the buffer, up to the size, they are zeros. Invariant: not longer than the size.
+    Memory(Vec<u8>),
+    /// In blocks of this many bytes. Invariant: whatever is stored in `0..size` is the file's content.
+    Blocks(u32),
+}
+
+/// An open file.
+#[derive(Clone, Debug)]
+pub struct OpenFile {
+    key: FileKey,
+    location: Location,
+    data_sync: DataSync,
+    /// As the servers last showed them, but for what is below.
+    attr: Attr,
+    version: u64,
+    size: u64,
+    body: Body,
+    /// Time of the last change that is not published.
+    dirty: Option<Timestamp>,
+    /// An unpublished write came from somebody whose writes clear the set-id bits.
+    strip_set_ids: bool,
+    /// Blocks changed since they were last synced.
+    unsynced: BTreeSet<u64>,
+    /// Blocks that an earlier handle or another mount wrote may not be synced either.
+    unsynced_before: bool,
+    /// The name is gone: nothing is published any more.
+    removed: bool,
+    /// A sync failed. What it lost is unknown, so no later one may claim success (H103).
+    failed: Option<Errno>,
+    /// The version of the content that what a front end caches of this file stands for; `None` if another mount's
+    /// changes may be mixed in.
+    cached: Option<u64>,
+}
+
+impl OpenFile {
+    /// The state of a file that was just opened.
+    pub fn new(place: Place, opened: Opened, data_sync: DataSync) -> Result<OpenFile, Errno> {
+        let Opened { entry, data, created } = opened;
+        check_regular(entry.attr.kind)?;
+        Ok(OpenFile {
+            key: FileKey {
+                ino: entry.attr.ino,
+                generation: entry.attr.generation,
+            },
+            location: Location::new(place),
+            data_sync,
+            version: entry.version,
+            size: entry.attr.size,
+            body: body(&entry, data)?,
+            attr: entry.attr,
+            dirty: None,
+            strip_set_ids: false,
+            unsynced: BTreeSet::new(),
+            unsynced_before: !created && data_sync == DataSync::OnFsync,
+            removed: false,
+            failed: None,
+            cached: Some(entry.version),
+        })
+    }
+
+    /// Takes over what another open of the same file on this mount has just learnt. Returns whether the content is
+    /// another than this state had. Unpublished changes stay, and will overwrite what the other mount published.
+    pub fn refresh(&mut self, opened: Opened) -> Result<bool, Errno> {
+        let Opened { entry, data, .. } = opened;
+        if entry.attr.ino != self.key.ino || entry.attr.generation != self.key.generation {
+            return Err(Errno::Stale);
+        }
+        // An answer may have been overtaken by a publish of ours: versions only rise (H49).
+        if entry.version < self.version || self.removed {
+            return Ok(false);
+        }
+        let changed = entry.version > self.version;
+        self.attr = entry.attr;
+        if changed && self.dirty.is_none() {
+            self.body = body(&entry, data)?;
+            self.size = entry.attr.size;
+            self.version = entry.version;
+            self.cached = None;
+            self.unsynced_before = self.data_sync == DataSync::OnFsync;
+        } else if changed {
+            self.cached = None;
+        }
+        Ok(changed)
+    }
+
+    /// The file's identity.
+    pub fn key(&self) -> FileKey {
+        self.key
+    }
+
+    /// Where it is; shared with the file, so a rename can be told while the file is in use.
+    pub fn location(&self) -> Location {
+        self.location.clone()
+    }
+
+    /// Bytes, unpublished writes included.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether there is something to publish.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.is_some()
+    }
+
+    /// Whether its name is gone.
+    pub fn is_removed(&self) -> bool {
+        self.removed
+    }
+
+    /// Counts changes of content, as the servers do.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The front end has dropped what it cached: what it caches from now on stands for the content as it is here.
+    pub fn cache_dropped(&mut self) {
+        if self.dirty.is_none() {
+            self.cached = Some(self.version);
+        }
+    }
+
+    /// The content version that a front end's cache of this file stands for, if it stands for one.
+    pub fn cached_version(&self) -> Option<u64> {
+        self.cached
+    }
+
+    /// Attributes, unpublished changes included.
+    pub fn attr(&self) -> Attr {
+        self.overlay(self.attr)
+    }
+
+    /// What to show of an entry that a server has just answered: with this mount's unpublished changes, and without
+    /// being set back by an answer that a publish of this mount has overtaken (H49).
+    pub fn merge(&self, view: &EntryView) -> Attr {
+        if self.removed || view.version < self.version {
+            self.attr()
+        } else {
+            self.overlay(view.attr)
+        }
+    }
+
+    /// Whether another mount has changed the content since this one looked, and nothing here is in the way of taking
+    /// that over by [`OpenFile::refresh`].
+    pub fn outdated_by(&self, view: &EntryView) -> bool {
+        view.version > self.version && self.dirty.is_none() && !self.removed
+    }
+
+    fn overlay(&self, mut attr: Attr) -> Attr {
+        if let Some(time) = self.dirty {
+            attr.size = self.size;
+            attr.mtime = time;
+            attr.ctime = attr.ctime.max(time);
+        }
+        if self.strip_set_ids {
+            attr.perm = without_set_ids(attr.perm);
+        }
+        if self.removed {
+            attr.nlink = 0;
+            attr.size = self.size;
+        }
+        attr
+    }
+
+    /// A setattr or rename of this file was answered with `view`: the content is what it was.
+    pub fn learn(&mut self, view: &EntryView) {
+        if view.attr.ino == self.key.ino && view.attr.generation == self.key.generation && !self.removed {
+            // A size that another mount has set is not taken over without the content.
+            self.attr = Attr {
+                size: self.size,
+                ..view.attr
+            };
+        }
+    }
+
+    /// Its last name was removed, on this mount and with `held`: handles go on working, nothing is published.
+    pub fn removed(&mut self, now: Timestamp) {
+        self.attr = self.attr();
+        self.attr.nlink = 0;
+        self.attr.ctime = self.attr.ctime.max(now);
+        self.removed = true;
+        self.dirty = None;
+    }
+
+    /// fchmod, fchown and futimens of a file without a name: nobody else can see it, so its attributes change here.
+    pub fn change_removed(&mut self, cred: &Cred, change: &AttrChange, now: Timestamp) -> Result<(), Errno> {
+        let attr = &mut self.attr;
+        if !cred.is_root() && cred.uid != attr.uid {
+            return Err(Errno::Perm);
+        }
+        if !cred.is_root() && change.uid.is_some_and(|u| u != attr.uid) {
+            return Err(Errno::Perm);
+        }
+        if !cred.is_root() && change.gid.is_some_and(|g| g != attr.gid && !cred.in_group(g)) {
+            return Err(Errno::Perm);
+        }
+        if change.uid.is_some() || change.gid.is_some() {
+            attr.uid = change.uid.unwrap_or(attr.uid);
+            attr.gid = change.gid.unwrap_or(attr.gid);
+            attr.perm = without_set_ids(attr.perm);
+        }
+        attr.perm = change.perm.unwrap_or(attr.perm);
+        let time = |t: TimeChange| match t {
+            TimeChange::Now => now,
+            TimeChange::To(t) => t,
+        };
+        attr.atime = change.atime.map_or(attr.atime, time);
+        attr.mtime = change.mtime.map_or(attr.mtime, time);
+        attr.ctime = now;
+        Ok(())
+    }
+}
+
+/// Content of an entry that was opened with `data`.
+fn body(entry: &EntryView, data: Option<pando_format::codec::Blob>) -> Result<Body, Errno> {
+    match &entry.layout {
+        Layout::None => Ok(Body::Memory(Vec::new())),
+        Layout::Inline => {
+            // A server that says inline sends the bytes with it; without them nothing may be overwritten.
+            let mut bytes = data.ok_or(Errno::Io)?.0;
+            bytes.truncate(usize::try_from(entry.attr.size).unwrap_or(usize::MAX));
+            Ok(Body::Memory(bytes))
+        }
+        Layout::Blocks(0) => Err(Errno::Io),
+        Layout::Blocks(size) => Ok(Body::Blocks(*size)),
+        Layout::Target(_) | Layout::LongTarget => Err(Errno::Loop),
+    }
+}
+
+fn check_regular(kind: FileKind) -> Result<(), Errno> {
+    match kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Errno::IsDir),
+        FileKind::Symlink => Err(Errno::Loop),
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+            Err(Errno::Unsupported)
+        }
+    }
+}
+
+/// What a write by anybody but the superuser leaves of permission bits; the servers do the same at publish.
+fn without_set_ids(perm: Perm) -> Perm {
+    let setgid = if perm.has(Perm::SETGID | 0o010) {
+        Perm::SETGID
+    } else {
+        0
+    };
+    Perm::new(perm.bits() & !(Perm::SETUID | setgid))
+}
+
+fn block_errno(e: BlockError) -> Errno {
+    match e {
+        BlockError::NoSpace => Errno::NoSpace,
+        BlockError::Device(_) => Errno::Io,
+    }
+}

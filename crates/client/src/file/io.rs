@@ -1,0 +1,235 @@
+//! Reading and writing bytes.
+
+use super::{Body, OpenFile, Ops, SIZE_MAX, block_errno};
+use pando_data::Blocks;
+use pando_types::{Cred, Errno, Timestamp};
+
+impl OpenFile {
+    /// Up to `len` bytes at `offset`; fewer only at the end of the file.
+    pub async fn read(&self, blocks: &dyn Blocks, offset: u64, len: u32) -> Result<Vec<u8>, Errno> {
+        let end = offset.saturating_add(u64::from(len)).min(self.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let len = (end - offset) as usize;
+        match &self.body {
+            Body::Memory(bytes) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                let to = from.saturating_add(len).min(bytes.len());
+                let mut out = bytes[from..to].to_vec();
+                out.resize(len, 0);
+                Ok(out)
+            }
+            Body::Blocks(size) => {
+                let mut out = Vec::with_capacity(len);
+                while out.len() < len {
+                    let (block, within, n) = piece(offset + out.len() as u64, len - out.len(), *size);
+                    let filled = out.len() + n as usize;
+                    let mut data = blocks
+                        .read(self.key, block, within, n)
+                        .await
+                        .map_err(block_errno)?;
+                    data.truncate(n as usize);
+                    out.append(&mut data);
+                    out.resize(filled, 0);
+                }
+                Ok(out)
+            }
+        }
+    }
+
+    /// Writes at `offset`. `now` becomes the modification time. On an error the size is what it was; bytes within
+    /// the old size may have been overwritten.
+    pub async fn write(
+        &mut self,
+        ops: &impl Ops,
+        blocks: &dyn Blocks,
+        cred: &Cred,
+        offset: u64,
+        data: &[u8],
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|e| *e <= SIZE_MAX)
+            .ok_or(Errno::TooBig)?;
+        let size = self.size.max(end);
+        if let Body::Memory(bytes) = &mut self.body
+            && size <= u64::from(ops.inline_limit())
+        {
+            let (from, to) = (offset as usize, end as usize);
+            if bytes.len() < to {
+                bytes.resize(to, 0);
+            }
+            bytes[from..to].copy_from_slice(data);
+        } else {
+            let block_size = self.move_to_blocks(ops.block_size(), blocks, now).await?;
+            if offset > self.size {
+                self.clear(blocks, block_size, self.size, offset).await?;
+            }
+            self.store(blocks, block_size, offset, data).await?;
+        }
+        self.size = size;
+        self.dirty = Some(now);
+        if !cred.is_root() {
+            self.strip_set_ids = true;
+        }
+        Ok(())
+    }
+
+    /// Makes `offset..offset + len` zeros, giving back whole blocks. The size stays; what is past it stays zeros.
+    pub async fn punch(
+        &mut self,
+        blocks: &dyn Blocks,
+        cred: &Cred,
+        offset: u64,
+        len: u64,
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        let end = offset.saturating_add(len).min(self.size);
+        if offset >= end {
+            return Ok(());
+        }
+        match &mut self.body {
+            Body::Memory(bytes) => {
+                let to = usize::try_from(end).unwrap_or(usize::MAX).min(bytes.len());
+                let from = usize::try_from(offset).unwrap_or(usize::MAX).min(to);
+                bytes[from..to].fill(0);
+            }
+            Body::Blocks(size) => {
+                let block_size = *size;
+                let size = u64::from(block_size);
+                let (first, last) = (offset.div_ceil(size), end / size);
+                if first > last {
+                    self.store(blocks, block_size, offset, &vec![0; (end - offset) as usize])
+                        .await?;
+                } else {
+                    let (head, tail) = (first * size - offset, end - last * size);
+                    self.store(blocks, block_size, offset, &vec![0; head as usize])
+                        .await?;
+                    if first < last {
+                        blocks.remove(self.key, first, last).await.map_err(block_errno)?;
+                        self.unsynced.insert(first);
+                    }
+                    self.store(blocks, block_size, last * size, &vec![0; tail as usize])
+                        .await?;
+                }
+            }
+        }
+        self.dirty = Some(now);
+        if !cred.is_root() {
+            self.strip_set_ids = true;
+        }
+        Ok(())
+    }
+
+    /// Moves the content to blocks if it is inline, and returns the size of the file's blocks. If it fails, the
+    /// content is still in memory, and what was stored is past anything that is published.
+    async fn move_to_blocks(&mut self, new: u32, blocks: &dyn Blocks, now: Timestamp) -> Result<u32, Errno> {
+        let bytes = match &mut self.body {
+            Body::Blocks(size) => return Ok(*size),
+            Body::Memory(bytes) => std::mem::take(bytes),
+        };
+        if let Err(e) = self.move_out(new, blocks, &bytes).await {
+            self.body = Body::Memory(bytes);
+            return Err(e);
+        }
+        self.body = Body::Blocks(new);
+        // Even if the write that asked for it fails now: blocks that no layout speaks of would never be freed.
+        self.dirty = Some(now);
+        Ok(new)
+    }
+
+    async fn move_out(&mut self, block_size: u32, blocks: &dyn Blocks, bytes: &[u8]) -> Result<(), Errno> {
+        if block_size == 0 {
+            return Err(Errno::Io);
+        }
+        // Blocks of an earlier life of this file (before a truncate to nothing) may still be there.
+        if (bytes.len() as u64) < self.size {
+            self.clear(blocks, block_size, bytes.len() as u64, self.size)
+                .await?;
+        }
+        self.store(blocks, block_size, 0, bytes).await
+    }
+
+    /// Makes `from..to` read as zeros. REQUIRES: nothing of the file's content is at or past `from`.
+    pub(super) async fn clear(
+        &mut self,
+        blocks: &dyn Blocks,
+        block_size: u32,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Errno> {
+        let size = u64::from(block_size);
+        let mut first = from / size;
+        if !from.is_multiple_of(size) {
+            blocks
+                .truncate(self.key, first, (from % size) as u32)
+                .await
+                .map_err(block_errno)?;
+            self.unsynced.insert(first);
+            first += 1;
+        }
+        let end = to.div_ceil(size);
+        if first < end {
+            blocks.remove(self.key, first, end).await.map_err(block_errno)?;
+            // One of them stands for the directory they were removed from.
+            self.unsynced.insert(first);
+        }
+        Ok(())
+    }
+
+    async fn store(
+        &mut self,
+        blocks: &dyn Blocks,
+        block_size: u32,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < data.len() {
+            let (block, within, n) = piece(offset + done as u64, data.len() - done, block_size);
+            let part = data[done..done + n as usize].to_vec();
+            self.unsynced.insert(block);
+            blocks
+                .write(self.key, block, within, part)
+                .await
+                .map_err(block_errno)?;
+            done += n as usize;
+        }
+        Ok(())
+    }
+
+    /// Gives back the space past the end after a truncate from `old` bytes. Failure costs space only (see the
+    /// module's second rule), and is reported for that reason alone.
+    pub(super) async fn cut(&mut self, blocks: &dyn Blocks, old: u64) -> Result<(), Errno> {
+        let Body::Blocks(size) = self.body else {
+            return Ok(());
+        };
+        if self.size == 0 {
+            blocks.remove(self.key, 0, u64::MAX).await.map_err(block_errno)?;
+            // Empty again: what comes next may be small. Had the blocks stayed, they would be forgotten here.
+            self.body = Body::Memory(Vec::new());
+            self.unsynced.clear();
+        } else if self.size < old {
+            self.unsynced
+                .retain(|b| b.saturating_mul(u64::from(size)) < self.size);
+            self.clear(blocks, size, self.size, old).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The part of `offset..offset + len` in one block: block, offset within, bytes.
+fn piece(offset: u64, len: usize, block_size: u32) -> (u64, u32, u32) {
+    let size = u64::from(block_size.max(1));
+    let within = offset % size;
+    (
+        offset / size,
+        within as u32,
+        (size - within).min(len as u64) as u32,
+    )
+}

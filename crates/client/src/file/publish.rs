@@ -1,0 +1,243 @@
+//! Making changes visible and safe: flush, fsync, truncate, close.
+
+use super::{Body, DataSync, OpenFile, Ops, SIZE_MAX, block_errno};
+use pando_data::Blocks;
+use pando_format::codec::Blob;
+use pando_types::{Access, AttrChange, Cred, Errno, Timestamp};
+use pando_wire::{Answer, Content, EntryView, Op};
+
+/// Blocks named in one sync call.
+const SYNC_BATCH: u64 = 1024;
+
+impl OpenFile {
+    /// Publishes what is not published. Does nothing for a file without a name.
+    ///
+    /// `ESTALE`: another mount has renamed, replaced or removed the file. If the name was changed on this mount
+    /// meanwhile, or the directory's statement was, it is tried again with what is known now.
+    pub async fn flush(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) -> Result<(), Errno> {
+        if self.removed {
+            self.dirty = None;
+        }
+        let Some(time) = self.dirty else { return Ok(()) };
+        if self.data_sync == DataSync::BeforePublish {
+            self.sync_blocks(blocks).await?;
+        }
+        let content = match &self.body {
+            Body::Memory(bytes) if bytes.is_empty() => Content::None,
+            Body::Memory(bytes) => Content::Inline(Blob(bytes.clone())),
+            Body::Blocks(size) => Content::Blocks(*size),
+        };
+        let mut place = self.location.get();
+        let mut retried = false;
+        let answer = loop {
+            let op = Op::Publish {
+                dir: place.dir.clone(),
+                name: place.name.clone(),
+                ino: self.key.ino,
+                generation: self.key.generation,
+                content: content.clone(),
+                size: self.size,
+                mtime: Some(time),
+            };
+            match ops.op(cred, op).await {
+                Err(Errno::Stale | Errno::NotFound) if !retried && self.location.get() != place => {
+                    retried = true;
+                    place = self.location.get();
+                }
+                Err(Errno::NotFound) => return Err(Errno::Stale),
+                other => break other?,
+            }
+        };
+        let Answer::Entry(view) = answer else {
+            return Err(Errno::Io);
+        };
+        self.settle(&view);
+        self.dirty = None;
+        self.strip_set_ids = false;
+        Ok(())
+    }
+
+    /// Publishes and makes content and metadata survive a power failure.
+    pub async fn fsync(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) -> Result<(), Errno> {
+        self.sync_blocks(blocks).await?;
+        self.flush(ops, blocks, cred).await?;
+        if self.removed {
+            Ok(())
+        } else {
+            ops.sync(self.location.get().dir.id.slot()).await
+        }
+    }
+
+    /// Changes the size, at once for everybody. `through_handle`: permission was checked when the handle was opened;
+    /// otherwise the server checks it.
+    #[allow(clippy::too_many_arguments)]
+    pub async fn truncate(
+        &mut self,
+        ops: &impl Ops,
+        blocks: &dyn Blocks,
+        cred: &Cred,
+        size: u64,
+        now: Timestamp,
+        through_handle: bool,
+    ) -> Result<(), Errno> {
+        if size > SIZE_MAX {
+            return Err(Errno::TooBig);
+        }
+        let old = self.size;
+        if !through_handle {
+            self.flush(ops, blocks, cred).await?;
+        }
+        // What comes into view is cleared first, what goes out of view is cut last.
+        if let Body::Blocks(block_size) = self.body
+            && size > old
+        {
+            self.clear(blocks, block_size, old, size).await?;
+        }
+        if self.removed {
+            self.resize(size);
+            self.attr.mtime = now;
+            self.attr.ctime = now;
+        } else if self.dirty.is_some() {
+            self.resize(size);
+            self.dirty = Some(now);
+            self.flush(ops, blocks, cred).await?;
+        } else {
+            if self.data_sync == DataSync::BeforePublish {
+                self.sync_blocks(blocks).await?;
+            }
+            let view = self.set_size(ops, cred, size, through_handle).await?;
+            self.resize(size);
+            if view.version != self.version + 1 {
+                self.reload(ops, cred).await;
+            }
+            self.settle(&view);
+        }
+        // The size hides what is left if this fails.
+        let _ = self.cut(blocks, old).await;
+        Ok(())
+    }
+
+    /// Another mount has changed the content since this one looked, and so did this one without replacing it whole:
+    /// what is known here is neither. Failure leaves the old knowledge, as if this mount had looked a little earlier.
+    async fn reload(&mut self, ops: &impl Ops, cred: &Cred) {
+        let place = self.location.get();
+        if let Ok(opened) = super::open(ops, cred, &place, Access(0)).await {
+            let _ = self.refresh(opened);
+        }
+    }
+
+    /// Ends the use of a file by its last handle: publishes, or gives up a file that has no name any more.
+    pub async fn close(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) -> Result<(), Errno> {
+        if !self.removed {
+            return self.flush(ops, blocks, cred).await;
+        }
+        let freed = self.free(blocks).await;
+        ops.op(cred, self.release()).await?;
+        freed
+    }
+
+    /// Removes the blocks of a file without a name. The server frees those it knows of; only this mount knows of
+    /// those that were never published.
+    pub async fn free(&self, blocks: &dyn Blocks) -> Result<(), Errno> {
+        match self.body {
+            Body::Blocks(_) => blocks.remove(self.key, 0, u64::MAX).await.map_err(block_errno),
+            Body::Memory(_) => Ok(()),
+        }
+    }
+
+    /// What tells the servers that a file without a name is not open any more. The session that removed the name
+    /// with `held` must send it.
+    pub fn release(&self) -> Op {
+        let slot = self.location.get().dir.id.slot();
+        Op::Release {
+            slot,
+            ino: self.key.ino,
+            generation: self.key.generation,
+        }
+    }
+
+    async fn set_size(
+        &self,
+        ops: &impl Ops,
+        cred: &Cred,
+        size: u64,
+        through_handle: bool,
+    ) -> Result<EntryView, Errno> {
+        let place = self.location.get();
+        let op = Op::SetAttr {
+            dir: place.dir,
+            name: place.name,
+            ino: self.key.ino,
+            generation: self.key.generation,
+            change: AttrChange {
+                size: Some(size),
+                ..AttrChange::default()
+            },
+            through_handle,
+        };
+        match ops.op(cred, op).await? {
+            Answer::Entry(view) => Ok(view),
+            _ => Err(Errno::Io),
+        }
+    }
+
+    fn resize(&mut self, size: u64) {
+        if let Body::Memory(bytes) = &mut self.body {
+            bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        }
+        self.size = size;
+    }
+
+    /// A change of ours was published, and the entry is now `view`.
+    fn settle(&mut self, view: &EntryView) {
+        // If the version rose by more than our change, another mount has written since we looked. Its blocks, and
+        // what a front end has cached, may be mixed with ours.
+        let alone = view.version == self.version + 1;
+        self.cached = if alone && self.cached == Some(self.version) {
+            Some(view.version)
+        } else {
+            None
+        };
+        if !alone {
+            self.unsynced_before |= self.data_sync == DataSync::OnFsync;
+        }
+        // A reload may have seen a later one.
+        if view.version >= self.version {
+            self.version = view.version;
+            self.attr = view.attr;
+        }
+    }
+
+    async fn sync_blocks(&mut self, blocks: &dyn Blocks) -> Result<(), Errno> {
+        if let Some(e) = self.failed {
+            return Err(e);
+        }
+        if self.unsynced_before
+            && let Body::Blocks(size) = self.body
+        {
+            let end = self.size.div_ceil(u64::from(size));
+            let mut from = 0;
+            while from < end {
+                let to = (from + SYNC_BATCH).min(end);
+                self.sync_some(blocks, (from..to).collect()).await?;
+                from = to;
+            }
+        }
+        self.unsynced_before = false;
+        if !self.unsynced.is_empty() {
+            self.sync_some(blocks, self.unsynced.iter().copied().collect())
+                .await?;
+            self.unsynced.clear();
+        }
+        Ok(())
+    }
+
+    async fn sync_some(&mut self, blocks: &dyn Blocks, which: Vec<u64>) -> Result<(), Errno> {
+        if let Err(e) = blocks.sync(self.key, which).await {
+            // After a failed sync the device may have dropped the pages and call the next one a success (H103).
+            self.failed = Some(Errno::Io);
+            return Err(block_errno(e));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! The client: finds the server that answers, retries until there is a definite outcome, resolves paths, reads and
+//! writes files. Async functions over [`pando_env::Env`], driven inline by blocking callers and by event loops alike.
+//!
+//! A `Client` lives on one thread. Programs with several threads have one each; what they share (open files) is plain
+//! data of [`file`].
+
+pub mod file;
+mod lanes;
+mod path;
+mod request;
+mod session;
+
+pub use path::{Found, Listing};
+
+use lanes::Lanes;
+use pando_cluster::ClusterMap;
+use pando_env::{Caller, Node, Peer, World};
+use pando_format::Codec;
+use pando_types::{BootEpoch, MapEpoch, ServerId, SessionId};
+use pando_wire::{Message, Refusal, Response};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What a client is told at start.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// The cluster map to begin with; newer ones are fetched when a server says so.
+    pub map: ClusterMap,
+    /// How long one try waits for an answer before it is repeated.
+    pub try_timeout: Duration,
+    /// How long an operation is retried before it fails with EIO (`Errno::Unreachable`).
+    pub give_up: Duration,
+    /// Mutating operations in flight at once.
+    pub lanes: u16,
+}
+
+impl ClientConfig {
+    /// The defaults, for this map.
+    pub fn new(map: ClusterMap) -> ClientConfig {
+        ClientConfig {
+            map,
+            try_timeout: Duration::from_secs(3),
+            give_up: Duration::from_secs(120),
+            lanes: 64,
+        }
+    }
+}
+
+/// Counts of what a client did: figures are counted round trips.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ClientStats {
+    /// Operations begun.
+    pub operations: u64,
+    /// Messages that waited for an answer.
+    pub round_trips: u64,
+    /// Of them, repeated because no answer came or the server was not ready.
+    pub retries: u64,
+}
+
+/// The session this client speaks under.
+struct Session {
+    id: SessionId,
+    /// Servers it is registered with.
+    opened: BTreeSet<ServerId>,
+}
+
+type HearMap = Box<dyn Fn(&ClusterMap)>;
+
+/// A client on one thread.
+pub struct Client {
+    world: World,
+    config: ClientConfig,
+    map: RefCell<Rc<ClusterMap>>,
+    caller: Caller<Result<Response, Refusal>>,
+    boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
+    session: RefCell<Session>,
+    lanes: Lanes,
+    stats: Cell<ClientStats>,
+    /// Called with every newer map, so that the transport learns the addresses.
+    on_map: RefCell<Option<HearMap>>,
+}
+
+impl Client {
+    /// A client with a new session. It sends nothing until it is asked for something.
+    pub fn new(world: World, config: ClientConfig) -> Rc<Client> {
+        let id = session::new_id(&world);
+        Rc::new(Client {
+            map: RefCell::new(Rc::new(config.map.clone())),
+            caller: Caller::new(world.clone()),
+            boots: RefCell::new(BTreeMap::new()),
+            session: RefCell::new(Session {
+                id,
+                opened: BTreeSet::new(),
+            }),
+            lanes: Lanes::new(config.lanes),
+            stats: Cell::new(ClientStats::default()),
+            on_map: RefCell::new(None),
+            world,
+            config,
+        })
+    }
+
+    /// The map as known now.
+    pub fn map(&self) -> Rc<ClusterMap> {
+        self.map.borrow().clone()
+    }
+
+    /// Has `hear` called with every newer map.
+    pub fn on_map(&self, hear: impl Fn(&ClusterMap) + 'static) {
+        *self.on_map.borrow_mut() = Some(Box::new(hear));
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> ClientStats {
+        self.stats.get()
+    }
+
+    /// The session mutating requests run under now.
+    pub fn session_id(&self) -> SessionId {
+        self.session.borrow().id
+    }
+
+    fn count(&self, f: impl FnOnce(&mut ClientStats)) {
+        let mut s = self.stats.get();
+        f(&mut s);
+        self.stats.set(s);
+    }
+
+    fn boot_of(&self, server: ServerId) -> BootEpoch {
+        self.boots.borrow().get(&server).copied().unwrap_or_default()
+    }
+
+    /// Takes a map if it is newer than the one known.
+    fn adopt_map(&self, map: ClusterMap) -> bool {
+        let newer: MapEpoch = map.epoch;
+        if newer <= self.map.borrow().epoch || map.fs != self.map.borrow().fs {
+            return false;
+        }
+        if let Some(hear) = &*self.on_map.borrow() {
+            hear(&map);
+        }
+        *self.map.borrow_mut() = Rc::new(map);
+        true
+    }
+}
+
+impl Node for Client {
+    fn receive(&self, from: Peer, message: Vec<u8>) {
+        match Message::from_bytes(&message) {
+            Ok(Message::Reply { id, result }) => {
+                // Late or doubled replies match nothing.
+                self.caller.complete(id, result);
+            }
+            Ok(Message::Request { .. }) => self.world.close(from, "a server sent a request to a client"),
+            Err(e) => self.world.close(from, &format!("undecodable message: {e}")),
+        }
+    }
+
+    fn disconnected(&self, peer: Peer) {
+        self.caller.disconnected(peer);
+    }
+}

@@ -1,0 +1,254 @@
+//! One operation to a definite outcome: owner, boot, session, lane, retries.
+
+use crate::Client;
+use pando_cluster::ClusterMap;
+use pando_env::{CallError, Peer};
+use pando_format::Codec;
+use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot};
+use pando_wire::{Answer, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement};
+use std::time::Duration;
+
+/// First and longest pause between tries.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+
+/// Pauses that grow, until a deadline.
+struct Patience {
+    deadline: Mono,
+    pause: Duration,
+}
+
+impl Client {
+    /// Runs an operation until its outcome is known. Stalls while its server is away; after `give_up` it fails with
+    /// [`Errno::Unreachable`], which for a mutating operation means: it may have happened.
+    pub async fn op(&self, cred: &Cred, op: Op) -> Outcome {
+        self.count(|s| s.operations += 1);
+        match op {
+            Op::StatFs => return self.statfs().await.map(Answer::FsStat),
+            Op::Sync => return self.sync_all().await.map(|()| Answer::Done),
+            _ => {}
+        }
+        let home = op.home().ok_or(Errno::Invalid)?;
+        let mut lane = if op.mutates() {
+            Some(self.lanes.take().await)
+        } else {
+            None
+        };
+        let mut patience = self.patience();
+        let mut request: Option<RequestId> = None;
+        let mut at_rename_server = false;
+        // Whether a try may have been executed without our hearing of it.
+        let mut uncertain = false;
+        loop {
+            let map = self.map();
+            let server = if at_rename_server {
+                map.rename_server
+            } else {
+                map.owner(home)
+            };
+            if let Some(lane) = &mut lane {
+                let session = self.session_at(server).await?;
+                match &request {
+                    // A retry keeps its identity until a definite *not executed*, the session included.
+                    Some(id) if uncertain || id.session == session => {}
+                    _ => {
+                        request = Some(RequestId {
+                            session,
+                            slot: lane.slot,
+                            sequence: lane.next(),
+                        })
+                    }
+                }
+            }
+            let message = Request::Op {
+                request,
+                map: map.epoch,
+                cred: cred.clone(),
+                op: op.clone(),
+            };
+            match self.try_once(server, &message).await {
+                Ok(Ok(Response::Op(outcome))) => return outcome,
+                Ok(Ok(_)) => return Err(Errno::Io),
+                Ok(Err(refusal)) => match refusal {
+                    Refusal::WrongBoot(_) => continue, // learnt by try_once
+                    Refusal::NotOwner(_) => {
+                        self.refresh_map(server).await;
+                        self.wait(&mut patience).await?;
+                    }
+                    Refusal::SessionUnknown => {
+                        // Its records are gone with it: whether an earlier try was executed cannot be known any more.
+                        if uncertain {
+                            return Err(Errno::Unreachable);
+                        }
+                        if let Some(id) = request.take() {
+                            self.closed_at(id.session, server);
+                        }
+                    }
+                    Refusal::UseRenameServer => {
+                        at_rename_server = true;
+                        uncertain = false;
+                        request = None;
+                    }
+                    Refusal::Busy | Refusal::NotReady => self.wait(&mut patience).await?,
+                    Refusal::TooOld => return Err(Errno::Unreachable),
+                    Refusal::Invalid => return Err(Errno::Invalid),
+                },
+                Err(error) => {
+                    uncertain = lane.is_some();
+                    if error == CallError::Disconnected {
+                        self.wait(&mut patience).await?;
+                    } else if self.world.mono() >= patience.deadline {
+                        return Err(Errno::Unreachable);
+                    } else {
+                        self.count(|s| s.retries += 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks one server until it answers something other than that it has a newer boot.
+    pub(crate) async fn ask(
+        &self,
+        server: ServerId,
+        request: Request,
+    ) -> Result<Result<Response, Refusal>, Errno> {
+        let mut patience = self.patience();
+        loop {
+            match self.try_once(server, &request).await {
+                Ok(Err(Refusal::WrongBoot(_))) => {}
+                Ok(Err(Refusal::NotReady)) | Err(CallError::Disconnected) => self.wait(&mut patience).await?,
+                Ok(answer) => return Ok(answer),
+                Err(CallError::Timeout) if self.world.mono() >= patience.deadline => {
+                    return Err(Errno::Unreachable);
+                }
+                Err(CallError::Timeout) => {}
+            }
+        }
+    }
+
+    /// One message, one answer or none.
+    pub(crate) async fn try_once(
+        &self,
+        server: ServerId,
+        request: &Request,
+    ) -> Result<Result<Response, Refusal>, CallError> {
+        let boot = self.boot_of(server);
+        self.count(|s| s.round_trips += 1);
+        let encode = |id| {
+            Message::Request {
+                id,
+                boot,
+                request: request.clone(),
+            }
+            .to_bytes()
+        };
+        let answer = self
+            .caller
+            .call(Peer::Server(server), self.config.try_timeout, encode)
+            .await?;
+        if let Err(Refusal::WrongBoot(boot)) = answer {
+            self.boots.borrow_mut().insert(server, boot);
+        }
+        Ok(answer)
+    }
+
+    /// Asks a server for something outside the tree, for operators' tools; tries until it answers or `give_up` ends.
+    pub async fn admin(&self, server: ServerId, request: Request) -> Result<Response, Errno> {
+        match self.ask(server, request).await? {
+            Ok(response) => Ok(response),
+            Err(Refusal::Invalid) => Err(Errno::Invalid),
+            Err(_) => Err(Errno::Unreachable),
+        }
+    }
+
+    /// Fetches the map, from the server that says ours is old or from any other.
+    async fn refresh_map(&self, from: ServerId) {
+        let map = self.map();
+        let others = map.servers.iter().map(|s| s.id).filter(|s| *s != from);
+        for server in std::iter::once(from).chain(others) {
+            if let Ok(Ok(Response::Map(bytes))) = self.try_once(server, &Request::GetMap).await
+                && let Ok(newer) = ClusterMap::decode(&bytes.0)
+                && self.adopt_map(newer)
+            {
+                return;
+            }
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        Patience {
+            deadline: self.world.mono().after(self.config.give_up),
+            pause: PAUSE.0,
+        }
+    }
+
+    async fn wait(&self, patience: &mut Patience) -> Result<(), Errno> {
+        if self.world.mono() >= patience.deadline {
+            return Err(Errno::Unreachable);
+        }
+        self.count(|s| s.retries += 1);
+        // Spread out those who wait for the same server.
+        let jitter = patience
+            .pause
+            .mul_f64(0.5 + (self.world.random() % 1024) as f64 / 1024.0);
+        self.world.sleep(jitter).await;
+        patience.pause = (patience.pause * 2).min(PAUSE.1);
+        Ok(())
+    }
+
+    /// The root directory's entry.
+    pub async fn root(&self) -> Result<EntryView, Errno> {
+        let op = Op::Lookup {
+            dir: Statement::above_root(),
+            name: pando_types::Name::root(),
+        };
+        match self.op(&Cred::root(), op).await? {
+            Answer::Entry(entry) => Ok(entry),
+            _ => Err(Errno::Io),
+        }
+    }
+
+    /// Space of all servers together.
+    pub async fn statfs(&self) -> Result<FsStat, Errno> {
+        let mut sum = FsStat::default();
+        for answer in self.everywhere(Op::StatFs).await? {
+            if let Answer::FsStat(s) = answer {
+                sum.total = sum.total.saturating_add(s.total);
+                sum.available = sum.available.saturating_add(s.available);
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Makes everything acknowledged before safe against a power failure, on all servers.
+    pub async fn sync_all(&self) -> Result<(), Errno> {
+        self.everywhere(Op::Sync).await.map(|_| ())
+    }
+
+    /// The same, on the server that owns `slot`.
+    pub async fn sync_slot(&self, slot: Slot) -> Result<(), Errno> {
+        let server = self.map().owner(slot);
+        self.at(server, Op::Sync).await.map(|_| ())
+    }
+
+    async fn everywhere(&self, op: Op) -> Result<Vec<Answer>, Errno> {
+        let mut answers = Vec::new();
+        for server in self.map().servers.iter().map(|s| s.id) {
+            answers.push(self.at(server, op.clone()).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn at(&self, server: ServerId, op: Op) -> Outcome {
+        let request = Request::Op {
+            request: None,
+            map: self.map().epoch,
+            cred: Cred::root(),
+            op,
+        };
+        match self.admin(server, request).await? {
+            Response::Op(outcome) => outcome,
+            _ => Err(Errno::Io),
+        }
+    }
+}

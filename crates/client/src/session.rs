@@ -1,0 +1,81 @@
+//! The client's session: registered with each server before the first mutating request there.
+
+use crate::Client;
+use pando_env::World;
+use pando_types::{Errno, ServerId, SessionId};
+use pando_wire::{Refusal, Request, Response};
+use std::collections::BTreeSet;
+
+/// A name nobody ever had (H48).
+pub(crate) fn new_id(world: &World) -> SessionId {
+    SessionId((u128::from(world.random()) << 64) | u128::from(world.random()))
+}
+
+impl Client {
+    /// The session, registered with `server`.
+    pub(crate) async fn session_at(&self, server: ServerId) -> Result<SessionId, Errno> {
+        loop {
+            let id = {
+                let s = self.session.borrow();
+                if s.opened.contains(&server) {
+                    return Ok(s.id);
+                }
+                s.id
+            };
+            match self.ask(server, Request::OpenSession(id)).await? {
+                Ok(Response::Ok) => self.opened_at(id, server),
+                // It has ended there (a long pause): begin a new one, everywhere.
+                Err(Refusal::SessionUnknown) => self.renew(id),
+                _ => self.world.sleep(std::time::Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// `id` is registered with `server`, unless a newer session has taken its place.
+    fn opened_at(&self, id: SessionId, server: ServerId) {
+        let mut s = self.session.borrow_mut();
+        if s.id == id {
+            s.opened.insert(server);
+        }
+    }
+
+    /// A server does not know the session any more: register again.
+    pub(crate) fn closed_at(&self, id: SessionId, server: ServerId) {
+        let mut s = self.session.borrow_mut();
+        if s.id == id {
+            s.opened.remove(&server);
+        }
+    }
+
+    fn renew(&self, ended: SessionId) {
+        let fresh = new_id(&self.world);
+        let mut s = self.session.borrow_mut();
+        if s.id == ended {
+            s.id = fresh;
+            s.opened = BTreeSet::new();
+        }
+    }
+
+    /// A sign of life to every server the session is registered with. Errors are of no consequence: what matters is
+    /// found out by the next operation.
+    pub async fn keep_alive(&self) {
+        let (id, servers) = {
+            let s = self.session.borrow();
+            (s.id, s.opened.iter().copied().collect::<Vec<_>>())
+        };
+        for server in servers {
+            let _ = self.try_once(server, &Request::KeepAlive(vec![id])).await;
+        }
+    }
+
+    /// Ends the session at every server: an orderly goodbye, so that holds and records go now and not in a minute.
+    pub async fn close(&self) {
+        let (id, servers) = {
+            let s = self.session.borrow();
+            (s.id, s.opened.iter().copied().collect::<Vec<_>>())
+        };
+        for server in servers {
+            let _ = self.try_once(server, &Request::CloseSession(id)).await;
+        }
+    }
+}

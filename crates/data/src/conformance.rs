@@ -1,0 +1,190 @@
+//! What every [`Blocks`] must do. Each implementation's tests run it.
+
+use crate::{Blocks, FileKey, LocalFuture};
+use pando_types::{Generation, Ino};
+use std::collections::BTreeMap;
+use std::task::{Context, Poll, Waker};
+
+/// The result of a future that completes at its first poll.
+///
+/// # Panics
+/// If it does not.
+pub fn now<T>(mut future: LocalFuture<T>) -> T {
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(v) => v,
+        Poll::Pending => panic!("the future waits for something"),
+    }
+}
+
+/// Runs the suite; `make` gives an empty store each time.
+///
+/// # Panics
+/// If the store does not conform.
+pub fn run(make: impl Fn() -> Box<dyn Blocks>) {
+    holes(&*make());
+    overwrites(&*make());
+    cuts(&*make());
+    removes(&*make());
+    incarnations(&*make());
+    random(&*make());
+}
+
+fn key(ino: u64, generation: u64) -> FileKey {
+    FileKey {
+        ino: Ino(ino),
+        generation: Generation(generation),
+    }
+}
+
+/// What a reader that pads with zeros sees.
+fn padded(b: &dyn Blocks, file: FileKey, block: u64, offset: u32, len: u32) -> Vec<u8> {
+    let mut v = now(b.read(file, block, offset, len)).expect("read");
+    assert!(v.len() <= len as usize, "more bytes than asked for");
+    v.resize(len as usize, 0);
+    v
+}
+
+fn write(b: &dyn Blocks, file: FileKey, block: u64, offset: u32, data: &[u8]) {
+    now(b.write(file, block, offset, data.to_vec())).expect("write");
+}
+
+fn holes(b: &dyn Blocks) {
+    let f = key(2, 1);
+    assert_eq!(
+        now(b.read(f, 0, 0, 10)).expect("read"),
+        b"",
+        "nothing was written"
+    );
+    write(b, f, 3, 5, b"abc");
+    assert_eq!(padded(b, f, 3, 0, 10), b"\0\0\0\0\0abc\0\0");
+    assert_eq!(padded(b, f, 3, 6, 1), b"b");
+    assert_eq!(now(b.read(f, 3, 8, 10)).expect("read"), b"", "at the end");
+    assert_eq!(now(b.read(f, 3, 800, 10)).expect("read"), b"", "past the end");
+    assert_eq!(
+        padded(b, f, 2, 0, 4),
+        b"\0\0\0\0",
+        "a block before the written one"
+    );
+    now(b.sync(f, vec![0, 3, 17])).expect("sync of blocks that are not there");
+    now(b.sync(key(3, 1), vec![0])).expect("sync of a file that is not there");
+}
+
+fn overwrites(b: &dyn Blocks) {
+    let f = key(2, 1);
+    write(b, f, 0, 0, b"0123456789");
+    write(b, f, 0, 3, b"abc");
+    write(b, f, 0, 10, b"tail");
+    assert_eq!(padded(b, f, 0, 0, 14), b"012abc6789tail");
+    write(b, f, 0, 2, b"");
+    assert_eq!(padded(b, f, 0, 0, 14), b"012abc6789tail");
+}
+
+fn cuts(b: &dyn Blocks) {
+    let f = key(2, 1);
+    now(b.truncate(f, 0, 5)).expect("cut of a file that is not there");
+    now(b.truncate(f, 0, 0)).expect("removal of a file that is not there");
+    write(b, f, 0, 0, b"0123456789");
+    now(b.truncate(f, 0, 20)).expect("cut past the end");
+    assert_eq!(padded(b, f, 0, 0, 10), b"0123456789");
+    now(b.truncate(f, 0, 4)).expect("cut");
+    assert_eq!(padded(b, f, 0, 0, 8), b"0123\0\0\0\0");
+    write(b, f, 0, 6, b"x");
+    assert_eq!(
+        padded(b, f, 0, 0, 8),
+        b"0123\0\0x\0",
+        "what was cut does not come back"
+    );
+    now(b.truncate(f, 0, 0)).expect("removal");
+    assert_eq!(now(b.read(f, 0, 0, 9)).expect("read"), b"");
+    now(b.sync(f, vec![0])).expect("sync of a removal");
+}
+
+fn removes(b: &dyn Blocks) {
+    let f = key(2, 1);
+    now(b.remove(f, 0, u64::MAX)).expect("nothing there");
+    for block in [0, 1, 2, 3, 1000] {
+        write(b, f, block, 0, b"data");
+    }
+    write(b, key(3, 1), 1, 0, b"other");
+    now(b.remove(f, 1, 3)).expect("remove");
+    now(b.remove(f, 1, 3)).expect("twice");
+    now(b.remove(f, 2, 2)).expect("empty range");
+    let left: Vec<bool> = [0, 1, 2, 3, 1000]
+        .iter()
+        .map(|n| !now(b.read(f, *n, 0, 4)).expect("read").is_empty())
+        .collect();
+    assert_eq!(left, [true, false, false, true, true]);
+    now(b.remove(f, 3, u64::MAX)).expect("to the end");
+    assert!(now(b.read(f, 1000, 0, 4)).expect("read").is_empty());
+    assert_eq!(padded(b, f, 0, 0, 4), b"data");
+    now(b.remove(f, 0, u64::MAX)).expect("all");
+    assert!(now(b.read(f, 0, 0, 4)).expect("read").is_empty());
+    write(b, f, 0, 1, b"again");
+    assert_eq!(
+        padded(b, f, 0, 0, 6),
+        b"\0again",
+        "a removed file can be written again"
+    );
+    assert_eq!(padded(b, key(3, 1), 1, 0, 5), b"other");
+}
+
+/// A reused inode number never shows old bytes (H97).
+fn incarnations(b: &dyn Blocks) {
+    write(b, key(2, 1), 0, 0, b"old");
+    assert_eq!(now(b.read(key(2, 2), 0, 0, 3)).expect("read"), b"");
+    write(b, key(2, 2), 0, 0, b"new");
+    now(b.remove(key(2, 1), 0, u64::MAX)).expect("remove");
+    assert_eq!(padded(b, key(2, 2), 0, 0, 3), b"new");
+    // Numbers use all 64 bits.
+    write(b, key(u64::MAX, u64::MAX - 1), u64::MAX - 1, 0, b"far");
+    assert_eq!(padded(b, key(u64::MAX, u64::MAX - 1), u64::MAX - 1, 0, 3), b"far");
+}
+
+fn random(b: &dyn Blocks) {
+    const LEN: usize = 64;
+    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = move |n: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % n
+    };
+    let mut reference: BTreeMap<(u64, u64), [u8; LEN]> = BTreeMap::new();
+    for step in 0..2000_u64 {
+        let (ino, block) = (2 + next(3), next(4));
+        let f = key(ino, 1);
+        let offset = next(LEN as u64) as usize;
+        let len = next((LEN - offset) as u64 + 1) as usize;
+        match next(8) {
+            0..=3 => {
+                let data = vec![step as u8 | 1; len];
+                write(b, f, block, offset as u32, &data);
+                reference.entry((ino, block)).or_insert([0; LEN])[offset..offset + len]
+                    .copy_from_slice(&data);
+            }
+            4 => {
+                now(b.truncate(f, block, offset as u32)).expect("truncate");
+                if let Some(r) = reference.get_mut(&(ino, block)) {
+                    r[offset..].fill(0);
+                }
+            }
+            5 if step % 7 == 0 => {
+                let to = block + next(3);
+                now(b.remove(f, block, to)).expect("remove");
+                for n in block..to {
+                    reference.remove(&(ino, n));
+                }
+            }
+            6 => now(b.sync(f, vec![block])).expect("sync"),
+            _ => {
+                let zeros = [0; LEN];
+                let want = &reference.get(&(ino, block)).unwrap_or(&zeros)[offset..offset + len];
+                assert_eq!(
+                    padded(b, f, block, offset as u32, len as u32),
+                    want,
+                    "step {step}"
+                );
+            }
+        }
+    }
+}

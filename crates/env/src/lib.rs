@@ -1,0 +1,58 @@
+//! The world as servers and clients see it. Nothing below the shells reaches time, randomness, sockets or threads by
+//! any other way, so the same code runs on real sockets and in the simulator.
+
+mod call;
+mod exec;
+pub mod sync;
+
+pub use call::{CallError, Caller};
+pub use exec::{Executor, TaskOwner};
+
+use pando_types::{Mono, ServerId, Timestamp};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A future of the single-threaded world.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// One end of a conversation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Peer {
+    /// A server, by its number in the cluster map; the environment connects as needed.
+    Server(ServerId),
+    /// Whoever opened this connection to us. Replies go back on it, or nowhere if it is gone.
+    Connection(u64),
+}
+
+/// The world. Cheap to clone behind `Rc`.
+pub trait Env {
+    /// Calendar time, for timestamps only: it may step in either direction.
+    fn now(&self) -> Timestamp;
+    /// Monotonic time, for timeouts.
+    fn mono(&self) -> Mono;
+    /// Random bits.
+    fn random(&self) -> u64;
+    /// Completes after `d`.
+    fn sleep(&self, d: Duration) -> LocalFuture<()>;
+    /// Runs a task beside the others of this process.
+    fn spawn(&self, task: LocalFuture<()>);
+    /// Sends one message. It may be lost, late, doubled or out of order; the sender is never told.
+    fn send(&self, to: Peer, message: Vec<u8>);
+    /// Ends a connection whose messages make no sense.
+    fn close(&self, peer: Peer, why: &str);
+    /// Whether the peer introduced itself as a server of this cluster: only such may send server-to-server messages.
+    fn is_server(&self, peer: Peer) -> bool;
+}
+
+/// Shared handle to the world.
+pub type World = Rc<dyn Env>;
+
+/// What an environment delivers messages to.
+pub trait Node {
+    /// A message came in.
+    fn receive(&self, from: Peer, message: Vec<u8>);
+    /// The connection to a peer was lost: what is outstanding there will not be answered on it.
+    fn disconnected(&self, peer: Peer);
+}

@@ -1,0 +1,375 @@
+//! The key space, one table:
+//!
+//! | bytes | record | lives with |
+//! |---|---|---|
+//! | `slot 'A' dir hash name kind` | attachment of an entry: inline data, long symlink target (later xattrs, ACLs, block lists) | the directory |
+//! | `slot 'C'` | the slot's counter of inode numbers and generations | the slot |
+//! | `0xFFFF 'D' tx` | a decided transaction not yet confirmed by all participants | the coordinator's store |
+//! | `slot 'E' dir hash name` | an entry: a subdirectory's access record, or an inode record | the directory |
+//! | `slot 'G' ino generation` | file data to be deleted | the directory it was in |
+//! | `slot 'H' dir` | content head of a directory | the directory |
+//! | `slot 'R' session request-slot` | reply record | the slot of the request's first name |
+//! | `slot 'T' dir` | content touch of a directory | the directory |
+//! | `0xFFFF 'B'` | superblock and boot epoch | the store |
+//! | `0xFFFF 'P' slot tx` | a prepared part of a transaction, for one slot | the store that voted |
+//! | `0xFFFF 'S' session` | a session | the store |
+//!
+//! `slot` is 16 bits, `hash` 56 bits, all numbers big-endian so that byte order is numeric order. Reserved tags:
+//! `I` home inode records, `L` rename lists, `K` locks and opens, `Q` realms, `V` invalidation log.
+
+use crate::codec::{DecodeError, Reader};
+use crate::hash::NameHash;
+use crate::record::AttachmentKind;
+use pando_types::{BootEpoch, DirId, Generation, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId};
+
+/// The pseudo-slot of records that belong to a store, not to the tree. Sorts last and never moves.
+pub const LOCAL_SLOT: Slot = Slot(0xFFFF);
+
+/// The name of one record.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Key {
+    /// An attachment of the entry `(dir, name)`.
+    Attachment {
+        /// Directory of the entry.
+        dir: DirId,
+        /// Bucket of the entry.
+        hash: NameHash,
+        /// Name of the entry.
+        name: Name,
+        /// Which attachment.
+        kind: AttachmentKind,
+    },
+    /// A slot's counter.
+    Counter(Slot),
+    /// A decision of this server.
+    Decision(TxId),
+    /// An entry of a directory.
+    Entry {
+        /// The directory.
+        dir: DirId,
+        /// Bucket of the name.
+        hash: NameHash,
+        /// The name.
+        name: Name,
+    },
+    /// File data to delete.
+    Garbage(Slot, Ino, Generation),
+    /// A directory's content head.
+    Head(DirId),
+    /// What a transaction will change in a slot.
+    Prepared(Slot, TxId),
+    /// A reply record.
+    Reply(Slot, SessionId, RequestSlot),
+    /// A directory's content touch.
+    Touch(DirId),
+    /// The superblock.
+    Superblock,
+    /// A session.
+    Session(SessionId),
+}
+
+/// A half-open range of encoded keys.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct KeyRange {
+    /// First key in.
+    pub start: Vec<u8>,
+    /// First key out.
+    pub end: Vec<u8>,
+}
+
+impl Key {
+    /// The slot this record is placed by.
+    pub fn slot(&self) -> Slot {
+        match self {
+            Key::Attachment { dir, .. } | Key::Entry { dir, .. } | Key::Head(dir) | Key::Touch(dir) => {
+                dir.slot()
+            }
+            Key::Counter(s) | Key::Garbage(s, _, _) | Key::Reply(s, _, _) => *s,
+            Key::Superblock | Key::Session(_) | Key::Decision(_) | Key::Prepared(..) => LOCAL_SLOT,
+        }
+    }
+
+    fn tag(&self) -> u8 {
+        match self {
+            Key::Attachment { .. } => b'A',
+            Key::Counter(_) => b'C',
+            Key::Decision(_) => b'D',
+            Key::Entry { .. } => b'E',
+            Key::Garbage(..) => b'G',
+            Key::Head(_) => b'H',
+            Key::Prepared(..) => b'P',
+            Key::Reply(..) => b'R',
+            Key::Touch(_) => b'T',
+            Key::Superblock => b'B',
+            Key::Session(_) => b'S',
+        }
+    }
+
+    /// The encoded key; byte order is the store's order.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48);
+        out.extend_from_slice(&self.slot().0.to_be_bytes());
+        out.push(self.tag());
+        match self {
+            Key::Attachment {
+                dir,
+                hash,
+                name,
+                kind,
+            } => {
+                put_entry(&mut out, *dir, *hash, name);
+                out.push(0); // no name contains NUL, so this ends it
+                out.push(*kind as u8);
+            }
+            Key::Entry { dir, hash, name } => put_entry(&mut out, *dir, *hash, name),
+            Key::Counter(_) | Key::Superblock => {}
+            Key::Decision(tx) => put_tx(&mut out, *tx),
+            Key::Prepared(slot, tx) => {
+                out.extend_from_slice(&slot.0.to_be_bytes());
+                put_tx(&mut out, *tx);
+            }
+            Key::Garbage(_, ino, generation) => {
+                out.extend_from_slice(&ino.0.to_be_bytes());
+                out.extend_from_slice(&generation.0.to_be_bytes());
+            }
+            Key::Head(dir) | Key::Touch(dir) => out.extend_from_slice(&dir.0.to_be_bytes()),
+            Key::Reply(_, session, slot) => {
+                out.extend_from_slice(&session.0.to_be_bytes());
+                out.extend_from_slice(&slot.0.to_be_bytes());
+            }
+            Key::Session(session) => out.extend_from_slice(&session.0.to_be_bytes()),
+        }
+        out
+    }
+
+    /// The key these bytes encode.
+    pub fn decode(bytes: &[u8]) -> Result<Key, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let slot = Slot(u16::from_be_bytes(array(&mut r)?));
+        let tag = r.bytes(1)?[0];
+        let key = match tag {
+            b'A' => {
+                let dir = take_dir(&mut r)?;
+                let hash = take_hash(&mut r)?;
+                let rest = r.bytes(r.remaining())?;
+                let [name @ .., 0, kind] = rest else {
+                    return Err(DecodeError::Invalid("attachment key"));
+                };
+                let kind = AttachmentKind::from_tag(*kind)?;
+                Key::Attachment {
+                    dir,
+                    hash,
+                    name: take_name(name)?,
+                    kind,
+                }
+            }
+            b'E' => {
+                let dir = take_dir(&mut r)?;
+                let hash = take_hash(&mut r)?;
+                let rest = r.bytes(r.remaining())?;
+                Key::Entry {
+                    dir,
+                    hash,
+                    name: take_name(rest)?,
+                }
+            }
+            b'C' => Key::Counter(slot),
+            b'D' => Key::Decision(take_tx(&mut r)?),
+            b'P' => Key::Prepared(Slot(u16::from_be_bytes(array(&mut r)?)), take_tx(&mut r)?),
+            b'G' => Key::Garbage(
+                slot,
+                Ino(u64::from_be_bytes(array(&mut r)?)),
+                Generation(u64::from_be_bytes(array(&mut r)?)),
+            ),
+            b'H' => Key::Head(take_dir(&mut r)?),
+            b'T' => Key::Touch(take_dir(&mut r)?),
+            b'R' => Key::Reply(
+                slot,
+                SessionId(u128::from_be_bytes(array(&mut r)?)),
+                RequestSlot(u16::from_be_bytes(array(&mut r)?)),
+            ),
+            b'B' => Key::Superblock,
+            b'S' => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
+            tag => return Err(DecodeError::Tag { of: "Key", tag }),
+        };
+        r.finish()?;
+        if key.slot() != slot {
+            return Err(DecodeError::Invalid("slot of key"));
+        }
+        Ok(key)
+    }
+}
+
+impl KeyRange {
+    fn prefix(prefix: Vec<u8>) -> KeyRange {
+        let mut end = prefix.clone();
+        // The successor of a prefix. That of the local slot alone has none; no tag is 0xFF.
+        if end == LOCAL_SLOT.0.to_be_bytes() {
+            end.push(0xFE);
+        }
+        while let Some(last) = end.pop() {
+            if last < 0xFF {
+                end.push(last + 1);
+                break;
+            }
+        }
+        KeyRange { start: prefix, end }
+    }
+
+    fn of(slot: Slot, tag: u8, rest: &[u8]) -> KeyRange {
+        let mut p = slot.0.to_be_bytes().to_vec();
+        p.push(tag);
+        p.extend_from_slice(rest);
+        KeyRange::prefix(p)
+    }
+
+    /// All of a slot.
+    pub fn slot(slot: Slot) -> KeyRange {
+        KeyRange::prefix(slot.0.to_be_bytes().to_vec())
+    }
+
+    /// All entries of a directory.
+    pub fn entries(dir: DirId) -> KeyRange {
+        KeyRange::of(dir.slot(), b'E', &dir.0.to_be_bytes())
+    }
+
+    /// The entries of a directory from a bucket on.
+    pub fn entries_from(dir: DirId, bucket: NameHash) -> KeyRange {
+        let mut range = KeyRange::entries(dir);
+        range.start.extend_from_slice(&bucket.0.to_be_bytes()[1..]);
+        range
+    }
+
+    /// The entries of one bucket.
+    pub fn bucket(dir: DirId, bucket: NameHash) -> KeyRange {
+        let mut p = dir.0.to_be_bytes().to_vec();
+        p.extend_from_slice(&bucket.0.to_be_bytes()[1..]);
+        KeyRange::of(dir.slot(), b'E', &p)
+    }
+
+    /// The attachments of one entry.
+    pub fn attachments(dir: DirId, hash: NameHash, name: &Name) -> KeyRange {
+        let mut p = Vec::new();
+        put_entry(&mut p, dir, hash, name);
+        p.push(0);
+        KeyRange::of(dir.slot(), b'A', &p)
+    }
+
+    /// All decisions of a store.
+    pub fn decisions() -> KeyRange {
+        KeyRange::of(LOCAL_SLOT, b'D', &[])
+    }
+
+    /// All prepared parts of a store: one range, so that recovery reads little, and nothing else's damage.
+    pub fn all_prepared() -> KeyRange {
+        KeyRange::of(LOCAL_SLOT, b'P', &[])
+    }
+
+    /// The prepared parts of a store for one slot.
+    pub fn prepared(slot: Slot) -> KeyRange {
+        KeyRange::of(LOCAL_SLOT, b'P', &slot.0.to_be_bytes())
+    }
+
+    /// All file data to be deleted in a slot.
+    pub fn garbage(slot: Slot) -> KeyRange {
+        KeyRange::of(slot, b'G', &[])
+    }
+
+    /// A session's reply records in a slot.
+    pub fn replies(slot: Slot, session: SessionId) -> KeyRange {
+        KeyRange::of(slot, b'R', &session.0.to_be_bytes())
+    }
+
+    /// All reply records of a slot.
+    pub fn all_replies(slot: Slot) -> KeyRange {
+        KeyRange::of(slot, b'R', &[])
+    }
+
+    /// All sessions of a store.
+    pub fn sessions() -> KeyRange {
+        KeyRange::of(LOCAL_SLOT, b'S', &[])
+    }
+
+    /// Everything after `key` that is still in this range.
+    pub fn after(&self, key: &Key) -> KeyRange {
+        let mut start = key.encode();
+        start.push(0);
+        KeyRange {
+            start,
+            end: self.end.clone(),
+        }
+    }
+
+    /// Whether `key` (encoded) falls into this range.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.start.as_slice() <= key && key < self.end.as_slice()
+    }
+}
+
+fn put_entry(out: &mut Vec<u8>, dir: DirId, hash: NameHash, name: &Name) {
+    out.extend_from_slice(&dir.0.to_be_bytes());
+    out.extend_from_slice(&hash.0.to_be_bytes()[1..]);
+    out.extend_from_slice(name.as_bytes());
+}
+
+fn put_tx(out: &mut Vec<u8>, tx: TxId) {
+    out.extend_from_slice(&tx.coordinator.0.to_be_bytes());
+    out.extend_from_slice(&tx.boot.0.to_be_bytes());
+    out.extend_from_slice(&tx.number.to_be_bytes());
+}
+
+fn array<const N: usize>(r: &mut Reader<'_>) -> Result<[u8; N], DecodeError> {
+    let mut b = [0; N];
+    b.copy_from_slice(r.bytes(N)?);
+    Ok(b)
+}
+
+fn take_dir(r: &mut Reader<'_>) -> Result<DirId, DecodeError> {
+    Ok(DirId(u128::from_be_bytes(array(r)?)))
+}
+
+fn take_hash(r: &mut Reader<'_>) -> Result<NameHash, DecodeError> {
+    let mut b = [0; 8];
+    b[1..].copy_from_slice(r.bytes(7)?);
+    let hash = NameHash(u64::from_be_bytes(b));
+    if hash > NameHash::MAX {
+        return Err(DecodeError::Invalid("name hash"));
+    }
+    Ok(hash)
+}
+
+fn take_name(bytes: &[u8]) -> Result<Name, DecodeError> {
+    Name::new(bytes).map_err(|_| DecodeError::Invalid("name"))
+}
+
+fn take_tx(r: &mut Reader<'_>) -> Result<TxId, DecodeError> {
+    Ok(TxId {
+        coordinator: ServerId(u16::from_be_bytes(array(r)?)),
+        boot: BootEpoch(u64::from_be_bytes(array(r)?)),
+        number: u64::from_be_bytes(array(r)?),
+    })
+}
+
+impl crate::Codec for Key {
+    fn put(&self, out: &mut Vec<u8>) {
+        let bytes = self.encode();
+        (bytes.len() as u16).put(out);
+        out.extend_from_slice(&bytes);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let n = u16::take(r)? as usize;
+        Key::decode(r.bytes(n)?)
+    }
+}
+
+impl crate::Codec for KeyRange {
+    fn put(&self, out: &mut Vec<u8>) {
+        crate::codec::Blob(self.start.clone()).put(out);
+        crate::codec::Blob(self.end.clone()).put(out);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let start = crate::codec::Blob::take(r)?.0;
+        let end = crate::codec::Blob::take(r)?.0;
+        Ok(KeyRange { start, end })
+    }
+}

@@ -1,0 +1,22 @@
+//! Bytes on disk: keys, records, mutations, and the codec they share with the wire.
+//!
+//! All layouts are described in `docs/format.md` and pinned by golden bytes in `tests/golden.rs`. A change of any
+//! layout raises [`FORMAT_VERSION`].
+
+pub mod codec;
+mod hash;
+mod key;
+mod mutation;
+mod record;
+
+pub use codec::{Codec, DecodeError, Reader};
+pub use hash::{HashWidths, NameHash, Position};
+pub use key::{Key, KeyRange, LOCAL_SLOT};
+pub use mutation::{Batch, Mutation, ReplyWrite};
+pub use record::{
+    AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, GarbageRecord, Head, InodeRecord,
+    Layout, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
+};
+
+/// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
+pub const FORMAT_VERSION: u32 = 1;

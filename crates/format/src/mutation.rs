@@ -1,0 +1,104 @@
+//! Mutations: what the store applies, what two-phase commit prepares, what a log would ship.
+
+use crate::codec::DecodeError;
+use crate::key::Key;
+use crate::record::{Record, ReplyRecord, TouchDelta};
+use crate::{codec_enum, codec_struct};
+use pando_types::{DirId, Slot};
+
+/// One typed change to one record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mutation {
+    /// Creates a record. REQUIRES: absent (the operation decided so under the key's lock).
+    Insert {
+        /// Which.
+        key: Key,
+        /// What.
+        record: Record,
+    },
+    /// Replaces a record.
+    Update {
+        /// Which.
+        key: Key,
+        /// What.
+        record: Record,
+    },
+    /// Deletes a record.
+    Delete {
+        /// Which.
+        key: Key,
+    },
+    /// Changes a directory's touch, commutatively.
+    Touch {
+        /// Which directory.
+        dir: DirId,
+        /// By what.
+        delta: TouchDelta,
+    },
+}
+
+/// A reply record to be written with the effect it answers for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplyWrite {
+    /// A [`Key::Reply`].
+    pub key: Key,
+    /// The record.
+    pub record: ReplyRecord,
+}
+
+/// What is applied atomically. The reply is part of the batch (rule 3): how a store keeps it is the store's business.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    /// The effect.
+    pub mutations: Vec<Mutation>,
+    /// The answer.
+    pub reply: Option<ReplyWrite>,
+}
+
+impl Mutation {
+    /// The record changed.
+    pub fn key(&self) -> Key {
+        match self {
+            Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => {
+                key.clone()
+            }
+            Mutation::Touch { dir, .. } => Key::Touch(*dir),
+        }
+    }
+
+    /// The slot changed.
+    pub fn slot(&self) -> Slot {
+        match self {
+            Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => {
+                key.slot()
+            }
+            Mutation::Touch { dir, .. } => dir.slot(),
+        }
+    }
+
+    /// Errs when a record of one kind stands under a key of another.
+    pub fn check(&self) -> Result<(), DecodeError> {
+        match self {
+            Mutation::Insert { key, record } | Mutation::Update { key, record } if !record.fits(key) => {
+                Err(DecodeError::Invalid("record for key"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Batch {
+    /// These mutations, without a reply.
+    pub fn of(mutations: Vec<Mutation>) -> Batch {
+        Batch {
+            mutations,
+            reply: None,
+        }
+    }
+}
+
+codec_enum!(Mutation {
+    1 => Insert { key, record }, 2 => Update { key, record }, 3 => Delete { key }, 4 => Touch { dir, delta }
+});
+codec_struct!(ReplyWrite { key, record });
+codec_struct!(Batch { mutations, reply });

@@ -1,0 +1,474 @@
+//! Records: what stands under the keys.
+
+use crate::codec::{Blob, Codec, DecodeError, Reader};
+use crate::hash::{NameHash, Position};
+use crate::key::Key;
+use crate::mutation::Mutation;
+use crate::{codec_enum, codec_newtype, codec_struct};
+use pando_types::{
+    Attr, Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, Name, Perm, Realm, Sequence,
+    ServerId, SessionId, Timestamp,
+};
+
+/// Any record, with the tag it carries on disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// An entry of a directory.
+    Entry(Entry),
+    /// Content head of a directory.
+    Head(Head),
+    /// Content touch of a directory.
+    Touch(Touch),
+    /// Bytes attached to an entry.
+    Attachment(Blob),
+    /// A slot's counter.
+    Counter(CounterRecord),
+    /// A reply record.
+    Reply(ReplyRecord),
+    /// A decision.
+    Decision(DecisionRecord),
+    /// A prepared part.
+    Prepared(PreparedRecord),
+    /// File data to delete.
+    Garbage(GarbageRecord),
+    /// A session.
+    Session(SessionRecord),
+    /// The superblock.
+    Superblock(Superblock),
+}
+
+/// What a name in a directory stands for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Tells apart entries of one bucket; with the bucket it is the entry's [`crate::Position`]. Fixed for its life.
+    pub ordinal: u8,
+    /// The object.
+    pub target: Target,
+}
+
+/// An entry's object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A subdirectory: its access half.
+    Dir(AccessRecord),
+    /// Anything else, whole.
+    Inode(InodeRecord),
+}
+
+/// The access half of a directory: what path resolution needs (InfiniFS §3.2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessRecord {
+    /// The directory's ID.
+    pub id: DirId,
+    /// Its incarnation.
+    pub generation: Generation,
+    /// Its inode number.
+    pub ino: Ino,
+    /// Permission bits.
+    pub perm: Perm,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last change of this half; the directory's ctime is the larger of both halves'.
+    pub ctime: Timestamp,
+    /// Inherited at mkdir.
+    pub realm: Realm,
+    /// Salt of the name hash inside the directory.
+    pub salt: u64,
+    /// Counts the changes of this record (statements carry it).
+    pub version: u64,
+    /// Number of the ACL that applies; 0 is none.
+    pub acl: u64,
+}
+
+/// A file, symlink, device, FIFO or socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InodeRecord {
+    /// Inode number.
+    pub ino: Ino,
+    /// Incarnation.
+    pub generation: Generation,
+    /// What it is; never a directory.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub perm: Perm,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Device number of a special file.
+    pub rdev: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+    /// Where the bytes are.
+    pub layout: Layout,
+    /// Number of the ACL that applies; 0 is none.
+    pub acl: u64,
+    /// Counts the changes of content (compare-and-set of writers).
+    pub version: u64,
+}
+
+/// Where a file's bytes, or a symlink's target, are. Extensible: further tags are further layouts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// Nowhere: all `size` bytes read as zero.
+    None,
+    /// In the attachment [`AttachmentKind::Data`]; what is past its end up to `size` reads as zero.
+    Inline,
+    /// In blocks of this many bytes, keyed (inode, generation, block number); absent blocks read as zero.
+    Blocks(u32),
+    /// A short symlink target, here.
+    Target(Blob),
+    /// A long symlink target, in the attachment [`AttachmentKind::Target`].
+    LongTarget,
+}
+
+/// Which attachment of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum AttachmentKind {
+    /// Inline data of a small file (IndexFS §II-C).
+    Data = 1,
+    /// Target of a long symlink.
+    Target = 2,
+}
+
+/// Content head of a directory: rarely written, read by every operation inside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// Incarnation; requests name the one they mean (H1).
+    pub generation: Generation,
+    /// Inode number.
+    pub ino: Ino,
+    /// What the ID is the hash of.
+    pub birth: Birth,
+    /// Current parent, for the ancestor walk (H22).
+    pub parent: DirId,
+    /// Incarnation of the current parent.
+    pub parent_generation: Generation,
+    /// Current name in the parent.
+    pub name: Name,
+    /// Inherited at mkdir.
+    pub realm: Realm,
+    /// Salt of the name hash.
+    pub salt: u64,
+    /// Depth of splitting; 0: whole.
+    pub split: u8,
+}
+
+/// Content touch of a directory: changed by every create and remove inside it, by commutative deltas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Touch {
+    /// Counts and times.
+    pub stat: DirStat,
+    /// `mtime` was set by utimens and nothing changed since: the next delta replaces it, whatever it was.
+    pub explicit: bool,
+}
+
+/// A change of a directory's touch. Deltas commute: any order of the same deltas gives the same touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TouchDelta {
+    /// Change of the number of entries.
+    pub entries: i32,
+    /// Change of the number of subdirectories.
+    pub subdirs: i32,
+    /// When.
+    pub time: Timestamp,
+}
+
+/// Next free number of a slot; all below are spent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CounterRecord {
+    /// First number not reserved.
+    pub reserved: u64,
+    /// Ownership epoch of the slot, the prefix of its generations.
+    pub epoch: u16,
+}
+
+/// The answer to a mutating request, written with its effect (rule 3).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplyRecord {
+    /// Of the request.
+    pub sequence: Sequence,
+    /// Directory of the first name.
+    pub dir: DirId,
+    /// Bucket of the first name.
+    pub hash: NameHash,
+    /// The answer, in wire encoding.
+    pub answer: Blob,
+}
+
+/// A transaction that is committed, kept until every participant confirmed (H38).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DecisionRecord {
+    /// Participants other than the coordinator that have not confirmed.
+    pub participants: Vec<ServerId>,
+}
+
+/// One slot's part of a transaction that this server voted for and whose outcome it must ask for (H37).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PreparedRecord {
+    /// What will be applied.
+    pub mutations: Vec<Mutation>,
+    /// A reply record that belongs to this slot.
+    pub reply: Option<crate::ReplyWrite>,
+}
+
+/// Blocks of a removed file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GarbageRecord {
+    /// Bytes of the file when it was removed.
+    pub size: u64,
+    /// Size of its blocks.
+    pub block_size: u32,
+    /// Session that still has the file open; its end, or its release, frees the data.
+    pub holder: Option<SessionId>,
+}
+
+/// A registered session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionRecord {
+    /// When it was opened (for operators; expiry counts signs of life).
+    pub opened: Timestamp,
+}
+
+/// The first record of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// [`crate::FORMAT_VERSION`] of the writer.
+    pub format: u32,
+    /// The filesystem this store is part of.
+    pub fs: FsId,
+    /// The server this store belongs to.
+    pub server: ServerId,
+    /// Starts of the server so far.
+    pub boot: BootEpoch,
+    /// Width of name hashes in bits.
+    pub name_bits: u8,
+    /// Width of directory IDs in bits.
+    pub id_bits: u8,
+    /// Whether the last stop was orderly.
+    pub clean: bool,
+}
+
+codec_enum!(Record {
+    1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
+    8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s)
+});
+codec_struct!(Entry { ordinal, target });
+codec_enum!(Target { 1 => Dir(d), 2 => Inode(i) });
+codec_struct!(AccessRecord {
+    id,
+    generation,
+    ino,
+    perm,
+    uid,
+    gid,
+    ctime,
+    realm,
+    salt,
+    version,
+    acl
+});
+codec_struct!(InodeRecord {
+    ino,
+    generation,
+    kind,
+    perm,
+    uid,
+    gid,
+    nlink,
+    size,
+    rdev,
+    atime,
+    mtime,
+    ctime,
+    layout,
+    acl,
+    version
+});
+codec_enum!(Layout { 0 => None, 1 => Inline, 2 => Blocks(size), 3 => Target(t), 4 => LongTarget });
+codec_struct!(Head {
+    generation,
+    ino,
+    birth,
+    parent,
+    parent_generation,
+    name,
+    realm,
+    salt,
+    split
+});
+codec_struct!(Touch { stat, explicit });
+codec_struct!(TouchDelta {
+    entries,
+    subdirs,
+    time
+});
+codec_struct!(CounterRecord { reserved, epoch });
+codec_struct!(ReplyRecord {
+    sequence,
+    dir,
+    hash,
+    answer
+});
+codec_struct!(DecisionRecord { participants });
+codec_struct!(PreparedRecord { mutations, reply });
+codec_struct!(GarbageRecord {
+    size,
+    block_size,
+    holder
+});
+codec_struct!(SessionRecord { opened });
+codec_struct!(Superblock {
+    format,
+    fs,
+    server,
+    boot,
+    name_bits,
+    id_bits,
+    clean
+});
+codec_newtype!(NameHash, Position);
+
+impl AttachmentKind {
+    /// The kind with this tag.
+    pub fn from_tag(tag: u8) -> Result<AttachmentKind, DecodeError> {
+        match tag {
+            1 => Ok(AttachmentKind::Data),
+            2 => Ok(AttachmentKind::Target),
+            tag => Err(DecodeError::Tag {
+                of: "AttachmentKind",
+                tag,
+            }),
+        }
+    }
+}
+
+impl Codec for AttachmentKind {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        AttachmentKind::from_tag(u8::take(r)?)
+    }
+}
+
+impl Record {
+    /// The bytes stored under `key`: version, value, and a checksum over key and value, so that a flipped bit, or a
+    /// record under a wrong key, is reported and never served.
+    pub fn encode(&self, key: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(160);
+        out.push(1);
+        self.put(&mut out);
+        let sum = crc32c::crc32c_append(crc32c::crc32c(key), &out);
+        sum.put(&mut out);
+        out
+    }
+
+    /// The record these bytes hold under `key`.
+    pub fn decode(key: &[u8], bytes: &[u8]) -> Result<Record, DecodeError> {
+        let body = bytes.len().checked_sub(4).ok_or(DecodeError::Truncated)?;
+        let (body, sum) = bytes.split_at(body);
+        if u32::from_bytes(sum)? != crc32c::crc32c_append(crc32c::crc32c(key), body) {
+            return Err(DecodeError::Checksum);
+        }
+        match body.split_first() {
+            Some((1, value)) => Record::from_bytes(value),
+            Some((v, _)) => Err(DecodeError::Tag {
+                of: "record version",
+                tag: *v,
+            }),
+            None => Err(DecodeError::Truncated),
+        }
+    }
+
+    /// Whether this kind of record may stand under `key`.
+    pub fn fits(&self, key: &Key) -> bool {
+        matches!(
+            (key, self),
+            (Key::Attachment { .. }, Record::Attachment(_))
+                | (Key::Counter(_), Record::Counter(_))
+                | (Key::Decision(..), Record::Decision(_))
+                | (Key::Entry { .. }, Record::Entry(_))
+                | (Key::Garbage(..), Record::Garbage(_))
+                | (Key::Head(_), Record::Head(_))
+                | (Key::Prepared(..), Record::Prepared(_))
+                | (Key::Reply(..), Record::Reply(_))
+                | (Key::Touch(_), Record::Touch(_))
+                | (Key::Superblock, Record::Superblock(_))
+                | (Key::Session(_), Record::Session(_))
+        )
+    }
+}
+
+impl Touch {
+    /// Applies a delta. Counts below zero are a broken invariant and stop the server.
+    pub fn apply(&mut self, d: &TouchDelta) {
+        let entries = self.stat.entries.checked_add_signed(i64::from(d.entries));
+        let subdirs = self.stat.subdirs.checked_add_signed(i64::from(d.subdirs));
+        assert!(
+            entries.is_some() && subdirs.is_some(),
+            "directory counts below zero: {self:?} {d:?}"
+        );
+        self.stat.entries = entries.unwrap_or(0);
+        self.stat.subdirs = subdirs.unwrap_or(0);
+        // The largest time wins, so that order does not matter and a clock that steps back moves nothing back (H88).
+        self.stat.ctime = self.stat.ctime.max(d.time);
+        self.stat.mtime = if self.explicit {
+            d.time
+        } else {
+            self.stat.mtime.max(d.time)
+        };
+        self.explicit = false;
+    }
+}
+
+impl InodeRecord {
+    /// As `stat` shows it.
+    pub fn attr(&self) -> Attr {
+        Attr {
+            ino: self.ino,
+            generation: self.generation,
+            kind: self.kind,
+            perm: self.perm,
+            uid: self.uid,
+            gid: self.gid,
+            nlink: self.nlink,
+            size: self.size,
+            rdev: self.rdev,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+        }
+    }
+}
+
+impl AccessRecord {
+    /// `stat` of the directory: this half joined with its content half.
+    pub fn attr(&self, content: &DirStat) -> Attr {
+        Attr {
+            ino: self.ino,
+            generation: self.generation,
+            kind: FileKind::Directory,
+            perm: self.perm,
+            uid: self.uid,
+            gid: self.gid,
+            nlink: u32::try_from(content.subdirs.saturating_add(2)).unwrap_or(u32::MAX),
+            size: content.entries,
+            rdev: 0,
+            atime: content.atime,
+            mtime: content.mtime,
+            ctime: self.ctime.max(content.ctime),
+        }
+    }
+}

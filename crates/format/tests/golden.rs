@@ -1,0 +1,389 @@
+//! Every key and record as bytes, pinned. If a test here fails, stores written before cannot be read: raise
+//! `FORMAT_VERSION`, say in `docs/format.md` what changed and how an old store is opened, and only then pin anew.
+
+use pando_format::codec::Blob;
+use pando_format::*;
+use pando_types::*;
+
+#[path = "golden/pinned.rs"]
+mod pinned;
+#[path = "golden/properties.rs"]
+mod properties;
+
+use pinned::*;
+
+const DIR: DirId = DirId(0x0011_2233_4455_6677_8899_AABB_CCDD_EEFF);
+const SESSION: SessionId = SessionId(0xF0E0_D0C0_B0A0_9080_7060_5040_3020_1000);
+const TX: TxId = TxId {
+    coordinator: ServerId(3),
+    boot: BootEpoch(7),
+    number: 9,
+};
+const HASH: NameHash = NameHash(0x12_3456_789A_BCDE);
+const TIME: Timestamp = Timestamp {
+    secs: 1_700_000_000,
+    nanos: 123_456_789,
+};
+
+fn named(bytes: &[u8]) -> Name {
+    Name::new(bytes).expect("a valid name")
+}
+
+fn name() -> Name {
+    named(b"hello.txt")
+}
+
+fn entry_key() -> Key {
+    Key::Entry {
+        dir: DIR,
+        hash: HASH,
+        name: name(),
+    }
+}
+
+fn reply() -> ReplyRecord {
+    ReplyRecord {
+        sequence: Sequence(5),
+        dir: DIR,
+        hash: HASH,
+        answer: Blob(vec![0, 1]),
+    }
+}
+
+fn inode(layout: Layout) -> InodeRecord {
+    InodeRecord {
+        ino: Ino::new(Slot(0x0ABC), 2),
+        generation: Generation::new(1, 3),
+        kind: FileKind::Regular,
+        perm: Perm::new(0o4644),
+        uid: 1000,
+        gid: 100,
+        nlink: 1,
+        size: 5,
+        rdev: 0,
+        atime: TIME,
+        mtime: Timestamp {
+            secs: -1,
+            nanos: 999_999_999,
+        },
+        ctime: TIME,
+        layout,
+        acl: 0,
+        version: 4,
+    }
+}
+
+fn file(layout: Layout) -> Record {
+    Record::Entry(Entry {
+        ordinal: 1,
+        target: Target::Inode(inode(layout)),
+    })
+}
+
+fn access() -> AccessRecord {
+    AccessRecord {
+        id: DIR,
+        generation: Generation(6),
+        ino: Ino(8),
+        perm: Perm::new(0o1777),
+        uid: 0,
+        gid: 0,
+        ctime: TIME,
+        realm: Realm(2),
+        salt: 0x5A17,
+        version: 1,
+        acl: 0,
+    }
+}
+
+/// One of every kind of key.
+fn keys() -> Vec<(&'static str, Key)> {
+    vec![
+        (
+            "attachment data",
+            Key::Attachment {
+                dir: DIR,
+                hash: HASH,
+                name: name(),
+                kind: AttachmentKind::Data,
+            },
+        ),
+        (
+            "attachment target",
+            Key::Attachment {
+                dir: DIR,
+                hash: HASH,
+                name: name(),
+                kind: AttachmentKind::Target,
+            },
+        ),
+        ("counter", Key::Counter(Slot(0x0ABC))),
+        ("decision", Key::Decision(TX)),
+        ("entry", entry_key()),
+        (
+            "garbage",
+            Key::Garbage(Slot(0x0ABC), Ino(0x0ABC_0000_0000_0002), Generation(3)),
+        ),
+        ("head", Key::Head(DIR)),
+        ("prepared", Key::Prepared(Slot(0x0ABC), TX)),
+        ("reply", Key::Reply(Slot(0x0ABC), SESSION, RequestSlot(0x0102))),
+        ("touch", Key::Touch(DIR)),
+        ("superblock", Key::Superblock),
+        ("session", Key::Session(SESSION)),
+    ]
+}
+
+/// One of every kind of record, every layout and every mutation among them.
+fn records() -> Vec<(&'static str, Key, Record)> {
+    let stat = DirStat {
+        entries: 3,
+        subdirs: 1,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+    };
+    let delta = TouchDelta {
+        entries: -1,
+        subdirs: 0,
+        time: TIME,
+    };
+    let garbage = GarbageRecord {
+        size: 1 << 23,
+        block_size: 1 << 22,
+        holder: Some(SESSION),
+    };
+    let mutations = vec![
+        Mutation::Insert {
+            key: Key::Counter(Slot(1)),
+            record: Record::Counter(CounterRecord {
+                reserved: 2,
+                epoch: 1,
+            }),
+        },
+        Mutation::Update {
+            key: entry_key(),
+            record: file(Layout::None),
+        },
+        Mutation::Delete { key: Key::Head(DIR) },
+        Mutation::Touch { dir: DIR, delta },
+    ];
+    let write = ReplyWrite {
+        key: Key::Reply(DIR.slot(), SESSION, RequestSlot(0)),
+        record: reply(),
+    };
+    let head = Head {
+        generation: Generation(6),
+        ino: Ino(8),
+        birth: Birth {
+            parent: DirId::ROOT,
+            name: name(),
+            version: 1,
+        },
+        parent: DirId::ROOT,
+        parent_generation: Generation::ROOT,
+        name: named(b"renamed"),
+        realm: Realm(2),
+        salt: 0x5A17,
+        split: 0,
+    };
+    let superblock = Superblock {
+        format: 1,
+        fs: FsId(0x0F0E_0D0C_0B0A_0908_0706_0504_0302_0100),
+        server: ServerId(3),
+        boot: BootEpoch(7),
+        name_bits: 55,
+        id_bits: 128,
+        clean: true,
+    };
+    let data = Key::Attachment {
+        dir: DIR,
+        hash: HASH,
+        name: name(),
+        kind: AttachmentKind::Data,
+    };
+    vec![
+        (
+            "directory",
+            entry_key(),
+            Record::Entry(Entry {
+                ordinal: 0,
+                target: Target::Dir(access()),
+            }),
+        ),
+        ("empty file", entry_key(), file(Layout::None)),
+        ("inline file", entry_key(), file(Layout::Inline)),
+        ("file in blocks", entry_key(), file(Layout::Blocks(4 << 20))),
+        (
+            "short symlink",
+            entry_key(),
+            file(Layout::Target(Blob(b"../x".to_vec()))),
+        ),
+        ("long symlink", entry_key(), file(Layout::LongTarget)),
+        ("head", Key::Head(DIR), Record::Head(head)),
+        (
+            "touch",
+            Key::Touch(DIR),
+            Record::Touch(Touch { stat, explicit: true }),
+        ),
+        ("attachment", data, Record::Attachment(Blob(b"hello".to_vec()))),
+        (
+            "counter",
+            Key::Counter(Slot(2)),
+            Record::Counter(CounterRecord {
+                reserved: 4096,
+                epoch: 1,
+            }),
+        ),
+        (
+            "reply",
+            Key::Reply(DIR.slot(), SESSION, RequestSlot(0)),
+            Record::Reply(reply()),
+        ),
+        (
+            "decision",
+            Key::Decision(TX),
+            Record::Decision(DecisionRecord {
+                participants: vec![ServerId(1), ServerId(2)],
+            }),
+        ),
+        (
+            "prepared",
+            Key::Prepared(Slot(1), TX),
+            Record::Prepared(PreparedRecord {
+                mutations,
+                reply: Some(write),
+            }),
+        ),
+        (
+            "garbage",
+            Key::Garbage(Slot(1), Ino(2), Generation(3)),
+            Record::Garbage(garbage),
+        ),
+        (
+            "session",
+            Key::Session(SESSION),
+            Record::Session(SessionRecord { opened: TIME }),
+        ),
+        ("superblock", Key::Superblock, Record::Superblock(superblock)),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Compares all at once, and prints what stands there in the form to pin.
+fn compare(found: &[(&str, String)], pinned: &[(&str, &str)]) {
+    let found: Vec<(&str, &str)> = found.iter().map(|(n, h)| (*n, h.as_str())).collect();
+    let lines: Vec<String> = found
+        .iter()
+        .map(|(n, h)| format!("    ({n:?}, {h:?}),"))
+        .collect();
+    assert!(
+        found == pinned,
+        "the layout changed; it is now\n{}",
+        lines.join("\n")
+    );
+}
+
+#[test]
+fn golden_keys() {
+    let found: Vec<_> = keys().iter().map(|(n, k)| (*n, hex(&k.encode()))).collect();
+    compare(&found, &GOLDEN_KEYS);
+    for (name, key) in keys() {
+        assert_eq!(Key::decode(&key.encode()).as_ref(), Ok(&key), "{name}");
+    }
+}
+
+#[test]
+fn golden_records() {
+    let found: Vec<_> = records()
+        .iter()
+        .map(|(n, k, r)| (*n, hex(&r.encode(&k.encode()))))
+        .collect();
+    compare(&found, &GOLDEN_RECORDS);
+    for (name, key, record) in records() {
+        let at = key.encode();
+        assert_eq!(
+            Record::decode(&at, &record.encode(&at)).as_ref(),
+            Ok(&record),
+            "{name}"
+        );
+        assert!(record.fits(&key), "{name}");
+    }
+}
+
+#[test]
+fn golden_hashes() {
+    let full = HashWidths::FULL;
+    assert_eq!(
+        full.name(0, &name()),
+        NameHash(GOLDEN_NAME_HASH),
+        "{:x}",
+        full.name(0, &name()).0
+    );
+    let birth = Birth {
+        parent: DirId::ROOT,
+        name: name(),
+        version: 0,
+    };
+    assert_eq!(
+        full.dir_id(&birth),
+        DirId(GOLDEN_DIR_ID),
+        "{:x}",
+        full.dir_id(&birth).0
+    );
+    assert_eq!(DIR.slot(), Slot(GOLDEN_SLOT));
+}
+
+#[test]
+fn keys_of_a_directory_sort_by_bucket_then_name() {
+    let key = |hash, name: &[u8]| Key::Entry {
+        dir: DIR,
+        hash: NameHash(hash),
+        name: named(name),
+    };
+    let sorted = [
+        key(1, b"z"),
+        key(2, b"a"),
+        key(2, b"aa"),
+        key(2, b"b"),
+        key(1 << 54, b"a"),
+    ];
+    assert!(sorted.windows(2).all(|w| w[0].encode() < w[1].encode()));
+    let range = KeyRange::entries(DIR);
+    assert!(sorted.iter().all(|k| range.contains(&k.encode())));
+    assert!(!range.contains(&Key::Head(DIR).encode()));
+    let bucket = KeyRange::bucket(DIR, NameHash(2));
+    assert_eq!(sorted.iter().filter(|k| bucket.contains(&k.encode())).count(), 3);
+}
+
+/// `docs/format.md` shows the keys and these records, so the page and the bytes cannot drift apart.
+#[test]
+fn the_page_shows_these_bytes() {
+    let page: String = include_str!("../../../docs/format.md").replace(' ', "");
+    for (name, bytes) in GOLDEN_KEYS
+        .iter()
+        .filter(|(name, _)| *name != "attachment target")
+    {
+        assert!(
+            page.contains(&format!("`{bytes}`")),
+            "the page lacks the key {name}: {bytes}"
+        );
+    }
+    let shown = [
+        "directory",
+        "empty file",
+        "head",
+        "touch",
+        "attachment",
+        "counter",
+        "reply",
+        "decision",
+    ];
+    for (name, bytes) in GOLDEN_RECORDS {
+        let on_page = page.contains(&format!("`{bytes}`"));
+        let must = shown.contains(&name) || ["garbage", "session", "superblock"].contains(&name);
+        assert_eq!(on_page, must, "record {name}: {bytes}");
+    }
+}

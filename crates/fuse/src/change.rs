@@ -1,0 +1,472 @@
+//! Changes of attributes and names.
+
+use crate::core::{Core, Shown, entry};
+use crate::driver::{Cluster, Driver};
+use crate::open::{FileSlot, FileState};
+use pando_client::file::{self, OpenFile, Place};
+use pando_format::codec::Blob;
+use pando_types::{Access, AttrChange, Cred, DirStat, Errno, FileKind, Ino, Name, Perm, TimeChange};
+use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode};
+use std::sync::{Arc, RwLockWriteGuard};
+use std::time::Instant;
+
+impl<C: Cluster> Core<C> {
+    /// `fh`: the handle a truncate came through.
+    pub fn setattr(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        mut change: AttrChange,
+        fh: Option<u64>,
+    ) -> Result<Shown, Errno> {
+        let Some(slot) = self.nodes().file(ino) else {
+            if change.size.is_some() {
+                let dir = self
+                    .nodes()
+                    .get(ino)
+                    .is_some_and(|n| n.kind == FileKind::Directory);
+                return Err(if dir { Errno::IsDir } else { Errno::Invalid });
+            }
+            let view = self.set(d, cred, ino, change)?;
+            let attr = self.whole(d, &view)?;
+            return Ok(Shown::new(&attr));
+        };
+        let mut state = slot.write();
+        let state = &mut *state;
+        let mut version = None;
+        if let Some(size) = change.size.take() {
+            // The kernel asks for a new mtime with each truncate by path; the size changes it anyway, and asked for
+            // by itself it would need ownership.
+            if change.mtime == Some(TimeChange::Now) {
+                change.mtime = None;
+            }
+            self.truncate(d, cred, ino, state, size, fh)?;
+            version = Some(state.version);
+        }
+        if change != AttrChange::default() {
+            match &mut state.open {
+                Some(f) if f.is_removed() => f.change_removed(cred, &change, self.now())?,
+                open => {
+                    // A later publish would set times back and clear set-id bits.
+                    if let Some(f) = open {
+                        d.run(f.flush(d.ops(), d.blocks(), cred))?;
+                    }
+                    let view = self.set(d, cred, ino, change)?;
+                    version = Some(view.version);
+                    if let Some(f) = open {
+                        f.learn(&view);
+                    }
+                }
+            }
+        }
+        let attr = match &state.open {
+            Some(f) => f.attr(),
+            None => self.nodes().get(ino).map(|n| n.attr).ok_or(Errno::Stale)?,
+        };
+        let version = state.open.as_ref().map(OpenFile::version).or(version);
+        self.nodes().shown(ino, version);
+        Ok(Shown::new(&attr))
+    }
+
+    fn set(&self, d: &C::Driver, cred: &Cred, ino: Ino, change: AttrChange) -> Result<EntryView, Errno> {
+        let at = self.at(ino)?;
+        let view = if ino == Ino::ROOT {
+            let dir = pando_wire::Statement::above_root();
+            self.set_in(
+                d,
+                cred,
+                ino,
+                at.generation,
+                Place {
+                    dir,
+                    name: Name::root(),
+                },
+                change,
+            )
+        } else {
+            self.in_dir(d, at.parent, |dir| {
+                let place = Place {
+                    dir,
+                    name: at.name.clone(),
+                };
+                self.set_in(d, cred, ino, at.generation, place, change)
+            })
+        }?;
+        self.nodes().learn(ino, &view, Instant::now());
+        Ok(view)
+    }
+
+    fn set_in(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        generation: pando_types::Generation,
+        place: Place,
+        change: AttrChange,
+    ) -> Result<EntryView, Errno> {
+        let Place { dir, name } = place;
+        let op = Op::SetAttr {
+            dir,
+            name,
+            ino,
+            generation,
+            change,
+            through_handle: false,
+        };
+        entry(self.op(d, cred, op)?)
+    }
+
+    fn truncate(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        state: &mut FileState,
+        size: u64,
+        fh: Option<u64>,
+    ) -> Result<(), Errno> {
+        let through_handle = match fh {
+            Some(fh) => self.files.get(fh).is_some_and(|h| h.writable),
+            None => false,
+        };
+        let now = self.now();
+        if let Some(f) = &mut state.open {
+            return d.run(f.truncate(d.ops(), d.blocks(), cred, size, now, through_handle));
+        }
+        // By path, of a file that nobody here has open: permission is checked by opening it.
+        let place = self.place(d, ino)?;
+        let opened = d.run(file::open(d.ops(), cred, &place, Access::WRITE))?;
+        if opened.entry.attr.ino != ino {
+            return Err(Errno::Stale);
+        }
+        let mut f = OpenFile::new(place, opened, self.settings.data_sync)?;
+        // If the kernel's pages were good before, they are good after: it cuts them itself.
+        let pages = state.cached == f.cached_version();
+        d.run(f.truncate(d.ops(), d.blocks(), cred, size, now, true))?;
+        let view = EntryView {
+            attr: f.attr(),
+            dir: None,
+            layout: pando_format::Layout::None,
+            version: f.version(),
+        };
+        self.nodes().learn(ino, &view, Instant::now());
+        state.cached = f.cached_version().filter(|_| pages);
+        state.version = f.version();
+        Ok(())
+    }
+
+    pub fn mkdir(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        parent: Ino,
+        name: &Name,
+        perm: Perm,
+    ) -> Result<Shown, Errno> {
+        let view = self.in_dir(d, parent, |dir| {
+            entry(self.op(
+                d,
+                cred,
+                Op::Mkdir {
+                    dir,
+                    name: name.clone(),
+                    perm,
+                },
+            )?)
+        })?;
+        // Its content half is known without asking.
+        let born = view.attr.ctime;
+        let content = DirStat {
+            entries: 0,
+            subdirs: 0,
+            atime: born,
+            mtime: born,
+            ctime: born,
+        };
+        self.admit(parent, name, &view, &crate::attr::joined(view.attr, &content))
+    }
+
+    /// A regular file without opening it; other kinds are not kept yet.
+    pub fn mknod(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        parent: Ino,
+        name: &Name,
+        perm: Perm,
+    ) -> Result<Shown, Errno> {
+        let view = self.in_dir(d, parent, |dir| {
+            let want = 0;
+            let op = Op::Create {
+                dir,
+                name: name.clone(),
+                perm,
+                exclusive: true,
+                want,
+            };
+            match self.op(d, cred, op)? {
+                Answer::Opened { entry, .. } => Ok(entry),
+                _ => Err(Errno::Io),
+            }
+        })?;
+        self.admit(parent, name, &view, &view.attr)
+    }
+
+    pub fn symlink(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        parent: Ino,
+        name: &Name,
+        target: &[u8],
+    ) -> Result<Shown, Errno> {
+        let view = self.in_dir(d, parent, |dir| {
+            let op = Op::Symlink {
+                dir,
+                name: name.clone(),
+                target: Blob(target.to_vec()),
+            };
+            entry(self.op(d, cred, op)?)
+        })?;
+        self.admit(parent, name, &view, &view.attr)
+    }
+
+    pub fn readlink(&self, d: &C::Driver, cred: &Cred, ino: Ino) -> Result<Vec<u8>, Errno> {
+        let (at, target) = {
+            let nodes = self.nodes();
+            let node = nodes.get(ino).ok_or(Errno::Stale)?;
+            if node.kind != FileKind::Symlink {
+                return Err(Errno::Invalid);
+            }
+            ((node.parent, node.name.clone()), node.target.clone())
+        };
+        // The target of a symlink never changes.
+        if let Some(target) = target {
+            return Ok(target.0);
+        }
+        self.in_dir(d, at.0, |dir| {
+            match self.op(
+                d,
+                cred,
+                Op::ReadLink {
+                    dir,
+                    name: at.1.clone(),
+                },
+            )? {
+                Answer::Target(t) => Ok(t.0),
+                _ => Err(Errno::Io),
+            }
+        })
+    }
+
+    pub fn rmdir(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<(), Errno> {
+        let answer = self.in_dir(d, parent, |dir| {
+            self.op(
+                d,
+                cred,
+                Op::Rmdir {
+                    dir,
+                    name: name.clone(),
+                },
+            )
+        })?;
+        if let Answer::Removed(view) = answer {
+            self.nodes().gone(view.attr.ino);
+        }
+        Ok(())
+    }
+
+    /// Runs what may begin a hold under the session that keeps it.
+    fn holding(&self, d: &C::Driver, cred: &Cred, op: Op, held: bool) -> Outcome {
+        if held {
+            self.holder.op(cred, op)
+        } else {
+            self.op(d, cred, op)
+        }
+    }
+
+    pub fn unlink(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<(), Errno> {
+        let (ino, slot) = self.file_at(parent, name);
+        let mut state = slot.as_ref().map(|s| s.write());
+        let held = state.as_ref().is_some_and(|s| s.open.is_some());
+        let mut last_dir = None;
+        let answer = self.in_dir(d, parent, |dir| {
+            last_dir = Some(dir.id.slot());
+            self.holding(
+                d,
+                cred,
+                Op::Unlink {
+                    dir,
+                    name: name.clone(),
+                    held,
+                },
+                held,
+            )
+        })?;
+        if let Answer::Removed(view) = answer {
+            let mine = state
+                .as_mut()
+                .filter(|_| ino == Some(view.attr.ino))
+                .and_then(|s| s.open.as_mut());
+            let told = mine.map(|f| f.removed(self.now())).is_some();
+            drop(state);
+            self.lost_name(&view, held, told, last_dir);
+        }
+        Ok(())
+    }
+
+    /// After a name of `view` is gone. `told`: its open state knows.
+    fn lost_name(&self, view: &EntryView, held: bool, told: bool, slot: Option<pando_types::Slot>) {
+        let ino = view.attr.ino;
+        let file = self.nodes().file(ino);
+        self.nodes().gone(ino);
+        if told {
+            return;
+        }
+        // The name stood for another file than this mount believed.
+        let mut open = false;
+        if let Some(file) = file
+            && let Some(f) = &mut file.write().open
+            && f.key().generation == view.attr.generation
+        {
+            f.removed(self.now());
+            open = true;
+        }
+        if held
+            && !open
+            && let Some(slot) = slot
+        {
+            let op = Op::Release {
+                slot,
+                ino,
+                generation: view.attr.generation,
+            };
+            self.holder.send_off(&Cred::root(), op);
+        }
+    }
+
+    fn file_at(&self, parent: Ino, name: &Name) -> (Option<Ino>, Option<Arc<FileSlot>>) {
+        let nodes = self.nodes();
+        let ino = nodes.by_name(parent, name);
+        (ino, ino.and_then(|i| nodes.file(i)))
+    }
+
+    pub fn rename(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        (from, from_name): (Ino, &Name),
+        (to, to_name): (Ino, &Name),
+        mode: RenameMode,
+    ) -> Result<(), Errno> {
+        let (a, a_slot) = self.file_at(from, from_name);
+        let (b, b_slot) = self.file_at(to, to_name);
+        // Both locks in the order of inode numbers, so that two renames cannot wait for each other.
+        let mut slots: Vec<(Ino, Arc<FileSlot>)> =
+            [a.zip(a_slot), b.zip(b_slot)].into_iter().flatten().collect();
+        slots.sort_by_key(|(ino, _)| *ino);
+        slots.dedup_by_key(|(ino, _)| *ino);
+        let mut states: Vec<(Ino, RwLockWriteGuard<'_, FileState>)> =
+            slots.iter().map(|(ino, s)| (*ino, s.write())).collect();
+        let held = mode == RenameMode::Replace
+            && a != b
+            && states.iter().any(|(ino, s)| Some(*ino) == b && s.open.is_some());
+        let mut dst_dir = None;
+        let mut src_dir = None;
+        let answer = self.in_dir(d, to, |dst| {
+            self.in_dir(d, from, |src| {
+                src_dir = Some(src.clone());
+                dst_dir = Some(dst.clone());
+                let op = Op::Rename {
+                    src,
+                    src_name: from_name.clone(),
+                    dst: dst.clone(),
+                    dst_name: to_name.clone(),
+                    mode,
+                    held,
+                };
+                self.holding(d, cred, op, held)
+            })
+        })?;
+        let (Answer::Renamed { moved, other }, Some(src), Some(dst)) = (answer, src_dir, dst_dir) else {
+            return Err(Errno::Io);
+        };
+        let slot = dst.id.slot();
+        let mut told = false;
+        if let Some(other) = &other
+            && mode == RenameMode::Replace
+            && let Some((_, state)) = states.iter_mut().find(|(ino, _)| *ino == other.attr.ino)
+            && let Some(f) = &mut state.open
+        {
+            f.removed(self.now());
+            told = true;
+        }
+        let mut news = vec![(
+            &moved,
+            to,
+            to_name,
+            Place {
+                dir: dst,
+                name: to_name.clone(),
+            },
+        )];
+        if let Some(other) = other.as_ref().filter(|_| mode == RenameMode::Exchange) {
+            news.push((
+                other,
+                from,
+                from_name,
+                Place {
+                    dir: src,
+                    name: from_name.clone(),
+                },
+            ));
+        }
+        for (view, _, _, place) in &news {
+            if let Some((_, state)) = states.iter_mut().find(|(ino, _)| *ino == view.attr.ino)
+                && let Some(f) = &mut state.open
+            {
+                f.location().set(place.clone());
+                f.learn(view);
+            }
+        }
+        drop(states);
+        if let Some(other) = other.as_ref().filter(|_| mode == RenameMode::Replace) {
+            self.lost_name(other, held, told, Some(slot));
+        }
+        for (view, parent, name, place) in news {
+            self.renamed(view, parent, name, place);
+        }
+        Ok(())
+    }
+
+    /// A node has a new name. Of a file that this mount believed elsewhere the location is set here.
+    fn renamed(&self, view: &EntryView, parent: Ino, name: &Name, place: Place) {
+        let file = {
+            let mut nodes = self.nodes();
+            if nodes.get(view.attr.ino).is_none() {
+                return;
+            }
+            nodes.see(parent, name, view, Instant::now());
+            nodes.file(view.attr.ino)
+        };
+        if let Some(file) = file
+            && let Some(f) = &file.read().open
+        {
+            f.location().set(place);
+        }
+    }
+
+    /// `access(2)`, which the kernel answers itself on mounts with `default_permissions`.
+    pub fn access(&self, d: &C::Driver, cred: &Cred, ino: Ino, mask: i32) -> Result<(), Errno> {
+        let Shown { attr, .. } = self.getattr(d, ino)?;
+        let want = Access(mask as u8 & 7);
+        let dir = attr.kind == fuser::FileType::Directory;
+        if cred.may(want, Perm::new(attr.perm), attr.uid, attr.gid, dir) {
+            Ok(())
+        } else {
+            Err(Errno::Access)
+        }
+    }
+}

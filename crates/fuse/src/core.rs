@@ -1,0 +1,448 @@
+//! What all threads of a mount share, and how they talk to the cluster.
+
+use crate::attr::{file_attr, joined, now};
+use crate::cred::Creds;
+use crate::driver::{self, Cluster, Driver, MountId};
+use crate::holder::Holder;
+use crate::join::both;
+use crate::node::Nodes;
+use crate::open::{DirHandle, FileHandle, FileSlot, Handles};
+use fuser::FileAttr;
+use pando_client::file::{self, DataSync, OpenFile, Ops, Place};
+use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name};
+use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A statement this young is used without being learnt anew even if timeouts are 0: the kernel has just walked here.
+const JUST_LEARNT: Duration = Duration::from_millis(10);
+
+/// How a mount behaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// How long the kernel, and statements here, may believe what they were told.
+    pub timeout: Duration,
+    pub data_sync: DataSync,
+}
+
+pub(crate) struct Core<C: Cluster> {
+    pub id: MountId,
+    pub cluster: Arc<C>,
+    pub settings: Settings,
+    pub creds: Creds,
+    pub holder: Holder,
+    pub files: Handles<FileHandle>,
+    pub dirs: Handles<DirHandle>,
+    nodes: Mutex<Nodes>,
+    /// Tells the kernel what it must not believe any more.
+    pub notifier: OnceLock<fuser::Notifier>,
+}
+
+/// What an entry or attribute reply says.
+pub(crate) struct Shown {
+    pub attr: FileAttr,
+    pub generation: Generation,
+    /// How old what it says is.
+    pub age: Duration,
+}
+
+impl Shown {
+    pub fn new(attr: &Attr) -> Shown {
+        Shown {
+            attr: file_attr(attr),
+            generation: attr.generation,
+            age: Duration::ZERO,
+        }
+    }
+}
+
+/// Where a node was last seen.
+pub(crate) struct At {
+    pub parent: Ino,
+    pub name: Name,
+    pub generation: Generation,
+}
+
+pub(crate) fn entry(answer: Answer) -> Result<EntryView, Errno> {
+    match answer {
+        Answer::Entry(view) => Ok(view),
+        _ => Err(Errno::Io),
+    }
+}
+
+pub(crate) fn content(answer: Outcome) -> Result<DirStat, Errno> {
+    match answer? {
+        Answer::DirStat(s) => Ok(s),
+        _ => Err(Errno::Io),
+    }
+}
+
+impl<C: Cluster> Core<C> {
+    pub fn new(cluster: Arc<C>, settings: Settings, root: &EntryView) -> std::io::Result<Core<C>> {
+        Ok(Core {
+            id: MountId::new(),
+            holder: Holder::start(cluster.clone())?,
+            cluster,
+            settings,
+            creds: Creds::default(),
+            files: Handles::default(),
+            dirs: Handles::default(),
+            nodes: Mutex::new(Nodes::with_root(root, Instant::now())),
+            notifier: OnceLock::new(),
+        })
+    }
+
+    pub fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `f` with this thread's driver.
+    pub fn with<R>(&self, f: impl FnOnce(&C::Driver) -> Result<R, Errno>) -> Result<R, Errno> {
+        driver::with(self.id, &*self.cluster, f)
+    }
+
+    /// Runs one operation.
+    pub fn op(&self, d: &C::Driver, cred: &Cred, op: Op) -> Outcome {
+        d.run(d.ops().op(cred, op))
+    }
+
+    pub fn at(&self, ino: Ino) -> Result<At, Errno> {
+        let nodes = self.nodes();
+        let node = nodes.get(ino).ok_or(Errno::Stale)?;
+        Ok(At {
+            parent: node.parent,
+            name: node.name.clone(),
+            generation: node.generation,
+        })
+    }
+
+    /// A directory's statement, not older than the attribute timeout.
+    pub fn statement(&self, d: &C::Driver, ino: Ino) -> Result<Statement, Errno> {
+        let believed = self.settings.timeout.max(JUST_LEARNT);
+        let known = self.known(ino)?;
+        if known.1.elapsed() <= believed {
+            Ok(known.0)
+        } else {
+            self.relearn(d, ino)
+        }
+    }
+
+    fn known(&self, ino: Ino) -> Result<(Statement, Instant), Errno> {
+        let nodes = self.nodes();
+        let node = nodes.get(ino).ok_or(Errno::Stale)?;
+        let known = node.known.as_ref().ok_or(Errno::NotDir)?;
+        Ok((known.statement.clone(), known.learnt))
+    }
+
+    /// Looks a directory up in its parent again, as the superuser: the kernel has checked the way here, and a
+    /// directory in use stays usable when its parent is closed to the user.
+    fn relearn(&self, d: &C::Driver, ino: Ino) -> Result<Statement, Errno> {
+        let old = self.known(ino)?.0;
+        let again = self.again(ino)?;
+        let view = d.run(d.ops().op(&Cred::root(), again));
+        self.relearnt(ino, old, view).map(|(s, _)| s)
+    }
+
+    /// What looks a directory up again.
+    fn again(&self, ino: Ino) -> Result<Op, Errno> {
+        if ino == Ino::ROOT {
+            return Ok(Op::Lookup {
+                dir: Statement::above_root(),
+                name: Name::root(),
+            });
+        }
+        let at = self.at(ino)?;
+        Ok(Op::Lookup {
+            dir: self.known(at.parent)?.0,
+            name: at.name,
+        })
+    }
+
+    /// The answer to [`Core::again`]: the statement and the access half.
+    ///
+    /// If another mount has moved the directory, its name here is not known; then the old statement must do. The
+    /// server checks the directory by its identity in any case.
+    fn relearnt(&self, ino: Ino, old: Statement, answer: Outcome) -> Result<(Statement, Attr), Errno> {
+        match answer.and_then(entry) {
+            Ok(view) if view.attr.ino == ino && view.attr.generation == old.generation => {
+                self.nodes().learn(ino, &view, Instant::now());
+                Ok((view.dir.ok_or(Errno::NotDir)?, view.attr))
+            }
+            Ok(_) | Err(Errno::NotFound | Errno::Stale | Errno::NotDir) => {
+                let attr = self.nodes().get(ino).map(|n| n.attr).ok_or(Errno::Stale)?;
+                Ok((old, attr))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Does something inside a directory; if the statement turns out stale, once more with a new one.
+    pub fn in_dir<R>(
+        &self,
+        d: &C::Driver,
+        ino: Ino,
+        mut f: impl FnMut(Statement) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let statement = self.statement(d, ino)?;
+        match f(statement.clone()) {
+            Err(Errno::Stale) => {
+                let again = self.relearn(d, ino)?;
+                if again == statement {
+                    Err(Errno::Stale)
+                } else {
+                    f(again)
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Where a file is, with a fresh statement of its directory.
+    pub fn place(&self, d: &C::Driver, ino: Ino) -> Result<Place, Errno> {
+        let at = self.at(ino)?;
+        Ok(Place {
+            dir: self.statement(d, at.parent)?,
+            name: at.name,
+        })
+    }
+
+    /// An entry was answered under `name`: its node gets one more reference of the kernel. `attr` are its whole
+    /// attributes. Returns what to show.
+    pub fn admit(&self, parent: Ino, name: &Name, view: &EntryView, attr: &Attr) -> Result<Shown, Errno> {
+        let slot = {
+            let mut nodes = self.nodes();
+            nodes.see(parent, name, view, Instant::now());
+            nodes.count(view.attr.ino);
+            nodes.file(view.attr.ino)
+        };
+        let (mut version, mut shown) = (view.version, *attr);
+        if let Some(slot) = slot
+            && let Some(f) = &slot.read().open
+        {
+            (version, shown) = (version.max(f.version()), f.merge(view));
+        }
+        self.nodes().shown(view.attr.ino, Some(version));
+        Ok(Shown::new(&shown))
+    }
+
+    /// Close-to-open: if what was just opened is not what the kernel was last told of, it must not believe the size
+    /// it knows until its timeout. (On a read within that size it would not ask, and show a longer file cut.)
+    pub fn attributes_changed(&self, ino: Ino, version: u64) {
+        if self.nodes().get(ino).is_some_and(|n| n.shown == Some(version)) {
+            return;
+        }
+        if let Some(notifier) = self.notifier.get()
+            && let Err(e) = notifier.inval_inode(fuser::INodeNo(ino.0), -1, 0)
+        {
+            tracing::warn!(ino = ino.0, "the kernel keeps old attributes: {e}");
+        }
+    }
+
+    /// The kernel drops references.
+    pub fn forget(&self, ino: Ino, n: u64) {
+        self.nodes().forget(ino, n);
+    }
+
+    /// Whole attributes of an entry just answered.
+    pub fn whole(&self, d: &C::Driver, view: &EntryView) -> Result<Attr, Errno> {
+        match &view.dir {
+            None => Ok(view.attr),
+            Some(dir) => self
+                .dir_stat(d, dir.clone())
+                .map(|content| joined(view.attr, &content)),
+        }
+    }
+
+    pub fn dir_stat(&self, d: &C::Driver, dir: Statement) -> Result<DirStat, Errno> {
+        content(self.op(d, &Cred::root(), Op::DirStat { dir }))
+    }
+
+    pub fn lookup(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<Shown, Errno> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.look(d, cred, parent, name, tries < 3) {
+                // The directory was removed between the two requests, or the answer was overtaken: what is there now?
+                Err(Errno::Stale) if tries < 3 => {}
+                // A removed directory that somebody works in has no entries.
+                Err(Errno::Stale) if self.nodes().get(parent).is_some_and(|n| n.gone) => {
+                    return Err(Errno::NotFound);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn look(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        parent: Ino,
+        name: &Name,
+        again: bool,
+    ) -> Result<Shown, Errno> {
+        // If a directory is expected there, both halves are asked for at once.
+        let guess = {
+            let nodes = self.nodes();
+            nodes
+                .by_name(parent, name)
+                .and_then(|i| nodes.get(i))
+                .and_then(|n| n.known.clone())
+                .map(|k| k.statement)
+        };
+        let (view, half) = self.in_dir(d, parent, |dir| {
+            let lookup = d.ops().op(
+                cred,
+                Op::Lookup {
+                    dir,
+                    name: name.clone(),
+                },
+            );
+            match &guess {
+                None => Ok((entry(d.run(lookup)?)?, None)),
+                Some(guess) => {
+                    let root = Cred::root();
+                    let stat = d.ops().op(&root, Op::DirStat { dir: guess.clone() });
+                    let (view, half) = d.run(both(lookup, stat));
+                    Ok((entry(view?)?, content(half).ok()))
+                }
+            }
+        })?;
+        let right = |g: &Statement| {
+            view.dir
+                .as_ref()
+                .is_some_and(|s| s.id == g.id && s.generation == g.generation)
+        };
+        let attr = match (half.filter(|_| guess.as_ref().is_some_and(right)), &view.dir) {
+            (Some(half), _) => joined(view.attr, &half),
+            (None, Some(dir)) => joined(view.attr, &self.dir_stat(d, dir.clone())?),
+            (None, None) => view.attr,
+        };
+        let slot = self.nodes().file(view.attr.ino);
+        if let Some(slot) = slot {
+            // An answer that a publish on this mount has overtaken, by a handle closed since, would set the size back.
+            if again && view.version < slot.read().version {
+                return Err(Errno::Stale);
+            }
+            self.take_over(d, &slot, &view);
+        }
+        self.admit(parent, name, &view, &attr)
+    }
+
+    pub fn getattr(&self, d: &C::Driver, ino: Ino) -> Result<Shown, Errno> {
+        let (kind, gone, last, slot) = {
+            let nodes = self.nodes();
+            let node = nodes.get(ino).ok_or(Errno::Stale)?;
+            (node.kind, node.gone, node.attr, node.file.clone())
+        };
+        if kind == FileKind::Directory {
+            if gone {
+                // Removed while somebody works in it.
+                return Ok(Shown::new(&Attr {
+                    nlink: 0,
+                    size: 0,
+                    ..last
+                }));
+            }
+            let (old, learnt) = self.known(ino)?;
+            let age = learnt.elapsed();
+            // After each change in a directory the kernel asks again. The change was of the content half; the access
+            // half is what the kernel was told and may believe.
+            if age < self.settings.timeout
+                && let Ok(content) = self.dir_stat(d, old.clone())
+            {
+                return Ok(Shown {
+                    age,
+                    ..Shown::new(&joined(last, &content))
+                });
+            }
+            let again = self.again(ino)?;
+            let (root, stat) = (Cred::root(), Op::DirStat { dir: old.clone() });
+            let (view, half) = d.run(both(d.ops().op(&root, again), d.ops().op(&root, stat)));
+            let (_, access) = self.relearnt(ino, old, view)?;
+            return Ok(Shown::new(&joined(access, &content(half)?)));
+        }
+        if let Some(slot) = &slot {
+            let state = slot.read();
+            if let Some(f) = state.open.as_ref().filter(|f| f.is_removed()) {
+                return Ok(Shown::new(&f.attr()));
+            }
+        }
+        let at = self.at(ino)?;
+        let found = self.in_dir(d, at.parent, |dir| {
+            entry(self.op(
+                d,
+                &Cred::root(),
+                Op::Lookup {
+                    dir,
+                    name: at.name.clone(),
+                },
+            )?)
+        });
+        let found = match found {
+            Ok(view) if view.attr.ino == ino && view.attr.generation == at.generation => Ok(view),
+            // Another mount has renamed or removed it.
+            Ok(_) | Err(Errno::NotFound | Errno::Stale) => Err(Errno::Stale),
+            Err(e) => Err(e),
+        };
+        match (found, slot) {
+            (Ok(view), None) => {
+                self.nodes().learn(ino, &view, Instant::now());
+                self.nodes().shown(ino, Some(view.version));
+                Ok(Shown::new(&view.attr))
+            }
+            (Ok(view), Some(slot)) => {
+                self.nodes().learn(ino, &view, Instant::now());
+                let (attr, version) = self.file_attr(d, &slot, view);
+                self.nodes().shown(ino, Some(version));
+                Ok(Shown::new(&attr))
+            }
+            // Whoever has it open may still look at it.
+            (Err(Errno::Stale), Some(slot)) => {
+                let state = slot.read();
+                state
+                    .open
+                    .as_ref()
+                    .map(|f| Shown::new(&f.attr()))
+                    .ok_or(Errno::Stale)
+            }
+            (Err(e), _) => Err(e),
+        }
+    }
+
+    /// Attributes of a regular file for which `view` was answered, and the content version they are of.
+    fn file_attr(&self, d: &C::Driver, slot: &FileSlot, view: EntryView) -> (Attr, u64) {
+        self.take_over(d, slot, &view);
+        let state = slot.read();
+        match &state.open {
+            Some(f) if f.outdated_by(&view) => (f.attr(), f.version()),
+            Some(f) => (f.merge(&view), f.version().max(view.version)),
+            None => (view.attr, view.version),
+        }
+    }
+
+    /// If another mount has changed the content of a file that is open here, that is taken over before its size is
+    /// shown: a size without its bytes would read as zeros. Failure leaves the file as it was when it was opened.
+    fn take_over(&self, d: &C::Driver, slot: &FileSlot, view: &EntryView) {
+        let outdated = |f: &OpenFile| f.outdated_by(view);
+        if !slot.read().open.as_ref().is_some_and(outdated) {
+            return;
+        }
+        if let Some(f) = slot.write().open.as_mut().filter(|f| outdated(f)) {
+            let place = f.location().get();
+            if let Ok(opened) = d.run(file::open(d.ops(), &Cred::root(), &place, Access(0))) {
+                let _ = f.refresh(opened);
+            }
+        }
+    }
+
+    pub fn fsyncdir(&self, d: &C::Driver, ino: Ino) -> Result<(), Errno> {
+        let (dir, _) = self.known(ino)?;
+        d.run(d.ops().sync(dir.id.slot()))
+    }
+
+    /// This machine's time, for changes that are not yet published.
+    pub fn now(&self) -> pando_types::Timestamp {
+        now()
+    }
+}

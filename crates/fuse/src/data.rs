@@ -1,0 +1,291 @@
+//! Regular files: open, create, read, write, flush, fsync, release.
+
+use crate::core::{Core, Shown};
+use crate::driver::{Cluster, Driver};
+use crate::open::{FileHandle, FileState};
+use fuser::FopenFlags;
+use nix::libc;
+use pando_client::file::{self, OpenFile, Opened, Place};
+use pando_types::{Access, Cred, Errno, Ino, Name, Perm};
+use std::sync::Arc;
+
+/// An open for execution, as the kernel marks it in the flags.
+const FMODE_EXEC: i32 = 0x20;
+
+/// What open flags ask for.
+pub(crate) struct Want {
+    access: Access,
+    writable: bool,
+    truncate: bool,
+}
+
+impl Want {
+    pub fn new(flags: i32) -> Want {
+        let truncate = flags & libc::O_TRUNC != 0;
+        let (access, writable) = match flags & libc::O_ACCMODE {
+            libc::O_WRONLY => (Access::WRITE, true),
+            libc::O_RDWR => (Access::READ.and(Access::WRITE), true),
+            // A program without read permission can be run.
+            _ if flags & FMODE_EXEC != 0 => (Access::EXEC, false),
+            _ => (Access::READ, false),
+        };
+        let access = if truncate {
+            access.and(Access::WRITE)
+        } else {
+            access
+        };
+        Want {
+            access,
+            writable,
+            truncate,
+        }
+    }
+}
+
+impl<C: Cluster> Core<C> {
+    pub fn open(&self, d: &C::Driver, cred: &Cred, ino: Ino, flags: i32) -> Result<(u64, FopenFlags), Errno> {
+        let want = Want::new(flags);
+        let slot = self.nodes().file(ino).ok_or(Errno::Unsupported)?;
+        // Held over the request: see `FileSlot`.
+        let mut state = slot.write();
+        let removed = state.open.as_ref().filter(|f| f.is_removed()).map(OpenFile::attr);
+        if let Some(attr) = removed {
+            // By way of /proc/PID/fd.
+            if !cred.may(want.access, attr.perm, attr.uid, attr.gid, false) {
+                return Err(Errno::Access);
+            }
+            return self.opened(d, cred, ino, &slot, &mut state, &want, None, true);
+        }
+        let generation = self.at(ino)?.generation;
+        let place = self.place(d, ino)?;
+        let opened = d.run(file::open(d.ops(), cred, &place, want.access))?;
+        if opened.entry.attr.ino != ino || opened.entry.attr.generation != generation {
+            return Err(Errno::Stale);
+        }
+        let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
+        let version = opened.entry.version;
+        let keep = before == Some(version);
+        self.attributes_changed(ino, version);
+        self.opened(
+            d,
+            cred,
+            ino,
+            &slot,
+            &mut state,
+            &want,
+            Some((place, opened)),
+            keep,
+        )
+    }
+
+    /// Adds a handle. `learnt`: what a server has just answered. `keep`: the kernel's pages are still good.
+    #[allow(clippy::too_many_arguments)]
+    fn opened(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        slot: &Arc<crate::open::FileSlot>,
+        state: &mut FileState,
+        want: &Want,
+        learnt: Option<(Place, Opened)>,
+        keep: bool,
+    ) -> Result<(u64, FopenFlags), Errno> {
+        let mut clean = false;
+        if let Some((place, opened)) = learnt {
+            clean = opened.created;
+            match &mut state.open {
+                Some(f) => {
+                    f.location().set(place);
+                    f.refresh(opened)?;
+                    if !keep {
+                        f.cache_dropped();
+                    }
+                }
+                None => state.open = Some(OpenFile::new(place, opened, self.settings.data_sync)?),
+            }
+        }
+        let f = state.open.as_mut().ok_or(Errno::Stale)?;
+        if want.truncate && !clean {
+            let done = d.run(f.truncate(d.ops(), d.blocks(), cred, 0, self.now(), true));
+            if let Err(e) = done {
+                self.drop_unused(state);
+                return Err(e);
+            }
+        }
+        state.handles += 1;
+        let handle = FileHandle {
+            ino,
+            slot: slot.clone(),
+            cred: cred.clone(),
+            writable: want.writable,
+        };
+        let mut flags = FopenFlags::empty();
+        if keep {
+            flags |= FopenFlags::FOPEN_KEEP_CACHE;
+        }
+        if !want.writable {
+            // Nothing to publish when it is closed.
+            flags |= FopenFlags::FOPEN_NOFLUSH;
+        }
+        Ok((self.files.insert(handle), flags))
+    }
+
+    fn drop_unused(&self, state: &mut FileState) {
+        if state.handles == 0
+            && let Some(f) = state.open.take()
+        {
+            state.cached = f.cached_version();
+            state.version = f.version();
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub fn create(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        parent: Ino,
+        name: &Name,
+        perm: Perm,
+        flags: i32,
+    ) -> Result<(Shown, u64, FopenFlags), Errno> {
+        let want = Want::new(flags);
+        let exclusive = flags & libc::O_EXCL != 0;
+        let (place, opened) = self.in_dir(d, parent, |dir| {
+            let place = Place {
+                dir,
+                name: name.clone(),
+            };
+            let opened = d.run(file::create(d.ops(), cred, &place, perm, exclusive, want.access))?;
+            Ok((place, opened))
+        })?;
+        let view = opened.entry.clone();
+        let ino = view.attr.ino;
+        self.admit(parent, name, &view, &view.attr)?;
+        let done = self.nodes().file(ino).ok_or(Errno::Unsupported).and_then(|slot| {
+            let mut state = slot.write();
+            let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
+            let keep = before == Some(view.version);
+            let (fh, flags) = self.opened(
+                d,
+                cred,
+                ino,
+                &slot,
+                &mut state,
+                &want,
+                Some((place, opened)),
+                keep,
+            )?;
+            let attr = state.open.as_ref().map_or(view.attr, OpenFile::attr);
+            Ok((Shown::new(&attr), fh, flags))
+        });
+        if done.is_err() {
+            self.forget(ino, 1);
+        }
+        done
+    }
+
+    pub fn read(&self, d: &C::Driver, fh: u64, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+        let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
+        let state = handle.slot.read();
+        let f = state.open.as_ref().ok_or(Errno::BadHandle)?;
+        d.run(f.read(d.blocks(), offset, size))
+    }
+
+    /// `append`: at the end, wherever that is now.
+    pub fn write(&self, d: &C::Driver, fh: u64, offset: u64, data: &[u8], append: bool) -> Result<(), Errno> {
+        let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
+        let mut state = handle.slot.write();
+        let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
+        let offset = if append { f.size() } else { offset };
+        d.run(f.write(d.ops(), d.blocks(), &handle.cred, offset, data, self.now()))
+    }
+
+    /// `fallocate`: space is not set aside, but the size grows and holes are made.
+    pub fn allocate(&self, d: &C::Driver, fh: u64, offset: u64, len: u64, mode: i32) -> Result<(), Errno> {
+        const HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+        if mode & !(libc::FALLOC_FL_KEEP_SIZE | HOLE) != 0 {
+            return Err(Errno::Unsupported);
+        }
+        let handle = self
+            .files
+            .get(fh)
+            .filter(|h| h.writable)
+            .ok_or(Errno::BadHandle)?;
+        let mut state = handle.slot.write();
+        let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
+        if mode & HOLE != 0 {
+            d.run(f.punch(d.blocks(), &handle.cred, offset, len, self.now()))?;
+        }
+        let end = offset.checked_add(len).ok_or(Errno::TooBig)?;
+        if mode & libc::FALLOC_FL_KEEP_SIZE == 0 && end > f.size() {
+            d.run(f.truncate(d.ops(), d.blocks(), &handle.cred, end, self.now(), true))?;
+        }
+        Ok(())
+    }
+
+    pub fn flush(&self, d: &C::Driver, fh: u64) -> Result<(), Errno> {
+        let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
+        self.publish(d, &handle)
+    }
+
+    fn publish(&self, d: &C::Driver, handle: &FileHandle) -> Result<(), Errno> {
+        if !handle.slot.read().open.as_ref().is_some_and(OpenFile::is_dirty) {
+            return Ok(());
+        }
+        let mut state = handle.slot.write();
+        match &mut state.open {
+            Some(f) => d.run(f.flush(d.ops(), d.blocks(), &handle.cred)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn fsync(&self, d: &C::Driver, fh: u64) -> Result<(), Errno> {
+        let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
+        let mut state = handle.slot.write();
+        let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
+        d.run(f.fsync(d.ops(), d.blocks(), &handle.cred))
+    }
+
+    /// A handle is closed for good. Pages of a mapping may have come after the last flush; the kernel does not wait
+    /// for this, so an error can only be logged.
+    pub fn release(&self, d: &C::Driver, fh: u64) {
+        let Some(handle) = self.files.remove(fh) else {
+            return;
+        };
+        let mut state = handle.slot.write();
+        state.handles = state.handles.saturating_sub(1);
+        let last = state.handles == 0;
+        let Some(f) = &mut state.open else { return };
+        if f.is_removed() {
+            if last {
+                if let Err(e) = d.run(f.free(d.blocks())) {
+                    tracing::warn!(ino = handle.ino.0, "blocks of a removed file were not freed: {e}");
+                }
+                self.holder.send_off(&Cred::root(), f.release());
+            }
+        } else if (handle.writable || last)
+            && f.is_dirty()
+            && let Err(e) = d.run(f.flush(d.ops(), d.blocks(), &handle.cred))
+        {
+            tracing::error!(
+                ino = handle.ino.0,
+                lost = last,
+                "writes to a closed file were not published: {e}"
+            );
+        }
+        if last {
+            self.drop_unused(&mut state);
+        }
+    }
+
+    /// Publishes all open files, before the mount ends by force.
+    pub fn publish_all(&self, d: &C::Driver) {
+        for handle in self.files.all() {
+            if let Err(e) = self.publish(d, &handle) {
+                tracing::error!(ino = handle.ino.0, "writes were not published: {e}");
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How the threads of a mount reach the cluster.
+
+use pando_client::file::Ops;
+use pando_data::Blocks;
+use pando_types::Errno;
+use pando_wire::{EntryView, FsStat};
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// One thread's client. Its futures are driven inline: no other thread has to wake for a request.
+pub trait Driver: 'static {
+    /// What runs operations.
+    type Ops: Ops;
+    /// What runs operations.
+    fn ops(&self) -> &Self::Ops;
+    /// Where the bytes of large files are.
+    fn blocks(&self) -> &dyn Blocks;
+    /// Drives a future to its end on this thread.
+    fn run<F: Future>(&self, future: F) -> F::Output;
+    /// The root directory's entry.
+    fn root(&self) -> Result<EntryView, Errno>;
+    /// Space of all servers.
+    fn statfs(&self) -> Result<FsStat, Errno>;
+    /// A sign of life for this driver's session.
+    fn keep_alive(&self) {}
+    /// Ends this driver's session in an orderly way.
+    fn close(&self) {}
+}
+
+/// A filesystem that can be mounted.
+pub trait Cluster: Send + Sync + 'static {
+    /// What a thread uses.
+    type Driver: Driver;
+    /// A driver for the calling thread.
+    fn connect(&self) -> Result<Self::Driver, String>;
+    /// The filesystem's name, shown as the source of the mount.
+    fn name(&self) -> String;
+    /// How often a session that holds something must give a sign of life.
+    fn keep_alive_every(&self) -> Duration {
+        Duration::from_secs(15)
+    }
+}
+
+/// Names one mount within the process, for the threads' drivers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MountId(u64);
+
+impl MountId {
+    pub fn new() -> MountId {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        MountId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+thread_local! {
+    static DRIVER: RefCell<Option<(MountId, Rc<dyn Any>)>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` with this thread's driver for a mount, which is made at first use.
+pub(crate) fn with<C: Cluster, R>(
+    mount: MountId,
+    cluster: &C,
+    f: impl FnOnce(&C::Driver) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    let known = DRIVER.with_borrow(|d| d.as_ref().filter(|(m, _)| *m == mount).map(|(_, d)| d.clone()));
+    let driver = match known.and_then(|d| d.downcast::<C::Driver>().ok()) {
+        Some(driver) => driver,
+        None => {
+            let driver = Rc::new(cluster.connect().map_err(|why| {
+                tracing::error!(why, "this thread of the mount cannot reach the cluster");
+                Errno::Io
+            })?);
+            DRIVER.set(Some((mount, driver.clone())));
+            driver
+        }
+    };
+    f(&driver)
+}

@@ -1,0 +1,487 @@
+//! Requests of the kernel, one function each: translates, calls, replies.
+
+use crate::attr::time_change;
+use crate::core::{Core, Shown};
+use crate::driver::{Cluster, Driver};
+use crate::errno::reply as errno;
+use crate::list::Line;
+use fuser::*;
+use nix::libc;
+use pando_types::{AttrChange, Cred, Errno as Error, Ino, Name, Perm};
+use pando_wire::RenameMode;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Largest write and read-ahead: what the kernel allows by itself.
+const MAX_IO: u32 = 1024 * 1024;
+/// Read-ahead and the like in flight.
+const BACKGROUND: u16 = 64;
+
+/// The mounted filesystem, as the fuser library calls it.
+pub(crate) struct Mounted<C: Cluster>(pub Arc<Core<C>>);
+
+fn ino(n: INodeNo) -> Ino {
+    Ino(n.0)
+}
+
+fn name(n: &OsStr) -> Result<Name, Error> {
+    Name::new(n.as_bytes())
+}
+
+impl<C: Cluster> Mounted<C> {
+    fn cred(&self, req: &Request) -> Cred {
+        self.0.creds.of(req)
+    }
+
+    fn entry(&self, reply: ReplyEntry, result: Result<Shown, Error>) {
+        match result {
+            Ok(s) => reply.entry(&self.0.settings.timeout, &s.attr, Generation(s.generation.0)),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn attr(&self, reply: ReplyAttr, result: Result<Shown, Error>) {
+        match result {
+            Ok(s) => reply.attr(&self.0.settings.timeout.saturating_sub(s.age), &s.attr),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+}
+
+fn empty(reply: ReplyEmpty, result: Result<(), Error>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(errno(e)),
+    }
+}
+
+impl<C: Cluster> Filesystem for Mounted<C> {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = [
+            // Not FUSE_ATOMIC_O_TRUNC: with it, opening a running program with O_RDONLY | O_TRUNC would empty it before
+            // the kernel says ETXTBSY.
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            // Symlinks never change.
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            // The servers clear set-id bits: the kernel would ask as the writer, who may not change them.
+            InitFlags::FUSE_HANDLE_KILLPRIV,
+        ];
+        for flag in wanted {
+            // An older kernel without one of them works, slower.
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_write(MAX_IO);
+        let _ = config.set_max_readahead(MAX_IO);
+        let _ = config.set_max_background(BACKGROUND);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        // The kernel does not wait for the release of what was closed just before the end.
+        let _ = self.0.with(|d| {
+            self.0.publish_all(d);
+            Ok(())
+        });
+        self.0.holder.stop();
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEntry) {
+        let cred = self.cred(req);
+        let result = name(n).and_then(|n| self.0.with(|d| self.0.lookup(d, &cred, ino(parent), &n)));
+        self.entry(reply, result);
+    }
+
+    fn forget(&self, _req: &Request, n: INodeNo, nlookup: u64) {
+        self.0.forget(ino(n), nlookup);
+    }
+
+    fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let result = self.0.with(|d| self.0.getattr(d, ino(n)));
+        self.attr(reply, result);
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        n: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = AttrChange {
+            perm: mode.map(|m| Perm::new(m as u16)),
+            uid,
+            gid,
+            size,
+            atime: atime.map(time_change),
+            mtime: mtime.map(time_change),
+        };
+        let cred = self.cred(req);
+        let result = self
+            .0
+            .with(|d| self.0.setattr(d, &cred, ino(n), change, fh.map(|f| f.0)));
+        self.attr(reply, result);
+    }
+
+    fn readlink(&self, req: &Request, n: INodeNo, reply: ReplyData) {
+        let cred = self.cred(req);
+        match self.0.with(|d| self.0.readlink(d, &cred, ino(n))) {
+            Ok(target) => reply.data(&target),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        n: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        if mode & libc::S_IFMT != libc::S_IFREG && mode & libc::S_IFMT != 0 {
+            return reply.error(errno(Error::Unsupported));
+        }
+        // The kernel has applied the umask: FUSE_DONT_MASK was not asked for.
+        let (cred, perm) = (self.cred(req), Perm::new(mode as u16));
+        let result = name(n).and_then(|n| self.0.with(|d| self.0.mknod(d, &cred, ino(parent), &n, perm)));
+        self.entry(reply, result);
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, n: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let (cred, perm) = (self.cred(req), Perm::new(mode as u16));
+        let result = name(n).and_then(|n| self.0.with(|d| self.0.mkdir(d, &cred, ino(parent), &n, perm)));
+        self.entry(reply, result);
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEmpty) {
+        let cred = self.cred(req);
+        empty(
+            reply,
+            name(n).and_then(|n| self.0.with(|d| self.0.unlink(d, &cred, ino(parent), &n))),
+        );
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEmpty) {
+        let cred = self.cred(req);
+        empty(
+            reply,
+            name(n).and_then(|n| self.0.with(|d| self.0.rmdir(d, &cred, ino(parent), &n))),
+        );
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, n: &OsStr, target: &Path, reply: ReplyEntry) {
+        let cred = self.cred(req);
+        let target = target.as_os_str().as_bytes();
+        let result = name(n).and_then(|n| self.0.with(|d| self.0.symlink(d, &cred, ino(parent), &n, target)));
+        self.entry(reply, result);
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        n: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameMode::NoReplace
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameMode::Exchange
+        } else {
+            return reply.error(errno(Error::Invalid));
+        };
+        let cred = self.cred(req);
+        let names = name(n).and_then(|a| Ok((a, name(newname)?)));
+        let result = names.and_then(|(a, b)| {
+            self.0.with(|d| {
+                self.0
+                    .rename(d, &cred, (ino(parent), &a), (ino(newparent), &b), mode)
+            })
+        });
+        empty(reply, result);
+    }
+
+    fn link(&self, _req: &Request, _n: INodeNo, _newparent: INodeNo, _newname: &OsStr, reply: ReplyEntry) {
+        // What POSIX has for a filesystem without links; programs fall back on copying or renaming.
+        reply.error(errno(Error::Perm));
+    }
+
+    fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let cred = self.cred(req);
+        match self.0.with(|d| self.0.open(d, &cred, ino(n), flags.0)) {
+            Ok((fh, flags)) => reply.opened(FileHandle(fh), flags),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        n: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (cred, perm) = (self.cred(req), Perm::new(mode as u16));
+        let result = name(n).and_then(|n| {
+            self.0
+                .with(|d| self.0.create(d, &cred, ino(parent), &n, perm, flags))
+        });
+        match result {
+            Ok((s, fh, flags)) => {
+                let ttl = self.0.settings.timeout;
+                reply.created(&ttl, &s.attr, Generation(s.generation.0), FileHandle(fh), flags);
+            }
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        _n: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.0.with(|d| self.0.read(d, fh.0, offset, size)) {
+            Ok(data) => reply.data(&data),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _n: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // A page of a mapping goes where it came from, whatever the handle it is written through was opened with.
+        let append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        match self.0.with(|d| self.0.write(d, fh.0, offset, data, append)) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn flush(&self, _req: &Request, _n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        empty(reply, self.0.with(|d| self.0.flush(d, fh.0)));
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _n: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let result = self.0.with(|d| {
+            self.0.release(d, fh.0);
+            Ok(())
+        });
+        empty(reply, result);
+    }
+
+    fn fsync(&self, _req: &Request, _n: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        empty(reply, self.0.with(|d| self.0.fsync(d, fh.0)));
+    }
+
+    fn opendir(&self, req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let cred = self.cred(req);
+        match self.0.opendir(&cred, ino(n)) {
+            Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::empty()),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn readdir(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let result = self.0.with(|d| {
+            self.0
+                .readdir(d, ino(n), fh.0, offset, |ino, cookie, kind, name| {
+                    reply.add(INodeNo(ino.0), cookie, kind, OsStr::from_bytes(name))
+                })
+        });
+        match result {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        n: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let result = self.0.with(|d| {
+            self.0.readdirplus(d, ino(n), fh.0, offset, |line| {
+                let Line {
+                    attr,
+                    generation,
+                    name,
+                    cookie,
+                    ttl,
+                } = line;
+                reply.add(
+                    attr.ino,
+                    cookie,
+                    OsStr::from_bytes(name),
+                    &ttl,
+                    &attr,
+                    Generation(generation),
+                )
+            })
+        });
+        match result {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn releasedir(&self, _req: &Request, _n: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        self.0.dirs.remove(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        empty(reply, self.0.with(|d| self.0.fsyncdir(d, ino(n))));
+    }
+
+    fn statfs(&self, _req: &Request, _n: INodeNo, reply: ReplyStatfs) {
+        const UNIT: u32 = 4096;
+        match self.0.with(|d| d.statfs()) {
+            Ok(s) => {
+                let (total, free) = (s.total / u64::from(UNIT), s.available / u64::from(UNIT));
+                // No number of files is fixed: 0 of 0, as other filesystems without inode tables show it.
+                reply.statfs(total, free, free, 0, 0, UNIT, pando_types::NAME_MAX as u32, UNIT);
+            }
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    // ENOSYS is remembered by the kernel: it answers programs EOPNOTSUPP from then on without asking.
+    fn setxattr(
+        &self,
+        _r: &Request,
+        _i: INodeNo,
+        _n: &OsStr,
+        _v: &[u8],
+        _f: i32,
+        _p: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn getxattr(&self, _r: &Request, _i: INodeNo, _n: &OsStr, _size: u32, reply: ReplyXattr) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _r: &Request, _i: INodeNo, _size: u32, reply: ReplyXattr) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _r: &Request, _i: INodeNo, _n: &OsStr, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn access(&self, req: &Request, n: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let cred = self.cred(req);
+        empty(
+            reply,
+            self.0.with(|d| self.0.access(d, &cred, ino(n), mask.bits())),
+        );
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _n: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        empty(
+            reply,
+            self.0.with(|d| self.0.allocate(d, fh.0, offset, length, mode)),
+        );
+    }
+
+    // The kernel does these itself when it hears ENOSYS: SEEK_DATA sees no holes, copies go through the page cache.
+    fn lseek(&self, _r: &Request, _i: INodeNo, _fh: FileHandle, _o: i64, _w: i32, reply: ReplyLseek) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _r: &Request,
+        _i: INodeNo,
+        _fi: FileHandle,
+        _oi: u64,
+        _o: INodeNo,
+        _fo: FileHandle,
+        _oo: u64,
+        _l: u64,
+        _f: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _r: &Request,
+        _i: INodeNo,
+        _fh: FileHandle,
+        _f: IoctlFlags,
+        _c: u32,
+        _d: &[u8],
+        _o: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(fuser::Errno::from_i32(libc::ENOTTY));
+    }
+}

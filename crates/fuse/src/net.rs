@@ -1,0 +1,116 @@
+//! The real cluster: sockets and a client per thread.
+
+use crate::driver::{Cluster, Driver};
+use pando_client::{Client, ClientConfig};
+use pando_cluster::ClusterMap;
+use pando_data::{Blocks, DirBlocks};
+use pando_net::{Identity, Options, Reactor};
+use pando_types::Errno;
+use pando_wire::{EntryView, FsStat, Role};
+use std::future::Future;
+use std::rc::{Rc, Weak};
+
+/// A cluster reached over the network, its blocks in a directory.
+#[derive(Clone, Debug)]
+pub struct NetCluster {
+    map: ClusterMap,
+    config: ClientConfig,
+    options: Options,
+    blocks: DirBlocks,
+}
+
+impl NetCluster {
+    /// The cluster of `config.map`. Fails if the directory of its blocks is not there.
+    pub fn new(config: ClientConfig, options: Options) -> Result<NetCluster, String> {
+        let map = config.map.clone();
+        let Some(path) = map.blocks.strip_prefix("file:") else {
+            return Err(format!(
+                "file data in {:?} is not supported: only file:PATH is",
+                map.blocks
+            ));
+        };
+        let blocks = DirBlocks::open(path).map_err(|e| e.to_string())?;
+        Ok(NetCluster {
+            map,
+            config,
+            options,
+            blocks,
+        })
+    }
+}
+
+impl Cluster for NetCluster {
+    type Driver = NetDriver;
+
+    fn connect(&self) -> Result<NetDriver, String> {
+        let identity = Identity {
+            fs: self.map.fs,
+            role: Role::Client,
+        };
+        let reactor = Reactor::new(self.options, identity).map_err(|e| e.to_string())?;
+        reactor.set_map(&self.map);
+        let client = Client::new(reactor.clone(), self.config.clone());
+        // The reactor holds the client already: a strong reference back would keep both for ever.
+        let weak: Weak<Reactor> = Rc::downgrade(&reactor);
+        client.on_map(move |map| {
+            if let Some(reactor) = weak.upgrade() {
+                reactor.set_map(map);
+            }
+        });
+        reactor.set_node(client.clone());
+        Ok(NetDriver {
+            reactor,
+            client,
+            blocks: self.blocks.clone(),
+        })
+    }
+
+    fn name(&self) -> String {
+        format!("pando:{:032x}", self.map.fs.0)
+    }
+}
+
+/// One thread's reactor and client.
+pub struct NetDriver {
+    reactor: Rc<Reactor>,
+    client: Rc<Client>,
+    blocks: DirBlocks,
+}
+
+impl Driver for NetDriver {
+    type Ops = Client;
+
+    fn ops(&self) -> &Client {
+        &self.client
+    }
+
+    fn blocks(&self) -> &dyn Blocks {
+        &self.blocks
+    }
+
+    fn run<F: Future>(&self, future: F) -> F::Output {
+        self.reactor.block_on(future)
+    }
+
+    fn root(&self) -> Result<EntryView, Errno> {
+        self.run(self.client.root())
+    }
+
+    fn statfs(&self) -> Result<FsStat, Errno> {
+        self.run(self.client.statfs())
+    }
+
+    fn keep_alive(&self) {
+        self.run(self.client.keep_alive());
+    }
+
+    fn close(&self) {
+        self.run(self.client.close());
+    }
+}
+
+impl Drop for NetDriver {
+    fn drop(&mut self) {
+        self.reactor.shutdown();
+    }
+}

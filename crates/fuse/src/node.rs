@@ -1,0 +1,258 @@
+//! The node table: what the kernel holds by inode number.
+//!
+//! A node lives from the first reply that names it until the kernel forgets it. The lock around the table is never
+//! held across a request, and never while a file's own lock is waited for.
+
+use crate::open::FileSlot;
+use pando_format::Layout;
+use pando_format::codec::Blob;
+use pando_types::{Attr, FileKind, Generation, Ino, Name};
+use pando_wire::{EntryView, Statement};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A directory's statement, and when it was learnt.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub statement: Statement,
+    pub learnt: Instant,
+}
+
+pub(crate) struct Node {
+    pub kind: FileKind,
+    pub generation: Generation,
+    /// References of the kernel.
+    lookups: u64,
+    /// Where it was last seen. Another mount may have renamed it since.
+    pub parent: Ino,
+    pub name: Name,
+    /// Removed on this mount.
+    pub gone: bool,
+    /// As last shown: of a directory, the access half.
+    pub attr: Attr,
+    /// Content version of the attributes that the kernel was last told.
+    pub shown: Option<u64>,
+    /// Of a directory.
+    pub known: Option<Known>,
+    /// Of a symlink, if it is short.
+    pub target: Option<Blob>,
+    /// Of a regular file.
+    pub file: Option<Arc<FileSlot>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Nodes {
+    nodes: HashMap<Ino, Node>,
+    names: HashMap<(Ino, Name), Ino>,
+}
+
+impl Nodes {
+    /// The root's node, which is never forgotten.
+    pub fn with_root(view: &EntryView, now: Instant) -> Nodes {
+        let mut nodes = Nodes::default();
+        nodes.see(Ino(0), &Name::root(), view, now);
+        nodes.count(Ino::ROOT);
+        nodes
+    }
+
+    pub fn get(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.get(&ino)
+    }
+
+    pub fn by_name(&self, parent: Ino, name: &Name) -> Option<Ino> {
+        self.names.get(&(parent, name.clone())).copied()
+    }
+
+    pub fn file(&self, ino: Ino) -> Option<Arc<FileSlot>> {
+        self.nodes.get(&ino).and_then(|n| n.file.clone())
+    }
+
+    /// An entry was seen: makes or updates its node, without a reference of the kernel. A node that nobody refers to
+    /// is dropped by [`Nodes::forget`] of nothing.
+    pub fn see(&mut self, parent: Ino, name: &Name, view: &EntryView, now: Instant) {
+        let ino = view.attr.ino;
+        let known = view.dir.clone().map(|statement| Known {
+            statement,
+            learnt: now,
+        });
+        let target = match &view.layout {
+            Layout::Target(t) => Some(t.clone()),
+            _ => None,
+        };
+        let fresh = self
+            .nodes
+            .get(&ino)
+            .is_none_or(|n| n.generation != view.attr.generation);
+        if fresh {
+            let lookups = self.nodes.get(&ino).map_or(0, |n| n.lookups);
+            let file = (view.attr.kind == FileKind::Regular).then(Arc::default);
+            let node = Node {
+                kind: view.attr.kind,
+                generation: view.attr.generation,
+                lookups,
+                parent,
+                name: name.clone(),
+                gone: false,
+                attr: view.attr,
+                shown: None,
+                known,
+                target,
+                file,
+            };
+            self.unname(ino);
+            self.nodes.insert(ino, node);
+        } else if let Some(node) = self.nodes.get_mut(&ino) {
+            node.attr = view.attr;
+            node.gone = false;
+            if known.is_some() {
+                node.known = known;
+            }
+            if node.parent != parent || node.name != *name {
+                self.unname(ino);
+            }
+        }
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.parent = parent;
+            node.name = name.clone();
+        }
+        self.names.insert((parent, name.clone()), ino);
+    }
+
+    /// A reply gives the kernel a reference.
+    pub fn count(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.lookups = node.lookups.saturating_add(1);
+        }
+    }
+
+    /// The kernel drops `n` references.
+    pub fn forget(&mut self, ino: Ino, n: u64) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.lookups = node.lookups.saturating_sub(n);
+            if node.lookups == 0 && ino != Ino::ROOT {
+                self.unname(ino);
+                self.nodes.remove(&ino);
+            }
+        }
+    }
+
+    /// New attributes of a node, without its name.
+    pub fn learn(&mut self, ino: Ino, view: &EntryView, now: Instant) {
+        if let Some(node) = self.nodes.get_mut(&ino)
+            && node.generation == view.attr.generation
+        {
+            node.attr = view.attr;
+            if let Some(statement) = view.dir.clone() {
+                node.known = Some(Known {
+                    statement,
+                    learnt: now,
+                });
+            }
+        }
+    }
+
+    /// The kernel is told attributes of this content version; `None`: it was not told after all.
+    pub fn shown(&mut self, ino: Ino, version: Option<u64>) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.shown = version;
+        }
+    }
+
+    /// Its name was removed.
+    pub fn gone(&mut self, ino: Ino) {
+        self.unname(ino);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.gone = true;
+        }
+    }
+
+    fn unname(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get(&ino) {
+            let key = (node.parent, node.name.clone());
+            if self.names.get(&key) == Some(&ino) {
+                self.names.remove(&key);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_types::{Perm, Timestamp};
+
+    fn view(ino: u64, generation: u64) -> EntryView {
+        let time = Timestamp::default();
+        EntryView {
+            attr: Attr {
+                ino: Ino(ino),
+                generation: Generation(generation),
+                kind: FileKind::Regular,
+                perm: Perm::new(0o644),
+                uid: 0,
+                gid: 0,
+                nlink: 1,
+                size: 0,
+                rdev: 0,
+                atime: time,
+                mtime: time,
+                ctime: time,
+            },
+            dir: None,
+            layout: Layout::None,
+            version: 0,
+        }
+    }
+
+    fn name(n: &str) -> Name {
+        Name::new(n.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_node_lives_until_it_is_forgotten() {
+        let mut nodes = Nodes::default();
+        let at = Instant::now();
+        for _ in 0..3 {
+            nodes.see(Ino(1), &name("a"), &view(7, 1), at);
+            nodes.count(Ino(7));
+        }
+        nodes.forget(Ino(7), 2);
+        assert_eq!(nodes.by_name(Ino(1), &name("a")), Some(Ino(7)));
+        nodes.forget(Ino(7), 1);
+        assert_eq!((nodes.len(), nodes.by_name(Ino(1), &name("a"))), (0, None));
+        nodes.forget(Ino(7), 1);
+    }
+
+    #[test]
+    fn names_follow_renames_and_replacements() {
+        let mut nodes = Nodes::default();
+        let at = Instant::now();
+        nodes.see(Ino(1), &name("a"), &view(7, 1), at);
+        nodes.see(Ino(1), &name("b"), &view(8, 1), at);
+        // b is replaced by a.
+        nodes.gone(Ino(8));
+        nodes.see(Ino(1), &name("b"), &view(7, 1), at);
+        assert_eq!(nodes.by_name(Ino(1), &name("a")), None);
+        assert_eq!(nodes.by_name(Ino(1), &name("b")), Some(Ino(7)));
+        // The replaced node is forgotten late: the name is not its own any more.
+        nodes.count(Ino(8));
+        nodes.forget(Ino(8), 1);
+        assert_eq!(nodes.by_name(Ino(1), &name("b")), Some(Ino(7)));
+    }
+
+    #[test]
+    fn another_generation_is_another_file() {
+        let mut nodes = Nodes::default();
+        let at = Instant::now();
+        nodes.see(Ino(1), &name("a"), &view(7, 1), at);
+        let old = nodes.file(Ino(7)).unwrap();
+        nodes.see(Ino(1), &name("a"), &view(7, 2), at);
+        assert!(!Arc::ptr_eq(&old, &nodes.file(Ino(7)).unwrap()));
+    }
+}

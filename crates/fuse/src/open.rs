@@ -1,0 +1,118 @@
+//! Open files and directories of a mount, and the handles on them.
+
+use pando_client::file::OpenFile;
+use pando_format::Position;
+use pando_types::{Cred, Ino};
+use pando_wire::DirEntry;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+/// A file's open state, shared by all its handles. Its write lock is held over everything that opens, closes,
+/// publishes, removes or renames the file on this mount: so a file that is being removed knows whether it is open,
+/// and a publish knows the file's name.
+#[derive(Default)]
+pub(crate) struct FileSlot(RwLock<FileState>);
+
+#[derive(Default)]
+pub(crate) struct FileState {
+    /// The file, while it has handles.
+    pub open: Option<OpenFile>,
+    pub handles: u32,
+    /// Content version that the kernel's page cache stands for.
+    pub cached: Option<u64>,
+    /// Content version when it was last closed here: older answers are overtaken.
+    pub version: u64,
+}
+
+impl FileSlot {
+    pub fn read(&self) -> RwLockReadGuard<'_, FileState> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn write(&self) -> RwLockWriteGuard<'_, FileState> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A handle on a regular file.
+pub(crate) struct FileHandle {
+    pub ino: Ino,
+    pub slot: Arc<FileSlot>,
+    /// Who opened it: what it publishes, it publishes as them.
+    pub cred: Cred,
+    pub writable: bool,
+}
+
+/// A handle on a directory.
+pub(crate) struct DirHandle {
+    pub cred: Cred,
+    /// Entries fetched ahead: a server's page is larger than the kernel's.
+    pub page: Mutex<Page>,
+}
+
+pub(crate) struct Page {
+    /// Cookie it begins after.
+    pub after: Position,
+    pub entries: Vec<DirEntry>,
+    /// Nothing follows.
+    pub end: bool,
+    /// With whole entries.
+    pub plus: bool,
+    pub fetched: Option<Instant>,
+}
+
+impl Default for Page {
+    fn default() -> Page {
+        Page {
+            after: Position::START,
+            entries: Vec::new(),
+            end: false,
+            plus: false,
+            fetched: None,
+        }
+    }
+}
+
+/// Handles by number.
+pub(crate) struct Handles<T>(Mutex<Table<T>>);
+
+struct Table<T> {
+    next: u64,
+    handles: HashMap<u64, Arc<T>>,
+}
+
+impl<T> Default for Handles<T> {
+    fn default() -> Handles<T> {
+        Handles(Mutex::new(Table {
+            next: 1,
+            handles: HashMap::new(),
+        }))
+    }
+}
+
+impl<T> Handles<T> {
+    fn lock(&self) -> MutexGuard<'_, Table<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn insert(&self, handle: T) -> u64 {
+        let mut t = self.lock();
+        let number = t.next;
+        t.next += 1;
+        t.handles.insert(number, Arc::new(handle));
+        number
+    }
+
+    pub fn get(&self, number: u64) -> Option<Arc<T>> {
+        self.lock().handles.get(&number).cloned()
+    }
+
+    pub fn remove(&self, number: u64) -> Option<Arc<T>> {
+        self.lock().handles.remove(&number)
+    }
+
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.lock().handles.values().cloned().collect()
+    }
+}

@@ -1,0 +1,172 @@
+//! The reference tree: POSIX rules stated once more, slowly and obviously, in memory, at one instant.
+//!
+//! It is the oracle that judges the distributed implementation, so it shares nothing with it but the vocabulary of
+//! `pando-types`. Each rule stands in one place, as the documentation of the function that carries it out:
+//!
+//! - entering a directory, changing its entries, the sticky bit, inherited groups, lost set-id bits: `access`;
+//! - reading: `ops::read`; making: `ops::create`; removing: `ops::remove`; attributes: `ops::attr`; content:
+//!   `ops::publish`; rename: `rename`;
+//! - times and counts of directories: `tree`; listings that run over time: `listing`.
+//!
+//! Where POSIX leaves the order of checks open, Linux decides: programs were written against it. `tests/linux.rs`
+//! holds the model against the kernel's own filesystem.
+//!
+//! What an implementation may choose (identities of new objects) is handed in and judged, never invented here.
+
+mod access;
+mod check;
+mod content;
+mod listing;
+mod node;
+mod op;
+mod ops;
+mod rename;
+mod tree;
+
+pub use check::Walked;
+pub use content::Content;
+pub use listing::{Listed, ListingWatch};
+pub use node::NodeId;
+pub use op::{
+    Body, DirIdentity, DirRef, Fresh, IdentityFault, ModelAnswer, ModelOp, RenameMode, SIZE_MAX, View,
+};
+
+use listing::Watches;
+use node::Node;
+use pando_types::{Attr, Cred, DirId, DirStat, Errno, Generation, Name, Perm, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The tree.
+#[derive(Clone, Debug)]
+pub struct Model {
+    nodes: BTreeMap<NodeId, Node>,
+    /// Every identity an object ever had.
+    spent: BTreeSet<NodeId>,
+    /// Every identity a directory ever had.
+    spent_dirs: BTreeSet<(DirId, Generation)>,
+    live_dirs: BTreeMap<DirId, NodeId>,
+    watches: Watches,
+}
+
+impl Model {
+    /// A filesystem just formatted: the place above the root, and in it the root, empty.
+    pub fn new(perm: Perm, uid: u32, gid: u32, now: Timestamp) -> Model {
+        let mut model = Model {
+            nodes: BTreeMap::new(),
+            spent: BTreeSet::new(),
+            spent_dirs: BTreeSet::new(),
+            live_dirs: BTreeMap::new(),
+            watches: Watches::default(),
+        };
+        let above = Node::dir(DirId::ABOVE_ROOT, Perm::new(0o755), 0, 0, Timestamp::default());
+        model.bear(NodeId::ABOVE_ROOT, above);
+        model.bear(NodeId::ROOT, Node::dir(DirId::ROOT, perm, uid, gid, now));
+        model.link(NodeId::ABOVE_ROOT, &Name::root(), NodeId::ROOT);
+        model
+    }
+
+    /// Carries out one operation at the instant `now`. A failed operation changes nothing.
+    ///
+    /// `fresh` is what the implementation says it chose for the object this operation created; it is looked at only if
+    /// one is created. If it may not be used, or is missing, the answer is [`ModelAnswer::Identity`], which equals no
+    /// answer of an implementation, and nothing changes.
+    pub fn apply(
+        &mut self,
+        cred: &Cred,
+        op: &ModelOp,
+        now: Timestamp,
+        fresh: Option<Fresh>,
+    ) -> Result<ModelAnswer, Errno> {
+        match op {
+            ModelOp::Lookup { dir, name } => self.lookup(cred, dir, name),
+            ModelOp::DirStat { dir } => self.stat_dir(dir),
+            ModelOp::ReadLink { dir, name } => self.read_link(cred, dir, name),
+            ModelOp::Open { dir, name, want } => self.open(cred, dir, name, *want),
+            ModelOp::ReadDir { dir } => self.read_dir(cred, dir),
+            ModelOp::Create {
+                dir,
+                name,
+                perm,
+                exclusive,
+                want,
+            } => self.create(cred, dir, name, *perm, *exclusive, *want, now, fresh),
+            ModelOp::Symlink { dir, name, target } => self.symlink(cred, dir, name, target, now, fresh),
+            ModelOp::Mkdir { dir, name, perm } => self.mkdir(cred, dir, name, *perm, now, fresh),
+            ModelOp::Rmdir { dir, name } => self.rmdir(cred, dir, name, now),
+            ModelOp::Unlink { dir, name } => self.unlink(cred, dir, name, now),
+            ModelOp::SetAttr {
+                dir,
+                name,
+                id,
+                change,
+                through_handle,
+            } => self.set_attr(cred, dir, name, *id, change, *through_handle, now),
+            ModelOp::Publish {
+                dir,
+                name,
+                id,
+                content,
+                size,
+                mtime,
+            } => self.publish(cred, dir, name, *id, content, *size, *mtime, now),
+            ModelOp::Rename {
+                src,
+                src_name,
+                dst,
+                dst_name,
+                mode,
+            } => self.rename(cred, (src, src_name), (dst, dst_name), *mode, now),
+        }
+    }
+
+    /// Objects alive, the root included.
+    pub fn len(&self) -> usize {
+        // Without the place above the root.
+        self.nodes.len() - 1
+    }
+
+    /// Whether nothing was made yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 1
+    }
+
+    /// Whether this object is alive.
+    pub fn contains(&self, id: NodeId) -> bool {
+        self.nodes.contains_key(&id)
+    }
+
+    /// What a name stands for, without any check of permissions.
+    pub fn child(&self, dir: NodeId, name: &Name) -> Option<NodeId> {
+        self.nodes.get(&dir)?.as_dir()?.entries.get(name).copied()
+    }
+
+    /// The directory an object is in, and its name there.
+    pub fn place(&self, id: NodeId) -> Option<(NodeId, &Name)> {
+        let node = self.nodes.get(&id)?;
+        if id == NodeId::ABOVE_ROOT {
+            None
+        } else {
+            Some((node.parent, &node.name))
+        }
+    }
+
+    /// The living directory with this ID.
+    pub fn dir_by_id(&self, id: DirId) -> Option<NodeId> {
+        self.live_dirs.get(&id).copied()
+    }
+
+    /// An object as an answer shows it: of a directory the access half.
+    pub fn view(&self, id: NodeId) -> Option<View> {
+        self.nodes.get(&id).map(|n| self.view_of(id, n))
+    }
+
+    /// The whole attributes of an object, as `stat` shows them: of a directory both halves.
+    pub fn attr(&self, id: NodeId) -> Option<Attr> {
+        self.nodes.get(&id).map(|n| n.attr(id))
+    }
+
+    /// The content half of a directory.
+    pub fn dir_stat(&self, id: NodeId) -> Option<DirStat> {
+        self.nodes.get(&id)?.dir_stat()
+    }
+}

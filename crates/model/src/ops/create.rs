@@ -1,0 +1,143 @@
+//! Making files, symlinks and directories.
+
+use crate::Model;
+use crate::access::Entered;
+use crate::content::Content;
+use crate::node::{Inner, Node, NodeId};
+use crate::op::{DirRef, Fresh, ModelAnswer};
+use pando_types::{Access, Cred, Errno, Name, Perm, SYMLINK_MAX, Timestamp};
+
+impl Model {
+    /// RULE (create). If the name exists: EEXIST for an exclusive create; a directory is EISDIR whatever is wanted; else
+    /// as for open. A new file is empty and belongs to the caller. Its set-gid bit is lost if it inherits a group that
+    /// the caller (not root) is not in, and that group may execute it.
+    #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
+    pub(crate) fn create(
+        &mut self,
+        cred: &Cred,
+        dir: &DirRef,
+        name: &Name,
+        perm: Perm,
+        exclusive: bool,
+        want: Access,
+        now: Timestamp,
+        fresh: Option<Fresh>,
+    ) -> Result<ModelAnswer, Errno> {
+        let d = self.search(cred, dir)?;
+        if let Some(id) = self.child(d.id, name) {
+            if exclusive {
+                return Err(Errno::Exists);
+            }
+            if self.node(id).is_dir() {
+                return Err(Errno::IsDir);
+            }
+            return self.open_found(cred, id, want);
+        }
+        d.change(cred)?;
+        let id = match self.admit(fresh, false) {
+            Ok((id, _)) => id,
+            Err(fault) => return Ok(ModelAnswer::Identity(fault)),
+        };
+        let mut bits = perm.bits();
+        if d.is_setgid() && perm.has(Perm::SETGID | 0o010) && !(cred.is_root() || cred.in_group(d.gid)) {
+            bits &= !Perm::SETGID;
+        }
+        let inner = Inner::File {
+            size: 0,
+            content: Content::Sparse,
+        };
+        self.place_new(
+            &d,
+            name,
+            id,
+            Node::new(Perm::new(bits), cred.uid, d.group_of_new(cred), now, inner),
+            now,
+        );
+        Ok(ModelAnswer::Opened {
+            entry: self.shown(id),
+            created: true,
+        })
+    }
+
+    /// RULE (symlink). The target is 1 to 4,095 bytes without NUL, checked before anything else: ENOENT if empty (as
+    /// symlink(2) says), ENAMETOOLONG, EINVAL. It is not looked at. Bits are 0777, size is the target's length.
+    pub(crate) fn symlink(
+        &mut self,
+        cred: &Cred,
+        dir: &DirRef,
+        name: &Name,
+        target: &[u8],
+        now: Timestamp,
+        fresh: Option<Fresh>,
+    ) -> Result<ModelAnswer, Errno> {
+        if target.is_empty() {
+            return Err(Errno::NotFound);
+        }
+        if target.len() > SYMLINK_MAX {
+            return Err(Errno::NameTooLong);
+        }
+        if target.contains(&0) {
+            return Err(Errno::Invalid);
+        }
+        let d = self.make_in(cred, dir, name)?;
+        let id = match self.admit(fresh, false) {
+            Ok((id, _)) => id,
+            Err(fault) => return Ok(ModelAnswer::Identity(fault)),
+        };
+        let inner = Inner::Symlink(target.into());
+        self.place_new(
+            &d,
+            name,
+            id,
+            Node::new(Perm::new(0o777), cred.uid, d.group_of_new(cred), now, inner),
+            now,
+        );
+        Ok(ModelAnswer::Entry(self.shown(id)))
+    }
+
+    /// RULE (mkdir). Of the bits given, rwx and sticky count, set-uid and set-gid do not (Linux, `vfs_mkdir`). In a
+    /// set-gid directory the new one has its group and is set-gid too.
+    pub(crate) fn mkdir(
+        &mut self,
+        cred: &Cred,
+        dir: &DirRef,
+        name: &Name,
+        perm: Perm,
+        now: Timestamp,
+        fresh: Option<Fresh>,
+    ) -> Result<ModelAnswer, Errno> {
+        let d = self.make_in(cred, dir, name)?;
+        let (id, dir_id) = match self.admit(fresh, true) {
+            Ok(ids) => ids,
+            Err(fault) => return Ok(ModelAnswer::Identity(fault)),
+        };
+        let mut bits = perm.bits() & 0o1777;
+        if d.is_setgid() {
+            bits |= Perm::SETGID;
+        }
+        self.place_new(
+            &d,
+            name,
+            id,
+            Node::dir(dir_id, Perm::new(bits), cred.uid, d.group_of_new(cred), now),
+            now,
+        );
+        Ok(ModelAnswer::Entry(self.shown(id)))
+    }
+
+    /// RULE (making). The name must be free, else EEXIST; then the directory must be writable.
+    fn make_in(&self, cred: &Cred, dir: &DirRef, name: &Name) -> Result<Entered, Errno> {
+        let d = self.search(cred, dir)?;
+        if self.child(d.id, name).is_some() {
+            return Err(Errno::Exists);
+        }
+        d.change(cred)?;
+        Ok(d)
+    }
+
+    fn place_new(&mut self, d: &Entered, name: &Name, id: NodeId, node: Node, now: Timestamp) {
+        self.bear(id, node);
+        self.link(d.id, name, id);
+        self.touch(d.id, now);
+    }
+}

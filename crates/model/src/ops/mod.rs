@@ -1,0 +1,7 @@
+//! The operations, apart from rename.
+
+mod attr;
+mod create;
+mod publish;
+mod read;
+mod remove;

@@ -1,0 +1,206 @@
+//! setattr: chmod, chown, utimens and truncate.
+
+use crate::context::{Context, Place, view};
+use crate::snapshot::Stop;
+use pando_format::codec::Blob;
+use pando_format::{AccessRecord, AttachmentKind, Entry, InodeRecord, Key, Layout, Record, Target, Touch};
+use pando_types::{
+    Access, AttrChange, Cred, Errno, FileKind, Generation, Ino, Name, Perm, TimeChange, Timestamp,
+};
+use pando_wire::{Answer, LockMode, LockWant, Statement};
+
+/// Largest file size.
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// Changes attributes of the object meant.
+pub(crate) fn set_attr(
+    cx: &mut Context<'_>,
+    dir: &Statement,
+    name: &Name,
+    object: (Ino, Generation),
+    change: &AttrChange,
+    through_handle: bool,
+) -> Result<Answer, Stop> {
+    let place = cx.place(dir, name);
+    cx.require(vec![
+        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
+        place.bucket(LockMode::Exclusive),
+    ])?;
+    cx.enter(dir, if through_handle { Access(0) } else { Access::EXEC })?;
+    let entry = cx.entry_of(&place, object)?;
+    if *change == AttrChange::default() {
+        return Ok(Answer::Entry(view(dir, name, &entry.target)));
+    }
+    let target = match &entry.target {
+        Target::Inode(inode) => Target::Inode(set_inode(cx, &place, inode, change, through_handle)?),
+        Target::Dir(access) => Target::Dir(set_dir(cx, access, change)?),
+    };
+    let shown = view(dir, name, &target);
+    let changed = Entry {
+        ordinal: entry.ordinal,
+        target,
+    };
+    if changed != *entry {
+        cx.update(place.key(), Record::Entry(changed));
+    }
+    Ok(Answer::Entry(shown))
+}
+
+fn set_inode(
+    cx: &mut Context<'_>,
+    place: &Place,
+    old: &InodeRecord,
+    change: &AttrChange,
+    through_handle: bool,
+) -> Result<InodeRecord, Stop> {
+    let cred = cx.inputs.cred;
+    let now = cx.inputs.now;
+    let mut new = old.clone();
+    if let Some(size) = change.size {
+        if old.kind != FileKind::Regular {
+            return Err(Errno::Invalid.into());
+        }
+        if !through_handle && !cred.may(Access::WRITE, old.perm, old.uid, old.gid, false) {
+            return Err(Errno::Access.into());
+        }
+        if size > SIZE_MAX {
+            return Err(Errno::TooBig.into());
+        }
+    }
+    // Nobody changes a symlink's bits (Linux since 6.6).
+    if change.perm.is_some() && old.kind == FileKind::Symlink {
+        return Err(Errno::Unsupported.into());
+    }
+    check_owner_changes(cred, change, old.uid, old.gid)?;
+    check_times(cred, change, old.uid, |want| {
+        cred.may(want, old.perm, old.uid, old.gid, false)
+    })?;
+    if let Some(size) = change.size {
+        resize(cx, place, &mut new, size)?;
+        new.mtime = now;
+        if !cred.is_root() {
+            new.perm = without_set_ids(cred, new.perm, old.gid);
+        }
+    }
+    if change.uid.is_some() || change.gid.is_some() {
+        new.uid = change.uid.unwrap_or(old.uid);
+        new.gid = change.gid.unwrap_or(old.gid);
+        new.perm = without_set_ids(cred, new.perm, old.gid);
+    }
+    if let Some(perm) = change.perm {
+        let drop_setgid = !cred.is_root() && !cred.in_group(new.gid);
+        new.perm = Perm::new(perm.bits() & !if drop_setgid { Perm::SETGID } else { 0 });
+    }
+    if let Some(t) = change.atime {
+        new.atime = time(t, now);
+    }
+    if let Some(t) = change.mtime {
+        new.mtime = time(t, now);
+    }
+    new.ctime = now;
+    Ok(new)
+}
+
+/// A directory: permission bits and owners are in its access half, times in its content half.
+fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Result<AccessRecord, Stop> {
+    let cred = cx.inputs.cred;
+    if change.size.is_some() {
+        return Err(Errno::IsDir.into());
+    }
+    check_owner_changes(cred, change, old.uid, old.gid)?;
+    check_times(cred, change, old.uid, |want| {
+        cred.may(want, old.perm, old.uid, old.gid, true)
+    })?;
+    let mut new = old.clone();
+    if change.perm.is_some() || change.uid.is_some() || change.gid.is_some() {
+        new.uid = change.uid.unwrap_or(old.uid);
+        new.gid = change.gid.unwrap_or(old.gid);
+        if let Some(perm) = change.perm {
+            let drop_setgid = !cred.is_root() && !cred.in_group(new.gid);
+            new.perm = Perm::new(perm.bits() & !if drop_setgid { Perm::SETGID } else { 0 });
+        }
+        new.ctime = cx.inputs.now;
+        new.version = old.version + 1;
+    }
+    if change.atime.is_some() || change.mtime.is_some() {
+        let key = Key::Touch(old.id);
+        cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
+        let touch = cx.snapshot.touch(old.id).ok_or(Errno::Io)?;
+        let mut stat = touch.stat;
+        let mut explicit = touch.explicit;
+        if let Some(t) = change.atime {
+            stat.atime = time(t, cx.inputs.now);
+        }
+        if let Some(t) = change.mtime {
+            stat.mtime = time(t, cx.inputs.now);
+            explicit = true;
+        }
+        stat.ctime = stat.ctime.max(cx.inputs.now);
+        cx.update(key, Record::Touch(Touch { stat, explicit }));
+    }
+    Ok(new)
+}
+
+/// chmod is the owner's; chown is the superuser's, but an owner may give a file to a group of theirs.
+fn check_owner_changes(cred: &Cred, change: &AttrChange, uid: u32, gid: u32) -> Result<(), Stop> {
+    if cred.is_root() {
+        return Ok(());
+    }
+    let owner = cred.uid == uid;
+    let uid_kept = change.uid.is_none_or(|u| owner && u == uid);
+    let gid_kept = change.gid.is_none_or(|g| owner && (g == gid || cred.in_group(g)));
+    if (change.perm.is_some() && !owner) || !uid_kept || !gid_kept {
+        return Err(Errno::Perm.into());
+    }
+    Ok(())
+}
+
+/// Setting a time needs ownership; setting both to now needs only write permission.
+fn check_times(cred: &Cred, change: &AttrChange, uid: u32, may: impl Fn(Access) -> bool) -> Result<(), Stop> {
+    if change.atime.is_none() && change.mtime.is_none() || cred.is_root() || cred.uid == uid {
+        return Ok(());
+    }
+    if change.atime == Some(TimeChange::Now) && change.mtime == Some(TimeChange::Now) {
+        return if may(Access::WRITE) {
+            Ok(())
+        } else {
+            Err(Errno::Access.into())
+        };
+    }
+    Err(Errno::Perm.into())
+}
+
+fn time(change: TimeChange, now: Timestamp) -> Timestamp {
+    match change {
+        TimeChange::Now => now,
+        TimeChange::To(t) => t,
+    }
+}
+
+/// Without set-uid; without set-gid too if the group may execute it, or the caller is neither the superuser nor in the
+/// group (Linux, `setattr_should_drop_suidgid`).
+pub(crate) fn without_set_ids(cred: &Cred, perm: Perm, gid: u32) -> Perm {
+    let setgid = perm.bits() & 0o010 != 0 || !(cred.is_root() || cred.in_group(gid));
+    Perm::new(perm.bits() & !(Perm::SETUID | if setgid { Perm::SETGID } else { 0 }))
+}
+
+/// Truncates: inline data is cut here; blocks are cut by the client that asked, and hidden by the size until then.
+fn resize(cx: &mut Context<'_>, place: &Place, inode: &mut InodeRecord, size: u64) -> Result<(), Stop> {
+    if inode.layout == Layout::Inline && size < inode.size {
+        cx.require(vec![LockWant::Attachments(place.key())])?;
+        let data = cx
+            .snapshot
+            .attachment(place.dir, place.hash, &place.name, AttachmentKind::Data)
+            .ok_or(Errno::Io)?;
+        if size == 0 {
+            cx.delete(place.attachment(AttachmentKind::Data));
+            inode.layout = Layout::None;
+        } else if size < data.len() as u64 {
+            let cut = Blob(data[..size as usize].to_vec());
+            cx.update(place.attachment(AttachmentKind::Data), Record::Attachment(cut));
+        }
+    }
+    inode.size = size;
+    inode.version += 1;
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! What every operation shares: its inputs, permission checks, entries, and the mutations it collects.
+
+use crate::snapshot::{Snapshot, Stop};
+use pando_format::{
+    AttachmentKind, Entry, HashWidths, Key, Mutation, NameHash, Position, Record, Target, TouchDelta,
+};
+use pando_types::{Access, Cred, DirId, Errno, Generation, Ino, Name, SessionId, Timestamp};
+use std::collections::BTreeMap;
+
+use pando_wire::{EntryView, LockMode, LockWant, Outcome, Statement};
+
+/// Identities set aside for what an operation may create.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh {
+    /// Inode number.
+    pub ino: Ino,
+    /// Generation, of the slot that holds the new name.
+    pub generation: Generation,
+    /// Salt for a new directory.
+    pub salt: u64,
+    /// Version of a new directory's birth triple: raised when the ID turns out to be taken (H2).
+    pub version: u32,
+}
+
+/// Everything an operation may depend on besides records.
+pub struct Inputs<'a> {
+    /// On whose behalf.
+    pub cred: &'a Cred,
+    /// The session that asks, for holds on removed files.
+    pub session: Option<SessionId>,
+    /// The server's calendar time.
+    pub now: Timestamp,
+    /// Hash widths of the filesystem.
+    pub widths: HashWidths,
+    /// Largest inline file.
+    pub inline_limit: u32,
+    /// Identities; REQUIRED for operations that create.
+    pub fresh: Option<Fresh>,
+    /// On the server that serialises directory renames: the pairs (moved directory, new parent) it has walked so far,
+    /// with whether the move would make a loop. `None` elsewhere.
+    pub walked: Option<&'a BTreeMap<(DirId, DirId), bool>>,
+}
+
+/// The end of an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// What the caller is told.
+    pub outcome: Outcome,
+    /// What changes. Empty when it failed or changes nothing.
+    pub mutations: Vec<Mutation>,
+}
+
+/// A name within a directory, hashed.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub dir: DirId,
+    pub hash: NameHash,
+    pub name: Name,
+}
+
+impl Place {
+    pub fn key(&self) -> Key {
+        Key::Entry {
+            dir: self.dir,
+            hash: self.hash,
+            name: self.name.clone(),
+        }
+    }
+
+    pub fn attachment(&self, kind: AttachmentKind) -> Key {
+        Key::Attachment {
+            dir: self.dir,
+            hash: self.hash,
+            name: self.name.clone(),
+            kind,
+        }
+    }
+
+    pub fn bucket(&self, mode: LockMode) -> LockWant {
+        LockWant::Bucket(self.dir, self.hash, mode)
+    }
+}
+
+pub(crate) struct Context<'a> {
+    pub inputs: &'a Inputs<'a>,
+    pub snapshot: &'a Snapshot,
+    mutations: Vec<Mutation>,
+    /// Inserts come after all deletes: their keys may be freed by them.
+    inserts: Vec<Mutation>,
+}
+
+impl<'a> Context<'a> {
+    pub fn new(inputs: &'a Inputs<'a>, snapshot: &'a Snapshot) -> Context<'a> {
+        Context {
+            inputs,
+            snapshot,
+            mutations: Vec::new(),
+            inserts: Vec::new(),
+        }
+    }
+
+    pub fn into_mutations(mut self) -> Vec<Mutation> {
+        self.mutations.append(&mut self.inserts);
+        self.mutations
+    }
+
+    pub fn place(&self, dir: &Statement, name: &Name) -> Place {
+        Place {
+            dir: dir.id,
+            hash: self.inputs.widths.name(dir.salt, name),
+            name: name.clone(),
+        }
+    }
+
+    pub fn require(&self, wants: Vec<LockWant>) -> Result<(), Stop> {
+        self.snapshot.require(wants)
+    }
+
+    /// What every operation inside a directory checks first: the directory is alive in the generation meant (H1), and
+    /// the caller may do `want` in it by what the request's statement says.
+    pub fn enter(&self, dir: &Statement, want: Access) -> Result<(), Stop> {
+        let alive = match self.snapshot.head(dir.id) {
+            Some(head) => {
+                (head.generation == dir.generation || pando_types::plant!(H1)) && head.salt == dir.salt
+            }
+            None => dir.id == DirId::ABOVE_ROOT && dir.generation == Generation::ABOVE_ROOT,
+        };
+        if dir.id == DirId::ABOVE_ROOT && want.0 & !Access::EXEC.0 != 0 {
+            return Err(Errno::Perm.into());
+        }
+        if !alive {
+            return Err(Errno::Stale.into());
+        }
+        if self.inputs.cred.may(want, dir.perm, dir.uid, dir.gid, true) {
+            Ok(())
+        } else {
+            Err(Errno::Access.into())
+        }
+    }
+
+    /// What every operation that changes a directory's entries checks, once it knows whether the name exists: as on
+    /// Linux existence comes before permission. Nothing changes above the root.
+    pub fn change(&self, dir: &Statement) -> Result<(), Stop> {
+        self.enter(dir, Access::WRITE.and(Access::EXEC))?;
+        if dir.id == DirId::ABOVE_ROOT {
+            Err(Errno::Busy.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Wants to change the entries of a directory.
+    pub fn change_wants(&self, place: &Place) -> Vec<LockWant> {
+        vec![
+            LockWant::Key(Key::Head(place.dir), LockMode::Shared),
+            LockWant::Key(Key::Touch(place.dir), LockMode::Increment),
+            place.bucket(LockMode::Exclusive),
+        ]
+    }
+
+    /// Wants to look at an entry.
+    pub fn look_wants(&self, place: &Place) -> Vec<LockWant> {
+        vec![
+            LockWant::Key(Key::Head(place.dir), LockMode::Shared),
+            place.bucket(LockMode::Shared),
+        ]
+    }
+
+    pub fn entry(&self, place: &Place) -> Option<&'a Entry> {
+        self.snapshot.entry(place.dir, place.hash, &place.name)
+    }
+
+    /// The entry, which must name the object meant.
+    pub fn entry_of(&self, place: &Place, object: (Ino, Generation)) -> Result<&'a Entry, Stop> {
+        let entry = self.entry(place).ok_or(Errno::NotFound)?;
+        if identity(&entry.target) == object {
+            Ok(entry)
+        } else {
+            Err(Errno::Stale.into())
+        }
+    }
+
+    /// Whether the sticky bit keeps the caller from removing or renaming an entry.
+    pub fn sticky(&self, dir: &Statement, entry: &Entry) -> Result<(), Stop> {
+        let uid = self.inputs.cred.uid;
+        if dir.perm.has(pando_types::Perm::STICKY)
+            && !self.inputs.cred.is_root()
+            && uid != owner(&entry.target)
+            && uid != dir.uid
+        {
+            return Err(Errno::Perm.into());
+        }
+        Ok(())
+    }
+
+    /// A free ordinal in a bucket, so that the entry's cookie is unique (H66–H68).
+    pub fn free_ordinal(&self, place: &Place) -> Result<u8, Stop> {
+        let taken = self.snapshot.ordinals(place.dir, place.hash);
+        (0..=u8::MAX)
+            .find(|o| Position::new(place.hash, *o).is_entry() && !taken.contains(o))
+            .ok_or(Stop::Fail(Errno::NoSpace))
+    }
+
+    pub fn insert(&mut self, key: Key, record: Record) {
+        self.inserts.push(Mutation::Insert { key, record });
+    }
+
+    pub fn update(&mut self, key: Key, record: Record) {
+        self.mutations.push(Mutation::Update { key, record });
+    }
+
+    pub fn delete(&mut self, key: Key) {
+        self.mutations.push(Mutation::Delete { key });
+    }
+
+    /// Changes counts and times of a directory.
+    pub fn touch(&mut self, dir: DirId, entries: i32, subdirs: i32) {
+        let delta = TouchDelta {
+            entries,
+            subdirs,
+            time: self.inputs.now,
+        };
+        self.mutations.push(Mutation::Touch { dir, delta });
+    }
+
+    /// Makes `place` name `target`, at a free position.
+    pub fn link(&mut self, place: &Place, target: Target) -> Result<(), Stop> {
+        let ordinal = self.free_ordinal(place)?;
+        let subdirs = i32::from(matches!(target, Target::Dir(_)));
+        self.insert(place.key(), Record::Entry(Entry { ordinal, target }));
+        self.touch(place.dir, 1, subdirs);
+        Ok(())
+    }
+
+    pub fn fresh(&self) -> Result<Fresh, Stop> {
+        // The server sets identities aside for every operation that creates.
+        self.inputs.fresh.ok_or(Stop::Fail(Errno::Io))
+    }
+}
+
+pub(crate) fn identity(target: &Target) -> (Ino, Generation) {
+    match target {
+        Target::Dir(d) => (d.ino, d.generation),
+        Target::Inode(i) => (i.ino, i.generation),
+    }
+}
+
+pub(crate) fn owner(target: &Target) -> u32 {
+    match target {
+        Target::Dir(d) => d.uid,
+        Target::Inode(i) => i.uid,
+    }
+}
+
+/// An entry as the client sees it: for a directory with the statement that later requests carry.
+pub(crate) fn view(dir: &Statement, name: &Name, target: &Target) -> EntryView {
+    match target {
+        Target::Dir(d) => EntryView {
+            attr: d.attr(&pando_types::DirStat::default()),
+            dir: Some(Statement {
+                parent: dir.id,
+                parent_generation: dir.generation,
+                name: name.clone(),
+                id: d.id,
+                generation: d.generation,
+                ino: d.ino,
+                salt: d.salt,
+                perm: d.perm,
+                uid: d.uid,
+                gid: d.gid,
+                acl: d.acl,
+                realm: d.realm,
+                version: d.version,
+                mac: 0,
+            }),
+            layout: pando_format::Layout::None,
+            version: d.version,
+        },
+        Target::Inode(i) => EntryView {
+            attr: i.attr(),
+            dir: None,
+            layout: i.layout.clone(),
+            version: i.version,
+        },
+    }
+}

@@ -1,0 +1,126 @@
+//! create and symlink: a new inode in a directory.
+
+use crate::context::{Context, Place, view};
+use crate::lookup::opened;
+use crate::snapshot::Stop;
+use pando_format::codec::Blob;
+use pando_format::{AttachmentKind, InodeRecord, Layout, Record, Target};
+use pando_types::{Access, Errno, FileKind, Name, Perm, SYMLINK_MAX};
+use pando_wire::{Answer, Statement};
+
+/// Symlink targets up to this long stand in the record itself.
+const SHORT_TARGET: usize = 256;
+
+/// Creates a regular file, or opens the one that is there.
+pub(crate) fn create(
+    cx: &mut Context<'_>,
+    dir: &Statement,
+    name: &Name,
+    perm: Perm,
+    exclusive: bool,
+    want: u8,
+) -> Result<Answer, Stop> {
+    let place = cx.place(dir, name);
+    cx.require(cx.change_wants(&place))?;
+    cx.enter(dir, Access::EXEC)?;
+    if let Some(entry) = cx.entry(&place) {
+        if exclusive {
+            return Err(Errno::Exists.into());
+        }
+        if matches!(entry.target, Target::Dir(_)) {
+            return Err(Errno::IsDir.into());
+        }
+        return opened(cx, dir, name, &entry.target, want);
+    }
+    let mut inode = new_inode(cx, dir, FileKind::Regular, perm)?;
+    // As Linux does: a set-gid program is not made for a group its creator is not in.
+    if dir.perm.has(Perm::SETGID)
+        && inode.perm.has(Perm::SETGID | 0o010)
+        && !cx.inputs.cred.is_root()
+        && !cx.inputs.cred.in_group(inode.gid)
+    {
+        inode.perm = Perm::new(inode.perm.bits() & !Perm::SETGID);
+    }
+    let entry = add(cx, dir, &place, inode)?;
+    Ok(Answer::Opened {
+        entry,
+        data: None,
+        created: true,
+    })
+}
+
+/// Creates a symbolic link.
+pub(crate) fn symlink(
+    cx: &mut Context<'_>,
+    dir: &Statement,
+    name: &Name,
+    target: &Blob,
+) -> Result<Answer, Stop> {
+    // As symlink(2) has it, before anything is looked at.
+    if target.0.is_empty() {
+        return Err(Errno::NotFound.into());
+    }
+    if target.0.len() > SYMLINK_MAX {
+        return Err(Errno::NameTooLong.into());
+    }
+    if target.0.contains(&0) {
+        return Err(Errno::Invalid.into());
+    }
+    let place = cx.place(dir, name);
+    cx.require(cx.change_wants(&place))?;
+    cx.enter(dir, Access::EXEC)?;
+    if cx.entry(&place).is_some() {
+        return Err(Errno::Exists.into());
+    }
+    let mut inode = new_inode(cx, dir, FileKind::Symlink, Perm::new(0o777))?;
+    inode.size = target.0.len() as u64;
+    inode.layout = if target.0.len() <= SHORT_TARGET {
+        Layout::Target(target.clone())
+    } else {
+        cx.insert(
+            place.attachment(AttachmentKind::Target),
+            Record::Attachment(target.clone()),
+        );
+        Layout::LongTarget
+    };
+    Ok(Answer::Entry(add(cx, dir, &place, inode)?))
+}
+
+fn new_inode(cx: &Context<'_>, dir: &Statement, kind: FileKind, perm: Perm) -> Result<InodeRecord, Stop> {
+    cx.change(dir)?;
+    let fresh = cx.fresh()?;
+    let now = cx.inputs.now;
+    Ok(InodeRecord {
+        ino: fresh.ino,
+        generation: fresh.generation,
+        kind,
+        perm,
+        uid: cx.inputs.cred.uid,
+        gid: if dir.perm.has(Perm::SETGID) {
+            dir.gid
+        } else {
+            cx.inputs.cred.gid
+        },
+        nlink: 1,
+        size: 0,
+        rdev: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        layout: Layout::None,
+        acl: 0,
+        version: 0,
+    })
+}
+
+fn add(
+    cx: &mut Context<'_>,
+    dir: &Statement,
+    place: &Place,
+    inode: InodeRecord,
+) -> Result<pando_wire::EntryView, Stop> {
+    let target = Target::Inode(inode);
+    let shown = view(dir, &place.name, &target);
+    cx.link(place, target)?;
+    Ok(shown)
+}

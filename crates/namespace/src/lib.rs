@@ -1,0 +1,110 @@
+//! The operations: POSIX rules, written once, as pure functions of records.
+//!
+//! `run` looks at the records in a [`Snapshot`]. If one is missing it says so and is called again with more; in the end
+//! it gives an outcome and the mutations that bring it about. It knows nothing of servers, locks or transactions: the
+//! same function decides an operation on one server and one that spans four.
+
+mod attr;
+mod context;
+mod create;
+mod lookup;
+mod mkdir;
+mod publish;
+mod readdir;
+mod remove;
+mod rename;
+mod snapshot;
+
+pub use context::{Decision, Fresh, Inputs};
+pub use readdir::{Page, page};
+pub use snapshot::{Snapshot, Stop};
+
+use context::Context;
+use pando_wire::{LockWant, Op};
+
+/// What comes of looking at a snapshot.
+pub enum Step {
+    /// These are needed too.
+    Need(Vec<LockWant>),
+    /// Decided.
+    Done(Decision),
+    /// The rename concerns directories of two parents and this server does not serialise those (H28).
+    UseRenameServer,
+    /// This is the rename server: walk up from `into` and say whether `moved` is on the way.
+    Walk {
+        /// The directory that changes its parent.
+        moved: pando_types::DirId,
+        /// The new parent.
+        into: pando_types::DirId,
+    },
+}
+
+/// Decides an operation, as far as the snapshot allows. Pure: the same inputs give the same step.
+///
+/// REQUIRES: the snapshot was read under the locks it was asked for with, all of them still held.
+pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
+    let mut cx = Context::new(inputs, snapshot);
+    let answer = match op {
+        Op::Lookup { dir, name } => lookup::lookup(&mut cx, dir, name),
+        Op::DirStat { dir } => lookup::dir_stat(&mut cx, dir),
+        Op::ReadLink { dir, name } => lookup::read_link(&mut cx, dir, name),
+        Op::Open { dir, name, want } => lookup::open(&mut cx, dir, name, *want),
+        Op::Create {
+            dir,
+            name,
+            perm,
+            exclusive,
+            want,
+        } => create::create(&mut cx, dir, name, *perm, *exclusive, *want),
+        Op::Symlink { dir, name, target } => create::symlink(&mut cx, dir, name, target),
+        Op::Mkdir { dir, name, perm } => mkdir::mkdir(&mut cx, dir, name, *perm),
+        Op::Rmdir { dir, name } => remove::rmdir(&mut cx, dir, name),
+        Op::Unlink { dir, name, held } => remove::unlink(&mut cx, dir, name, *held),
+        Op::Release {
+            slot,
+            ino,
+            generation,
+        } => remove::release(&mut cx, *slot, *ino, *generation),
+        Op::SetAttr {
+            dir,
+            name,
+            ino,
+            generation,
+            change,
+            through_handle,
+        } => attr::set_attr(&mut cx, dir, name, (*ino, *generation), change, *through_handle),
+        Op::Publish {
+            dir,
+            name,
+            ino,
+            generation,
+            content,
+            size,
+            mtime,
+        } => publish::publish(&mut cx, dir, name, (*ino, *generation), content, *size, *mtime),
+        Op::Rename {
+            src,
+            src_name,
+            dst,
+            dst_name,
+            mode,
+            held,
+        } => rename::rename(&mut cx, (src, src_name), (dst, dst_name), *mode, *held),
+        // Listings and whole-server operations are the server's: they need more than records under keys.
+        Op::ReadDir { dir, .. } => readdir::check(&mut cx, dir),
+        Op::StatFs | Op::Sync => Err(Stop::Fail(pando_types::Errno::Unsupported)),
+    };
+    match answer {
+        Ok(answer) => Step::Done(Decision {
+            outcome: Ok(answer),
+            mutations: cx.into_mutations(),
+        }),
+        Err(Stop::Fail(errno)) => Step::Done(Decision {
+            outcome: Err(errno),
+            mutations: Vec::new(),
+        }),
+        Err(Stop::Need(wants)) => Step::Need(wants),
+        Err(Stop::UseRenameServer) => Step::UseRenameServer,
+        Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },
+    }
+}

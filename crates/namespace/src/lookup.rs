@@ -1,0 +1,117 @@
+//! Operations that only look: lookup, statdir, readlink, open.
+
+use crate::context::{Context, view};
+use crate::snapshot::Stop;
+use pando_format::codec::Blob;
+use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Target};
+use pando_types::{Access, Errno, FileKind, Name};
+use pando_wire::{Answer, LockMode, LockWant, Statement};
+
+/// One component of a path. Needs search permission on the directory.
+pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
+    let place = cx.place(dir, name);
+    cx.require(cx.look_wants(&place))?;
+    cx.enter(dir, Access::EXEC)?;
+    let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
+    Ok(Answer::Entry(view(dir, name, &entry.target)))
+}
+
+/// The content half of a directory's attributes. Whoever could look the directory up may have it.
+pub(crate) fn dir_stat(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
+    cx.require(vec![
+        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
+        LockWant::Key(Key::Touch(dir.id), LockMode::Shared),
+    ])?;
+    cx.enter(dir, Access(0))?;
+    let touch = cx.snapshot.touch(dir.id).ok_or(Errno::Stale)?;
+    Ok(Answer::DirStat(touch.stat))
+}
+
+/// A symlink's target, from the record or from its attachment.
+pub(crate) fn read_link(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
+    let place = cx.place(dir, name);
+    cx.require(cx.look_wants(&place))?;
+    cx.enter(dir, Access::EXEC)?;
+    let Target::Inode(inode) = &cx.entry(&place).ok_or(Errno::NotFound)?.target else {
+        return Err(Errno::Invalid.into());
+    };
+    match &inode.layout {
+        Layout::Target(target) => Ok(Answer::Target(target.clone())),
+        Layout::LongTarget => {
+            cx.require(vec![LockWant::Attachments(place.key())])?;
+            let target = cx
+                .snapshot
+                .attachment(place.dir, place.hash, name, AttachmentKind::Target)
+                .ok_or(Errno::Io)?;
+            Ok(Answer::Target(Blob(target.to_vec())))
+        }
+        Layout::None | Layout::Inline | Layout::Blocks(_) => Err(Errno::Invalid.into()),
+    }
+}
+
+/// Permission to open a file that exists, and its inline data.
+pub(crate) fn open(cx: &mut Context<'_>, dir: &Statement, name: &Name, want: u8) -> Result<Answer, Stop> {
+    let place = cx.place(dir, name);
+    cx.require(cx.look_wants(&place))?;
+    cx.enter(dir, Access::EXEC)?;
+    let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
+    opened(cx, dir, name, &entry.target, want)
+}
+
+/// The answer to opening `target`, which exists.
+pub(crate) fn opened(
+    cx: &Context<'_>,
+    dir: &Statement,
+    name: &Name,
+    target: &Target,
+    want: u8,
+) -> Result<Answer, Stop> {
+    let may = |perm, uid, gid, is_dir| cx.inputs.cred.may(Access(want & 7), perm, uid, gid, is_dir);
+    let inode = match target {
+        Target::Inode(inode) => inode,
+        // A directory may be opened, but not for writing.
+        Target::Dir(_) if want & Access::WRITE.0 != 0 => return Err(Errno::IsDir.into()),
+        Target::Dir(d) if !may(d.perm, d.uid, d.gid, true) => return Err(Errno::Access.into()),
+        Target::Dir(_) => {
+            return Ok(Answer::Opened {
+                entry: view(dir, name, target),
+                data: None,
+                created: false,
+            });
+        }
+    };
+    match inode.kind {
+        FileKind::Symlink => return Err(Errno::Loop.into()),
+        FileKind::Regular => {}
+        // Special files are opened by the kernel, never here.
+        _ => return Err(Errno::Unsupported.into()),
+    }
+    if !may(inode.perm, inode.uid, inode.gid, false) {
+        return Err(Errno::Access.into());
+    }
+    let data = inline_data(cx, dir, name, inode)?;
+    Ok(Answer::Opened {
+        entry: view(dir, name, target),
+        data,
+        created: false,
+    })
+}
+
+/// The inline bytes of a file, if that is where they are.
+pub(crate) fn inline_data(
+    cx: &Context<'_>,
+    dir: &Statement,
+    name: &Name,
+    inode: &InodeRecord,
+) -> Result<Option<Blob>, Stop> {
+    if inode.layout != Layout::Inline {
+        return Ok(None);
+    }
+    let place = cx.place(dir, name);
+    cx.require(vec![LockWant::Attachments(place.key())])?;
+    let data = cx
+        .snapshot
+        .attachment(place.dir, place.hash, name, AttachmentKind::Data)
+        .ok_or(Errno::Io)?;
+    Ok(Some(Blob(data.to_vec())))
+}

@@ -1,0 +1,73 @@
+//! mkdir: an access record with the parent, a head and a touch on the child's own slot (InfiniFS §3.2).
+
+use crate::context::{Context, view};
+use crate::snapshot::Stop;
+use pando_format::{AccessRecord, Head, Key, Record, Target, Touch};
+use pando_types::{Access, Birth, DirStat, Errno, Name, Perm};
+use pando_wire::{Answer, Statement};
+
+/// Creates a directory. Its ID is the hash of its birth triple; if content stands under that ID already the server
+/// that holds it refuses the insert, and the caller tries the next version (H2, H7).
+pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Perm) -> Result<Answer, Stop> {
+    let place = cx.place(dir, name);
+    cx.require(cx.change_wants(&place))?;
+    cx.enter(dir, Access::EXEC)?;
+    if cx.entry(&place).is_some() {
+        return Err(Errno::Exists.into());
+    }
+    cx.change(dir)?;
+    let fresh = cx.fresh()?;
+    let now = cx.inputs.now;
+    let birth = Birth {
+        parent: dir.id,
+        name: name.clone(),
+        version: fresh.version,
+    };
+    let id = cx.inputs.widths.dir_id(&birth);
+    let inherited = dir.perm.has(Perm::SETGID);
+    let salt = if pando_types::plant!(H1) { 0 } else { fresh.salt };
+    let access = AccessRecord {
+        id,
+        generation: fresh.generation,
+        ino: fresh.ino,
+        // As Linux does: mkdir honours the permission bits and the sticky bit; set-gid comes from the parent only.
+        perm: Perm::new((perm.bits() & 0o1777) | if inherited { Perm::SETGID } else { 0 }),
+        uid: cx.inputs.cred.uid,
+        gid: if inherited { dir.gid } else { cx.inputs.cred.gid },
+        ctime: now,
+        realm: dir.realm,
+        salt,
+        version: 0,
+        acl: 0,
+    };
+    let head = Head {
+        generation: fresh.generation,
+        ino: fresh.ino,
+        birth,
+        parent: dir.id,
+        parent_generation: dir.generation,
+        name: name.clone(),
+        realm: dir.realm,
+        salt,
+        split: 0,
+    };
+    let stat = DirStat {
+        entries: 0,
+        subdirs: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+    };
+    let target = Target::Dir(access);
+    let shown = view(dir, name, &target);
+    cx.link(&place, target)?;
+    cx.insert(Key::Head(id), Record::Head(head));
+    cx.insert(
+        Key::Touch(id),
+        Record::Touch(Touch {
+            stat,
+            explicit: false,
+        }),
+    );
+    Ok(Answer::Entry(shown))
+}

@@ -1,0 +1,83 @@
+//! publish: the metadata of written content, after the data was stored.
+
+use crate::attr::{SIZE_MAX, without_set_ids};
+use crate::context::{Context, view};
+use crate::remove::drop_attachments;
+use crate::snapshot::Stop;
+use pando_format::{AttachmentKind, Entry, Key, Layout, Record, Target};
+use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Timestamp};
+use pando_wire::{Answer, Content, LockMode, LockWant, Statement};
+
+/// Publishes content through a handle that was opened for writing; permission was checked then.
+pub(crate) fn publish(
+    cx: &mut Context<'_>,
+    dir: &Statement,
+    name: &Name,
+    object: (Ino, Generation),
+    content: &Content,
+    size: u64,
+    mtime: Option<Timestamp>,
+) -> Result<Answer, Stop> {
+    let place = cx.place(dir, name);
+    cx.require(vec![
+        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
+        place.bucket(LockMode::Exclusive),
+    ])?;
+    cx.enter(dir, Access(0))?;
+    // Through a handle a missing name means: renamed or removed by somebody else.
+    let entry = cx
+        .entry_of(&place, object)
+        .map_err(|_| Stop::Fail(Errno::Stale))?;
+    let Target::Inode(old) = &entry.target else {
+        return Err(Errno::Invalid.into());
+    };
+    if old.kind != FileKind::Regular {
+        return Err(Errno::Invalid.into());
+    }
+    if size > SIZE_MAX {
+        return Err(Errno::TooBig.into());
+    }
+    let mut new = old.clone();
+    match content {
+        Content::Inline(data) => {
+            if data.0.len() as u64 > size || data.0.len() > cx.inputs.inline_limit as usize {
+                return Err(Errno::Invalid.into());
+            }
+            let (key, record) = (
+                place.attachment(AttachmentKind::Data),
+                Record::Attachment(data.clone()),
+            );
+            if old.layout == Layout::Inline {
+                cx.update(key, record);
+            } else {
+                cx.insert(key, record);
+            }
+            new.layout = Layout::Inline;
+        }
+        Content::None | Content::Blocks(_) => {
+            drop_attachments(cx, &place, old);
+            new.layout = match content {
+                Content::Blocks(size) if size.is_power_of_two() => Layout::Blocks(*size),
+                Content::Blocks(_) => return Err(Errno::Invalid.into()),
+                _ => Layout::None,
+            };
+        }
+    }
+    new.size = size;
+    new.mtime = mtime.unwrap_or(cx.inputs.now);
+    new.ctime = cx.inputs.now;
+    new.version += 1;
+    if !cx.inputs.cred.is_root() {
+        new.perm = without_set_ids(cx.inputs.cred, new.perm, new.gid);
+    }
+    let target = Target::Inode(new);
+    let shown = view(dir, name, &target);
+    cx.update(
+        place.key(),
+        Record::Entry(Entry {
+            ordinal: entry.ordinal,
+            target,
+        }),
+    );
+    Ok(Answer::Entry(shown))
+}

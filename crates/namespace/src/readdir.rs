@@ -1,0 +1,72 @@
+//! readdir: pages of a directory in cookie order (H64–H68).
+
+use crate::context::{Context, view};
+use crate::snapshot::Stop;
+use pando_format::{Entry, Key, NameHash, Position, Record, Target};
+use pando_types::{Access, FileKind, Name};
+use pando_wire::{Answer, DirEntry, LockMode, LockWant, Statement};
+
+/// May the caller list this directory? Locks its touch against changes of entries, so that a page is one moment.
+pub(crate) fn check(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
+    cx.require(vec![
+        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
+        LockWant::Key(Key::Touch(dir.id), LockMode::Shared),
+    ])?;
+    cx.enter(dir, Access::READ)?;
+    Ok(Answer::Done)
+}
+
+/// What a run of records makes of a page.
+pub enum Page {
+    /// The page.
+    Entries(Answer),
+    /// The run ends inside a bucket and no whole bucket precedes it: read more records.
+    More,
+}
+
+/// Makes a page from records in key order, read from `after`'s bucket on. `complete`: no entry follows them.
+///
+/// Keys order a bucket by name, cookies by ordinal, so only whole buckets can be shown.
+pub fn page(dir: &Statement, records: &[(Key, Record)], complete: bool, after: Position, plus: bool) -> Page {
+    let mut entries: Vec<(NameHash, &Name, &Entry)> = records
+        .iter()
+        .filter_map(|(k, r)| match (k, r) {
+            (Key::Entry { hash, name, .. }, Record::Entry(e)) => Some((*hash, name, e)),
+            _ => None,
+        })
+        .collect();
+    if !complete {
+        // The last bucket may go on beyond what was read.
+        let Some((last, _, _)) = entries.last().copied() else {
+            return Page::More;
+        };
+        entries.retain(|(hash, _, _)| *hash != last);
+        if entries.is_empty() {
+            return Page::More;
+        }
+    }
+    entries.sort_by_key(|(hash, _, e)| Position::new(*hash, e.ordinal));
+    let shown = entries
+        .into_iter()
+        .map(|(hash, name, e)| (Position::new(hash, e.ordinal), name, e))
+        .filter(|(position, _, _)| *position > after)
+        .map(|(position, name, e)| {
+            let (ino, kind) = match &e.target {
+                Target::Dir(d) => (d.ino, FileKind::Directory),
+                Target::Inode(i) => (i.ino, i.kind),
+            };
+            let view = plus.then(|| view(dir, name, &e.target));
+            DirEntry {
+                position,
+                name: name.clone(),
+                ino,
+                kind,
+                view,
+            }
+        })
+        .collect();
+    Page::Entries(Answer::Entries {
+        entries: shown,
+        end: complete,
+    })
+}

@@ -1,0 +1,253 @@
+//! rename, of anything, within and across directories and servers.
+
+use crate::context::{Context, Place, identity, view};
+use crate::remove::{content_wants, drop_dir, drop_inode};
+use crate::snapshot::Stop;
+use pando_format::codec::Blob;
+use pando_format::{AccessRecord, AttachmentKind, Entry, Head, Key, Layout, Record, Target};
+use pando_types::{Access, Errno, Name};
+use pando_wire::{Answer, LockMode, LockWant, RenameMode, Statement};
+
+/// One side of a rename.
+struct Side<'a> {
+    dir: &'a Statement,
+    place: Place,
+}
+
+/// Renames. A directory that changes its parent is moved only by the rename server, which has checked before that no
+/// loop comes of it (H20–H22); the kinds are looked at here, under lock, never believed (H28).
+pub(crate) fn rename(
+    cx: &mut Context<'_>,
+    (src_dir, src_name): (&Statement, &Name),
+    (dst_dir, dst_name): (&Statement, &Name),
+    mode: RenameMode,
+    held: bool,
+) -> Result<Answer, Stop> {
+    let src = Side {
+        dir: src_dir,
+        place: cx.place(src_dir, src_name),
+    };
+    let dst = Side {
+        dir: dst_dir,
+        place: cx.place(dst_dir, dst_name),
+    };
+    let mut wants = cx.change_wants(&src.place);
+    wants.extend(cx.change_wants(&dst.place));
+    cx.require(wants)?;
+    let same_dir = src_dir.id == dst_dir.id;
+    // The order of the checks is Linux's: liveness and search permission of both, existence, loops, permission to
+    // change the one and then the other, kinds, the directory's own permission, emptiness.
+    cx.enter(src_dir, Access(0))?;
+    cx.enter(dst_dir, Access(0))?;
+    cx.enter(src_dir, Access::EXEC)?;
+    cx.enter(dst_dir, Access::EXEC)?;
+
+    let moved = cx.entry(&src.place).ok_or(Errno::NotFound)?;
+    let other = cx.entry(&dst.place);
+    match (mode, other) {
+        (RenameMode::NoReplace, Some(_)) => return Err(Errno::Exists.into()),
+        (RenameMode::Exchange, None) => return Err(Errno::NotFound.into()),
+        _ => {}
+    }
+    let exchange = mode == RenameMode::Exchange;
+    if !same_dir {
+        check_loop(cx, &moved.target, dst_dir, Errno::Invalid)?;
+        if let Some(other) = other {
+            // What is replaced may not hold what replaces it, whatever that is.
+            check_loop(
+                cx,
+                &other.target,
+                src_dir,
+                if exchange { Errno::Invalid } else { Errno::NotEmpty },
+            )?;
+        }
+    }
+    if let Some(other) = other
+        && identity(&other.target) == identity(&moved.target)
+    {
+        // Two names of one object: success, and nothing happens (H30).
+        let shown = view(dst_dir, dst_name, &moved.target);
+        return Ok(Answer::Renamed {
+            moved: shown,
+            other: None,
+        });
+    }
+    cx.change(src_dir)?;
+    cx.sticky(src_dir, moved)?;
+    cx.change(dst_dir)?;
+    if let Some(other) = other {
+        cx.sticky(dst_dir, other)?;
+        if !exchange {
+            match (&moved.target, &other.target) {
+                (Target::Dir(_), Target::Inode(_)) => return Err(Errno::NotDir.into()),
+                (Target::Inode(_), Target::Dir(_)) => return Err(Errno::IsDir.into()),
+                _ => {}
+            }
+        }
+    }
+    // All content that moves or goes is locked before anything is decided.
+    let mut wants = Vec::new();
+    for (target, goes) in [
+        (Some(&moved.target), false),
+        (other.map(|o| &o.target), !exchange),
+    ] {
+        match target {
+            Some(Target::Dir(d)) if goes => wants.extend(content_wants(d.id)),
+            Some(Target::Dir(d)) => wants.push(LockWant::Key(Key::Head(d.id), LockMode::Exclusive)),
+            Some(Target::Inode(_)) | None => {}
+        }
+    }
+    if has_attachments(&moved.target) {
+        wants.push(LockWant::Attachments(src.place.key()));
+    }
+    if exchange && other.is_some_and(|o| has_attachments(&o.target)) {
+        wants.push(LockWant::Attachments(dst.place.key()));
+    }
+    cx.require(wants)?;
+
+    // A directory that gets another parent has its `..` changed: that needs write permission on it.
+    for target in [Some(&moved.target), other.filter(|_| exchange).map(|o| &o.target)]
+        .into_iter()
+        .flatten()
+    {
+        if let Target::Dir(d) = target
+            && !same_dir
+            && !cx.inputs.cred.may(Access::WRITE, d.perm, d.uid, d.gid, true)
+        {
+            return Err(Errno::Access.into());
+        }
+    }
+    if exchange {
+        let other = other.ok_or(Errno::NotFound)?;
+        return swap(cx, &src, moved, &dst, other);
+    }
+    let replaced = match other {
+        None => None,
+        Some(other) => {
+            match &other.target {
+                Target::Dir(d) => {
+                    drop_dir(cx, d.id, d.generation)?;
+                    cx.delete(dst.place.key());
+                    cx.touch(dst_dir.id, -1, -1);
+                }
+                Target::Inode(i) => {
+                    drop_inode(cx, &dst.place, i, held);
+                    cx.touch(dst_dir.id, -1, 0);
+                }
+            }
+            Some((other.ordinal, view(dst_dir, dst_name, &other.target)))
+        }
+    };
+    let target = carried(cx, &moved.target, &src, &dst)?;
+    let shown = view(dst_dir, dst_name, &target);
+    let subdirs = i32::from(matches!(target, Target::Dir(_)));
+    cx.delete(src.place.key());
+    cx.touch(src_dir.id, -1, -subdirs);
+    // The replaced entry's position passes to the one that replaces it.
+    let ordinal = match &replaced {
+        Some((ordinal, _)) => *ordinal,
+        None => cx.free_ordinal(&dst.place)?,
+    };
+    cx.insert(dst.place.key(), Record::Entry(Entry { ordinal, target }));
+    cx.touch(dst_dir.id, 1, subdirs);
+    Ok(Answer::Renamed {
+        moved: shown,
+        other: replaced.map(|(_, v)| v),
+    })
+}
+
+/// A directory may not move below itself. The walk over parents is the rename server's, outside of locks: no other
+/// directory changes its parent meanwhile, because that server lets one such rename in at a time (H20–H22).
+fn check_loop(cx: &Context<'_>, moved: &Target, into: &Statement, why: Errno) -> Result<(), Stop> {
+    let Target::Dir(moved) = moved else { return Ok(()) };
+    let Some(walked) = cx.inputs.walked else {
+        return Err(Stop::UseRenameServer);
+    };
+    match walked.get(&(moved.id, into.id)) {
+        None => Err(Stop::Walk {
+            moved: moved.id,
+            into: into.id,
+        }),
+        Some(true) => Err(why.into()),
+        Some(false) => Ok(()),
+    }
+}
+
+/// Swaps two entries; each takes the other's place and position.
+fn swap(cx: &mut Context<'_>, src: &Side<'_>, a: &Entry, dst: &Side<'_>, b: &Entry) -> Result<Answer, Stop> {
+    let to_dst = carried(cx, &a.target, src, dst)?;
+    let to_src = carried(cx, &b.target, dst, src)?;
+    let moved = view(dst.dir, &dst.place.name, &to_dst);
+    let other = view(src.dir, &src.place.name, &to_src);
+    let dir = |t: &Target| i32::from(matches!(t, Target::Dir(_)));
+    let (into_dst, into_src) = (dir(&to_dst), dir(&to_src));
+    cx.update(
+        dst.place.key(),
+        Record::Entry(Entry {
+            ordinal: b.ordinal,
+            target: to_dst,
+        }),
+    );
+    cx.update(
+        src.place.key(),
+        Record::Entry(Entry {
+            ordinal: a.ordinal,
+            target: to_src,
+        }),
+    );
+    cx.touch(src.dir.id, 0, into_src - into_dst);
+    cx.touch(dst.dir.id, 0, into_dst - into_src);
+    Ok(Answer::Renamed {
+        moved,
+        other: Some(other),
+    })
+}
+
+/// The object as it arrives: attachments carried along, a directory's parent pointer turned, ctime now.
+fn carried(cx: &mut Context<'_>, target: &Target, from: &Side<'_>, to: &Side<'_>) -> Result<Target, Stop> {
+    match target {
+        Target::Inode(inode) => {
+            let kind = match inode.layout {
+                Layout::Inline => Some(AttachmentKind::Data),
+                Layout::LongTarget => Some(AttachmentKind::Target),
+                Layout::None | Layout::Blocks(_) | Layout::Target(_) => None,
+            };
+            if let Some(kind) = kind {
+                let p = &from.place;
+                let data = cx
+                    .snapshot
+                    .attachment(p.dir, p.hash, &p.name, kind)
+                    .ok_or(Errno::Io)?;
+                let data = Record::Attachment(Blob(data.to_vec()));
+                cx.delete(from.place.attachment(kind));
+                cx.insert(to.place.attachment(kind), data);
+            }
+            let mut inode = inode.clone();
+            inode.ctime = cx.inputs.now;
+            Ok(Target::Inode(inode))
+        }
+        Target::Dir(access) => {
+            let head = cx
+                .snapshot
+                .head(access.id)
+                .filter(|h| h.generation == access.generation)
+                .ok_or(Errno::Io)?;
+            let head = Head {
+                parent: to.dir.id,
+                parent_generation: to.dir.generation,
+                name: to.place.name.clone(),
+                ..head.clone()
+            };
+            cx.update(Key::Head(access.id), Record::Head(head));
+            Ok(Target::Dir(AccessRecord {
+                ctime: cx.inputs.now,
+                version: access.version + 1,
+                ..access.clone()
+            }))
+        }
+    }
+}
+
+fn has_attachments(target: &Target) -> bool {
+    matches!(target, Target::Inode(i) if matches!(i.layout, Layout::Inline | Layout::LongTarget))
+}

@@ -1,0 +1,124 @@
+//! The records an operation may look at.
+
+use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, Record, Touch};
+use pando_types::{DirId, Errno, Name};
+use pando_wire::LockWant;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Why an operation cannot go on with what it has.
+#[derive(Debug)]
+pub enum Stop {
+    /// It needs these.
+    Need(Vec<LockWant>),
+    /// It fails.
+    Fail(Errno),
+    /// It must be asked of the rename server.
+    UseRenameServer,
+    /// The rename server must first find out whether `moved` is `into` or an ancestor of it.
+    Walk {
+        /// The directory that changes its parent.
+        moved: DirId,
+        /// The new parent.
+        into: DirId,
+    },
+}
+
+impl From<Errno> for Stop {
+    fn from(e: Errno) -> Stop {
+        Stop::Fail(e)
+    }
+}
+
+/// Records read under locks. What was wanted and is not in here does not exist.
+#[derive(Default)]
+pub struct Snapshot {
+    wanted: BTreeSet<LockWant>,
+    records: BTreeMap<Key, Record>,
+}
+
+impl Snapshot {
+    /// Notes that `want` was read and gave `records`.
+    pub fn add(&mut self, want: LockWant, records: impl IntoIterator<Item = (Key, Record)>) {
+        self.wanted.insert(want);
+        self.records.extend(records);
+    }
+
+    /// Notes that all of `wants` were read and together gave `records`.
+    pub fn add_all(
+        &mut self,
+        wants: impl IntoIterator<Item = LockWant>,
+        records: impl IntoIterator<Item = (Key, Record)>,
+    ) {
+        self.wanted.extend(wants);
+        self.records.extend(records);
+    }
+
+    /// Errs with those of `wants` that were not read.
+    pub fn require(&self, wants: Vec<LockWant>) -> Result<(), Stop> {
+        let missing: Vec<LockWant> = wants.into_iter().filter(|w| !self.wanted.contains(w)).collect();
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(Stop::Need(missing))
+        }
+    }
+
+    /// A record that was required before.
+    pub fn get(&self, key: &Key) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    /// A directory's head.
+    pub fn head(&self, dir: DirId) -> Option<&Head> {
+        match self.get(&Key::Head(dir)) {
+            Some(Record::Head(h)) => Some(h),
+            _ => None,
+        }
+    }
+
+    /// A directory's touch.
+    pub fn touch(&self, dir: DirId) -> Option<&Touch> {
+        match self.get(&Key::Touch(dir)) {
+            Some(Record::Touch(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// An entry.
+    pub fn entry(&self, dir: DirId, hash: NameHash, name: &Name) -> Option<&Entry> {
+        match self.get(&Key::Entry {
+            dir,
+            hash,
+            name: name.clone(),
+        }) {
+            Some(Record::Entry(e)) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// The ordinals taken in a bucket.
+    pub fn ordinals(&self, dir: DirId, bucket: NameHash) -> BTreeSet<u8> {
+        self.records
+            .iter()
+            .filter_map(|(k, r)| match (k, r) {
+                (Key::Entry { dir: d, hash, .. }, Record::Entry(e)) if *d == dir && *hash == bucket => {
+                    Some(e.ordinal)
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// An attachment.
+    pub fn attachment(&self, dir: DirId, hash: NameHash, name: &Name, kind: AttachmentKind) -> Option<&[u8]> {
+        match self.get(&Key::Attachment {
+            dir,
+            hash,
+            name: name.clone(),
+            kind,
+        }) {
+            Some(Record::Attachment(b)) => Some(&b.0),
+            _ => None,
+        }
+    }
+}

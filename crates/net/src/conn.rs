@@ -1,0 +1,214 @@
+//! Connections and the table that holds them.
+
+use mio::net::TcpStream;
+use pando_types::{Mono, ServerId};
+use pando_wire::Role;
+
+/// What a connection is for, and how far it has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// We connect; the system has not said yet whether it works.
+    Connecting(ServerId),
+    /// We said hello and wait for the answer.
+    Greeting(ServerId),
+    /// The server welcomed us.
+    Up(ServerId),
+    /// Accepted; its hello is due.
+    Stranger,
+    /// Accepted and welcomed.
+    Welcome(Role),
+    /// Refused: closes when the refusal is sent.
+    Refused,
+}
+
+impl Stage {
+    /// The server this connection leads to, if we opened it.
+    pub fn server(self) -> Option<ServerId> {
+        match self {
+            Stage::Connecting(id) | Stage::Greeting(id) | Stage::Up(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Whether messages flow.
+    pub fn is_open(self) -> bool {
+        matches!(self, Stage::Up(_) | Stage::Welcome(_))
+    }
+}
+
+/// Which count a connection belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// We opened it.
+    Outgoing,
+    /// Accepted.
+    Accepted,
+    /// Accepted beyond the limit: its hello will be answered with a refusal.
+    Surplus,
+}
+
+/// One connection. Idle ones hold no buffers.
+pub(crate) struct Conn {
+    pub stream: TcpStream,
+    pub stage: Stage,
+    pub class: Class,
+    /// An unfinished frame.
+    pub partial: Vec<u8>,
+    /// Bytes to send, from `sent` on.
+    pub out: Vec<u8>,
+    pub sent: usize,
+    /// When bytes were last received, or a frame was last whole.
+    pub received: Mono,
+    /// When bytes were last sent, or there were none to send.
+    pub wrote: Mono,
+    /// It may have bytes to read. Invariant: set from a readiness event until a read finds nothing.
+    pub readable: bool,
+    /// Stands in the queue of connections to read.
+    pub queued: bool,
+    /// Stands in the list of connections to write.
+    pub dirty: bool,
+    /// The kernel's buffer is full: wait for it to say otherwise.
+    pub blocked: bool,
+    /// Not read because it does not read either.
+    pub paused: bool,
+    /// Stands in the list of connections with a deadline.
+    pub watched: bool,
+    /// The other side has closed.
+    pub ended: bool,
+    /// A message came since it opened.
+    pub proved: bool,
+}
+
+impl Conn {
+    pub fn new(stream: TcpStream, stage: Stage, class: Class, now: Mono) -> Conn {
+        Conn {
+            stream,
+            stage,
+            class,
+            partial: Vec::new(),
+            out: Vec::new(),
+            sent: 0,
+            received: now,
+            wrote: now,
+            readable: false,
+            queued: false,
+            dirty: false,
+            blocked: false,
+            paused: false,
+            watched: false,
+            ended: false,
+            proved: false,
+        }
+    }
+
+    /// Bytes waiting to be sent.
+    pub fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Whether it may not do nothing for ever.
+    pub fn has_deadline(&self) -> bool {
+        !self.stage.is_open() || self.unsent() > 0 || !self.partial.is_empty()
+    }
+}
+
+#[derive(Default)]
+struct Place {
+    /// Part of the connection's number, so that no number ever means a second connection.
+    generation: u32,
+    conn: Option<Box<Conn>>,
+}
+
+/// All connections, by number: generation above place.
+#[derive(Default)]
+pub(crate) struct Table {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// Connections we opened.
+    pub outgoing: usize,
+    /// Accepted connections below the limit.
+    pub accepted: usize,
+    /// Accepted connections beyond the limit.
+    pub surplus: usize,
+}
+
+fn place_of(id: u64) -> usize {
+    (id & 0xFFFF_FFFF) as usize
+}
+
+impl Table {
+    fn count(&mut self, class: Class) -> &mut usize {
+        match class {
+            Class::Outgoing => &mut self.outgoing,
+            Class::Accepted => &mut self.accepted,
+            Class::Surplus => &mut self.surplus,
+        }
+    }
+
+    /// The number the next connection gets.
+    pub fn vacant(&mut self) -> u64 {
+        let place = match self.free.last() {
+            Some(p) => *p,
+            None => {
+                let p = self.places.len() as u32;
+                self.places.push(Place::default());
+                self.free.push(p);
+                p
+            }
+        };
+        let generation = self.places[place as usize].generation;
+        (u64::from(generation) << 32) | u64::from(place)
+    }
+
+    /// Adds a connection under the number [`Table::vacant`] gave.
+    pub fn insert(&mut self, id: u64, conn: Conn) {
+        let taken = self.free.pop();
+        debug_assert_eq!(taken, Some(place_of(id) as u32));
+        *self.count(conn.class) += 1;
+        self.places[place_of(id)].conn = Some(Box::new(conn));
+    }
+
+    pub fn get(&self, id: u64) -> Option<&Conn> {
+        let place = self.places.get(place_of(id))?;
+        if u64::from(place.generation) == id >> 32 {
+            place.conn.as_deref()
+        } else {
+            None
+        }
+    }
+
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Conn> {
+        let place = self.places.get_mut(place_of(id))?;
+        if u64::from(place.generation) == id >> 32 {
+            place.conn.as_deref_mut()
+        } else {
+            None
+        }
+    }
+
+    /// Takes a connection out; its number is never used again.
+    pub fn remove(&mut self, id: u64) -> Option<Box<Conn>> {
+        let place = self.places.get_mut(place_of(id))?;
+        if u64::from(place.generation) != id >> 32 {
+            return None;
+        }
+        let conn = place.conn.take()?;
+        // A place whose generations are used up stays empty.
+        if let Some(next) = place.generation.checked_add(1) {
+            place.generation = next;
+            self.free.push(place_of(id) as u32);
+        }
+        *self.count(conn.class) -= 1;
+        Some(conn)
+    }
+
+    /// Numbers of all connections.
+    pub fn ids(&self) -> Vec<u64> {
+        let of = |(i, p): (usize, &Place)| {
+            p.conn
+                .as_ref()
+                .map(|_| (u64::from(p.generation) << 32) | i as u64)
+        };
+        self.places.iter().enumerate().filter_map(of).collect()
+    }
+}

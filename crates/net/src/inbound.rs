@@ -1,0 +1,328 @@
+//! What comes in: readiness, new connections, bytes, hellos.
+
+use crate::clock::mono;
+use crate::conn::{Class, Conn, Stage};
+use crate::frames::{HELLO_MAX, cut};
+use crate::hello::{judge, payload, reply};
+use crate::reactor::{Delivery, LISTENER, WAKER};
+use crate::timers::Action;
+use crate::{PeerError, Reactor};
+use mio::event::Event;
+use mio::{Interest, Token};
+use pando_env::Peer;
+use pando_types::ServerId;
+use pando_wire::{FRAME_MAX, HelloReply};
+use std::io::{ErrorKind, Read};
+use std::time::Duration;
+
+/// Bytes per read.
+const CHUNK: usize = 128 * 1024;
+/// Bytes read from one connection before others get their turn.
+const CONN_BUDGET: usize = 4 * CHUNK;
+/// Bytes read before what they ask for is done.
+const TURN_BUDGET: usize = 4 << 20;
+/// Connections accepted before those that exist get their turn.
+const ACCEPT_BUDGET: usize = 64;
+/// Refusals in progress; beyond, connections are closed without a word.
+const SURPLUS_MAX: usize = 256;
+/// Pause after the system had no room for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a connection cannot go on. `Quiet` ends are everyday life.
+pub(crate) enum End {
+    Quiet(String),
+    Foul(String),
+    Server(PeerError),
+}
+
+impl Reactor {
+    /// Notes what the kernel says about a socket.
+    pub(crate) fn ready(&self, event: &Event) {
+        match event.token() {
+            WAKER => {}
+            LISTENER => {
+                if let Some(listener) = self.listener.borrow_mut().as_mut() {
+                    listener.ready = true;
+                }
+            }
+            Token(id) => {
+                let id = id as u64;
+                let connecting = {
+                    let mut table = self.table.borrow_mut();
+                    let Some(conn) = table.get_mut(id) else { return };
+                    let connecting = matches!(conn.stage, Stage::Connecting(_));
+                    if !connecting {
+                        if event.is_readable() || event.is_read_closed() || event.is_error() {
+                            conn.ended |= event.is_read_closed() || event.is_error();
+                            conn.readable = true;
+                            self.queue_read(id, conn);
+                        }
+                        if event.is_writable() && conn.blocked {
+                            conn.blocked = false;
+                            self.mark_dirty(id, conn);
+                        }
+                    }
+                    connecting
+                };
+                if connecting {
+                    self.connected(id);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn queue_read(&self, id: u64, conn: &mut Conn) {
+        if conn.readable && !conn.queued && !conn.paused {
+            conn.queued = true;
+            self.readable.borrow_mut().push_back(id);
+        }
+    }
+
+    pub(crate) fn accept(&self) {
+        for _ in 0..ACCEPT_BUDGET {
+            let accepted = match self.listener.borrow_mut().as_mut() {
+                Some(l) if l.ready => l.socket.accept(),
+                _ => return,
+            };
+            let pause = match accepted {
+                Ok((stream, _)) => {
+                    self.admit(stream);
+                    continue;
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {
+                    continue;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => false,
+                Err(e) => {
+                    if self.log.open(mono()) {
+                        tracing::warn!(error = %e, "cannot accept a connection");
+                    }
+                    true
+                }
+            };
+            if let Some(listener) = self.listener.borrow_mut().as_mut() {
+                listener.ready = false;
+            }
+            if pause {
+                // The kernel will not report again what already waits.
+                self.timers.add(mono().after(ACCEPT_PAUSE), Action::Accept);
+            }
+            return;
+        }
+    }
+
+    fn admit(&self, mut stream: mio::net::TcpStream) {
+        let mut table = self.table.borrow_mut();
+        let class = if table.accepted < self.options.max_connections {
+            Class::Accepted
+        } else {
+            Class::Surplus
+        };
+        if class == Class::Surplus && table.surplus >= SURPLUS_MAX {
+            return;
+        }
+        self.prepare(&stream);
+        let id = table.vacant();
+        if self.register(id, &mut stream).is_err() {
+            return;
+        }
+        let mut conn = Conn::new(stream, Stage::Stranger, class, self.time.get());
+        self.watch(id, &mut conn);
+        table.insert(id, conn);
+    }
+
+    pub(crate) fn register(&self, id: u64, stream: &mut mio::net::TcpStream) -> std::io::Result<()> {
+        let done = self.registry.register(
+            stream,
+            Token(id as usize),
+            Interest::READABLE | Interest::WRITABLE,
+        );
+        if let Err(e) = &done
+            && self.log.open(mono())
+        {
+            tracing::warn!(error = %e, "cannot watch a connection");
+        }
+        done
+    }
+
+    /// Socket options. None is worth failing for.
+    pub(crate) fn prepare(&self, stream: &mio::net::TcpStream) {
+        let socket = socket2::SockRef::from(stream);
+        let _ = socket.set_tcp_nodelay(true);
+        // A peer whose machine vanished says nothing: ask.
+        let keepalive = socket2::TcpKeepalive::new()
+            .with_time(Duration::from_secs(60))
+            .with_interval(Duration::from_secs(10))
+            .with_retries(3);
+        let _ = socket.set_tcp_keepalive(&keepalive);
+        let _ = socket.set_tcp_user_timeout(Some(self.options.stall_timeout));
+    }
+
+    /// Reads what can be read, up to the budgets, into the inbox.
+    pub(crate) fn read(&self) {
+        let mut waiting = self.readable.borrow().len();
+        if waiting == 0 {
+            return;
+        }
+        let mut buffer = self.buffer.take();
+        buffer.resize(CHUNK, 0);
+        let mut total = 0;
+        while waiting > 0 && total < TURN_BUDGET {
+            waiting -= 1;
+            let Some(id) = self.readable.borrow_mut().pop_front() else {
+                break;
+            };
+            match self.read_conn(id, &mut buffer) {
+                Ok(n) => total += n,
+                Err(end) => self.end_conn(id, end),
+            }
+        }
+        self.buffer.replace(buffer);
+    }
+
+    fn read_conn(&self, id: u64, buffer: &mut [u8]) -> Result<usize, End> {
+        let mut total = 0;
+        let mut table = self.table.borrow_mut();
+        let Some(conn) = table.get_mut(id) else {
+            return Ok(0);
+        };
+        conn.queued = false;
+        while conn.readable && !conn.paused {
+            if total >= CONN_BUDGET {
+                self.queue_read(id, conn);
+                break;
+            }
+            match conn.stream.read(buffer) {
+                Ok(0) => return Err(End::Quiet("closed by the other side".into())),
+                Ok(n) => {
+                    total += n;
+                    // A short read leaves nothing behind, unless it is the end (epoll(7)).
+                    conn.readable = n == buffer.len() || conn.ended;
+                    let before = conn.partial.len();
+                    if conn.stage.is_open() {
+                        conn.received = self.time.get();
+                    }
+                    let fed = self.feed(id, conn, &buffer[..n]);
+                    let after = conn.partial.len();
+                    self.partial.set(self.partial.get() + after - before);
+                    fed?;
+                    if after > before && self.partial.get() > self.options.total_partial_limit {
+                        return Err(End::Foul("too many unfinished frames".into()));
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => conn.readable = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(End::Quiet(e.to_string())),
+            }
+        }
+        Ok(total)
+    }
+
+    /// Takes whole frames off received bytes and keeps the rest.
+    fn feed(&self, id: u64, conn: &mut Conn, bytes: &[u8]) -> Result<(), End> {
+        let mut joined = std::mem::take(&mut conn.partial);
+        let bytes = if joined.is_empty() {
+            bytes
+        } else {
+            joined.extend_from_slice(bytes);
+            &joined
+        };
+        let mut used = 0;
+        let mut result = Ok(());
+        while result.is_ok() {
+            let max = if conn.stage.is_open() {
+                FRAME_MAX
+            } else {
+                HELLO_MAX
+            };
+            match cut(&bytes[used..], max) {
+                Ok(Some((payload, n))) => {
+                    used += n;
+                    result = self.frame(id, conn, payload);
+                }
+                Ok(None) => break,
+                Err(e) => result = Err(End::Foul(e.to_string())),
+            }
+        }
+        if used == 0 && !joined.is_empty() {
+            conn.partial = joined;
+        } else if used < bytes.len() {
+            conn.partial = bytes[used..].to_vec();
+        }
+        if !conn.partial.is_empty() {
+            self.watch(id, conn);
+        }
+        result
+    }
+
+    fn frame(&self, id: u64, conn: &mut Conn, payload: &[u8]) -> Result<(), End> {
+        let from = match conn.stage {
+            Stage::Welcome(_) => Peer::Connection(id),
+            Stage::Up(server) => Peer::Server(server),
+            Stage::Stranger => return self.greet(id, conn, payload),
+            Stage::Greeting(server) => return self.greeted(id, conn, server, payload),
+            Stage::Refused | Stage::Connecting(_) => return Ok(()),
+        };
+        conn.proved = true;
+        self.inbox
+            .borrow_mut()
+            .push_back(Delivery::Message(from, payload.to_vec()));
+        Ok(())
+    }
+
+    /// Answers a hello.
+    fn greet(&self, id: u64, conn: &mut Conn, hello: &[u8]) -> Result<(), End> {
+        let listener = self.listener.borrow();
+        let Some(listener) = listener.as_ref() else {
+            return Err(End::Quiet("not serving any more".into()));
+        };
+        let answer = match judge(hello, self.identity.fs) {
+            Err(None) => return Err(End::Foul("no pando hello".into())),
+            Err(Some(refusal)) => refusal,
+            Ok(_) if conn.class == Class::Surplus => HelloReply::TooMany,
+            Ok(role) => {
+                conn.stage = Stage::Welcome(role);
+                HelloReply::Welcome {
+                    server: listener.server,
+                    boot: listener.boot,
+                }
+            }
+        };
+        if !conn.stage.is_open() {
+            conn.stage = Stage::Refused;
+            if self.log.open(mono()) {
+                let address = conn.stream.peer_addr().ok();
+                tracing::warn!(?address, ?answer, "refused a connection");
+            }
+        }
+        self.append(id, conn, &payload(&answer));
+        Ok(())
+    }
+
+    /// Takes the answer to our hello.
+    fn greeted(&self, id: u64, conn: &mut Conn, server: ServerId, answer: &[u8]) -> Result<(), End> {
+        let mut links = self.links.borrow_mut();
+        let Some(link) = links.get_mut(&server) else {
+            return Err(End::Quiet("not wanted any more".into()));
+        };
+        let address = link.address.clone();
+        let error = match reply(answer) {
+            Some(HelloReply::Welcome { server: named, .. }) if named == server => {
+                conn.stage = Stage::Up(server);
+                link.state = crate::link::State::Up(id);
+                link.error = None;
+                conn.wrote = self.time.get();
+                self.unsent.set(self.unsent.get() + link.queue.len());
+                conn.out.append(&mut link.queue);
+                self.mark_dirty(id, conn);
+                return Ok(());
+            }
+            Some(HelloReply::Welcome { server: theirs, .. }) => PeerError::WrongServer { address, theirs },
+            Some(HelloReply::WrongVersion(theirs)) => PeerError::WrongVersion { address, theirs },
+            Some(HelloReply::WrongFilesystem(theirs)) => PeerError::WrongFilesystem { address, theirs },
+            Some(HelloReply::TooMany) => PeerError::TooMany(address),
+            None => PeerError::Foreign(address),
+        };
+        Err(End::Server(error))
+    }
+}

@@ -1,0 +1,186 @@
+//! An echoing server on a thread, and a client that calls it.
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+
+use pando_env::{CallError, Caller, Env, Node, Peer};
+use pando_format::Codec;
+use pando_net::{Identity, Options, Reactor, Stopper};
+use pando_types::{BootEpoch, FsId, ServerId};
+use pando_wire::{Hello, PROTOCOL_VERSION, Role, encode_frame};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub const FS: FsId = FsId(42);
+pub const SERVER: ServerId = ServerId(1);
+pub const PEER: Peer = Peer::Server(SERVER);
+
+pub fn identity(role: Role) -> Identity {
+    Identity { fs: FS, role }
+}
+
+/// Answers `n` with `n`; a message that starts with `BIG` with 1 MiB; tells who is a server on `WHO`.
+pub struct Echo {
+    pub reactor: Rc<Reactor>,
+    pub gone: Cell<u32>,
+}
+
+impl Node for Echo {
+    fn receive(&self, from: Peer, message: Vec<u8>) {
+        let body = message.get(8..).unwrap_or_default();
+        if body.starts_with(b"BIG") {
+            let mut reply = message[..8].to_vec();
+            reply.resize(1 << 20, 7);
+            self.reactor.send(from, reply);
+        } else if body == b"WHO" {
+            let mut reply = message[..8].to_vec();
+            reply.extend(format!("{:?}", self.reactor.role(from)).bytes());
+            self.reactor.send(from, reply);
+        } else if body == b"CLOSE" {
+            self.reactor.close(from, "asked to");
+        } else {
+            self.reactor.send(from, message);
+        }
+    }
+    fn disconnected(&self, _peer: Peer) {
+        self.gone.set(self.gone.get() + 1);
+    }
+}
+
+pub struct Server {
+    pub address: SocketAddr,
+    stopper: Stopper,
+    thread: Option<JoinHandle<Duration>>,
+}
+
+impl Server {
+    pub fn start(address: &str, options: Options) -> Server {
+        let (tell, told) = channel();
+        let address = address.to_string();
+        let thread = std::thread::spawn(move || {
+            let reactor = Reactor::new(options, identity(Role::Server(SERVER))).unwrap();
+            let at = reactor.listen(&address, BootEpoch(1)).unwrap();
+            reactor.set_node(Rc::new(Echo {
+                reactor: reactor.clone(),
+                gone: Cell::new(0),
+            }));
+            tell.send((at, reactor.stopper())).unwrap();
+            reactor.run();
+            reactor.shutdown();
+            pando_net::thread_cpu()
+        });
+        let (address, stopper) = told.recv().unwrap();
+        Server {
+            address,
+            stopper,
+            thread: Some(thread),
+        }
+    }
+
+    /// Stops it; the processor time it used.
+    pub fn stop(mut self) -> Duration {
+        self.stopper.stop();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(t) = self.thread.take() {
+            let _ = t.join();
+        }
+    }
+}
+
+pub struct Client {
+    pub reactor: Rc<Reactor>,
+    pub node: Rc<ClientNode>,
+}
+
+pub struct ClientNode {
+    pub calls: Caller<Vec<u8>>,
+    pub gone: RefCell<Vec<Peer>>,
+}
+
+impl Node for ClientNode {
+    fn receive(&self, _from: Peer, message: Vec<u8>) {
+        let id = u64::from_le_bytes(message[..8].try_into().unwrap());
+        self.calls.complete(id, message[8..].to_vec());
+    }
+    fn disconnected(&self, peer: Peer) {
+        self.gone.borrow_mut().push(peer);
+        self.calls.disconnected(peer);
+    }
+}
+
+impl Client {
+    pub fn new(server: &str, options: Options) -> Client {
+        Client::with(server, options, identity(Role::Client))
+    }
+
+    pub fn with(server: &str, options: Options, identity: Identity) -> Client {
+        let reactor = Reactor::new(options, identity).unwrap();
+        reactor.set_addresses(BTreeMap::from([(SERVER, server.to_string())]));
+        let node = Rc::new(ClientNode {
+            calls: Caller::new(reactor.clone()),
+            gone: RefCell::new(Vec::new()),
+        });
+        reactor.set_node(node.clone());
+        Client { reactor, node }
+    }
+
+    pub async fn ask(&self, body: &[u8]) -> Result<Vec<u8>, CallError> {
+        self.node
+            .calls
+            .call(PEER, Duration::from_secs(20), |id| {
+                [&id.to_le_bytes(), body].concat()
+            })
+            .await
+    }
+
+    pub fn call(&self, body: &[u8]) -> Result<Vec<u8>, CallError> {
+        self.reactor.block_on(self.ask(body))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.reactor.shutdown();
+    }
+}
+
+/// The first frame of a client.
+pub fn hello(fs: FsId, version: u16) -> Vec<u8> {
+    let mut payload = b"PNDO".to_vec();
+    Hello {
+        version,
+        fs,
+        role: Role::Client,
+    }
+    .put(&mut payload);
+    let mut frame = Vec::new();
+    encode_frame(&mut frame, &payload);
+    frame
+}
+
+/// A plain socket that was welcomed.
+pub fn greet(server: &Server) -> TcpStream {
+    let mut s = TcpStream::connect(server.address).unwrap();
+    s.write_all(&hello(FS, PROTOCOL_VERSION)).unwrap();
+    let mut answer = [0; 23];
+    s.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer[8..12], b"PNDO");
+    assert_eq!(answer[12], 0, "welcome");
+    s
+}
+
+pub fn resident_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}

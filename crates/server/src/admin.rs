@@ -1,0 +1,83 @@
+//! What operators ask: the map, raw records, status.
+
+use crate::{Failure, MetaServer};
+use pando_format::codec::Blob;
+use pando_format::{Batch, Codec, KeyRange};
+use pando_store::{Level, StoreError};
+use pando_types::Errno;
+use pando_wire::Response;
+
+/// Most records of one scan answer, and most bytes, so that it fits a frame.
+const SCAN_RECORDS: usize = 4096;
+const SCAN_BYTES: usize = 1 << 20;
+
+impl MetaServer {
+    pub(crate) fn show_map(&self) -> Response {
+        Response::Map(Blob(self.map.to_bytes()))
+    }
+
+    /// The empty request through the whole stack; durable: with one grouped sync.
+    pub(crate) async fn null(&self, durable: bool) -> Result<Response, Failure> {
+        if durable {
+            let lsn = self.store.apply(&Batch::default())?;
+            self.safe(lsn, Level::Synced).await?;
+        }
+        Ok(Response::Ok)
+    }
+
+    /// Raw records, for `fsck`. Shows only what is durable.
+    pub(crate) async fn scan(&self, range: KeyRange, limit: u32) -> Result<Response, Failure> {
+        let listed = self.store.list(&range, (limit as usize).clamp(1, SCAN_RECORDS));
+        let mut records = match listed.wait().await {
+            // The range is told to be damaged, which is not the same as a server that cannot answer yet.
+            Err(e @ StoreError::Corrupt { .. }) => {
+                self.report(&e);
+                return Ok(Response::Op(Err(Errno::Io)));
+            }
+            other => other?,
+        };
+        self.safe(self.store.applied(), Level::Durable).await?;
+        let mut bytes = 0;
+        let fit = records.iter().take_while(|(k, r)| {
+            bytes += k.encode().len() + r.to_bytes().len();
+            bytes <= SCAN_BYTES
+        });
+        let fit = fit.count().max(1);
+        records.truncate(fit);
+        Ok(Response::Records(records))
+    }
+
+    /// State and counts as JSON.
+    pub(crate) fn status(&self) -> String {
+        let s = self.stats();
+        let space = self.room();
+        let parts = self.parts.borrow().live.len();
+        let deciding = self.coordinated.borrow().decided.len();
+        format!(
+            concat!(
+                "{{\"server\":{},\"boot\":{},\"map_epoch\":{},\"sessions\":{},\"locks_held\":{},\"lock_waits\":{},",
+                "\"prepared\":{},\"deciding\":{},\"operations\":{},\"replayed\":{},\"commits\":{},\"aborts\":{},",
+                "\"busy\":{},\"peer_calls\":{},\"in_doubt_at_start\":{},\"space_total\":{},\"space_available\":{},",
+                "\"low_on_space\":{}}}"
+            ),
+            self.id,
+            self.boot,
+            self.map.epoch,
+            self.sessions.borrow().len(),
+            self.locks.held(),
+            self.locks.waits(),
+            parts,
+            deciding,
+            s.operations,
+            s.replayed,
+            s.commits,
+            s.aborts,
+            s.busy,
+            s.peer_calls,
+            s.in_doubt,
+            space.total,
+            space.available,
+            self.low_on_space(),
+        )
+    }
+}

@@ -1,0 +1,340 @@
+//! Bringing a decision about: one batch if all of it is here, else two-phase commit (H37–H40).
+//!
+//! Order of a distributed commit: participants prepare (durable votes) → the decision, with this server's own changes
+//! and the reply record, is one batch (rule 3) → it is synced → only then participants and the caller hear of it.
+
+use crate::execute::{Asked, Done, reply_key};
+use crate::locks::{Unit, in_order, unit_of_mutation};
+use crate::txn::{Held, Txn};
+use crate::{Decided, Failure, MetaServer};
+use pando_env::LocalFuture;
+use pando_env::sync::join_all;
+use pando_format::codec::Blob;
+use pando_format::{Batch, Codec, DecisionRecord, Key, Mutation, Record, ReplyRecord, ReplyWrite};
+use pando_store::Level;
+use pando_types::{Errno, ServerId, Timestamp, TxId};
+use pando_wire::{LockMode, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Vote};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How a commit ended.
+pub(crate) enum Committed {
+    /// It took effect.
+    Done(Done),
+    /// A directory ID was taken; nothing happened.
+    Taken,
+}
+
+impl MetaServer {
+    pub(crate) async fn commit(
+        &self,
+        mut txn: Txn<'_>,
+        asked: &Asked<'_>,
+        now: Timestamp,
+        outcome: Outcome,
+        mutations: Vec<Mutation>,
+    ) -> Result<Committed, Failure> {
+        let mut by_owner: BTreeMap<ServerId, Vec<Mutation>> = BTreeMap::new();
+        for m in mutations {
+            by_owner.entry(self.owner(m.slot())).or_default().push(m);
+        }
+        let local = by_owner.remove(&self.id).unwrap_or_default();
+        let reply = self.reply_write(asked, &outcome);
+        let reply_owner = reply.as_ref().map(|r| self.owner(r.key.slot()));
+        let local_reply = reply.clone().filter(|_| reply_owner == Some(self.id));
+
+        self.lock_new(&txn, &local).await?;
+        if self.taken(&local).await? {
+            return Ok(Committed::Taken);
+        }
+        if by_owner.is_empty() {
+            let lsn = self.store.apply(&Batch {
+                mutations: local,
+                reply: local_reply,
+            })?;
+            self.observe(asked, now, &outcome, lsn, true);
+            // Readers of what is not yet durable wait on the log position, not on the lock.
+            return Ok(Committed::Done(Done {
+                outcome,
+                lsn,
+                level: Level::Durable,
+            }));
+        }
+        let tx = txn.id();
+        let locked = txn.remote.clone();
+        // Servers that only lent locks vote too, on nothing: whether they still hold them.
+        let mut parts: BTreeMap<ServerId, Vec<Mutation>> = by_owner.clone();
+        for lender in &locked {
+            parts.entry(*lender).or_default();
+        }
+        let mut votes: Vec<LocalFuture<Vote>> = Vec::new();
+        for (server, mutations) in parts {
+            let reply = reply.clone().filter(|_| reply_owner == Some(server));
+            votes.push(self.ask_vote(&mut txn, server, locked.contains(&server), mutations, reply)?);
+        }
+        let votes = join_all(votes).await;
+        // Dropping the transaction undecided aborts it.
+        if votes.contains(&Vote::Exists) {
+            return Ok(Committed::Taken);
+        }
+        if votes.contains(&Vote::NoSpace) {
+            let lsn = self.store.applied();
+            let outcome = Err(Errno::NoSpace);
+            self.observe(asked, now, &outcome, lsn, false);
+            return Ok(Committed::Done(Done {
+                outcome,
+                lsn,
+                level: Level::Durable,
+            }));
+        }
+        if votes.iter().any(|v| *v != Vote::Yes) {
+            return Err(Failure::Refused(Refusal::Busy));
+        }
+        let participants: Vec<ServerId> = by_owner.keys().copied().collect();
+        let mut mutations = local;
+        let decision = Record::Decision(DecisionRecord {
+            participants: participants.clone(),
+        });
+        mutations.push(Mutation::Insert {
+            key: Key::Decision(tx),
+            record: decision,
+        });
+        let lsn = self.store.apply(&Batch {
+            mutations,
+            reply: local_reply,
+        })?;
+        {
+            let mut c = self.coordinated.borrow_mut();
+            c.active.remove(&tx.number);
+            c.decided.insert(
+                tx,
+                Decided {
+                    lsn,
+                    waiting: participants.iter().copied().collect(),
+                },
+            );
+        }
+        self.count(|s| s.commits += 1);
+        self.observe(asked, now, &outcome, lsn, true);
+        // Servers that only lent locks are let go; they have nothing prepared.
+        let lenders: BTreeSet<ServerId> = txn
+            .remote
+            .iter()
+            .copied()
+            .filter(|s| !participants.contains(s))
+            .collect();
+        txn.settle();
+        self.safe(lsn, Level::Synced).await?;
+        self.tell(tx, false, lenders);
+        self.deliver(tx);
+        Ok(Committed::Done(Done {
+            outcome,
+            lsn,
+            level: Level::Synced,
+        }))
+    }
+
+    /// Locks the content that is to be created here: nobody knows it yet, unless two births hash to one ID.
+    async fn lock_new(&self, txn: &Txn<'_>, local: &[Mutation]) -> Result<(), Failure> {
+        let new = local.iter().filter(|m| {
+            matches!(
+                m,
+                Mutation::Insert {
+                    key: Key::Head(_),
+                    ..
+                }
+            )
+        });
+        let units = in_order(new.filter_map(unit_of_mutation));
+        if !units.is_empty() {
+            self.locks
+                .acquire(txn.holder(), units, || self.lock_wait())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a directory ID that is to be created here stands for a live directory.
+    pub(crate) async fn taken(&self, mutations: &[Mutation]) -> Result<bool, Failure> {
+        for m in mutations {
+            if let Mutation::Insert {
+                key: key @ Key::Head(_),
+                ..
+            } = m
+                && self.store.get(key).wait().await?.is_some()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn reply_write(&self, asked: &Asked<'_>, outcome: &Outcome) -> Option<ReplyWrite> {
+        let request = asked.request?;
+        let (dir, hash) = match asked.op {
+            Op::Create { dir, name, .. }
+            | Op::Symlink { dir, name, .. }
+            | Op::Mkdir { dir, name, .. }
+            | Op::Rmdir { dir, name }
+            | Op::Unlink { dir, name, .. }
+            | Op::SetAttr { dir, name, .. }
+            | Op::Publish { dir, name, .. }
+            | Op::Rename {
+                src: dir,
+                src_name: name,
+                ..
+            } => (dir.id, self.map.widths().name(dir.salt, name)),
+            _ => (pando_types::DirId::ABOVE_ROOT, pando_format::NameHash(0)),
+        };
+        let answer = Blob(outcome.to_bytes());
+        let record = ReplyRecord {
+            sequence: request.sequence,
+            dir,
+            hash,
+            answer,
+        };
+        Some(ReplyWrite {
+            key: reply_key(asked)?,
+            record,
+        })
+    }
+
+    /// A request for a vote, not yet sent.
+    fn ask_vote(
+        &self,
+        txn: &mut Txn<'_>,
+        server: ServerId,
+        locked: bool,
+        mutations: Vec<Mutation>,
+        reply: Option<ReplyWrite>,
+    ) -> Result<LocalFuture<Vote>, Failure> {
+        let tx = txn.id();
+        txn.remote.insert(server);
+        let request = PeerRequest::Prepare {
+            tx,
+            low: self.low_watermark(),
+            locked,
+            mutations,
+            reply,
+        };
+        let Some(me) = self.me.upgrade() else {
+            return Err(Failure::Refused(Refusal::NotReady));
+        };
+        Ok(Box::pin(async move { me.prepare(server, request).await }))
+    }
+
+    /// Whether all servers that lent locks to an attempt that changes nothing have held them until now.
+    pub(crate) async fn still_locked(&self, txn: &mut Txn<'_>) -> bool {
+        let mut votes = Vec::new();
+        for server in txn.remote.clone() {
+            match self.ask_vote(txn, server, true, Vec::new(), None) {
+                Ok(vote) => votes.push(vote),
+                Err(_) => return false,
+            }
+        }
+        join_all(votes).await.iter().all(|v| *v == Vote::Yes)
+    }
+
+    /// Asks for a vote until there is one. No answer counts as no, after which the transaction can only abort.
+    async fn prepare(&self, server: ServerId, request: PeerRequest) -> Vote {
+        for _ in 0..self.limits.prepare_tries {
+            match self.ask(server, request.clone()).await {
+                Ok(Ok(PeerAnswer::Vote(vote))) => return vote,
+                Ok(Ok(_)) => return Vote::No,
+                Ok(Err(_)) | Err(_) => self.pause(Duration::from_millis(20)).await,
+            }
+        }
+        Vote::No
+    }
+
+    /// A transaction ends undecided: from here on whoever asks hears "aborted".
+    pub(crate) fn abort(&self, tx: TxId, servers: BTreeSet<ServerId>) {
+        self.coordinated.borrow_mut().active.remove(&tx.number);
+        self.count(|s| s.aborts += 1);
+        self.tell(tx, false, servers);
+    }
+
+    /// Tells an outcome once or twice. A participant that does not hear it asks.
+    fn tell(&self, tx: TxId, commit: bool, servers: BTreeSet<ServerId>) {
+        for server in servers {
+            self.spawn(|me| {
+                Box::pin(async move {
+                    for _ in 0..2 {
+                        if let Ok(Ok(_)) = me.ask(server, PeerRequest::Decide { tx, commit }).await {
+                            return;
+                        }
+                    }
+                })
+            });
+        }
+    }
+
+    /// Tells participants of a commit until each has confirmed that it is synced there, then forgets it (H38).
+    pub(crate) fn deliver(&self, tx: TxId) {
+        let servers = self
+            .coordinated
+            .borrow()
+            .decided
+            .get(&tx)
+            .map(|d| d.waiting.clone())
+            .unwrap_or_default();
+        for server in servers {
+            self.spawn(|me| Box::pin(async move { me.deliver_to(tx, server).await }));
+        }
+    }
+
+    async fn deliver_to(self: Rc<Self>, tx: TxId, server: ServerId) {
+        let mut wait = Duration::from_millis(10);
+        while !self.stopped.get() {
+            if let Ok(Ok(PeerAnswer::Decided)) =
+                self.ask(server, PeerRequest::Decide { tx, commit: true }).await
+            {
+                break;
+            }
+            self.pause(wait).await;
+            wait = (wait * 2).min(Duration::from_secs(1));
+        }
+        let done = {
+            let mut c = self.coordinated.borrow_mut();
+            let Some(decided) = c.decided.get_mut(&tx) else {
+                return;
+            };
+            decided.waiting.remove(&server);
+            decided.waiting.is_empty()
+        };
+        if done && !self.stopped.get() {
+            // Forgetting late only repeats confirmations.
+            let forget = Batch::of(vec![Mutation::Delete {
+                key: Key::Decision(tx),
+            }]);
+            match self.store.apply(&forget) {
+                Ok(_) => {
+                    self.coordinated.borrow_mut().decided.remove(&tx);
+                }
+                Err(e) => self.fatal(&e),
+            }
+        }
+    }
+
+    /// Every transaction of this boot below this number is finished everywhere (H39).
+    pub(crate) fn low_watermark(&self) -> u64 {
+        let c = self.coordinated.borrow();
+        let active = c.active.first().copied().unwrap_or(c.next + 1);
+        let decided = c
+            .decided
+            .keys()
+            .filter(|t| t.boot == self.boot)
+            .map(|t| t.number)
+            .min();
+        decided.map_or(active, |d| d.min(active))
+    }
+
+    /// Waits for the turn to rename a directory into another parent.
+    pub(crate) async fn rename_turn(&self) -> Result<Held<'_>, Failure> {
+        let held = self.hold();
+        let turn = vec![(Unit::Renames, LockMode::Exclusive)];
+        self.locks.acquire(held.holder, turn, || self.lock_wait()).await?;
+        Ok(held)
+    }
+}

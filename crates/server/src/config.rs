@@ -1,0 +1,112 @@
+//! What a server is told at start, and whom it tells what it does.
+
+use pando_cluster::ClusterMap;
+use pando_store::Lsn;
+use pando_types::{Cred, RequestId, ServerId, Timestamp};
+use pando_wire::{Op, Outcome};
+use std::time::Duration;
+
+/// Identity and limits of a server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Its number.
+    pub id: ServerId,
+    /// The cluster.
+    pub map: ClusterMap,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Bounds and periods. Small ones make rare paths common in tests.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Longest wait for a lock before the request is refused as busy.
+    pub lock_wait: Duration,
+    /// How long a coordinator waits for one answer of a participant.
+    pub peer_timeout: Duration,
+    /// How often a coordinator asks an unresponsive participant to prepare before it aborts.
+    pub prepare_tries: u32,
+    /// Age at which a participant asks the coordinator about a transaction.
+    pub inquire_after: Duration,
+    /// A session without a sign of life for this long ends.
+    pub session_timeout: Duration,
+    /// How long the name of an ended session is remembered, so that nothing late revives it.
+    pub session_memory: Duration,
+    /// Sessions at once.
+    pub sessions: usize,
+    /// Lanes of a session.
+    pub lanes: usize,
+    /// Inode numbers and generations set aside per reservation.
+    pub number_block: u64,
+    /// Entries of a listing page.
+    pub page: u32,
+    /// Growing operations are refused when less than this is free.
+    pub reserve_bytes: u64,
+    /// How long a measurement of free space is believed.
+    pub space_memory: Duration,
+    /// Period of background work: inquiries, session expiry, deletion of file data.
+    pub tick: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            lock_wait: Duration::from_secs(2),
+            peer_timeout: Duration::from_secs(1),
+            prepare_tries: 3,
+            inquire_after: Duration::from_millis(500),
+            session_timeout: Duration::from_secs(60),
+            session_memory: Duration::from_secs(3600),
+            sessions: 100_000,
+            lanes: 256,
+            number_block: 1024,
+            page: 1024,
+            reserve_bytes: 64 << 20,
+            space_memory: Duration::from_millis(50),
+            tick: Duration::from_millis(250),
+        }
+    }
+}
+
+impl Limits {
+    /// So small that pages, blocks of numbers and sessions end all the time.
+    pub fn tiny() -> Limits {
+        Limits {
+            number_block: 3,
+            page: 3,
+            lanes: 8,
+            sessions: 200,
+            ..Limits::default()
+        }
+    }
+}
+
+/// An operation at the instant it took effect.
+pub struct Executed<'a> {
+    /// Number of the message that asked.
+    pub message: u64,
+    /// Identity of a mutating request.
+    pub request: Option<RequestId>,
+    /// On whose behalf.
+    pub cred: &'a Cred,
+    /// What.
+    pub op: &'a Op,
+    /// The server's calendar time that the operation used.
+    pub now: Timestamp,
+    /// What the caller is told once `lsn` is durable.
+    pub outcome: &'a Outcome,
+    /// The store's position at that instant.
+    pub lsn: Lsn,
+    /// Whether it changed anything.
+    pub changed: bool,
+}
+
+/// Hears what a server does: metrics and slow-operation logs in production, the judge in the simulator.
+pub trait Observer {
+    /// Called when an operation's batch was applied (for a distributed one: its decision) or, if it changed nothing,
+    /// when its records were read. It counts once `lsn` is durable.
+    fn executed(&self, e: &Executed<'_>);
+
+    /// The server cannot go on: its store is poisoned. It serves nothing from here on.
+    fn fatal(&self, why: &str);
+}

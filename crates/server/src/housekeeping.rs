@@ -1,0 +1,108 @@
+//! Background work: inquiries, the end of silent sessions, the deletion of removed files' data.
+
+use crate::recovery::all;
+use crate::{Failure, MetaServer};
+use pando_data::FileKey;
+use pando_format::{Batch, GarbageRecord, Key, KeyRange, Mutation, Record};
+use pando_store::StoreError;
+use pando_types::{SLOTS, SessionId, Slot};
+use std::rc::Rc;
+
+/// Slots whose garbage is looked at per tick, so that a tick stays short.
+const GARBAGE_SLOTS: u16 = 256;
+
+impl MetaServer {
+    pub(crate) async fn housekeeping(self: Rc<Self>) {
+        let mut slot = 0;
+        while !self.stopped.get() {
+            self.world.sleep(self.limits.tick).await;
+            self.inquire().await;
+            let result = match self.expire_sessions().await {
+                Ok(()) => self.collect_garbage(&mut slot).await,
+                Err(e) => Err(e),
+            };
+            if let Err(Failure::Store(e)) = result
+                && !self.report(&e)
+            {
+                return;
+            }
+        }
+    }
+
+    fn my_slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        (0..SLOTS).map(Slot).filter(|s| self.owner(*s) == self.id)
+    }
+
+    async fn expire_sessions(&self) -> Result<(), Failure> {
+        let now = self.world.mono();
+        let expired = self.sessions.borrow().expired(now, self.limits.session_timeout);
+        for session in expired {
+            self.end_session(session).await?;
+        }
+        self.sessions.borrow_mut().forget(now, self.limits.session_memory);
+        Ok(())
+    }
+
+    /// Ends a session: first in memory, so that nothing of it is executed any more, then its records. Its holds on
+    /// removed files end with its record.
+    pub(crate) async fn end_session(&self, id: SessionId) -> Result<(), Failure> {
+        if !self.sessions.borrow().knows(id) {
+            return Ok(());
+        }
+        self.sessions.borrow_mut().end(id, self.world.mono());
+        let mut gone = vec![Mutation::Delete {
+            key: Key::Session(id),
+        }];
+        for slot in self.my_slots() {
+            let replies = all(&*self.store, KeyRange::replies(slot, id)).await?;
+            gone.extend(replies.into_iter().map(|(key, _)| Mutation::Delete { key }));
+        }
+        self.store.apply(&Batch::of(gone))?;
+        Ok(())
+    }
+
+    /// Deletes blocks of removed files that nobody holds open. The record goes after the data, so a crash repeats it.
+    async fn collect_garbage(&self, next: &mut u16) -> Result<(), Failure> {
+        let from = *next;
+        *next = if from + GARBAGE_SLOTS >= SLOTS {
+            0
+        } else {
+            from + GARBAGE_SLOTS
+        };
+        for slot in (from..SLOTS.min(from + GARBAGE_SLOTS)).map(Slot) {
+            if self.owner(slot) != self.id {
+                continue;
+            }
+            for (key, record) in all(&*self.store, KeyRange::garbage(slot)).await? {
+                if let (Key::Garbage(_, ino, generation), Record::Garbage(garbage)) = (&key, record) {
+                    let file = FileKey {
+                        ino: *ino,
+                        generation: *generation,
+                    };
+                    self.collect(key, file, garbage).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn collect(&self, key: Key, file: FileKey, garbage: GarbageRecord) -> Result<(), StoreError> {
+        if garbage.holder.is_some_and(|s| self.sessions.borrow().knows(s)) {
+            return Ok(());
+        }
+        // Nothing is deleted that a power failure could bring back a name for.
+        self.store
+            .wait(self.store.applied(), pando_store::Level::Synced)
+            .await?;
+        // Blocks beyond the size may be left of an earlier, longer life of the file: all go.
+        match self.blocks.remove(file, 0, u64::MAX).await {
+            Ok(()) => {
+                self.store.apply(&Batch::of(vec![Mutation::Delete { key }]))?;
+            }
+            Err(e) => {
+                tracing::warn!(server = self.id.0, error = %e, "file data not deleted; trying again later")
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! The metadata server: sessions, locks, transactions. Async functions over [`pando_env::Env`]; it knows nothing of
+//! sockets, threads or RocksDB, and the POSIX rules are not here but in `pando-namespace`.
+//!
+//! A request's way: `dispatch` (whose message, which boot) → `operate` (whose slot, which lane) → `execute` (locks,
+//! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer.
+
+mod admin;
+mod commit;
+mod config;
+mod execute;
+mod housekeeping;
+mod locks;
+mod mkfs;
+mod numbers;
+mod operate;
+mod participant;
+mod recovery;
+mod sessions;
+mod txn;
+
+pub use config::{Executed, Limits, Observer, ServerConfig};
+pub use mkfs::format_store;
+pub use recovery::StartError;
+
+use locks::Locks;
+use numbers::Numbers;
+use pando_cluster::ClusterMap;
+use pando_data::Blocks;
+use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
+use pando_format::Codec;
+use pando_store::{Level, Lsn, Space, Store, StoreError};
+use pando_types::{BootEpoch, Mono, ServerId, TxId};
+use pando_wire::{Message, PeerAnswer, PeerRequest, Refusal, Request, Response};
+use sessions::{Asker, Sessions};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+/// Why a request has no outcome.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was not executed; the asker is told why.
+    Refused(Refusal),
+    /// The store failed.
+    Store(StoreError),
+}
+
+impl From<StoreError> for Failure {
+    fn from(e: StoreError) -> Failure {
+        Failure::Store(e)
+    }
+}
+
+impl From<locks::Busy> for Failure {
+    fn from(_: locks::Busy) -> Failure {
+        Failure::Refused(Refusal::Busy)
+    }
+}
+
+/// Counts for metrics and tests.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Stats {
+    /// Operations executed.
+    pub operations: u64,
+    /// Of them, answered from a reply record or a lane.
+    pub replayed: u64,
+    /// Distributed transactions committed.
+    pub commits: u64,
+    /// Distributed transactions aborted.
+    pub aborts: u64,
+    /// Prepared parts taken over from an earlier boot.
+    pub in_doubt: u64,
+    /// Requests refused as busy.
+    pub busy: u64,
+    /// Messages between servers sent.
+    pub peer_calls: u64,
+}
+
+/// What a coordinator remembers of its transactions.
+#[derive(Default)]
+pub(crate) struct Coordinated {
+    next: u64,
+    /// Not decided.
+    active: BTreeSet<u64>,
+    /// Committed and not confirmed by all.
+    decided: BTreeMap<TxId, Decided>,
+}
+
+/// A commit on its way to its participants.
+pub(crate) struct Decided {
+    /// Position of the decision: before that is synced nobody hears of it.
+    lsn: Lsn,
+    /// Who has not confirmed.
+    waiting: BTreeSet<ServerId>,
+}
+
+/// One metadata server, one boot.
+pub struct MetaServer {
+    me: Weak<MetaServer>,
+    id: ServerId,
+    boot: BootEpoch,
+    map: Rc<ClusterMap>,
+    limits: Limits,
+    world: World,
+    store: Rc<dyn Store>,
+    blocks: Rc<dyn Blocks>,
+    observer: Rc<dyn Observer>,
+    locks: Locks,
+    numbers: Numbers,
+    sessions: RefCell<Sessions>,
+    caller: Caller<Result<Response, Refusal>>,
+    boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
+    coordinated: RefCell<Coordinated>,
+    parts: RefCell<participant::Parts>,
+    space: Cell<Option<(Mono, Space)>>,
+    stopped: Cell<bool>,
+    damage_logged: Cell<Option<Mono>>,
+    stats: Cell<Stats>,
+}
+
+impl MetaServer {
+    /// Its number.
+    pub fn id(&self) -> ServerId {
+        self.id
+    }
+
+    /// Its boot.
+    pub fn boot(&self) -> BootEpoch {
+        self.boot
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> Stats {
+        self.stats.get()
+    }
+
+    /// Whether it stopped serving after a failure of its store.
+    pub fn stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    fn count(&self, f: impl FnOnce(&mut Stats)) {
+        let mut s = self.stats.get();
+        f(&mut s);
+        self.stats.set(s);
+    }
+
+    fn owner(&self, slot: pando_types::Slot) -> ServerId {
+        // Records of the store itself never leave it.
+        if slot == pando_format::LOCAL_SLOT {
+            self.id
+        } else {
+            self.map.owner(slot)
+        }
+    }
+
+    fn spawn(&self, task: impl FnOnce(Rc<MetaServer>) -> LocalFuture<()>) {
+        if let Some(me) = self.me.upgrade() {
+            self.world.spawn(task(me));
+        }
+    }
+
+    /// The store failed: nothing is served from here on, and whoever runs the server is told (H103).
+    fn fatal(&self, e: &StoreError) {
+        if !self.stopped.replace(true) {
+            tracing::error!(server = self.id.0, error = %e, "stopping");
+            self.observer.fatal(&e.to_string());
+        }
+    }
+
+    /// Waits until a position is safe. A failure stops the server.
+    async fn safe(&self, lsn: Lsn, level: Level) -> Result<(), Failure> {
+        if self.store.safe(level) >= lsn {
+            return Ok(());
+        }
+        Ok(self.store.wait(lsn, level).await?)
+    }
+
+    /// Free space, measured a moment ago at most.
+    fn room(&self) -> Space {
+        let now = self.world.mono();
+        if let Some((at, space)) = self.space.get()
+            && now.since(at) < self.limits.space_memory
+        {
+            return space;
+        }
+        let space = self.store.space();
+        self.space.set(Some((now, space)));
+        space
+    }
+
+    /// Whether growing operations must be refused: ENOSPC is predicted, never met (DESIGN: space).
+    fn low_on_space(&self) -> bool {
+        let space = self.room();
+        space.available < self.limits.reserve_bytes.min(space.total / 8)
+    }
+
+    fn send(&self, to: Peer, message: &Message) {
+        if !self.stopped.get() {
+            self.world.send(to, message.to_bytes());
+        }
+    }
+
+    fn answer(&self, askers: Vec<Asker>, result: Result<Response, Refusal>) {
+        for (peer, id) in askers {
+            self.send(
+                peer,
+                &Message::Reply {
+                    id,
+                    result: result.clone(),
+                },
+            );
+        }
+    }
+
+    /// Asks another server, learning its boot epoch on the way. `Err`: no answer; it may or may not have happened.
+    async fn ask(
+        &self,
+        to: ServerId,
+        request: PeerRequest,
+    ) -> Result<Result<PeerAnswer, Refusal>, CallError> {
+        for _ in 0..3 {
+            let boot = self.boots.borrow().get(&to).copied().unwrap_or_default();
+            let encode = |id| {
+                Message::Request {
+                    id,
+                    boot,
+                    request: Request::Peer(request.clone()),
+                }
+                .to_bytes()
+            };
+            self.count(|s| s.peer_calls += 1);
+            match self
+                .caller
+                .call(Peer::Server(to), self.limits.peer_timeout, encode)
+                .await?
+            {
+                Ok(Response::Peer(answer)) => return Ok(Ok(answer)),
+                Err(Refusal::WrongBoot(now)) => {
+                    self.boots.borrow_mut().insert(to, now);
+                }
+                Err(refusal) => return Ok(Err(refusal)),
+                Ok(_) => return Ok(Err(Refusal::Invalid)),
+            }
+        }
+        Ok(Err(Refusal::NotReady))
+    }
+
+    fn peer_wait(&self) -> LocalFuture<()> {
+        // Shorter than the coordinator waits, so that it hears "busy" rather than nothing.
+        self.world.sleep(self.limits.peer_timeout.mul_f32(0.7))
+    }
+
+    fn lock_wait(&self) -> LocalFuture<()> {
+        self.world.sleep(self.limits.lock_wait)
+    }
+
+    async fn pause(&self, d: Duration) {
+        self.world.sleep(d).await;
+    }
+}
+
+impl Node for MetaServer {
+    fn receive(&self, from: Peer, message: Vec<u8>) {
+        if self.stopped.get() {
+            return;
+        }
+        match Message::from_bytes(&message) {
+            Err(e) => self.world.close(from, &format!("undecodable message: {e}")),
+            Ok(Message::Reply { id, result }) => {
+                // Late or doubled replies match nothing.
+                self.caller.complete(id, result);
+            }
+            Ok(Message::Request { id, boot, request }) => self.dispatch(from, id, boot, request),
+        }
+    }
+
+    fn disconnected(&self, peer: Peer) {
+        self.caller.disconnected(peer);
+    }
+}

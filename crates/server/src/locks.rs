@@ -1,0 +1,330 @@
+//! The lock table: exact keys, three modes, first come first served.
+//!
+//! Locks are acquired in one global order, (server, unit), sorted and deduplicated (H31), so that no two operations can
+//! wait for each other. What is locked by a prepared transaction stays locked over a restart (`participant`).
+
+use pando_env::LocalFuture;
+use pando_env::sync::{Either, Sender, first, oneshot};
+use pando_format::{Key, Mutation, NameHash};
+use pando_types::{DirId, plant};
+use pando_wire::{LockMode, LockWant};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What is locked: a record, or all records of a name bucket (entries and what is attached to them).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Unit {
+    Key(Key),
+    Bucket(DirId, NameHash),
+    /// The turn of renames that give a directory another parent.
+    Renames,
+}
+
+/// Who holds or waits: one operation or transaction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Holder(pub u64);
+
+struct Waiter {
+    holder: Holder,
+    mode: LockMode,
+    wake: Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    holders: Vec<(Holder, LockMode)>,
+    queue: VecDeque<Waiter>,
+}
+
+#[derive(Default)]
+struct Table {
+    units: BTreeMap<Unit, State>,
+    held: BTreeMap<Holder, BTreeSet<Unit>>,
+    next: u64,
+    waits: u64,
+}
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Locks {
+    table: RefCell<Table>,
+}
+
+/// The lock was not to be had in time.
+#[derive(Debug)]
+pub(crate) struct Busy;
+
+fn compatible(a: LockMode, b: LockMode) -> bool {
+    a == b && a != LockMode::Exclusive
+}
+
+/// The unit and mode of a want; attachments are covered by their entry's bucket.
+pub(crate) fn unit_of(want: &LockWant) -> Option<(Unit, LockMode)> {
+    match want {
+        LockWant::Key(key, mode) => Some((Unit::Key(key.clone()), *mode)),
+        LockWant::Bucket(dir, hash, mode) => Some((Unit::Bucket(*dir, *hash), *mode)),
+        LockWant::Attachments(_) => None,
+    }
+}
+
+/// What a mutation must have locked.
+pub(crate) fn unit_of_mutation(m: &Mutation) -> Option<(Unit, LockMode)> {
+    match m {
+        Mutation::Touch { dir, .. } => Some((Unit::Key(Key::Touch(*dir)), LockMode::Increment)),
+        Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => match key {
+            Key::Entry { dir, hash, .. } => Some((Unit::Bucket(*dir, *hash), LockMode::Exclusive)),
+            Key::Attachment { .. } | Key::Reply(..) | Key::Garbage(..) => None,
+            key => Some((Unit::Key(key.clone()), LockMode::Exclusive)),
+        },
+    }
+}
+
+/// One unit each, in order, with the strongest mode wanted (H31).
+pub(crate) fn in_order(wants: impl IntoIterator<Item = (Unit, LockMode)>) -> Vec<(Unit, LockMode)> {
+    if plant!(H31) {
+        return wants.into_iter().collect();
+    }
+    let mut units: BTreeMap<Unit, LockMode> = BTreeMap::new();
+    for (unit, mode) in wants {
+        units
+            .entry(unit)
+            .and_modify(|m| {
+                if *m != mode {
+                    *m = LockMode::Exclusive;
+                }
+            })
+            .or_insert(mode);
+    }
+    units.into_iter().collect()
+}
+
+impl Locks {
+    /// A new holder without locks.
+    pub fn holder(&self) -> Holder {
+        let mut t = self.table.borrow_mut();
+        t.next += 1;
+        Holder(t.next)
+    }
+
+    /// Takes a lock that is free for `holder` now.
+    fn try_one(&self, holder: Holder, unit: &Unit, mode: LockMode) -> bool {
+        let mut t = self.table.borrow_mut();
+        let state = t.units.entry(unit.clone()).or_default();
+        let free = state.queue.is_empty() && state.holders.iter().all(|(_, m)| compatible(*m, mode));
+        if free {
+            state.holders.push((holder, mode));
+            t.held.entry(holder).or_default().insert(unit.clone());
+        }
+        free
+    }
+
+    /// Takes all of `wants` that `holder` has not yet, in the order given, waiting at most until `timer` ends in all.
+    /// On `Busy` what was taken stays taken: the caller releases the holder.
+    pub async fn acquire(
+        &self,
+        holder: Holder,
+        wants: Vec<(Unit, LockMode)>,
+        mut timer: impl FnMut() -> LocalFuture<()>,
+    ) -> Result<(), Busy> {
+        let mut clock: Option<LocalFuture<()>> = None;
+        for (unit, mode) in wants {
+            if (!plant!(H31) && self.holds(holder, &unit)) || self.try_one(holder, &unit, mode) {
+                continue;
+            }
+            let (wake, woken) = oneshot();
+            {
+                let mut t = self.table.borrow_mut();
+                t.waits += 1;
+                let state = t.units.entry(unit.clone()).or_default();
+                state.queue.push_back(Waiter { holder, mode, wake });
+            }
+            let guard = Leave {
+                locks: self,
+                holder,
+                unit: &unit,
+            };
+            let deadline = clock.get_or_insert_with(&mut timer);
+            match first(woken, deadline).await {
+                Either::Left(Some(())) => std::mem::forget(guard),
+                Either::Left(None) | Either::Right(()) => return Err(Busy),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `holder` has this lock, in whatever mode.
+    pub fn holds(&self, holder: Holder, unit: &Unit) -> bool {
+        self.table
+            .borrow()
+            .held
+            .get(&holder)
+            .is_some_and(|h| h.contains(unit))
+    }
+
+    /// Takes locks that nobody else can have: at recovery, before anything is served.
+    pub fn restore(&self, holder: Holder, wants: Vec<(Unit, LockMode)>) {
+        for (unit, mode) in wants {
+            if !self.holds(holder, &unit) {
+                assert!(
+                    self.try_one(holder, &unit, mode),
+                    "two prepared transactions share {unit:?}"
+                );
+            }
+        }
+    }
+
+    /// Gives up everything `holder` has.
+    pub fn release(&self, holder: Holder) {
+        let units = self.table.borrow_mut().held.remove(&holder).unwrap_or_default();
+        for unit in units {
+            if let Some(state) = self.table.borrow_mut().units.get_mut(&unit) {
+                state.holders.retain(|(h, _)| *h != holder);
+            }
+            self.grant(&unit);
+        }
+    }
+
+    /// Lets in whoever waits first, and those behind who can share with it.
+    fn grant(&self, unit: &Unit) {
+        loop {
+            let mut t = self.table.borrow_mut();
+            let Some(state) = t.units.get_mut(unit) else {
+                return;
+            };
+            let Some(next) = state.queue.front() else {
+                if state.holders.is_empty() {
+                    t.units.remove(unit);
+                }
+                return;
+            };
+            if !state.holders.iter().all(|(_, m)| compatible(*m, next.mode)) {
+                return;
+            }
+            let Some(waiter) = state.queue.pop_front() else {
+                return;
+            };
+            state.holders.push((waiter.holder, waiter.mode));
+            t.held.entry(waiter.holder).or_default().insert(unit.clone());
+            drop(t);
+            if !waiter.wake.send(()) {
+                // Its future is gone, with its guard run already or about to run.
+                self.drop_one(waiter.holder, unit);
+            }
+        }
+    }
+
+    fn drop_one(&self, holder: Holder, unit: &Unit) {
+        let mut t = self.table.borrow_mut();
+        if let Some(state) = t.units.get_mut(unit) {
+            state.holders.retain(|(h, _)| *h != holder);
+        }
+        if let Some(h) = t.held.get_mut(&holder) {
+            h.remove(unit);
+            if h.is_empty() {
+                t.held.remove(&holder);
+            }
+        }
+    }
+
+    /// Locks held, for status and the simulator's check at rest.
+    pub fn held(&self) -> usize {
+        self.table.borrow().held.values().map(BTreeSet::len).sum()
+    }
+
+    /// Times anybody had to wait.
+    pub fn waits(&self) -> u64 {
+        self.table.borrow().waits
+    }
+}
+
+/// Leaves a queue when the waiting future ends without the lock.
+struct Leave<'a> {
+    locks: &'a Locks,
+    holder: Holder,
+    unit: &'a Unit,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        {
+            let mut t = self.locks.table.borrow_mut();
+            if let Some(state) = t.units.get_mut(self.unit) {
+                state.queue.retain(|w| w.holder != self.holder);
+            }
+        }
+        self.locks.grant(self.unit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use std::task::{Context, Poll, Waker};
+
+    fn unit(n: u128) -> Unit {
+        Unit::Key(Key::Head(DirId(n)))
+    }
+
+    fn poll<F: Future>(f: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        f.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn never() -> LocalFuture<()> {
+        Box::pin(std::future::pending())
+    }
+
+    #[test]
+    fn one_writer_many_readers_in_turn() {
+        let locks = Rc::new(Locks::default());
+        let (a, b, c) = (locks.holder(), locks.holder(), locks.holder());
+        let take = |h, mode| {
+            let locks = locks.clone();
+            Box::pin(async move { locks.acquire(h, vec![(unit(1), mode)], never).await })
+        };
+        assert!(poll(take(a, LockMode::Shared).as_mut()).is_ready());
+        let mut writer = take(b, LockMode::Exclusive);
+        assert!(poll(writer.as_mut()).is_pending());
+        // A reader that comes after a waiting writer waits behind it.
+        let mut reader = take(c, LockMode::Shared);
+        assert!(poll(reader.as_mut()).is_pending());
+        locks.release(a);
+        assert!(poll(writer.as_mut()).is_ready());
+        assert!(poll(reader.as_mut()).is_pending());
+        locks.release(b);
+        assert!(poll(reader.as_mut()).is_ready());
+        locks.release(c);
+        assert_eq!(locks.held(), 0);
+    }
+
+    #[test]
+    fn a_dropped_waiter_lets_the_next_in() {
+        let locks = Rc::new(Locks::default());
+        let (a, b, c) = (locks.holder(), locks.holder(), locks.holder());
+        let take = |h, mode| {
+            let locks = locks.clone();
+            Box::pin(async move { locks.acquire(h, vec![(unit(1), mode)], never).await })
+        };
+        assert!(poll(take(a, LockMode::Shared).as_mut()).is_ready());
+        let mut writer = take(b, LockMode::Exclusive);
+        assert!(poll(writer.as_mut()).is_pending());
+        let mut reader = take(c, LockMode::Shared);
+        assert!(poll(reader.as_mut()).is_pending());
+        drop(writer);
+        assert!(poll(reader.as_mut()).is_ready());
+    }
+
+    #[test]
+    fn two_wants_of_one_unit_are_one_lock() {
+        let wants = in_order([
+            (unit(2), LockMode::Shared),
+            (unit(1), LockMode::Shared),
+            (unit(2), LockMode::Exclusive),
+            (unit(1), LockMode::Shared),
+        ]);
+        assert_eq!(
+            wants,
+            vec![(unit(1), LockMode::Shared), (unit(2), LockMode::Exclusive)]
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! From a message to an execution and back: boots, owners, sessions, lanes.
+
+use crate::sessions::{Admission, Asker};
+use crate::{Failure, MetaServer};
+use pando_env::Peer;
+use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
+use pando_store::{Level, StoreError};
+use pando_types::{BootEpoch, Cred, Errno, RequestId, SessionId, plant};
+use pando_wire::{Op, Outcome, Refusal, Request, Response};
+use std::rc::Rc;
+use std::time::Duration;
+
+impl MetaServer {
+    pub(crate) fn dispatch(&self, from: Peer, id: u64, boot: BootEpoch, request: Request) {
+        // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must know.
+        let exempt = matches!(request, Request::GetMap | Request::Status | Request::Null(_));
+        if boot != self.boot && !exempt {
+            return self.answer(vec![(from, id)], Err(Refusal::WrongBoot(self.boot)));
+        }
+        self.spawn(|me| Box::pin(async move { me.serve((from, id), request).await }));
+    }
+
+    async fn serve(self: Rc<Self>, asker: Asker, request: Request) {
+        let result = match request {
+            Request::Op {
+                request,
+                map: _,
+                cred,
+                op,
+            } => return self.operate(asker, request, cred, op).await,
+            Request::OpenSession(session) => self.open_session(session).await,
+            Request::KeepAlive(sessions) => {
+                let now = self.world.mono();
+                let mut table = self.sessions.borrow_mut();
+                sessions.iter().for_each(|s| table.seen(*s, now));
+                Ok(Response::Ok)
+            }
+            Request::CloseSession(session) => self.end_session(session).await.map(|()| Response::Ok),
+            Request::GetMap => Ok(self.show_map()),
+            Request::Null(durable) => self.null(durable).await,
+            Request::Scan { range, limit } => self.scan(range, limit).await,
+            Request::Status => Ok(Response::Status(self.status())),
+            Request::Peer(request) => {
+                if self.world.is_server(asker.0) {
+                    self.participate(request).await.map(Response::Peer)
+                } else {
+                    Err(Failure::Refused(Refusal::Invalid))
+                }
+            }
+        };
+        match result {
+            Ok(response) => self.answer(vec![asker], Ok(response)),
+            Err(Failure::Refused(why)) => self.answer(vec![asker], Err(why)),
+            Err(Failure::Store(e)) => {
+                // Damage of one record is that request's failure; anything else stops the server.
+                self.report(&e);
+                self.answer(vec![asker], Err(Refusal::NotReady));
+            }
+        }
+    }
+
+    /// Says what a store error means. True if the server goes on.
+    pub(crate) fn report(&self, e: &StoreError) -> bool {
+        match e {
+            StoreError::Corrupt { .. } => {
+                // Once a second: a client that asks in a loop must not fill the disk with this.
+                let now = self.world.mono();
+                if self
+                    .damage_logged
+                    .get()
+                    .is_none_or(|at| now.since(at) >= Duration::from_secs(1))
+                {
+                    self.damage_logged.set(Some(now));
+                    tracing::error!(server = self.id.0, error = %e, "damaged record");
+                }
+                true
+            }
+            _ => {
+                self.fatal(e);
+                false
+            }
+        }
+    }
+
+    async fn operate(&self, asker: Asker, request: Option<RequestId>, cred: Cred, op: Op) {
+        let admitted = match self.admit(asker, request, &op) {
+            Ok(Some(admitted)) => admitted,
+            Ok(None) => return,
+            Err(refusal) => return self.answer(vec![asker], Err(refusal)),
+        };
+        let unknown = match admitted {
+            Admission::Execute { unknown } => unknown,
+            Admission::Wait => return,
+            Admission::Answer(outcome) => {
+                self.count(|s| s.replayed += 1);
+                return self.answer(vec![asker], Ok(Response::Op(outcome)));
+            }
+            Admission::Refuse(refusal) => return self.answer(vec![asker], Err(refusal)),
+        };
+        self.count(|s| s.operations += 1);
+        let result = self.run_to_safety(asker.1, request, &cred, &op, unknown).await;
+        match result {
+            Ok(outcome) => {
+                let askers = match request {
+                    Some(id) => self.sessions.borrow_mut().done(id, &outcome),
+                    None => vec![asker],
+                };
+                self.answer(askers, Ok(Response::Op(outcome)));
+            }
+            Err(Failure::Refused(why)) => {
+                self.count(|s| s.busy += u64::from(why == Refusal::Busy));
+                let askers = match request {
+                    Some(id) => self.sessions.borrow_mut().refused(id, why),
+                    None => vec![asker],
+                };
+                self.answer(askers, Err(why));
+            }
+            // The server has stopped; a reader of damaged records got EIO already.
+            Err(Failure::Store(_)) => {}
+        }
+    }
+
+    /// Is this request for us, and what does its lane say? `None`: answered already.
+    fn admit(&self, asker: Asker, request: Option<RequestId>, op: &Op) -> Result<Option<Admission>, Refusal> {
+        if let Some(slot) = op.home() {
+            let serialised_here = matches!(op, Op::Rename { .. }) && self.map.rename_server == self.id;
+            if self.owner(slot) != self.id && !serialised_here {
+                return Err(Refusal::NotOwner(self.map.epoch));
+            }
+        }
+        if !op.mutates() {
+            return Ok(Some(Admission::Execute { unknown: false }));
+        }
+        let id = request.ok_or(Refusal::Invalid)?;
+        let now = self.world.mono();
+        let admission = self
+            .sessions
+            .borrow_mut()
+            .admit(id, asker, now, self.limits.lanes);
+        if plant!(H45) && matches!(admission, Admission::Answer(_)) && matches!(op, Op::Unlink { .. }) {
+            return Ok(Some(Admission::Execute { unknown: false }));
+        }
+        Ok(Some(admission))
+    }
+
+    /// Executes, and waits until what is told cannot be lost (rule 8).
+    async fn run_to_safety(
+        &self,
+        message: u64,
+        request: Option<RequestId>,
+        cred: &Cred,
+        op: &Op,
+        unknown: bool,
+    ) -> Result<Outcome, Failure> {
+        let done = match self.execute(message, request, cred, op, unknown).await {
+            Ok(done) => done,
+            Err(Failure::Store(e)) if self.report(&e) => return Ok(Err(Errno::Io)),
+            Err(e) => return Err(e),
+        };
+        if plant!(H102) && !op.mutates() {
+            return Ok(done.outcome);
+        }
+        if let Err(e) = self.safe(done.lsn, done.level).await {
+            if let Failure::Store(e) = &e {
+                self.fatal(e);
+            }
+            return Err(e);
+        }
+        Ok(done.outcome)
+    }
+
+    async fn open_session(&self, id: SessionId) -> Result<Response, Failure> {
+        let now = self.world.mono();
+        let known = self.sessions.borrow().knows(id);
+        if !known && self.sessions.borrow().len() >= self.limits.sessions {
+            return Err(Failure::Refused(Refusal::Busy));
+        }
+        if !self.sessions.borrow_mut().open(id, now) {
+            return Err(Failure::Refused(Refusal::SessionUnknown));
+        }
+        if !known {
+            let record = Record::Session(SessionRecord {
+                opened: self.world.now(),
+            });
+            self.store.apply(&Batch::of(vec![Mutation::Update {
+                key: Key::Session(id),
+                record,
+            }]))?;
+        }
+        // Also when it was known: the first opening may still be on its way to the disk.
+        self.safe(self.store.applied(), Level::Durable).await?;
+        Ok(Response::Ok)
+    }
+}

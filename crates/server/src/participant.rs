@@ -1,0 +1,369 @@
+//! The participant's side of distributed transactions, and the answers about those coordinated here.
+//!
+//! A vote of yes is durable before it is sent (H40); after it only the coordinator's word ends the transaction (H37).
+//! Before it, locks are volatile: lost in a restart, after which the vote is no.
+
+use crate::locks::{Busy, Holder, in_order, unit_of, unit_of_mutation};
+use crate::{Failure, MetaServer};
+use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
+use pando_store::Level;
+use pando_types::{BootEpoch, DirId, Mono, ServerId, Slot, TxId, plant};
+use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A transaction of another coordinator that holds something here.
+pub(crate) struct Part {
+    pub holder: Holder,
+    /// Slots with a prepared record; empty: only volatile locks.
+    pub prepared: BTreeSet<Slot>,
+    /// What it will do, by slot.
+    pub records: Vec<(Slot, PreparedRecord)>,
+    /// Last time the coordinator was heard of it.
+    pub heard: Mono,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub live: BTreeMap<TxId, Part>,
+    /// Finished transactions at or above the coordinator's low-watermark: late messages of theirs do nothing (H39).
+    finished: BTreeSet<TxId>,
+    /// Low-watermark of each coordinator in its latest boot.
+    low: BTreeMap<ServerId, (BootEpoch, u64)>,
+}
+
+impl Parts {
+    /// Notes a coordinator's low-watermark. False: `tx` is finished, or of an earlier boot than its coordinator's.
+    fn current(&mut self, tx: TxId, low: u64) -> bool {
+        let known = self.low.entry(tx.coordinator).or_default();
+        if (tx.boot, low) > *known {
+            *known = (tx.boot, low);
+            let known = *known;
+            self.finished
+                .retain(|t| t.coordinator != tx.coordinator || (t.boot, t.number) >= known);
+        }
+        plant!(H39) || ((tx.boot, tx.number) >= self.low[&tx.coordinator] && !self.finished.contains(&tx))
+    }
+
+    fn finish(&mut self, tx: TxId) -> Option<Part> {
+        self.finished.insert(tx);
+        self.live.remove(&tx)
+    }
+}
+
+impl MetaServer {
+    pub(crate) async fn participate(&self, request: PeerRequest) -> Result<PeerAnswer, Failure> {
+        match request {
+            PeerRequest::Lock { tx, low, wants } => self.lock(tx, low, wants).await,
+            PeerRequest::Prepare {
+                tx,
+                low,
+                locked,
+                mutations,
+                reply,
+            } => {
+                let vote = self.vote(tx, low, locked, mutations, reply).await?;
+                Ok(PeerAnswer::Vote(vote))
+            }
+            PeerRequest::Decide { tx, commit } => {
+                self.decided(tx, commit).await?;
+                Ok(PeerAnswer::Decided)
+            }
+            PeerRequest::Inquire(tx) => Ok(PeerAnswer::State(self.state_of(tx))),
+            PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir).await?)),
+        }
+    }
+
+    /// The part's holder, made at its first message. `None`: the transaction is finished.
+    fn part(&self, tx: TxId, low: u64) -> Option<Holder> {
+        let mut parts = self.parts.borrow_mut();
+        if !parts.current(tx, low) {
+            return None;
+        }
+        let now = self.world.mono();
+        let part = parts.live.entry(tx).or_insert_with(|| Part {
+            holder: self.locks.holder(),
+            prepared: BTreeSet::new(),
+            records: Vec::new(),
+            heard: now,
+        });
+        part.heard = now;
+        Some(part.holder)
+    }
+
+    /// Whether the part that had this holder still lives; while we waited it may have been decided.
+    fn lives(&self, tx: TxId, holder: Holder) -> bool {
+        self.parts
+            .borrow()
+            .live
+            .get(&tx)
+            .is_some_and(|p| p.holder == holder)
+    }
+
+    async fn lock(&self, tx: TxId, low: u64, wants: Vec<LockWant>) -> Result<PeerAnswer, Failure> {
+        self.owns(wants.iter().map(|w| match w {
+            LockWant::Key(key, _) | LockWant::Attachments(key) => key.slot(),
+            LockWant::Bucket(dir, _, _) => dir.slot(),
+        }))?;
+        let holder = self.part(tx, low).ok_or(Failure::Refused(Refusal::TooOld))?;
+        let units = in_order(wants.iter().filter_map(unit_of));
+        let got = self.locks.acquire(holder, units, || self.peer_wait()).await;
+        if !self.lives(tx, holder) {
+            self.locks.release(holder);
+            return Err(Failure::Refused(Refusal::TooOld));
+        }
+        // What was taken stays with the part until the coordinator gives up.
+        got?;
+        let records = self.read_records(&wants).await?;
+        if plant!(H32)
+            && wants
+                .iter()
+                .any(|w| matches!(w, LockWant::Key(Key::Touch(_), LockMode::Exclusive)))
+        {
+            self.locks.release(holder);
+        }
+        // Nothing leaves for another server that could still be lost (rule 8).
+        self.safe(self.store.applied(), Level::Durable).await?;
+        Ok(PeerAnswer::Locked(records))
+    }
+
+    async fn vote(
+        &self,
+        tx: TxId,
+        low: u64,
+        locked: bool,
+        mutations: Vec<Mutation>,
+        reply: Option<ReplyWrite>,
+    ) -> Result<Vote, Failure> {
+        if mutations.iter().any(|m| m.check().is_err()) {
+            return Err(Failure::Refused(Refusal::Invalid));
+        }
+        self.owns(mutations.iter().map(Mutation::slot))?;
+        let known = self.parts.borrow().live.get(&tx).map(|p| !p.prepared.is_empty());
+        match known {
+            // A repeated prepare: the vote stands, once it is durable.
+            Some(true) => {
+                self.safe(self.store.applied(), Level::Synced).await?;
+                return Ok(Vote::Yes);
+            }
+            // The locks were taken by an earlier boot of this server.
+            None if locked => return Ok(Vote::No),
+            // Asked only whether the locks are still held.
+            Some(false) if mutations.is_empty() && reply.is_none() => return Ok(Vote::Yes),
+            _ => {}
+        }
+        let Some(holder) = self.part(tx, low) else {
+            return Ok(Vote::No);
+        };
+        let units = in_order(mutations.iter().filter_map(unit_of_mutation));
+        let got = self.locks.acquire(holder, units, || self.peer_wait()).await;
+        if !self.lives(tx, holder) {
+            self.locks.release(holder);
+            return Ok(Vote::No);
+        }
+        if let Err(Busy) = got {
+            return Ok(Vote::No);
+        }
+        let grows = mutations.iter().any(|m| matches!(m, Mutation::Insert { .. }));
+        if grows && self.low_on_space() {
+            return Ok(Vote::NoSpace);
+        }
+        if self.taken(&mutations).await? {
+            return Ok(Vote::Exists);
+        }
+        // Reading may have taken time: a second prepare, or the decision, may have come.
+        let prepared = self
+            .parts
+            .borrow()
+            .live
+            .get(&tx)
+            .map(|p| (p.holder == holder, !p.prepared.is_empty()));
+        match prepared {
+            Some((true, false)) => self.write_prepared(tx, mutations, reply)?,
+            Some((true, true)) => {}
+            _ => {
+                self.locks.release(holder);
+                return Ok(Vote::No);
+            }
+        }
+        if !plant!(H40) {
+            self.safe(self.store.applied(), Level::Synced).await?;
+        }
+        // An abort may have overtaken the sync; saying yes then is harmless, but pointless.
+        Ok(if self.lives(tx, holder) {
+            Vote::Yes
+        } else {
+            Vote::No
+        })
+    }
+
+    fn write_prepared(
+        &self,
+        tx: TxId,
+        mutations: Vec<Mutation>,
+        reply: Option<ReplyWrite>,
+    ) -> Result<(), Failure> {
+        let mut by_slot: BTreeMap<Slot, PreparedRecord> = BTreeMap::new();
+        let empty = || PreparedRecord {
+            mutations: Vec::new(),
+            reply: None,
+        };
+        for m in mutations {
+            by_slot.entry(m.slot()).or_insert_with(empty).mutations.push(m);
+        }
+        if let Some(reply) = reply {
+            let slot = reply.key.slot();
+            by_slot.entry(slot).or_insert_with(empty).reply = Some(reply);
+        }
+        let batch = by_slot.iter().map(|(slot, record)| Mutation::Insert {
+            key: Key::Prepared(*slot, tx),
+            record: Record::Prepared(record.clone()),
+        });
+        self.store.apply(&Batch::of(batch.collect()))?;
+        if let Some(part) = self.parts.borrow_mut().live.get_mut(&tx) {
+            part.prepared = by_slot.keys().copied().collect();
+            part.records = by_slot.into_iter().collect();
+        }
+        Ok(())
+    }
+
+    /// The coordinator's word. Returns when its effect is synced, so that the coordinator may forget (H38).
+    pub(crate) async fn decided(&self, tx: TxId, commit: bool) -> Result<(), Failure> {
+        let part = self.parts.borrow_mut().finish(tx);
+        if let Some(part) = part {
+            let result = self.apply_decision(tx, &part, commit);
+            self.locks.release(part.holder);
+            result?;
+        }
+        if !commit || plant!(H38) {
+            return Ok(());
+        }
+        self.safe(self.store.applied(), Level::Synced).await
+    }
+
+    fn apply_decision(&self, tx: TxId, part: &Part, commit: bool) -> Result<(), Failure> {
+        if part.prepared.is_empty() {
+            // A commit comes only after a durable yes, whose part is found again after any restart.
+            assert!(
+                !commit,
+                "transaction {tx} committed without a vote of this server"
+            );
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        for (slot, record) in &part.records {
+            batch.mutations.push(Mutation::Delete {
+                key: Key::Prepared(*slot, tx),
+            });
+            if commit {
+                batch.mutations.extend(record.mutations.iter().cloned());
+                if let Some(reply) = &record.reply {
+                    batch.mutations.extend(self.adopt_session(reply));
+                    batch.reply = Some(reply.clone());
+                }
+            }
+        }
+        self.store.apply(&batch)?;
+        Ok(())
+    }
+
+    /// A reply record may come for a session that never spoke to this server: it must still end here one day.
+    fn adopt_session(&self, reply: &ReplyWrite) -> Option<Mutation> {
+        let Key::Reply(_, session, _) = reply.key else {
+            return None;
+        };
+        let mut sessions = self.sessions.borrow_mut();
+        if sessions.knows(session) {
+            return None;
+        }
+        sessions.open(session, self.world.mono());
+        let record = Record::Session(SessionRecord {
+            opened: self.world.now(),
+        });
+        Some(Mutation::Update {
+            key: Key::Session(session),
+            record,
+        })
+    }
+
+    /// What is known of a transaction coordinated here. One of an earlier boot without a decision can never commit.
+    fn state_of(&self, tx: TxId) -> TxState {
+        let c = self.coordinated.borrow();
+        if let Some(decided) = c.decided.get(&tx) {
+            return if self.store.safe(Level::Synced) >= decided.lsn {
+                TxState::Committed
+            } else {
+                TxState::Active
+            };
+        }
+        if tx.boot == self.boot && c.active.contains(&tx.number) {
+            TxState::Active
+        } else {
+            TxState::Aborted
+        }
+    }
+
+    /// Asks the coordinators of parts that have not been heard of for a while. Never presumes (rule 7).
+    pub(crate) async fn inquire(&self) {
+        let now = self.world.mono();
+        let quiet: Vec<TxId> = {
+            let mut parts = self.parts.borrow_mut();
+            parts
+                .live
+                .iter_mut()
+                .filter(|(_, p)| now.since(p.heard) >= self.limits.inquire_after)
+                .map(|(tx, p)| {
+                    p.heard = now;
+                    *tx
+                })
+                .collect()
+        };
+        for tx in quiet {
+            self.spawn(|me| {
+                Box::pin(async move {
+                    if plant!(H37) {
+                        let _ = me.decided(tx, false).await;
+                        return;
+                    }
+                    let commit = match me.ask(tx.coordinator, PeerRequest::Inquire(tx)).await {
+                        Ok(Ok(PeerAnswer::State(TxState::Committed))) => true,
+                        Ok(Ok(PeerAnswer::State(TxState::Aborted))) => false,
+                        _ => return,
+                    };
+                    if let Err(Failure::Store(e)) = me.decided(tx, commit).await {
+                        me.fatal(&e);
+                    }
+                })
+            });
+        }
+    }
+
+    /// A directory's head, as of a moment when no transaction is changing it.
+    pub(crate) async fn read_head(&self, dir: DirId) -> Result<Option<Head>, Failure> {
+        self.owns([dir.slot()])?;
+        let held = self.hold();
+        let want = LockWant::Key(Key::Head(dir), LockMode::Shared);
+        self.locks
+            .acquire(held.holder, unit_of(&want).into_iter().collect(), || {
+                self.peer_wait()
+            })
+            .await?;
+        let record = self.store.get(&Key::Head(dir)).wait().await?;
+        let lsn = self.store.applied();
+        drop(held);
+        self.safe(lsn, Level::Durable).await?;
+        Ok(match record {
+            Some(Record::Head(h)) => Some(h),
+            _ => None,
+        })
+    }
+
+    /// Refuses what is not this server's.
+    fn owns(&self, slots: impl IntoIterator<Item = Slot>) -> Result<(), Failure> {
+        if slots.into_iter().all(|s| self.owner(s) == self.id) {
+            Ok(())
+        } else {
+            Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)))
+        }
+    }
+}

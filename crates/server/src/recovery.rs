@@ -1,0 +1,193 @@
+//! Start: a new boot epoch, the locks of prepared transactions, decisions to deliver, sessions.
+
+use crate::locks::{Locks, in_order, unit_of_mutation};
+use crate::participant::{Part, Parts};
+use crate::sessions::Sessions;
+use crate::{Coordinated, Decided, MetaServer, Observer, ServerConfig, Stats};
+use pando_data::Blocks;
+use pando_env::{Caller, World};
+use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, Record, Superblock};
+use pando_store::{Level, Lsn, Store, StoreError};
+use pando_types::{BootEpoch, FsId, ServerId, plant};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+/// Records read at once while recovering.
+const RUN: usize = 1024;
+
+/// Why a server does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The store failed.
+    Store(StoreError),
+    /// The store has no superblock: it was never formatted.
+    NotFormatted,
+    /// The store is of a newer format.
+    NewerFormat(u32),
+    /// The store belongs to another filesystem or another server.
+    Foreign {
+        /// In the superblock.
+        found: (FsId, ServerId),
+        /// In the configuration.
+        wanted: (FsId, ServerId),
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Store(e) => write!(f, "{e}"),
+            StartError::NotFormatted => write!(f, "the store was never formatted; run `pando format` first"),
+            StartError::NewerFormat(v) => {
+                write!(
+                    f,
+                    "the store has format {v}, this program understands up to {FORMAT_VERSION}; use a newer pando"
+                )
+            }
+            StartError::Foreign { found, wanted } => write!(
+                f,
+                "the store belongs to server {} of filesystem {:032x}, not to server {} of {:032x}; check the directory",
+                found.1, found.0.0, wanted.1, wanted.0.0
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<StoreError> for StartError {
+    fn from(e: StoreError) -> StartError {
+        StartError::Store(e)
+    }
+}
+
+impl MetaServer {
+    /// Starts a server on its store. When this returns it serves; messages that came before are lost.
+    pub async fn start(
+        config: ServerConfig,
+        world: World,
+        store: Rc<dyn Store>,
+        blocks: Rc<dyn Blocks>,
+        observer: Rc<dyn Observer>,
+    ) -> Result<Rc<MetaServer>, StartError> {
+        let boot = begin_boot(&config, &*store).await?;
+        let locks = Locks::default();
+        let now = world.mono();
+        let mut parts = Parts::default();
+        let mut stats = Stats::default();
+        // Transactions this server voted for stay locked until their coordinator has been asked (H37).
+        for (key, record) in all(&*store, KeyRange::all_prepared()).await? {
+            let (Key::Prepared(slot, tx), Record::Prepared(record)) = (key, record) else {
+                continue;
+            };
+            let part = parts.live.entry(tx).or_insert_with(|| Part {
+                holder: locks.holder(),
+                prepared: Default::default(),
+                records: Vec::new(),
+                heard: now,
+            });
+            if !plant!(H114) {
+                let units = in_order(record.mutations.iter().filter_map(unit_of_mutation));
+                locks.restore(part.holder, units);
+            }
+            part.prepared.insert(slot);
+            part.records.push((slot, record));
+        }
+        stats.in_doubt = parts.live.len() as u64;
+        let mut decided = BTreeMap::new();
+        for (key, record) in all(&*store, KeyRange::decisions()).await? {
+            if let (Key::Decision(tx), Record::Decision(d)) = (key, record) {
+                decided.insert(
+                    tx,
+                    Decided {
+                        lsn: Lsn(0),
+                        waiting: d.participants.into_iter().collect(),
+                    },
+                );
+            }
+        }
+        let mut sessions = Sessions::default();
+        for (key, _) in all(&*store, KeyRange::sessions()).await? {
+            if let Key::Session(id) = key {
+                // A session gets its whole timeout again: its client may not have noticed the restart yet.
+                sessions.open(id, now);
+            }
+        }
+        let to_deliver: Vec<_> = decided.keys().copied().collect();
+        let server = Rc::new_cyclic(|me| MetaServer {
+            me: me.clone(),
+            id: config.id,
+            boot,
+            map: Rc::new(config.map),
+            limits: config.limits,
+            caller: Caller::new(world.clone()),
+            world,
+            store,
+            blocks,
+            observer,
+            locks,
+            numbers: Default::default(),
+            sessions: RefCell::new(sessions),
+            boots: RefCell::new(BTreeMap::new()),
+            coordinated: RefCell::new(Coordinated {
+                decided,
+                ..Coordinated::default()
+            }),
+            parts: RefCell::new(parts),
+            space: Cell::new(None),
+            stopped: Cell::new(false),
+            damage_logged: Cell::new(None),
+            stats: Cell::new(stats),
+        });
+        for tx in to_deliver {
+            server.deliver(tx);
+        }
+        server.spawn(|me| Box::pin(me.housekeeping()));
+        Ok(server)
+    }
+}
+
+/// Checks the superblock and makes the next boot epoch durable before anything is answered under it (rule 2).
+async fn begin_boot(config: &ServerConfig, store: &dyn Store) -> Result<BootEpoch, StartError> {
+    let Some(Record::Superblock(sb)) = store.get(&Key::Superblock).wait().await? else {
+        return Err(StartError::NotFormatted);
+    };
+    if sb.format > FORMAT_VERSION {
+        return Err(StartError::NewerFormat(sb.format));
+    }
+    let (found, wanted) = ((sb.fs, sb.server), (config.map.fs, config.id));
+    if found != wanted {
+        return Err(StartError::Foreign { found, wanted });
+    }
+    let boot = BootEpoch(sb.boot.0 + 1);
+    let record = Record::Superblock(Superblock {
+        boot,
+        clean: false,
+        ..sb
+    });
+    let lsn = store.apply(&Batch::of(vec![Mutation::Update {
+        key: Key::Superblock,
+        record,
+    }]))?;
+    store.wait(lsn, Level::Synced).await?;
+    Ok(boot)
+}
+
+/// All records of a range.
+pub(crate) async fn all(store: &dyn Store, mut range: KeyRange) -> Result<Vec<(Key, Record)>, StoreError> {
+    let mut found = Vec::new();
+    loop {
+        let run = store.list(&range, RUN).wait().await?;
+        let Some((last, _)) = run.last() else {
+            return Ok(found);
+        };
+        range = range.after(last);
+        let complete = run.len() < RUN;
+        found.extend(run);
+        if complete {
+            return Ok(found);
+        }
+    }
+}

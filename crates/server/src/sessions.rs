@@ -1,0 +1,192 @@
+//! Sessions and request lanes (H44–H48).
+//!
+//! Durable: which sessions exist, and a reply record beside each effect. In memory: for every lane used since boot the
+//! last sequence and its outcome, failures included. Both are needed: a failure writes nothing, so after it was
+//! answered only memory keeps a late duplicate from being executed; and what is in memory dies with the boot, whose
+//! epoch every message carries.
+
+use pando_env::Peer;
+use pando_types::{Mono, RequestId, RequestSlot, Sequence, SessionId};
+use pando_wire::{Outcome, Refusal};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Whom to answer: a connection and the number of the message there.
+pub(crate) type Asker = (Peer, u64);
+
+/// What a lane is doing.
+enum Doing {
+    /// Executing; these want to know.
+    Running(Vec<Asker>),
+    /// Answered.
+    Done(Outcome),
+    /// Refused without effect. Asked again, it may be executed.
+    Refused,
+    /// Refused for good at this server: the operation was sent elsewhere under another sequence.
+    Elsewhere,
+}
+
+struct Lane {
+    sequence: Sequence,
+    doing: Doing,
+}
+
+struct Session {
+    seen: Mono,
+    lanes: BTreeMap<RequestSlot, Lane>,
+}
+
+/// What to do with a mutating request.
+pub(crate) enum Admission {
+    /// Execute it. `unknown`: this boot knows nothing of the lane, so a reply record may exist.
+    Execute { unknown: bool },
+    /// It is being executed; the asker will hear.
+    Wait,
+    /// It was executed: this came of it.
+    Answer(Outcome),
+    /// No.
+    Refuse(Refusal),
+}
+
+/// All sessions of a server.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    live: BTreeMap<SessionId, Session>,
+    ended: BTreeMap<SessionId, Mono>,
+}
+
+impl Sessions {
+    /// Adds a session. False if it has ended before: its name is spent.
+    pub fn open(&mut self, id: SessionId, now: Mono) -> bool {
+        if self.ended.contains_key(&id) {
+            return false;
+        }
+        self.live
+            .entry(id)
+            .or_insert_with(|| Session {
+                seen: now,
+                lanes: BTreeMap::new(),
+            })
+            .seen = now;
+        true
+    }
+
+    /// Whether the session lives.
+    pub fn knows(&self, id: SessionId) -> bool {
+        self.live.contains_key(&id)
+    }
+
+    /// How many live.
+    pub fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// A sign of life.
+    pub fn seen(&mut self, id: SessionId, now: Mono) {
+        if let Some(s) = self.live.get_mut(&id) {
+            s.seen = now;
+        }
+    }
+
+    /// Ends a session in memory; the caller deletes its records.
+    pub fn end(&mut self, id: SessionId, now: Mono) {
+        self.live.remove(&id);
+        self.ended.insert(id, now);
+    }
+
+    /// Sessions without a sign of life for `timeout`, none of whose requests is running.
+    pub fn expired(&self, now: Mono, timeout: Duration) -> Vec<SessionId> {
+        self.live
+            .iter()
+            .filter(|(_, s)| now.since(s.seen) >= timeout)
+            .filter(|(_, s)| s.lanes.values().all(|l| !matches!(l.doing, Doing::Running(_))))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// Forgets sessions that ended longer ago than any message can be late.
+    pub fn forget(&mut self, now: Mono, memory: Duration) {
+        self.ended.retain(|_, at| now.since(*at) < memory);
+    }
+
+    /// A mutating request came in. After [`Admission::Execute`] the lane runs until [`Sessions::done`] or
+    /// [`Sessions::refused`].
+    pub fn admit(&mut self, id: RequestId, asker: Asker, now: Mono, lanes: usize) -> Admission {
+        let Some(session) = self.live.get_mut(&id.session) else {
+            return Admission::Refuse(Refusal::SessionUnknown);
+        };
+        session.seen = now;
+        let running = Doing::Running(vec![asker]);
+        let Some(lane) = session.lanes.get_mut(&id.slot) else {
+            if session.lanes.len() >= lanes {
+                return Admission::Refuse(Refusal::Invalid);
+            }
+            session.lanes.insert(
+                id.slot,
+                Lane {
+                    sequence: id.sequence,
+                    doing: running,
+                },
+            );
+            return Admission::Execute { unknown: true };
+        };
+        if id.sequence < lane.sequence {
+            return Admission::Refuse(Refusal::TooOld);
+        }
+        if id.sequence > lane.sequence {
+            // A lane has one request at a time: a newer one says that the older was answered, or given up for good.
+            // While that still runs here the lane must not forget it.
+            if matches!(lane.doing, Doing::Running(_)) {
+                return Admission::Refuse(Refusal::Busy);
+            }
+            *lane = Lane {
+                sequence: id.sequence,
+                doing: running,
+            };
+            return Admission::Execute { unknown: false };
+        }
+        match &mut lane.doing {
+            Doing::Running(askers) => {
+                if !askers.contains(&asker) {
+                    askers.push(asker);
+                }
+                Admission::Wait
+            }
+            Doing::Done(outcome) => Admission::Answer(outcome.clone()),
+            Doing::Refused => {
+                lane.doing = running;
+                Admission::Execute { unknown: true }
+            }
+            Doing::Elsewhere => Admission::Refuse(Refusal::UseRenameServer),
+        }
+    }
+
+    /// The running request of a lane has an outcome. Returns who wants to know.
+    pub fn done(&mut self, id: RequestId, outcome: &Outcome) -> Vec<Asker> {
+        self.finish(id, Doing::Done(outcome.clone()))
+    }
+
+    /// The running request of a lane was refused without effect.
+    pub fn refused(&mut self, id: RequestId, why: Refusal) -> Vec<Asker> {
+        let state = if why == Refusal::UseRenameServer {
+            Doing::Elsewhere
+        } else {
+            Doing::Refused
+        };
+        self.finish(id, state)
+    }
+
+    fn finish(&mut self, id: RequestId, state: Doing) -> Vec<Asker> {
+        let lane = self
+            .live
+            .get_mut(&id.session)
+            .and_then(|s| s.lanes.get_mut(&id.slot));
+        match lane {
+            Some(lane) if lane.sequence == id.sequence => match std::mem::replace(&mut lane.doing, state) {
+                Doing::Running(askers) => askers,
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The commands: `run`, `replay`, `plant`. Shared by `pando sim` and the program of its own.
+
+use crate::{Batch, Options, PLANTS, Print, hunt, regressions, run_many, run_seed, seeds_of};
+use std::time::Instant;
+
+const HELP: &str = "\
+Runs whole clusters in virtual time under faults, judged by a reference model.
+
+  run [--seeds A..B] [--ci [N]] [--regressions] [--jobs N] [--replay-every N] [--keep-going] [--json]
+        --seeds A..B      these seeds (default 0..100)
+        --ci [N]          N seeds (default 200) that follow from the commit (PANDO_CI_COMMIT or git rev-parse HEAD)
+        --regressions     the seeds that ever failed
+        --replay-every N  every Nth seed is run twice and must give the same trace (default 20; 0: never)
+        --keep-going      do not stop at the first finding
+  replay SEED [--trace] [--tail N] [--plant BUG]
+        runs a seed twice and compares the traces; --trace prints one line per event, --tail the last N lines
+  plant --all | BUG...  [--from SEED] [--limit N] [--more N] [--jobs N] [--json]
+        takes a rule out and looks for a seed that notices; needs a build with --features plant
+
+Exit code: 0 sound, 2 a wrong result, 3 no progress, 4 a panic, 5 a seed that risked nothing, 64 wrong usage.
+";
+
+/// Runs a command line without the program's name. Returns the exit code.
+pub fn main(args: &[String]) -> u8 {
+    let mut args = Args { rest: args.to_vec() };
+    match args.word().as_deref() {
+        Some("run") => run(args),
+        Some("replay") => replay(args),
+        Some("plant") => plant(args),
+        Some("--help" | "-h" | "help") => {
+            print!("{HELP}");
+            0
+        }
+        _ => usage("which command?"),
+    }
+}
+
+fn usage(why: &str) -> u8 {
+    eprintln!("{why}\n\n{HELP}");
+    64
+}
+
+struct Args {
+    rest: Vec<String>,
+}
+
+impl Args {
+    fn word(&mut self) -> Option<String> {
+        if self.rest.is_empty() {
+            None
+        } else {
+            Some(self.rest.remove(0))
+        }
+    }
+
+    fn flag(&mut self, name: &str) -> bool {
+        let before = self.rest.len();
+        self.rest.retain(|a| a != name);
+        self.rest.len() < before
+    }
+
+    fn value(&mut self, name: &str) -> Option<String> {
+        let at = self.rest.iter().position(|a| a == name)?;
+        self.rest.remove(at);
+        if at < self.rest.len() && !self.rest[at].starts_with("--") {
+            Some(self.rest.remove(at))
+        } else {
+            Some(String::new())
+        }
+    }
+
+    fn number(&mut self, name: &str, default: u64) -> Result<u64, String> {
+        match self.value(name) {
+            None => Ok(default),
+            Some(v) => v.parse().map_err(|_| format!("{name} wants a number, not {v:?}")),
+        }
+    }
+}
+
+/// `A..B`, or one seed.
+fn range(text: &str) -> Option<Vec<u64>> {
+    match text.split_once("..") {
+        Some((a, b)) => Some((a.parse().ok()?..b.parse().ok()?).collect()),
+        None => Some(vec![text.parse().ok()?]),
+    }
+}
+
+fn commit() -> String {
+    if let Ok(c) = std::env::var("PANDO_CI_COMMIT") {
+        return c;
+    }
+    let out = std::process::Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .output();
+    out.ok().map_or(String::new(), |o| {
+        String::from_utf8_lossy(&o.stdout).trim().to_string()
+    })
+}
+
+fn jobs() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
+fn run(mut args: Args) -> u8 {
+    let json = args.flag("--json");
+    let keep_going = args.flag("--keep-going");
+    let only_regressions = args.flag("--regressions");
+    let commit = commit();
+    let ci = args.value("--ci");
+    let seeds = match (&ci, args.value("--seeds")) {
+        (Some(n), _) => {
+            let count = if n.is_empty() { Some(200) } else { n.parse().ok() };
+            count.map(|n| seeds_of(&commit, n))
+        }
+        (None, Some(text)) => range(&text),
+        (None, None) if only_regressions => Some(regressions().iter().map(|(seed, _)| *seed).collect()),
+        (None, None) => Some((0..100).collect()),
+    };
+    let Some(seeds) = seeds else {
+        return usage("seeds are A..B");
+    };
+    let (jobs, replay_every) = match (args.number("--jobs", jobs()), args.number("--replay-every", 20)) {
+        (Ok(j), Ok(r)) => (j as usize, r),
+        (Err(e), _) | (_, Err(e)) => return usage(&e),
+    };
+    if let Some(unknown) = args.rest.first() {
+        return usage(&format!("what is {unknown}?"));
+    }
+    if ci.is_some() && !json {
+        println!(
+            "seeds of commit {commit}: {} … ({} in all)",
+            seeds.first().copied().unwrap_or(0),
+            seeds.len()
+        );
+    }
+    let batch = Batch {
+        seeds,
+        jobs,
+        replay_every,
+        stop_at_first: !keep_going,
+        options: Options::default(),
+    };
+    let begin = Instant::now();
+    let progress = std::sync::atomic::AtomicU64::new(0);
+    let mut totals = run_many(&batch, |r| {
+        let done = progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        if let Some(v) = &r.violation {
+            eprintln!("seed {}: {}: {}", r.seed, v.kind.word(), v.text);
+            eprintln!("   replay with: pando sim replay {} --trace", r.seed);
+        } else if done.is_multiple_of(100) {
+            eprintln!(
+                "{done} of {} seeds, {:.0} s",
+                batch.seeds.len(),
+                begin.elapsed().as_secs_f64()
+            );
+        }
+    });
+    totals.wall_ms = begin.elapsed().as_millis() as u64;
+    if json {
+        println!("{}", totals.json(&commit));
+    } else {
+        println!("commit {commit}\n{}", totals.text());
+    }
+    totals.exit_code() as u8
+}
+
+fn replay(mut args: Args) -> u8 {
+    let trace = args.flag("--trace");
+    let tail = match args.number("--tail", 0) {
+        Ok(n) => n as usize,
+        Err(e) => return usage(&e),
+    };
+    let plants: Vec<String> = args.value("--plant").into_iter().collect();
+    let Some(seed) = args.word().and_then(|s| s.parse().ok()) else {
+        return usage("replay which seed?");
+    };
+    let print = if trace {
+        Print::All
+    } else if tail > 0 {
+        Print::Tail(tail)
+    } else {
+        Print::No
+    };
+    let first = run_seed(
+        seed,
+        &Options {
+            print,
+            plants: plants.clone(),
+        },
+    );
+    for line in &first.tail {
+        println!("{line}");
+    }
+    let second = run_seed(
+        seed,
+        &Options {
+            print: Print::No,
+            plants,
+        },
+    );
+    println!(
+        "seed {seed}: {} events, {} operations, {} faults felt, {:.3} s of virtual time, trace {:016x}",
+        first.events,
+        first.operations,
+        first.felt(),
+        first.virtual_time as f64 / 1e9,
+        first.hash
+    );
+    println!("faults felt: {:?}", first.faults_felt);
+    if first.hash != second.hash {
+        println!(
+            "NOT DETERMINISTIC: the second run gave trace {:016x}",
+            second.hash
+        );
+        return 2;
+    }
+    println!("the second run gave the same trace");
+    match &first.violation {
+        Some(v) => {
+            println!("{} at {:.6} s: {}", v.kind.word(), v.time as f64 / 1e9, v.text);
+            v.kind.exit_code() as u8
+        }
+        None => 0,
+    }
+}
+
+fn plant(mut args: Args) -> u8 {
+    if !cfg!(feature = "plant") {
+        return usage("this build cannot plant bugs: build with --features plant");
+    }
+    let json = args.flag("--json");
+    let all = args.flag("--all");
+    let numbers = (|| {
+        Ok::<_, String>((
+            args.number("--from", 1)?,
+            args.number("--limit", 2_000)?,
+            args.number("--more", 20)?,
+            args.number("--jobs", jobs())? as usize,
+        ))
+    })();
+    let (from, limit, more, jobs) = match numbers {
+        Ok(n) => n,
+        Err(e) => return usage(&e),
+    };
+    let names: Vec<String> = if all {
+        PLANTS.iter().map(|(n, _)| (*n).to_string()).collect()
+    } else {
+        args.rest.clone()
+    };
+    if names.is_empty() {
+        return usage("which bug?");
+    }
+    let mut hunts = Vec::new();
+    for name in &names {
+        let h = hunt(name, from, limit, more, jobs);
+        if !json {
+            println!("{}", h.text());
+        }
+        hunts.push(h);
+    }
+    if json {
+        let list: Vec<String> = hunts.iter().map(|h| h.json()).collect();
+        println!(
+            "{{\"commit\":{},\"plants\":[{}]}}",
+            crate::report::quote(&commit()),
+            list.join(",")
+        );
+    }
+    if hunts.iter().all(|h| h.ok()) { 0 } else { 2 }
+}

@@ -1,0 +1,443 @@
+//! The wire's operations and answers in the model's words.
+
+use crate::tree::Tree;
+use pando_cluster::ClusterMap;
+use pando_format::{Layout, Position};
+use pando_model::{
+    Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
+};
+use pando_types::{Access, Cred, DirId, Errno, Ino, Name, Timestamp};
+use pando_wire::{Answer, DirEntry, EntryView, Op, Outcome, Statement};
+
+/// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
+/// positions of entries, which the model leaves to the implementation.
+pub fn judge(
+    model: &mut Model,
+    tree: &Tree,
+    map: &ClusterMap,
+    cred: &Cred,
+    op: &Op,
+    now: Timestamp,
+    outcome: &Outcome,
+) -> Result<(), String> {
+    if *outcome == Err(Errno::Io) {
+        return Err("EIO from a sound device".into());
+    }
+    if let Op::ReadDir {
+        dir,
+        after,
+        limit,
+        plus,
+    } = op
+    {
+        return judge_page(model, tree, map, cred, dir, (*after, *limit, *plus), outcome);
+    }
+    let Some(model_op) = model_op(op, map.inline_limit) else {
+        // Release, StatFs, Sync: not part of the tree.
+        return match outcome {
+            Ok(Answer::Done | Answer::FsStat(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        };
+    };
+    let expected = model.apply(cred, &model_op, now, fresh(outcome, map));
+    match (&expected, outcome) {
+        (Err(a), Err(b)) if a == b => Ok(()),
+        (Ok(a), Ok(b)) => same_answer(a, b, op, map).map_err(|e| format!("{e}; expected {a:?}, got {b:?}")),
+        (a, b) => Err(format!("expected {a:?}, got {b:?}")),
+    }
+}
+
+/// `None` for what is not part of the tree.
+fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
+    Some(match op {
+        Op::Lookup { dir, name } => ModelOp::Lookup {
+            dir: dir_ref(dir),
+            name: name.clone(),
+        },
+        Op::DirStat { dir } => ModelOp::DirStat { dir: dir_ref(dir) },
+        Op::ReadLink { dir, name } => ModelOp::ReadLink {
+            dir: dir_ref(dir),
+            name: name.clone(),
+        },
+        Op::Open { dir, name, want } => ModelOp::Open {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            want: Access(*want & 7),
+        },
+        Op::Create {
+            dir,
+            name,
+            perm,
+            exclusive,
+            want,
+        } => ModelOp::Create {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            perm: *perm,
+            exclusive: *exclusive,
+            want: Access(*want & 7),
+        },
+        Op::Symlink { dir, name, target } => ModelOp::Symlink {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            target: target.0.clone(),
+        },
+        Op::Mkdir { dir, name, perm } => ModelOp::Mkdir {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            perm: *perm,
+        },
+        Op::Rmdir { dir, name } => ModelOp::Rmdir {
+            dir: dir_ref(dir),
+            name: name.clone(),
+        },
+        Op::Unlink { dir, name, .. } => ModelOp::Unlink {
+            dir: dir_ref(dir),
+            name: name.clone(),
+        },
+        Op::SetAttr {
+            dir,
+            name,
+            ino,
+            generation,
+            change,
+            through_handle,
+        } => ModelOp::SetAttr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            change: *change,
+            through_handle: *through_handle,
+        },
+        Op::Publish {
+            dir,
+            name,
+            ino,
+            generation,
+            content,
+            size,
+            mtime,
+        } => ModelOp::Publish {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            content: match content {
+                pando_wire::Content::None => Content::Sparse,
+                pando_wire::Content::Inline(b) => Content::Bytes(b.0.clone().into()),
+                pando_wire::Content::Blocks(size) => Content::Blocks(*size),
+            },
+            size: match content {
+                // The model knows no inline limit. Too long is as wrong as longer than the file.
+                pando_wire::Content::Inline(b) if b.0.len() > inline_limit as usize && *size <= SIZE_MAX => 0,
+                _ => *size,
+            },
+            mtime: *mtime,
+        },
+        Op::Rename {
+            src,
+            src_name,
+            dst,
+            dst_name,
+            mode,
+            ..
+        } => ModelOp::Rename {
+            src: dir_ref(src),
+            src_name: src_name.clone(),
+            dst: dir_ref(dst),
+            dst_name: dst_name.clone(),
+            mode: match mode {
+                pando_wire::RenameMode::Replace => RenameMode::Replace,
+                pando_wire::RenameMode::NoReplace => RenameMode::NoReplace,
+                pando_wire::RenameMode::Exchange => RenameMode::Exchange,
+            },
+        },
+        Op::ReadDir { .. } | Op::StatFs | Op::Sync | Op::Release { .. } => return None,
+    })
+}
+
+/// A directory's ID as the model knows it. Shortened IDs of different birth triples collide, and then the numbers of
+/// their slots tell two directories that lived one after the other apart no more: the inode number does.
+fn wide(map: &ClusterMap, id: DirId, ino: Ino) -> DirId {
+    if map.id_bits < 64 && id != DirId::ROOT && id != DirId::ABOVE_ROOT {
+        DirId(id.0 | u128::from(ino.0) << 64)
+    } else {
+        id
+    }
+}
+
+fn dir_ref(s: &Statement) -> DirRef {
+    DirRef {
+        id: NodeId::new(s.ino, s.generation),
+        dir_perm: Some((s.perm, s.uid, s.gid)),
+    }
+}
+
+/// The identity an outcome shows, in case something was created.
+fn fresh(outcome: &Outcome, map: &ClusterMap) -> Option<Fresh> {
+    match outcome {
+        Ok(Answer::Entry(e) | Answer::Opened { entry: e, .. }) => Some(Fresh {
+            ino: e.attr.ino,
+            generation: e.attr.generation,
+            dir_id: e.dir.as_ref().map(|d| wide(map, d.id, d.ino)),
+        }),
+        _ => None,
+    }
+}
+
+fn same_answer(expected: &ModelAnswer, got: &Answer, op: &Op, map: &ClusterMap) -> Result<(), String> {
+    let place = name_of(op);
+    match (expected, got) {
+        (ModelAnswer::Identity(fault), _) => Err(fault.to_string()),
+        (ModelAnswer::Entry(a), Answer::Entry(b)) => same_view(a, b, place, None, map),
+        (
+            ModelAnswer::Opened {
+                entry: a,
+                created: ca,
+            },
+            Answer::Opened {
+                entry: b,
+                data,
+                created: cb,
+            },
+        ) => {
+            if ca != cb {
+                return Err(format!("created is {cb}"));
+            }
+            same_view(a, b, place, Some(data.as_ref().map(|d| d.0.as_slice())), map)
+        }
+        (ModelAnswer::Removed(a), Answer::Removed(b)) => same_view(a, b, place, None, map),
+        (ModelAnswer::Renamed { moved: a, other: oa }, Answer::Renamed { moved: b, other: ob }) => {
+            let (dst, other) = match op {
+                Op::Rename {
+                    dst_name,
+                    src_name,
+                    mode: pando_wire::RenameMode::Exchange,
+                    ..
+                } => (dst_name, src_name),
+                Op::Rename { dst_name, .. } => (dst_name, dst_name),
+                _ => return Err("an answer to another operation".into()),
+            };
+            same_view(a, b, Some(dst), None, map)?;
+            match (oa, ob) {
+                (None, None) => Ok(()),
+                (Some(a), Some(b)) => same_view(a, b, Some(other), None, map),
+                _ => Err("what was at the new name".into()),
+            }
+        }
+        (ModelAnswer::DirStat(a), Answer::DirStat(b)) if a == b => Ok(()),
+        (ModelAnswer::Target(a), Answer::Target(b)) if **a == *b.0 => Ok(()),
+        _ => Err("another answer".into()),
+    }
+}
+
+fn name_of(op: &Op) -> Option<&Name> {
+    match op {
+        Op::Lookup { name, .. }
+        | Op::Open { name, .. }
+        | Op::Create { name, .. }
+        | Op::Symlink { name, .. }
+        | Op::Mkdir { name, .. }
+        | Op::Rmdir { name, .. }
+        | Op::Unlink { name, .. }
+        | Op::SetAttr { name, .. }
+        | Op::Publish { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+/// `data`: what an open answered as the file's inline bytes.
+fn same_view(
+    expected: &View,
+    got: &EntryView,
+    name: Option<&Name>,
+    data: Option<Option<&[u8]>>,
+    map: &ClusterMap,
+) -> Result<(), String> {
+    if expected.attr != got.attr {
+        return Err("attributes".into());
+    }
+    match (&expected.body, &got.dir) {
+        (Body::Dir(identity), Some(s)) => {
+            let a = &expected.attr;
+            let same = identity.id == wide(map, s.id, s.ino)
+                && identity.parent_id == wide(map, s.parent, identity.parent.ino)
+                && identity.parent.generation == s.parent_generation
+                && (a.ino, a.generation, a.perm, a.uid, a.gid) == (s.ino, s.generation, s.perm, s.uid, s.gid)
+                && name.is_none_or(|n| *n == s.name);
+            if same { Ok(()) } else { Err("statement".into()) }
+        }
+        (Body::File(content), None) => {
+            let size = expected.attr.size;
+            let shown = match (&got.layout, data) {
+                (Layout::None, _) => Content::Sparse,
+                (Layout::Blocks(size), _) => Content::Blocks(*size),
+                (Layout::Inline, Some(Some(bytes))) => Content::inline(bytes),
+                (Layout::Inline, Some(None)) => return Err("inline data is missing".into()),
+                (Layout::Inline, None) if !matches!(content, Content::Blocks(_)) => return Ok(()),
+                _ => return Err("layout".into()),
+            };
+            if same_content(content, &shown, size) {
+                Ok(())
+            } else {
+                Err("content".into())
+            }
+        }
+        (Body::Symlink(target), None) => match &got.layout {
+            Layout::Target(t) if *t.0 == **target => Ok(()),
+            Layout::LongTarget => Ok(()),
+            _ => Err("target".into()),
+        },
+        _ => Err("kind".into()),
+    }
+}
+
+/// A file of blocks that was cut to nothing still has its blocks, to be deleted with it; the model has forgotten them.
+fn same_content(expected: &Content, shown: &Content, size: u64) -> bool {
+    expected.reads_like(shown, size) || matches!((expected, shown), (Content::Sparse, Content::Blocks(_)))
+}
+
+/// A page of a listing shows exactly the entries of one instant that stand in its stretch of positions.
+fn judge_page(
+    model: &mut Model,
+    tree: &Tree,
+    map: &ClusterMap,
+    cred: &Cred,
+    dir: &Statement,
+    (after, limit, plus): (Position, u32, bool),
+    outcome: &Outcome,
+) -> Result<(), String> {
+    let at = dir_ref(dir);
+    let expected = model.apply(cred, &ModelOp::ReadDir { dir: at }, Timestamp::default(), None);
+    let (entries, end) = match (&expected, outcome) {
+        (Err(a), Err(b)) if a == b => return Ok(()),
+        (Ok(_), Ok(Answer::Entries { entries, end })) => (entries, *end),
+        (a, b) => return Err(format!("expected {a:?}, got {b:?}")),
+    };
+    let mut there: Vec<(Position, Name)> = Vec::new();
+    for l in model.list(at.id) {
+        let hash = map.widths().name(dir.salt, &l.name);
+        let Some(entry) = tree.entry(&(dir.id, hash, l.name.clone())) else {
+            return Err(format!("{} is not on any disk in its bucket", l.name));
+        };
+        let position = Position::new(hash, entry.ordinal);
+        if position > after {
+            there.push((position, l.name));
+        }
+    }
+    there.sort();
+    let shown: Vec<(Position, Name)> = entries.iter().map(|e| (e.position, e.name.clone())).collect();
+    // A server cuts pages at buckets, so one that is longer than asked for is right; an empty one that is not the end
+    // would make a client ask for ever.
+    if shown.is_empty() && !end && limit > 0 {
+        return Err("an empty page before the end".into());
+    }
+    let expected = if end {
+        &there[..]
+    } else {
+        &there[..shown.len().min(there.len())]
+    };
+    if shown != expected {
+        return Err(format!(
+            "listed {shown:?} (end: {end}) where {there:?} follows {after:?}"
+        ));
+    }
+    entries
+        .iter()
+        .try_for_each(|e| same_line(model, at.id, e, plus, map))
+}
+
+fn same_line(model: &Model, dir: NodeId, e: &DirEntry, plus: bool, map: &ClusterMap) -> Result<(), String> {
+    let view = model
+        .child(dir, &e.name)
+        .and_then(|id| model.view(id))
+        .ok_or("a line of nothing")?;
+    if !e.position.is_entry() || (e.ino, e.kind) != (view.attr.ino, view.attr.kind) {
+        return Err(format!("the line of {} says {:?}, expected {view:?}", e.name, e));
+    }
+    match (&e.view, plus) {
+        (None, false) => Ok(()),
+        (Some(v), true) => {
+            same_view(&view, v, Some(&e.name), None, map).map_err(|w| format!("{}: {w}", e.name))
+        }
+        _ => Err(format!(
+            "{}: plus is {plus}, whole entry {}",
+            e.name,
+            e.view.is_some()
+        )),
+    }
+}
+
+/// Compares the whole tree on the disks with the model's.
+pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), String> {
+    use pando_format::{AttachmentKind, Key, Record, Target};
+    let mut seen = 0;
+    for (key, record) in tree.records() {
+        let (Key::Entry { dir, hash, name }, Record::Entry(e)) = (key, record) else {
+            continue;
+        };
+        seen += 1;
+        let (id, layout, attr) = match &e.target {
+            Target::Dir(d) => {
+                let stat = tree.touch(d.id).map(|t| t.stat).unwrap_or_default();
+                (NodeId::new(d.ino, d.generation), None, d.attr(&stat))
+            }
+            Target::Inode(i) => (NodeId::new(i.ino, i.generation), Some(&i.layout), i.attr()),
+        };
+        let parent = model
+            .place(id)
+            .ok_or_else(|| format!("{name} in {dir:?} ({id:?}) is not in the model"))?;
+        let parent_id = tree
+            .head(*dir)
+            .map_or(NodeId::ABOVE_ROOT, |h| NodeId::new(h.ino, h.generation));
+        if parent != (parent_id, name) {
+            return Err(format!(
+                "{id:?} is {name} in {parent_id:?}, in the model {parent:?}"
+            ));
+        }
+        let expected = model.attr(id).ok_or("vanished")?;
+        if expected != attr {
+            return Err(format!(
+                "{name} in {dir:?}: expected {expected:?}, stored {attr:?}"
+            ));
+        }
+        let attachment = |kind| match tree.get(&Key::Attachment {
+            dir: *dir,
+            hash: *hash,
+            name: name.clone(),
+            kind,
+        }) {
+            Some(Record::Attachment(b)) => Some(b.0.clone()),
+            _ => None,
+        };
+        let body = model.view(id).map(|v| v.body);
+        let same = match (&body, layout) {
+            (Some(Body::Dir(d)), None) => {
+                matches!(&e.target, Target::Dir(a) if wide(map, a.id, a.ino) == d.id)
+            }
+            (Some(Body::Symlink(t)), Some(Layout::Target(b))) => **t == *b.0,
+            (Some(Body::Symlink(t)), Some(Layout::LongTarget)) => {
+                attachment(AttachmentKind::Target).is_some_and(|b| **t == *b)
+            }
+            (Some(Body::File(c)), Some(layout)) => {
+                let stored = match layout {
+                    Layout::Blocks(size) => Content::Blocks(*size),
+                    Layout::Inline => Content::inline(&attachment(AttachmentKind::Data).unwrap_or_default()),
+                    _ => Content::Sparse,
+                };
+                same_content(c, &stored, attr.size)
+            }
+            _ => false,
+        };
+        if !same {
+            return Err(format!("{name} in {dir:?}: expected {body:?}, stored {e:?}"));
+        }
+    }
+    // The model counts the root; the stores have an entry for it too.
+    if seen != model.len() {
+        return Err(format!(
+            "{seen} entries are stored, the model has {}",
+            model.len()
+        ));
+    }
+    Ok(())
+}

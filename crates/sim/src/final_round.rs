@@ -1,0 +1,206 @@
+//! After the healing: every directory still lets itself be changed, no lock or transaction is left, and the disks hold
+//! the model's tree.
+
+use crate::cluster::Cluster;
+use crate::knowledge::Knowledge;
+use crate::scribe::Scribe;
+use crate::violation::Kind;
+use crate::workload::Workload;
+use crate::world::{Life, NodeId, SEC};
+use pando_client::Client;
+use pando_data::FileKey;
+use pando_env::Env;
+use pando_format::{Key, Layout, Position, Record, Target};
+use pando_types::{Cred, FileKind, Name, Perm};
+use pando_wire::{Answer, Op, Request, Response, Statement};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Virtual time within which each step of the end must be reached.
+const WITHIN: u64 = 120 * SEC;
+
+/// Brings a healed cluster to rest and looks at everything.
+pub fn finish(cluster: &Rc<Cluster>, workload: &Rc<Workload>, admin: NodeId) {
+    let sim = &cluster.sim;
+    workload.stop();
+    if !sim.run_until(WITHIN, || workload.is_over() && cluster.all_serve()) {
+        let waiting = cluster.judge().replies.borrow().outstanding();
+        let down: Vec<_> = (0..cluster.servers.len())
+            .filter(|i| cluster.running(*i).is_none())
+            .map(|i| cluster.servers[i].id)
+            .collect();
+        return sim.fail(
+            Kind::NoProgress,
+            format!("everything is healed, but programs still wait: {waiting:?}; servers that do not serve: {down:?}"),
+        );
+    }
+    workload.strict.set(true);
+    let cluster2 = cluster.clone();
+    let over = workload.aside(admin, |workload, life, client| async move {
+        // Longer than a server believes an old measurement of its space.
+        life.sleep(Duration::from_secs(1)).await;
+        Scribe::new(&workload, &life, &client).read_all().await;
+        touch_everything(&cluster2, &workload, &life, &client).await;
+        at_rest(&cluster2, &life, &client).await;
+    });
+    if !sim.run_until(WITHIN, || over.get()) {
+        let waiting = cluster.judge().replies.borrow().outstanding();
+        return sim.fail(
+            Kind::NoProgress,
+            format!("the final round does not end: {waiting:?}"),
+        );
+    }
+    if !sim.run_until(WITHIN, || cluster.judge().in_flight() == (0, 0)) {
+        let left = cluster.judge().in_flight();
+        return sim.fail(
+            Kind::NoProgress,
+            format!(
+                "at rest, but {} transactions are prepared and {} decided",
+                left.0, left.1
+            ),
+        );
+    }
+    cluster.judge().full_walk();
+    check_blocks(cluster);
+}
+
+/// Makes and removes something in every directory there is, as a client that knows nothing would find them.
+async fn touch_everything(
+    cluster: &Rc<Cluster>,
+    workload: &Rc<Workload>,
+    life: &Rc<Life>,
+    client: &Rc<Client>,
+) {
+    let root = Cred::root();
+    let ask = async |op: Op| {
+        let text = crate::net::describe_op(&op);
+        let outcome = workload.op(life, client, &root, &mut Knowledge::new(8), op).await;
+        match outcome {
+            Some(Ok(answer)) => Some(answer),
+            other => {
+                cluster.sim.fail(
+                    Kind::NoProgress,
+                    format!("in the final round {text} came to {other:?}"),
+                );
+                None
+            }
+        }
+    };
+    let Some(Answer::Entry(e)) = ask(Op::Lookup {
+        dir: Statement::above_root(),
+        name: Name::root(),
+    })
+    .await
+    else {
+        return;
+    };
+    let mut todo: Vec<Statement> = e.dir.into_iter().collect();
+    let (Ok(file), Ok(sub)) = (Name::new(b"final-file"), Name::new(b"final-dir")) else {
+        return;
+    };
+    while let Some(dir) = todo.pop() {
+        let mut after = Position::START;
+        loop {
+            let op = Op::ReadDir {
+                dir: dir.clone(),
+                after,
+                limit: 100,
+                plus: true,
+            };
+            let Some(Answer::Entries { entries, end }) = ask(op).await else {
+                return;
+            };
+            after = entries.last().map_or(after, |e| e.position);
+            todo.extend(entries.into_iter().filter_map(|e| e.view?.dir));
+            if end {
+                break;
+            }
+        }
+        let steps = [
+            Op::Create {
+                dir: dir.clone(),
+                name: file.clone(),
+                perm: Perm::new(0o600),
+                exclusive: true,
+                want: 6,
+            },
+            Op::Mkdir {
+                dir: dir.clone(),
+                name: sub.clone(),
+                perm: Perm::new(0o700),
+            },
+            Op::DirStat { dir: dir.clone() },
+            Op::Rmdir {
+                dir: dir.clone(),
+                name: sub.clone(),
+            },
+            Op::Unlink {
+                dir: dir.clone(),
+                name: file.clone(),
+                held: false,
+            },
+        ];
+        for op in steps {
+            if ask(op).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until no server holds a lock or a transaction.
+async fn at_rest(cluster: &Rc<Cluster>, life: &Rc<Life>, client: &Rc<Client>) {
+    let mut busy = String::new();
+    for _ in 0..100 {
+        busy.clear();
+        for server in &cluster.servers {
+            match client.admin(server.id, Request::Status).await {
+                Ok(Response::Status(s)) => {
+                    let zero = |name: &str| s.contains(&format!("\"{name}\":0,"));
+                    if !(zero("locks_held") && zero("prepared") && zero("deciding")) {
+                        busy = s;
+                    }
+                }
+                other => busy = format!("server {}: {other:?}", server.id),
+            }
+        }
+        if busy.is_empty() {
+            return;
+        }
+        life.sleep(Duration::from_millis(500)).await;
+    }
+    cluster.sim.fail(
+        Kind::NoProgress,
+        format!("nobody asks for anything, but a server is not at rest: {busy}"),
+    );
+}
+
+/// What living files say is in blocks is there. (The scribes look into theirs, which may have holes.)
+pub fn check_blocks(cluster: &Rc<Cluster>) {
+    let missing = cluster.judge().with_model(|_, tree| {
+        tree.records().find_map(|(key, record)| match (key, record) {
+            (Key::Entry { dir, name, .. }, Record::Entry(e)) => match &e.target {
+                Target::Inode(_)
+                    if tree.head(*dir).is_some_and(|h| h.name.as_bytes().starts_with(crate::scribe::PREFIX)) =>
+                {
+                    None
+                }
+                Target::Inode(i) if i.kind == FileKind::Regular && matches!(i.layout, Layout::Blocks(_)) => {
+                    let file = FileKey {
+                        ino: i.ino,
+                        generation: i.generation,
+                    };
+                    (i.size > 0 && cluster.blocks.count(file) == 0).then(|| format!("{name} ({file:?})"))
+                }
+                _ => None,
+            },
+            _ => None,
+        })
+    });
+    if let Some(file) = missing {
+        cluster.sim.fail(
+            Kind::WrongResult,
+            format!("the blocks of {file}, which lives, are gone"),
+        );
+    }
+}

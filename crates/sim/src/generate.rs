@@ -1,0 +1,403 @@
+//! What a client does next: all operations, few names, few directories, so that conflicts are common.
+
+use crate::knowledge::{Knowledge, Seen};
+use crate::rng::Rng;
+use pando_format::codec::Blob;
+use pando_types::{AttrChange, Cred, FileKind, NAME_MAX, Name, Perm, TimeChange, Timestamp};
+use pando_wire::{Content, Op, RenameMode, Statement};
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// One operation.
+    Op(Op),
+    /// Store blocks of a file first, then this.
+    Write {
+        /// How many blocks.
+        blocks: u64,
+        /// The publish.
+        publish: Op,
+    },
+    /// List a directory, page by page.
+    List {
+        /// Which.
+        dir: Statement,
+        /// Entries per page.
+        limit: u32,
+        /// With whole entries.
+        plus: bool,
+    },
+    /// An operation on a whole path.
+    Path(Vec<u8>, u64),
+    /// Look the root up, and with it begin anew.
+    Root,
+}
+
+/// Draws tasks.
+pub struct Generator {
+    names: Vec<Name>,
+    weights: Vec<u32>,
+    inline_limit: u32,
+    block_size: u32,
+}
+
+/// The identities in use: root, and two users who share a group.
+pub fn creds() -> [Cred; 3] {
+    [
+        Cred::root(),
+        Cred {
+            uid: 1000,
+            gid: 100,
+            groups: vec![200],
+        },
+        Cred {
+            uid: 1001,
+            gid: 101,
+            groups: vec![100, 200],
+        },
+    ]
+}
+
+const KINDS: [(&str, u32); 19] = [
+    ("lookup", 120),
+    ("statdir", 45),
+    ("readlink", 20),
+    ("open", 50),
+    ("list", 45),
+    ("statfs", 4),
+    ("sync", 8),
+    ("root", 12),
+    ("path", 12),
+    ("create", 130),
+    ("symlink", 45),
+    ("mkdir", 110),
+    ("rmdir", 80),
+    ("unlink", 90),
+    ("setattr", 80),
+    ("publish", 60),
+    ("rename", 105),
+    ("release", 10),
+    ("touchdir", 15),
+];
+
+const PERMS: [u16; 14] = [
+    0o777, 0o777, 0o777, 0o755, 0o755, 0o1777, 0o2777, 0o2775, 0o775, 0o700, 0o750, 0o711, 0o6755, 0o000,
+];
+
+impl Generator {
+    /// With so many names. Each seed has a mixture of its own, so that some dwell on what is rare in others; what must
+    /// be common everywhere (renames, removals, changes at all) only becomes more so.
+    pub fn new(rng: &mut Rng, names: usize, inline_limit: u32, block_size: u32) -> Generator {
+        let weights = KINDS
+            .iter()
+            .map(|(kind, w)| match *kind {
+                "create" | "mkdir" | "rmdir" | "rename" | "unlink" => w * rng.range(10, 16) as u32 / 10,
+                "symlink" | "setattr" | "publish" | "release" | "touchdir" => {
+                    w * rng.range(5, 18) as u32 / 10
+                }
+                _ => w * rng.range(2, 12) as u32 / 10,
+            })
+            .collect();
+        let names = (0..names.max(3)).filter_map(|n| {
+            let bytes = match n {
+                0 => vec![b'L'; NAME_MAX],
+                1 => vec![0xFF, 0xFE, b'x'],
+                n => format!("n{n}").into_bytes(),
+            };
+            Name::new(&bytes).ok()
+        });
+        Generator {
+            names: names.collect(),
+            weights,
+            inline_limit,
+            block_size,
+        }
+    }
+
+    fn name(&self, rng: &mut Rng) -> Name {
+        rng.pick(&self.names).clone()
+    }
+
+    /// The next task, by what this client and all clients together know.
+    pub fn draw(&self, rng: &mut Rng, own: &mut Knowledge, all: &Knowledge) -> Task {
+        if own.dirs() == 0 {
+            return Task::Root;
+        }
+        let kind = KINDS[rng.weighted(&self.weights)].0;
+        let dir = self.dir(rng, own, all);
+        let name = self.name(rng);
+        let any = |rng: &mut Rng| self.seen(rng, own, all, |_| true);
+        let file = |rng: &mut Rng| self.seen(rng, own, all, |f| f.kind == FileKind::Regular);
+        Task::Op(match kind {
+            "lookup" => match any(rng).filter(|_| rng.percent(50)) {
+                Some(f) => Op::Lookup {
+                    dir: f.dir,
+                    name: f.name,
+                },
+                None => Op::Lookup { dir, name },
+            },
+            "statdir" => Op::DirStat { dir },
+            "readlink" => match self.seen(rng, own, all, |f| f.kind == FileKind::Symlink) {
+                Some(f) if rng.percent(80) => Op::ReadLink {
+                    dir: f.dir,
+                    name: f.name,
+                },
+                _ => Op::ReadLink { dir, name },
+            },
+            "open" => {
+                let want = rng.range(1, 7) as u8;
+                match any(rng).filter(|_| rng.percent(70)) {
+                    Some(f) => Op::Open {
+                        dir: f.dir,
+                        name: f.name,
+                        want,
+                    },
+                    None => Op::Open { dir, name, want },
+                }
+            }
+            "list" => {
+                return Task::List {
+                    dir,
+                    limit: rng.range(1, 8) as u32,
+                    plus: rng.percent(50),
+                };
+            }
+            "statfs" => Op::StatFs,
+            "sync" => Op::Sync,
+            "root" => return Task::Root,
+            "path" => return self.path(rng),
+            "create" => Op::Create {
+                dir,
+                name,
+                perm: Perm::new(*rng.pick(&PERMS)),
+                exclusive: rng.percent(40),
+                want: rng.range(1, 7) as u8,
+            },
+            "symlink" => Op::Symlink {
+                dir,
+                name,
+                target: Blob(self.target(rng)),
+            },
+            "mkdir" => Op::Mkdir {
+                dir,
+                name,
+                perm: Perm::new(*rng.pick(&PERMS)),
+            },
+            "rmdir" => match self.known_dir(rng, own, all) {
+                Some((dir, name)) if rng.percent(85) => Op::Rmdir { dir, name },
+                _ => Op::Rmdir { dir, name },
+            },
+            "unlink" => {
+                let held = rng.percent(15);
+                match self.seen(rng, own, all, |f| f.kind != FileKind::Directory) {
+                    Some(f) if rng.percent(80) => Op::Unlink {
+                        dir: f.dir,
+                        name: f.name,
+                        held,
+                    },
+                    _ => Op::Unlink { dir, name, held },
+                }
+            }
+            "setattr" => match any(rng) {
+                Some(f) => self.set_attr(rng, f),
+                None => Op::Lookup { dir, name },
+            },
+            "touchdir" => match self.seen(rng, own, all, |f| f.kind == FileKind::Directory) {
+                Some(f) => {
+                    let change = AttrChange {
+                        atime: times(rng),
+                        mtime: times(rng),
+                        ..AttrChange::default()
+                    };
+                    set(f, change, false)
+                }
+                None => Op::DirStat { dir },
+            },
+            "publish" => match file(rng) {
+                Some(f) => return self.publish(rng, f),
+                None => Op::Create {
+                    dir,
+                    name,
+                    perm: Perm::new(0o666),
+                    exclusive: false,
+                    want: 6,
+                },
+            },
+            "rename" => self.rename(rng, own, all, dir, name),
+            _ => match own.held.pop() {
+                Some((slot, ino, generation)) => Op::Release {
+                    slot,
+                    ino,
+                    generation,
+                },
+                None => Op::DirStat { dir },
+            },
+        })
+    }
+
+    fn path(&self, rng: &mut Rng) -> Task {
+        let mut path = Vec::new();
+        for _ in 0..rng.range(1, 4) {
+            path.extend_from_slice(b"/");
+            match rng.below(12) {
+                0 => path.extend_from_slice(b"."),
+                1 => path.extend_from_slice(b".."),
+                _ => path.extend_from_slice(self.name(rng).as_bytes()),
+            }
+        }
+        Task::Path(path, rng.below(3))
+    }
+
+    fn dir(&self, rng: &mut Rng, own: &Knowledge, all: &Knowledge) -> Statement {
+        let from = if rng.percent(60) { own } else { all };
+        let stale = rng.percent(7);
+        from.dir(rng, stale)
+            .or_else(|| own.dir(rng, false))
+            .unwrap_or_else(Statement::above_root)
+    }
+
+    fn seen(
+        &self,
+        rng: &mut Rng,
+        own: &Knowledge,
+        all: &Knowledge,
+        wanted: impl Fn(&Seen) -> bool,
+    ) -> Option<Seen> {
+        let from = if rng.percent(60) { own } else { all };
+        from.file(rng, |f| f.dir.id != pando_types::DirId::ABOVE_ROOT && wanted(f))
+    }
+
+    /// A directory as (its parent, its name).
+    fn known_dir(&self, rng: &mut Rng, own: &Knowledge, all: &Knowledge) -> Option<(Statement, Name)> {
+        let stale = rng.percent(5);
+        let d = if rng.percent(60) { own } else { all }.dir(rng, stale)?;
+        let parent = own.parent_of(&d).or_else(|| all.parent_of(&d))?;
+        Some((parent, d.name))
+    }
+
+    fn target(&self, rng: &mut Rng) -> Vec<u8> {
+        match rng.below(10) {
+            0 => vec![b'/'; 300 + rng.index(200)], // longer than fits a record
+            3 => format!("/n{}/n{}", rng.below(8), rng.below(8)).into_bytes(),
+            4 => b"..".to_vec(),
+            1 => Vec::new(),
+            2 => b"a\0b".to_vec(),
+            _ => format!("t{}", rng.below(100)).into_bytes(),
+        }
+    }
+
+    fn set_attr(&self, rng: &mut Rng, mut f: Seen) -> Op {
+        let mut change = AttrChange::default();
+        if rng.percent(45) {
+            change.perm = Some(Perm::new(*rng.pick(&PERMS)));
+        }
+        if rng.percent(20) {
+            change.uid = Some(*rng.pick(&[0, 1000, 1001]));
+        }
+        if rng.percent(20) {
+            change.gid = Some(*rng.pick(&[0, 100, 101, 200]));
+        }
+        let through_handle = f.kind == FileKind::Regular && rng.percent(20);
+        if f.kind == FileKind::Regular && rng.percent(50) || rng.percent(5) {
+            change.size = Some(if rng.percent(3) { u64::MAX } else { rng.below(600) });
+        }
+        if rng.percent(25) {
+            (change.atime, change.mtime) = (times(rng), times(rng));
+        }
+        if rng.percent(4) {
+            f.generation.0 ^= 1;
+        }
+        set(f, change, through_handle)
+    }
+
+    fn publish(&self, rng: &mut Rng, f: Seen) -> Task {
+        let size = rng.below(u64::from(self.inline_limit) * 3 / 2);
+        let mtime = rng.percent(40).then(|| stamp(rng));
+        let op = |content, size| Op::Publish {
+            dir: f.dir.clone(),
+            name: f.name.clone(),
+            ino: f.ino,
+            generation: f.generation,
+            content,
+            size,
+            mtime,
+        };
+        match rng.below(10) {
+            0 => Task::Op(op(Content::None, size)),
+            1..=6 => {
+                let fill = rng.next() as u8;
+                let len = if rng.percent(5) {
+                    size + 1
+                } else {
+                    rng.below(size + 1)
+                };
+                Task::Op(op(Content::Inline(Blob(vec![fill; len as usize])), size))
+            }
+            _ => {
+                let blocks = rng.range(1, 4);
+                let size = blocks * u64::from(self.block_size) - rng.below(u64::from(self.block_size));
+                Task::Write {
+                    blocks,
+                    publish: op(Content::Blocks(self.block_size), size),
+                }
+            }
+        }
+    }
+
+    fn rename(&self, rng: &mut Rng, own: &Knowledge, all: &Knowledge, dir: Statement, name: Name) -> Op {
+        let (src, src_name) = match rng.below(10) {
+            0..=4 => self.known_dir(rng, own, all),
+            5..=7 => self.seen(rng, own, all, |_| true).map(|f| (f.dir, f.name)),
+            _ => None,
+        }
+        .unwrap_or_else(|| (dir.clone(), self.name(rng)));
+        let dst = if rng.percent(35) {
+            src.clone()
+        } else {
+            self.dir(rng, own, all)
+        };
+        let (dst, dst_name) = match self.known_dir(rng, own, all) {
+            Some(known) if rng.percent(25) => known,
+            _ => (dst, name),
+        };
+        let mode = match rng.below(20) {
+            0..=13 => RenameMode::Replace,
+            14..=16 => RenameMode::NoReplace,
+            _ => RenameMode::Exchange,
+        };
+        Op::Rename {
+            src,
+            src_name,
+            dst,
+            dst_name,
+            mode,
+            held: rng.percent(10),
+        }
+    }
+}
+
+fn set(f: Seen, change: AttrChange, through_handle: bool) -> Op {
+    Op::SetAttr {
+        dir: f.dir,
+        name: f.name,
+        ino: f.ino,
+        generation: f.generation,
+        change,
+        through_handle,
+    }
+}
+
+fn stamp(rng: &mut Rng) -> Timestamp {
+    Timestamp {
+        secs: rng.below(4_000_000_000) as i64 - 1_000_000_000,
+        nanos: rng.below(1_000_000_000) as u32,
+    }
+}
+
+fn times(rng: &mut Rng) -> Option<TimeChange> {
+    match rng.below(3) {
+        0 => None,
+        1 => Some(TimeChange::Now),
+        _ => Some(TimeChange::To(stamp(rng))),
+    }
+}

@@ -1,0 +1,556 @@
+//! The judge: every execution is applied to the reference model at the instant it happens, in the order in which the
+//! servers' locks let them happen, and must have come to the model's outcome.
+//!
+//! **Loss.** What a server applied and did not sync can be lost with its power. Executions are therefore kept until
+//! they are synced. When some are lost, the model goes back to where all was safe and the survivors are applied again:
+//! each change must come to the same outcome as before, so nothing that survived may rest on something lost. In
+//! `sync` the same holds for every read that was answered (rule 8: nothing that could still be lost is ever shown); in
+//! `async` an acknowledged change of the last seconds may vanish, and a read of it with it, by contract.
+//!
+//! **Replies** are looked at when a server sends them: at that moment the execution they speak of must be durable
+//! there (H102), and a request identity must have taken effect once at most (H44, H45), also after it was answered.
+
+use crate::compare;
+use crate::replies::Replies;
+use crate::tree::Tree;
+use crate::violation::Kind;
+use crate::world::{Life, Sim};
+use pando_cluster::ClusterMap;
+use pando_format::{Batch, Key, LOCAL_SLOT, Mutation};
+use pando_model::Model;
+use pando_server::Executed;
+use pando_store::{Disk, Durability, Lsn};
+use pando_types::{Cred, Errno, RequestId, ServerId, Slot, Timestamp};
+use pando_wire::{Op, Outcome};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// An execution that was observed.
+pub struct Execution {
+    /// Where.
+    pub server: ServerId,
+    /// In which incarnation of it.
+    pub life: u64,
+    /// The message that asked.
+    pub message: u64,
+    /// Identity of a mutating request.
+    pub request: Option<RequestId>,
+    /// On whose behalf.
+    pub cred: Cred,
+    /// What.
+    pub op: Op,
+    /// The server's clock.
+    pub now: Timestamp,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Position of its effect in the server's log.
+    pub lsn: Lsn,
+    /// Whether it changed anything.
+    pub changed: bool,
+    /// Whether anybody was told.
+    pub told: Cell<bool>,
+    /// Whether a power failure undid it.
+    pub lost: Cell<bool>,
+}
+
+/// What the judge knows of a server's store.
+#[derive(Clone, Copy, Default)]
+struct Log {
+    life: u64,
+    applied: Lsn,
+    synced: Lsn,
+}
+
+/// Counts for the report.
+#[derive(Clone, Default, Debug)]
+pub struct Counts {
+    /// Executions by operation and outcome.
+    pub executions: BTreeMap<(&'static str, &'static str), u64>,
+    /// Executions undone by a power failure.
+    pub lost: u64,
+    /// Times the model went back.
+    pub rollbacks: u64,
+    /// Replies compared with executions.
+    pub replies: u64,
+    /// Replies that repeated an earlier execution.
+    pub repeated: u64,
+    /// Distributed transactions.
+    pub distributed: u64,
+    /// Full walks compared with the incremental state and the model.
+    pub walks: u64,
+    /// Listings judged from first to last page.
+    pub listings: u64,
+}
+
+struct State {
+    tree: Tree,
+    model: Model,
+    /// The model at a moment all of which is synced.
+    base: Model,
+    /// Executions since then, in order.
+    since: Vec<Rc<Execution>>,
+    logs: BTreeMap<ServerId, Log>,
+    map: ClusterMap,
+    /// Rises when the model goes back: listings under observation end.
+    epoch: u64,
+    /// Servers whose space is or was low until this time.
+    low_space: BTreeMap<ServerId, u64>,
+    by_server: BTreeMap<ServerId, u64>,
+    counts: Counts,
+}
+
+/// The judge.
+pub struct Judge {
+    sim: Rc<Sim>,
+    durability: Durability,
+    disks: Vec<(ServerId, Disk)>,
+    state: RefCell<State>,
+    pub(crate) replies: RefCell<Replies>,
+}
+
+/// A listing under observation.
+pub struct Listing {
+    watch: pando_model::ListingWatch,
+    epoch: u64,
+}
+
+impl Judge {
+    /// Of a cluster that was just formatted.
+    pub fn new(
+        sim: Rc<Sim>,
+        durability: Durability,
+        map: ClusterMap,
+        disks: Vec<(ServerId, Disk)>,
+        model: Model,
+    ) -> Result<Rc<Judge>, String> {
+        let tree = Tree::build(dump(&disks), BTreeSet::new())?;
+        tree.check_all()?;
+        compare::whole_tree(&model, &tree, &map)?;
+        let logs = disks.iter().map(|(id, _)| (*id, Log::default())).collect();
+        let state = State {
+            tree,
+            base: model.clone(),
+            model,
+            since: Vec::new(),
+            logs,
+            map,
+            epoch: 0,
+            low_space: BTreeMap::new(),
+            by_server: BTreeMap::new(),
+            counts: Counts::default(),
+        };
+        Ok(Rc::new(Judge {
+            sim,
+            durability,
+            disks,
+            state: RefCell::new(state),
+            replies: RefCell::new(Replies::default()),
+        }))
+    }
+
+    fn wrong(&self, text: impl Into<String>) {
+        self.sim.fail(Kind::WrongResult, text);
+    }
+
+    /// The map changed; records moved with it.
+    pub fn new_map(&self, map: ClusterMap) {
+        self.state.borrow_mut().map = map;
+        self.rebuild();
+    }
+
+    /// A server opened its store: what was there is synced now, and positions start again.
+    pub fn opened(&self, server: ServerId, life: u64) {
+        self.state.borrow_mut().logs.insert(
+            server,
+            Log {
+                life,
+                applied: Lsn(0),
+                synced: Lsn(0),
+            },
+        );
+    }
+
+    /// A server applied a batch.
+    pub fn applied(&self, server: ServerId, lsn: Lsn, batch: &Batch) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        if let Some(log) = s.logs.get_mut(&server) {
+            log.applied = lsn;
+        }
+        let foreign = |slot: Slot| slot != LOCAL_SLOT && s.map.owner(slot) != server;
+        let wrong = batch
+            .mutations
+            .iter()
+            .map(Mutation::key)
+            .chain(batch.reply.iter().map(|r| r.key.clone()));
+        let foreign: Option<Key> = wrong.into_iter().find(|k| foreign(k.slot()));
+        for m in &batch.mutations {
+            s.counts.distributed += u64::from(matches!(
+                m,
+                Mutation::Insert {
+                    key: Key::Decision(_),
+                    ..
+                }
+            ));
+        }
+        let result = s.tree.apply(server, batch);
+        drop(state);
+        if let Some(key) = foreign {
+            self.wrong(format!(
+                "server {server} changes {key:?}, whose slot is not its own"
+            ));
+        }
+        if let Err(e) = result {
+            self.wrong(format!(
+                "after a batch of server {server}: {e}; the batch: {batch:?}"
+            ));
+        }
+    }
+
+    /// A server's store is safe up to here.
+    pub fn synced(&self, server: ServerId, lsn: Lsn) {
+        if let Some(log) = self.state.borrow_mut().logs.get_mut(&server) {
+            log.synced = log.synced.max(lsn);
+        }
+    }
+
+    /// A server's space is low, until further notice or until a given time.
+    pub fn space_low(&self, server: ServerId, until: u64) {
+        self.state.borrow_mut().low_space.insert(server, until);
+    }
+
+    /// Executions of one server so far.
+    pub fn executions_of(&self, server: ServerId) -> u64 {
+        self.state.borrow().by_server.get(&server).copied().unwrap_or(0)
+    }
+
+    /// Operations refused for want of space so far.
+    pub fn refused_for_space(&self) -> u64 {
+        let s = self.state.borrow();
+        s.counts
+            .executions
+            .iter()
+            .filter(|((_, outcome), _)| *outcome == "ENOSPC")
+            .map(|(_, n)| n)
+            .sum()
+    }
+
+    /// Position of the last batch of a server.
+    pub fn last_applied(&self, server: ServerId) -> Lsn {
+        self.state
+            .borrow()
+            .logs
+            .get(&server)
+            .map_or(Lsn(0), |l| l.applied)
+    }
+
+    /// An operation took effect, or was answered without one.
+    pub fn executed(&self, server: ServerId, life: u64, e: &Executed<'_>) {
+        let execution = Rc::new(Execution {
+            server,
+            life,
+            message: e.message,
+            request: e.request,
+            cred: e.cred.clone(),
+            op: e.op.clone(),
+            now: e.now,
+            outcome: e.outcome.clone(),
+            lsn: e.lsn,
+            changed: e.changed,
+            told: Cell::new(false),
+            lost: Cell::new(false),
+        });
+        self.sim.note(|| {
+            let did = if e.changed { "does" } else { "sees" };
+            format!(
+                "    S{server} {did} @{} {} = {:?}",
+                e.lsn.0,
+                crate::net::describe_op(e.op),
+                e.outcome
+            )
+        });
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        *s.counts
+            .executions
+            .entry((e.op.kind(), outcome_word(e.outcome)))
+            .or_default() += 1;
+        *s.by_server.entry(server).or_default() += 1;
+        let result = if *e.outcome == Err(Errno::NoSpace) {
+            let now = self.sim.now();
+            let low = s.low_space.values().any(|until| *until >= now);
+            if !low {
+                Err("ENOSPC while no server is short of space".to_string())
+            } else if e.changed || !e.op.grows() {
+                Err("ENOSPC of something that does not grow".to_string())
+            } else {
+                Ok(())
+            }
+        } else {
+            compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome)
+        };
+        s.since.push(execution.clone());
+        drop(state);
+        if let Err(why) = result {
+            self.wrong(format!(
+                "server {server}, {} for uid {}: {why}",
+                crate::net::describe_op(e.op),
+                e.cred.uid
+            ));
+        }
+        let double = self.replies.borrow_mut().executed(&execution);
+        if let Err(why) = double {
+            self.wrong(why);
+        }
+        self.forget();
+    }
+
+    /// Moves the base on over what is synced.
+    fn forget(&self) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        if s.since.len() < 512 || !s.since.len().is_multiple_of(64) {
+            return;
+        }
+        let safe = s.since.iter().take_while(|e| s.synced(e)).count();
+        if safe == s.since.len() {
+            s.base = s.model.clone();
+            s.since.clear();
+        } else if safe >= 2048 {
+            for e in s.since.drain(..safe).filter(|e| e.changed) {
+                // Judged before, with the same outcome.
+                let _ = compare::judge(&mut s.base, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome);
+            }
+        }
+    }
+
+    /// Whether what this execution did and saw may be told.
+    pub(crate) fn is_durable(&self, e: &Execution) -> bool {
+        let state = self.state.borrow();
+        match self.durability {
+            Durability::Sync => state.synced(e),
+            Durability::Async => {
+                !e.lost.get()
+                    && state
+                        .logs
+                        .get(&e.server)
+                        .is_some_and(|l| l.life != e.life || e.lsn <= l.applied)
+            }
+        }
+    }
+
+    /// Whether nothing can undo this execution any more.
+    pub(crate) fn is_synced(&self, e: &Execution) -> bool {
+        self.state.borrow().synced(e)
+    }
+
+    /// A server lost power; its disk kept everything up to `survived`.
+    pub fn power_lost(&self, server: ServerId, survived: Lsn) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        let Some(log) = s.logs.get_mut(&server) else {
+            return;
+        };
+        let (life, applied) = (log.life, log.applied);
+        log.applied = survived;
+        log.synced = survived;
+        let lost: Vec<Rc<Execution>> = s
+            .since
+            .iter()
+            .filter(|e| e.server == server && e.life == life && e.lsn > survived)
+            .cloned()
+            .collect();
+        s.since
+            .retain(|e| !(e.server == server && e.life == life && e.lsn > survived));
+        s.counts.lost += lost.iter().filter(|e| e.changed).count() as u64;
+        drop(state);
+        for e in &lost {
+            e.lost.set(true);
+            if e.told.get() && self.durability == Durability::Sync {
+                self.wrong(format!(
+                    "server {server} lost {} at {:?} with its power, after it was answered",
+                    crate::net::describe_op(&e.op),
+                    e.lsn
+                ));
+            }
+        }
+        self.replies.borrow_mut().lost(&lost);
+        if applied > survived {
+            self.rebuild();
+            self.roll_back();
+        }
+    }
+
+    /// Builds the tree anew from the disks.
+    fn rebuild(&self) {
+        let finished = self.state.borrow().tree.finished().clone();
+        match Tree::build(dump(&self.disks), finished).and_then(|t| t.check_all().map(|()| t)) {
+            Ok(tree) => self.state.borrow_mut().tree = tree,
+            Err(e) => self.wrong(format!("after a power failure or a change of the map: {e}")),
+        }
+    }
+
+    /// Applies what survived to the model again, from where all was safe.
+    fn roll_back(&self) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        s.counts.rollbacks += 1;
+        s.epoch += 1;
+        let mut model = s.base.clone();
+        let mut wrong = None;
+        for e in &s.since {
+            if matches!(e.op, Op::ReadDir { .. }) || e.outcome == Err(Errno::NoSpace) {
+                continue;
+            }
+            let strict = e.changed || (self.durability == Durability::Sync && e.told.get());
+            let result = if strict {
+                compare::judge(&mut model, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome)
+            } else {
+                Ok(())
+            };
+            if let (true, Err(why)) = (strict, result) {
+                wrong.get_or_insert(format!(
+                    "{} on server {} rests on something a power failure undid: {why}",
+                    crate::net::describe_op(&e.op),
+                    e.server
+                ));
+            }
+        }
+        s.model = model;
+        let whole = compare::whole_tree(&s.model, &s.tree, &s.map);
+        drop(state);
+        if let Some(why) = wrong {
+            self.wrong(why);
+        }
+        if let Err(why) = whole {
+            self.wrong(format!("after a power failure: {why}"));
+        }
+    }
+
+    /// Walks all disks and compares with what was kept batch by batch, and with the model.
+    pub fn full_walk(&self) {
+        let finished = self.state.borrow().tree.finished().clone();
+        let walked = Tree::build(dump(&self.disks), finished).and_then(|t| t.check_all().map(|()| t));
+        let result = {
+            let mut s = self.state.borrow_mut();
+            s.counts.walks += 1;
+            walked
+                .and_then(|t| s.tree.compare(&t))
+                .and_then(|()| s.model.check())
+                .and_then(|()| compare::whole_tree(&s.model, &s.tree, &s.map))
+        };
+        if let Err(why) = result {
+            self.wrong(format!("full walk: {why}"));
+        }
+    }
+
+    /// Prepared transactions and decisions on all disks.
+    pub fn in_flight(&self) -> (usize, usize) {
+        self.state.borrow().tree.in_flight()
+    }
+
+    /// Rises whenever a power failure took something.
+    pub fn epoch(&self) -> u64 {
+        self.state.borrow().epoch
+    }
+
+    /// Begins to watch a directory for a listing of several pages.
+    pub fn watch(&self, dir: pando_model::NodeId) -> Option<Listing> {
+        let mut s = self.state.borrow_mut();
+        let epoch = s.epoch;
+        s.model.watch_listing(dir).map(|watch| Listing { watch, epoch })
+    }
+
+    /// A listing was read to its end, or given up (`None`).
+    pub fn listed(&self, listing: Listing, lines: Option<&[pando_model::Listed]>) {
+        let mut s = self.state.borrow_mut();
+        if listing.epoch != s.epoch {
+            return;
+        }
+        let result = match lines {
+            Some(lines) => {
+                s.counts.listings += 1;
+                s.model.finish_listing(listing.watch, lines)
+            }
+            None => {
+                s.model.drop_listing(listing.watch);
+                Ok(())
+            }
+        };
+        drop(s);
+        if let Err(why) = result {
+            self.wrong(format!("listing: {why}"));
+        }
+    }
+
+    /// The model, to look things up.
+    pub fn with_model<T>(&self, f: impl FnOnce(&Model, &Tree) -> T) -> T {
+        let s = self.state.borrow();
+        f(&s.model, &s.tree)
+    }
+
+    /// Counts so far.
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.state.borrow().counts.clone();
+        let replies = self.replies.borrow();
+        counts.replies = replies.checked;
+        counts.repeated = replies.repeated;
+        counts
+    }
+
+    /// Reports what is wrong with a reply, if anything.
+    pub(crate) fn check(&self, result: Result<(), String>) {
+        if let Err(why) = result {
+            self.wrong(why);
+        }
+    }
+
+    /// Whether an executed event of a process that is dead to the world still counts: its batch was applied.
+    pub fn counts_while_dying(&self, life: &Life, server: ServerId, e: &Executed<'_>) -> bool {
+        life.dying() && e.changed && e.lsn == self.last_applied(server)
+    }
+}
+
+impl State {
+    fn synced(&self, e: &Execution) -> bool {
+        !e.lost.get()
+            && self
+                .logs
+                .get(&e.server)
+                .is_some_and(|l| l.life != e.life || e.lsn <= l.synced)
+    }
+}
+
+fn dump(disks: &[(ServerId, Disk)]) -> Vec<(ServerId, Vec<(Key, pando_format::Record)>)> {
+    disks.iter().map(|(id, disk)| (*id, disk.dump())).collect()
+}
+
+/// An outcome in a word, for counts.
+pub fn outcome_word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Ok(_) => "ok",
+        Err(e) => match e {
+            Errno::NotFound => "ENOENT",
+            Errno::Exists => "EEXIST",
+            Errno::NotDir => "ENOTDIR",
+            Errno::IsDir => "EISDIR",
+            Errno::NotEmpty => "ENOTEMPTY",
+            Errno::Access => "EACCES",
+            Errno::Perm => "EPERM",
+            Errno::Invalid => "EINVAL",
+            Errno::NameTooLong => "ENAMETOOLONG",
+            Errno::NoSpace => "ENOSPC",
+            Errno::Stale => "ESTALE",
+            Errno::Loop => "ELOOP",
+            Errno::TooBig => "EFBIG",
+            Errno::Busy => "EBUSY",
+            Errno::BadHandle => "EBADF",
+            Errno::Unsupported => "ENOTSUP",
+            Errno::Interrupted => "EINTR",
+            Errno::TooManyLinks => "EMLINK",
+            Errno::Unreachable => "ETIMEDOUT",
+            Errno::Io => "EIO",
+        },
+    }
+}

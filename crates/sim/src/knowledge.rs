@@ -1,0 +1,219 @@
+//! What clients know of the tree, rightly or no longer: directories, removed directories, files.
+
+use crate::rng::Rng;
+use pando_types::{FileKind, Generation, Ino, Name, Slot};
+use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
+use std::collections::VecDeque;
+
+/// A file, symlink or directory as it was seen.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The directory it was in.
+    pub dir: Statement,
+    /// Its name there.
+    pub name: Name,
+    /// The object.
+    pub ino: Ino,
+    /// Its incarnation.
+    pub generation: Generation,
+    /// What it is.
+    pub kind: FileKind,
+}
+
+/// What was seen, the latest last.
+pub struct Knowledge {
+    /// Most directories kept in mind.
+    most: usize,
+    dirs: VecDeque<Statement>,
+    /// Statements that were overtaken: of removed directories, or older versions.
+    stale: VecDeque<Statement>,
+    files: VecDeque<Seen>,
+    /// Removed files that are held open.
+    pub held: Vec<(Slot, Ino, Generation)>,
+}
+
+const STALE: usize = 12;
+const FILES: usize = 32;
+
+impl Knowledge {
+    /// Nothing known; at most so many directories will be.
+    pub fn new(most: usize) -> Knowledge {
+        Knowledge {
+            most: most.max(2),
+            dirs: VecDeque::new(),
+            stale: VecDeque::new(),
+            files: VecDeque::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Learns from what an operation came to.
+    pub fn learn(&mut self, op: &Op, outcome: &Outcome) {
+        match (op, outcome) {
+            (
+                Op::Lookup { dir, name }
+                | Op::Mkdir { dir, name, .. }
+                | Op::Symlink { dir, name, .. }
+                | Op::SetAttr { dir, name, .. }
+                | Op::Publish { dir, name, .. },
+                Ok(Answer::Entry(e)),
+            )
+            | (
+                Op::Open { dir, name, .. } | Op::Create { dir, name, .. },
+                Ok(Answer::Opened { entry: e, .. }),
+            ) => {
+                self.saw(dir, name, e);
+            }
+            (Op::Rmdir { .. }, Ok(Answer::Removed(e))) => {
+                if let Some(d) = &e.dir {
+                    self.died(d);
+                }
+            }
+            (Op::Unlink { dir, held, .. }, Ok(Answer::Removed(e))) => {
+                self.files
+                    .retain(|f| (f.ino, f.generation) != (e.attr.ino, e.attr.generation));
+                if *held {
+                    self.held.push((dir.id.slot(), e.attr.ino, e.attr.generation));
+                }
+            }
+            (
+                Op::Rename {
+                    src,
+                    src_name,
+                    dst,
+                    dst_name,
+                    mode,
+                    ..
+                },
+                Ok(Answer::Renamed { moved, other }),
+            ) => {
+                self.saw(dst, dst_name, moved);
+                if let Some(o) = other {
+                    if *mode == pando_wire::RenameMode::Exchange {
+                        self.saw(src, src_name, o);
+                    } else if let Some(d) = &o.dir {
+                        self.died(d);
+                    }
+                }
+            }
+            (Op::ReadDir { dir, .. }, Ok(Answer::Entries { entries, .. })) => {
+                for e in entries {
+                    if let Some(view) = &e.view {
+                        self.saw(dir, &e.name, view);
+                    }
+                }
+            }
+            (op, Err(pando_types::Errno::Stale)) => {
+                if let Some(d) = dir_of(op) {
+                    let d = d.clone();
+                    self.died(&d);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn saw(&mut self, dir: &Statement, name: &Name, e: &EntryView) {
+        // The scribes' directories are nobody else's business.
+        let theirs = |n: &Name| n.as_bytes().starts_with(crate::scribe::PREFIX);
+        if theirs(name) || theirs(&dir.name) {
+            return;
+        }
+        let file = Seen {
+            dir: dir.clone(),
+            name: name.clone(),
+            ino: e.attr.ino,
+            generation: e.attr.generation,
+            kind: e.attr.kind,
+        };
+        self.files
+            .retain(|f| (f.ino, f.generation) != (file.ino, file.generation));
+        push(&mut self.files, file, FILES);
+        if let Some(d) = &e.dir {
+            self.saw_dir(d);
+        }
+    }
+
+    /// A directory's statement, newer than what was known of it.
+    pub fn saw_dir(&mut self, d: &Statement) {
+        if let Some(at) = self.dirs.iter().position(|x| x.id == d.id)
+            && let Some(old) = self.dirs.remove(at)
+            && old != *d
+        {
+            push(&mut self.stale, old, STALE);
+        }
+        push(&mut self.dirs, d.clone(), self.most);
+    }
+
+    fn died(&mut self, d: &Statement) {
+        self.dirs.retain(|x| (x.id, x.generation) != (d.id, d.generation));
+        if !self.stale.contains(d) {
+            push(&mut self.stale, d.clone(), STALE);
+        }
+        self.files
+            .retain(|f| (f.ino, f.generation) != (d.ino, d.generation));
+    }
+
+    /// Some directory; with `stale`, one whose statement was overtaken, if there is any.
+    pub fn dir(&self, rng: &mut Rng, stale: bool) -> Option<Statement> {
+        let from = if stale && !self.stale.is_empty() {
+            &self.stale
+        } else {
+            &self.dirs
+        };
+        if from.is_empty() {
+            None
+        } else {
+            from.get(rng.index(from.len())).cloned()
+        }
+    }
+
+    /// The statement of a directory's parent, if that is known.
+    pub fn parent_of(&self, d: &Statement) -> Option<Statement> {
+        self.dirs
+            .iter()
+            .find(|p| p.id == d.parent && p.generation == d.parent_generation)
+            .cloned()
+    }
+
+    /// Some file, symlink or directory of which `wanted` holds.
+    pub fn file(&self, rng: &mut Rng, wanted: impl Fn(&Seen) -> bool) -> Option<Seen> {
+        let fit: Vec<&Seen> = self.files.iter().filter(|f| wanted(f)).collect();
+        if fit.is_empty() {
+            None
+        } else {
+            Some((*rng.pick(&fit)).clone())
+        }
+    }
+
+    /// Number of directories known.
+    pub fn dirs(&self) -> usize {
+        self.dirs.len()
+    }
+}
+
+fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {
+    if queue.len() >= most {
+        queue.pop_front();
+    }
+    queue.push_back(value);
+}
+
+/// The first directory an operation names.
+pub fn dir_of(op: &Op) -> Option<&Statement> {
+    match op {
+        Op::Lookup { dir, .. }
+        | Op::DirStat { dir }
+        | Op::ReadLink { dir, .. }
+        | Op::Open { dir, .. }
+        | Op::ReadDir { dir, .. }
+        | Op::Create { dir, .. }
+        | Op::Symlink { dir, .. }
+        | Op::Mkdir { dir, .. }
+        | Op::Rmdir { dir, .. }
+        | Op::Unlink { dir, .. }
+        | Op::SetAttr { dir, .. }
+        | Op::Publish { dir, .. } => Some(dir),
+        Op::Rename { .. } | Op::Release { .. } | Op::StatFs | Op::Sync => None,
+    }
+}

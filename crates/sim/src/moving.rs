@@ -1,0 +1,79 @@
+//! A change of the map while the servers are stopped: slots go from one server to another with all their records.
+
+use crate::cluster::Cluster;
+use crate::rng::Rng;
+use pando_format::{Batch, KeyRange, Mutation};
+use pando_store::{MemStore, NoFaults, Read, Store, StoreError};
+use pando_types::{MapEpoch, SLOTS, Slot, plant};
+use std::rc::Rc;
+
+/// Moves some of `a`'s slots to `b` (about `share` in a hundred) and makes the new map. Slots that hold prepared parts
+/// of transactions stay: their coordinators know where they are (H41). Returns the slots with records that moved.
+/// REQUIRES: no server runs.
+pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut Rng) -> u64 {
+    let mut map = (*cluster.map()).clone();
+    let (from, to) = (&cluster.servers[a], &cluster.servers[b]);
+    if a == b {
+        return 0;
+    }
+    let open = |i: usize| {
+        MemStore::open(
+            &cluster.servers[i].device.disk,
+            cluster.settings.durability,
+            Rc::new(NoFaults),
+        )
+    };
+    let (source, target) = (open(a), open(b));
+    let slots: Vec<Slot> = (0..SLOTS)
+        .map(Slot)
+        .filter(|s| map.owner(*s) == from.id && rng.percent(share))
+        .collect();
+    let result = (|| {
+        let mut moved = 0;
+        for slot in slots {
+            if !ready(source.list(&KeyRange::prepared(slot), 1))?.is_empty() {
+                continue;
+            }
+            let full = !ready(source.list(&KeyRange::slot(slot), 1))?.is_empty();
+            if full {
+                let bundle = ready(source.export(slot))?;
+                target.ingest(&bundle)?;
+                if plant!(H47) {
+                    target.delete_range(&KeyRange::all_replies(slot))?;
+                }
+                source.delete_range(&KeyRange::slot(slot))?;
+                moved += 1;
+            }
+            map.slots[usize::from(slot.0)] = to.id;
+        }
+        // Reply records are worth nothing without the sessions they belong to (H47).
+        let sessions = ready(source.list(&KeyRange::sessions(), usize::MAX))?;
+        let copies = sessions
+            .into_iter()
+            .map(|(key, record)| Mutation::Update { key, record });
+        target.apply(&Batch::of(copies.collect()))?;
+        Ok::<u64, StoreError>(moved)
+    })();
+    map.epoch = MapEpoch(map.epoch.0 + 1);
+    match result {
+        Ok(moved) => {
+            // Opened once more, so that what was moved is on the devices for certain.
+            drop((open(a), open(b)));
+            cluster.set_map(map);
+            moved
+        }
+        Err(e) => {
+            cluster
+                .sim
+                .fail(crate::violation::Kind::WrongResult, format!("moving slots: {e}"));
+            0
+        }
+    }
+}
+
+fn ready<T>(read: Read<T>) -> Result<T, StoreError> {
+    match read {
+        Read::Ready(r) => r,
+        Read::Pending(_) => Err(StoreError::Device("a sound disk made us wait".into())),
+    }
+}

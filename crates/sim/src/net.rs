@@ -1,0 +1,576 @@
+//! The network: delays, loss, duplicates, reordering, one-way cuts, and connections that break.
+//!
+//! A connection is made when a process first sends to a server, and ends when either end dies or it is broken. Replies
+//! go back on it or nowhere. A request in flight to a server that dies may reach that server's next incarnation, as one
+//! on another path would: boot epochs are there to refuse it.
+
+use crate::rng::Rng;
+use crate::trace::digest;
+use crate::violation::Kind;
+use crate::world::{Event, Life, MS, NodeId, Role, SEC, Sim, Time, US};
+use pando_env::Peer;
+use pando_format::Codec;
+use pando_types::ServerId;
+use pando_wire::{Message, PeerRequest, Request, Response};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// How the network behaves.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// Messages lost, in a million.
+    pub loss: u64,
+    /// Messages doubled, in a million.
+    pub duplicate: u64,
+    /// Of the doubles, those that come very late, in a million.
+    pub late: u64,
+    /// Connections broken at a send, in a million.
+    pub breaks: u64,
+    /// Smallest delay.
+    pub base: Time,
+    /// Mean of what comes on top: large against `base` means much reordering.
+    pub jitter: Time,
+    /// Messages that are held up, in a million.
+    pub spike: u64,
+    /// For how long at most.
+    pub spike_max: Time,
+    /// Requests in flight to a dead process that its successor gets, in a hundred.
+    pub successor: u64,
+}
+
+impl Conditions {
+    /// A sound local network.
+    pub fn calm() -> Conditions {
+        Conditions {
+            loss: 0,
+            duplicate: 0,
+            late: 0,
+            breaks: 0,
+            base: 30 * US,
+            jitter: 20 * US,
+            spike: 0,
+            spike_max: 0,
+            successor: 50,
+        }
+    }
+
+    /// A bad network, differently bad in each seed.
+    pub fn rough(rng: &mut Rng) -> Conditions {
+        Conditions {
+            loss: rng.below(8_000),
+            duplicate: rng.below(8_000),
+            late: rng.below(500_000),
+            breaks: rng.below(500),
+            base: 20 * US + rng.below(200 * US),
+            jitter: rng.below(400 * US),
+            spike: rng.below(8_000),
+            spike_max: 5 * MS + rng.below(SEC),
+            successor: rng.below(101),
+        }
+    }
+}
+
+/// A message on its way.
+#[derive(Clone)]
+pub(crate) struct Packet {
+    from_life: u64,
+    from_node: NodeId,
+    pub(crate) to_node: NodeId,
+    /// The incarnation that ran there when it was sent; 0: none.
+    to_life: u64,
+    /// For replies: the connection it goes back on.
+    reply_on: Option<u64>,
+    bytes: Vec<u8>,
+    duplicate: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Conn {
+    opener_life: u64,
+    opener: NodeId,
+    acceptor_life: u64,
+    acceptor: NodeId,
+}
+
+/// What the network did that somebody felt.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct NetCounts {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Lost at random.
+    pub lost: u64,
+    /// Lost to a cut.
+    pub cut: u64,
+    /// Doubles delivered.
+    pub duplicates: u64,
+    /// Held up by a spike.
+    pub delayed: u64,
+    /// Connections broken at random.
+    pub breaks: u64,
+    /// Delivered to another incarnation than the one meant.
+    pub successor: u64,
+}
+
+/// State of the network.
+pub struct Net {
+    rng: Rng,
+    /// How it behaves now.
+    pub conditions: Conditions,
+    /// What it did.
+    pub counts: NetCounts,
+    roles: Vec<Role>,
+    /// Cut directions: bit `to` of `cuts[from]`.
+    cuts: Vec<u64>,
+    conns: BTreeMap<u64, Conn>,
+    by_ends: BTreeMap<(u64, u64), u64>,
+    /// Connections that servers opened, closed ones too.
+    from_servers: BTreeSet<u64>,
+    next: u64,
+}
+
+impl Net {
+    pub(crate) fn new(rng: Rng) -> Net {
+        Net {
+            rng,
+            conditions: Conditions::calm(),
+            counts: NetCounts::default(),
+            roles: Vec::new(),
+            cuts: Vec::new(),
+            conns: BTreeMap::new(),
+            by_ends: BTreeMap::new(),
+            from_servers: BTreeSet::new(),
+            next: 1,
+        }
+    }
+
+    pub(crate) fn machine(&mut self, id: NodeId, role: Role) {
+        debug_assert_eq!(id.0, self.roles.len());
+        self.roles.push(role);
+        self.cuts.push(0);
+    }
+
+    /// Cuts the way from one machine to another; the way back stays.
+    pub fn cut(&mut self, from: NodeId, to: NodeId) {
+        self.cuts[from.0] |= 1 << to.0;
+    }
+
+    /// Mends one way.
+    pub fn mend(&mut self, from: NodeId, to: NodeId) {
+        self.cuts[from.0] &= !(1 << to.0);
+    }
+
+    /// Mends all.
+    pub fn mend_all(&mut self) {
+        self.cuts.iter_mut().for_each(|c| *c = 0);
+    }
+
+    /// The machine of a server.
+    pub fn server(&self, id: ServerId) -> Option<NodeId> {
+        self.roles.iter().position(|r| *r == Role::Server(id)).map(NodeId)
+    }
+
+    fn connect(&mut self, opener: (u64, NodeId), acceptor: (u64, NodeId)) -> u64 {
+        let (next, conns, from_servers) = (&mut self.next, &mut self.conns, &mut self.from_servers);
+        let is_server = matches!(self.roles[opener.1.0], Role::Server(_));
+        *self.by_ends.entry((opener.0, acceptor.0)).or_insert_with(|| {
+            let id = *next;
+            *next += 1;
+            let conn = Conn {
+                opener_life: opener.0,
+                opener: opener.1,
+                acceptor_life: acceptor.0,
+                acceptor: acceptor.1,
+            };
+            conns.insert(id, conn);
+            if is_server {
+                from_servers.insert(id);
+            }
+            id
+        })
+    }
+
+    fn disconnect(&mut self, id: u64) -> Option<Conn> {
+        let conn = self.conns.remove(&id)?;
+        self.by_ends.remove(&(conn.opener_life, conn.acceptor_life));
+        Some(conn)
+    }
+
+    pub(crate) fn is_server(&self, peer: Peer) -> bool {
+        match peer {
+            Peer::Server(_) => true,
+            Peer::Connection(c) => self.from_servers.contains(&c),
+        }
+    }
+
+    fn peer_of(&self, node: NodeId) -> Option<Peer> {
+        match self.roles[node.0] {
+            Role::Server(id) => Some(Peer::Server(id)),
+            Role::Client(_) => None,
+        }
+    }
+
+    fn latency(&mut self) -> Time {
+        let c = &self.conditions;
+        let mut delay = c.base + self.rng.skewed(c.jitter);
+        if self.rng.ppm(c.spike) {
+            self.counts.delayed += 1;
+            delay += self.rng.below(c.spike_max);
+        }
+        delay
+    }
+}
+
+impl Sim {
+    /// A process sends.
+    pub(crate) fn send(self: &Rc<Self>, from_life: u64, from_node: NodeId, to: Peer, bytes: Vec<u8>) {
+        let mut net = self.net.borrow_mut();
+        let (to_node, reply_on) = match to {
+            Peer::Server(id) => match net.server(id) {
+                Some(node) => (node, None),
+                None => {
+                    drop(net);
+                    return self.fail(
+                        Kind::WrongResult,
+                        format!("a message to server {id}, which does not exist"),
+                    );
+                }
+            },
+            Peer::Connection(c) => match net.conns.get(&c) {
+                Some(conn) if conn.acceptor_life == from_life => (conn.opener, Some(c)),
+                _ => return,
+            },
+        };
+        net.counts.sent += 1;
+        let message = match Message::from_bytes(&bytes) {
+            Ok(m) => m,
+            Err(e) => {
+                drop(net);
+                return self.fail(Kind::WrongResult, format!("a message that does not decode: {e}"));
+            }
+        };
+        drop(net);
+        let sender = self.life(from_node).filter(|l| l.number == from_life);
+        if let (Some(tap), Some(sender)) = (self.tap(), &sender) {
+            tap.sent(sender, to_node, &message);
+        }
+        self.note(|| {
+            format!(
+                "{} -> {}  {}",
+                self.role(from_node),
+                self.role(to_node),
+                describe(&message)
+            )
+        });
+        let to_life = self.life(to_node).map_or(0, |l| l.number);
+        let mut net = self.net.borrow_mut();
+        let net = &mut *net;
+        if from_node != to_node {
+            if net.cuts[from_node.0] >> to_node.0 & 1 == 1 {
+                net.counts.cut += 1;
+                return self.note(|| "    cut off".into());
+            }
+            if net.rng.ppm(net.conditions.loss) {
+                net.counts.lost += 1;
+                return self.note(|| "    lost".into());
+            }
+        }
+        let packet = Packet {
+            from_life,
+            from_node,
+            to_node,
+            to_life,
+            reply_on,
+            bytes,
+            duplicate: false,
+        };
+        if from_node != to_node && net.rng.ppm(net.conditions.duplicate) {
+            let mut delay = net.latency();
+            if net.rng.ppm(net.conditions.late) {
+                delay += net.rng.below(30 * SEC);
+            }
+            self.schedule(
+                delay,
+                Event::Deliver(Box::new(Packet {
+                    duplicate: true,
+                    ..packet.clone()
+                })),
+            );
+        }
+        let breaks = net.rng.ppm(net.conditions.breaks);
+        let delay = net.latency();
+        self.schedule(delay, Event::Deliver(Box::new(packet)));
+        if breaks && to_life != 0 {
+            net.counts.breaks += 1;
+            let id = reply_on.or_else(|| net.by_ends.get(&(from_life, to_life)).copied());
+            if let Some(conn) = id.and_then(|id| net.disconnect(id).map(|c| (id, c))) {
+                self.tell_both(net, conn.0, conn.1);
+            }
+        }
+    }
+
+    fn tell_both(&self, net: &mut Net, id: u64, conn: Conn) {
+        if let Some(peer) = net.peer_of(conn.acceptor) {
+            let delay = net.rng.below(5 * MS);
+            self.schedule(
+                delay,
+                Event::Lost {
+                    life: conn.opener_life,
+                    node: conn.opener,
+                    peer,
+                },
+            );
+        }
+        let delay = net.rng.below(5 * MS);
+        let peer = Peer::Connection(id);
+        self.schedule(
+            delay,
+            Event::Lost {
+                life: conn.acceptor_life,
+                node: conn.acceptor,
+                peer,
+            },
+        );
+    }
+
+    /// A process died: its connections end, and most of the other ends hear of it.
+    pub(crate) fn cut_connections(&self, life: &Life) {
+        let mut net = self.net.borrow_mut();
+        let net = &mut *net;
+        let ended: Vec<u64> = net
+            .conns
+            .iter()
+            .filter(|(_, c)| c.opener_life == life.number || c.acceptor_life == life.number)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ended {
+            if let Some(conn) = net.disconnect(id)
+                && net.rng.percent(80)
+            {
+                self.tell_both(net, id, conn);
+            }
+        }
+    }
+
+    /// A message arrives, if there is still anybody to take it.
+    pub(crate) fn deliver(self: &Rc<Self>, packet: Packet) {
+        let Some(life) = self.life(packet.to_node) else {
+            return;
+        };
+        let from = {
+            let mut net = self.net.borrow_mut();
+            let net = &mut *net;
+            match packet.reply_on {
+                Some(c) => {
+                    // A reply to a process that is gone goes nowhere. If only the connection is gone, a reply that was
+                    // in flight already may still come.
+                    if life.number != packet.to_life {
+                        return;
+                    }
+                    if !net.conns.contains_key(&c) && !net.rng.percent(net.conditions.successor) {
+                        return;
+                    }
+                    match net.peer_of(packet.from_node) {
+                        Some(peer) => peer,
+                        None => return,
+                    }
+                }
+                None => {
+                    if life.number != packet.to_life {
+                        if !net.rng.percent(net.conditions.successor) {
+                            return;
+                        }
+                        net.counts.successor += 1;
+                    }
+                    Peer::Connection(
+                        net.connect((packet.from_life, packet.from_node), (life.number, life.node)),
+                    )
+                }
+            }
+        };
+        if !life.receives() {
+            return;
+        }
+        {
+            let counts = &mut self.net.borrow_mut().counts;
+            counts.delivered += 1;
+            counts.duplicates += u64::from(packet.duplicate);
+        }
+        self.trace.borrow_mut().event(
+            self.now(),
+            5,
+            (packet.from_node.0 << 8 | packet.to_node.0) as u64,
+            digest(&packet.bytes),
+        );
+        if let Ok(message) = Message::from_bytes(&packet.bytes) {
+            self.note(|| {
+                let double = if packet.duplicate { " (again)" } else { "" };
+                format!(
+                    "  {} <- {}  {}{double}",
+                    life.role,
+                    self.role(packet.from_node),
+                    describe(&message)
+                )
+            });
+            if let Some(tap) = self.tap() {
+                tap.delivered(&life, &message);
+            }
+        }
+        self.enter(&life, |node| node.receive(from, packet.bytes));
+    }
+}
+
+/// A message in one line.
+pub fn describe(message: &Message) -> String {
+    match message {
+        Message::Request { id, boot, request } => {
+            format!("#{} b{} {}", id % 1_000_000, boot.0, describe_request(request))
+        }
+        Message::Reply { id, result } => format!("#{} = {}", id % 1_000_000, describe_result(result)),
+    }
+}
+
+fn describe_request(request: &Request) -> String {
+    match request {
+        Request::Op {
+            request, cred, op, ..
+        } => {
+            let id = request.map_or(String::new(), |r| {
+                format!("{:x}/{}/{} ", r.session.0 >> 112, r.slot, r.sequence)
+            });
+            format!("{id}u{} {}", cred.uid, describe_op(op))
+        }
+        Request::Peer(PeerRequest::Lock { tx, wants, .. }) => format!("lock {tx} {wants:?}"),
+        Request::Peer(PeerRequest::Prepare {
+            tx,
+            locked,
+            mutations,
+            reply,
+            ..
+        }) => {
+            format!(
+                "prepare {tx} locked={locked} {mutations:?} reply={}",
+                reply.is_some()
+            )
+        }
+        other => shorten(format!("{other:?}")),
+    }
+}
+
+fn describe_result(result: &Result<Response, pando_wire::Refusal>) -> String {
+    match result {
+        Ok(Response::Op(outcome)) => shorten(format!("{outcome:?}")),
+        Ok(Response::Map(_)) => "map".into(),
+        other => shorten(format!("{other:?}")),
+    }
+}
+
+/// An operation in a few words.
+pub fn describe_op(op: &pando_wire::Op) -> String {
+    use pando_wire::Op;
+    fn short(name: &pando_types::Name) -> String {
+        let text = name.to_string();
+        if text.len() > 40 {
+            format!("{}…({})", text.chars().take(4).collect::<String>(), text.len())
+        } else {
+            text
+        }
+    }
+    let at = |d: &pando_wire::Statement| {
+        format!(
+            "{:x}g{:x}v{}",
+            d.id.0 >> 112,
+            d.generation.0 & 0xFFFF_FFFF,
+            d.version
+        )
+    };
+    match op {
+        Op::Lookup { dir, name } | Op::ReadLink { dir, name } | Op::Rmdir { dir, name } => {
+            format!("{} {}/{}", op.kind(), at(dir), short(name))
+        }
+        Op::Open { dir, name, want } => format!("open {}/{} {want}", at(dir), short(name)),
+        Op::DirStat { dir } => format!("statdir {}", at(dir)),
+        Op::ReadDir {
+            dir,
+            after,
+            limit,
+            plus,
+        } => {
+            format!(
+                "readdir {} after {:x} limit {limit} plus {plus}",
+                at(dir),
+                after.0
+            )
+        }
+        Op::Create {
+            dir,
+            name,
+            perm,
+            exclusive,
+            ..
+        } => {
+            format!(
+                "create {}/{} {:o} exclusive {exclusive}",
+                at(dir),
+                short(name),
+                perm.bits()
+            )
+        }
+        Op::Symlink { dir, name, target } => format!("symlink {}/{} {target:?}", at(dir), short(name)),
+        Op::Mkdir { dir, name, perm } => format!("mkdir {}/{} {:o}", at(dir), short(name), perm.bits()),
+        Op::Unlink { dir, name, held } => format!("unlink {}/{} held {held}", at(dir), short(name)),
+        Op::SetAttr {
+            dir,
+            name,
+            ino,
+            change,
+            ..
+        } => format!("setattr {}/{} ino {ino} {change:?}", at(dir), short(name)),
+        Op::Publish {
+            dir,
+            name,
+            ino,
+            content,
+            size,
+            ..
+        } => {
+            format!(
+                "publish {}/{} ino {ino} {content:?} size {size}",
+                at(dir),
+                short(name)
+            )
+        }
+        Op::Rename {
+            src,
+            src_name,
+            dst,
+            dst_name,
+            mode,
+            ..
+        } => {
+            format!(
+                "rename {}/{} {}/{} {mode:?}",
+                at(src),
+                short(src_name),
+                at(dst),
+                short(dst_name)
+            )
+        }
+        Op::StatFs | Op::Sync => op.kind().into(),
+        Op::Release { ino, generation, .. } => format!("release {ino} g{:x}", generation.0 & 0xFFFF_FFFF),
+    }
+}
+
+fn shorten(mut text: String) -> String {
+    if text.len() > 400 {
+        text.truncate(
+            text.char_indices()
+                .take_while(|(i, _)| *i < 400)
+                .last()
+                .map_or(0, |(i, _)| i),
+        );
+        text.push('…');
+    }
+    text
+}

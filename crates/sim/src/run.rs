@@ -1,0 +1,226 @@
+//! One seed from format to verdict.
+
+use crate::cluster::Cluster;
+use crate::faults::Nemesis;
+use crate::final_round::{check_blocks, finish};
+use crate::report::SeedReport;
+use crate::settings::Settings;
+use crate::trace::Print;
+use crate::violation::{Kind, Violation};
+use crate::workload::Workload;
+use crate::world::{MS, Role, SEC, Sim};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Once;
+
+/// Operations a seed must have run.
+pub const ENOUGH_OPERATIONS: u64 = 2_000;
+/// Faults a seed must have felt.
+pub const ENOUGH_FAULTS: u64 = 5;
+/// Events between two full walks.
+const WALK_EVERY: u64 = 1_000;
+/// Steps without progress of virtual time after which something spins.
+const SPIN: u64 = 3_000_000;
+
+/// What to do besides running.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The readable trace.
+    pub print: Print,
+    /// Bugs to plant (needs the cargo feature `plant`).
+    pub plants: Vec<String>,
+}
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+static HOOK: Once = Once::new();
+
+/// Keeps what a panic says for the report instead of printing it.
+fn catch_panics() {
+    HOOK.call_once(|| {
+        std::panic::set_hook(Box::new(|info| {
+            let place = info
+                .location()
+                .map_or(String::new(), |l| format!("{}:{}", l.file(), l.line()));
+            let payload = info.payload();
+            let text = payload
+                .downcast_ref::<&str>()
+                .map(|s| (*s).to_string())
+                .or_else(|| payload.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "?".into());
+            PANIC.with(|p| *p.borrow_mut() = Some(format!("{place}: {text}")));
+        }));
+    });
+}
+
+/// Runs one seed.
+pub fn run_seed(seed: u64, options: &Options) -> SeedReport {
+    catch_panics();
+    plant(&options.plants);
+    let sim = Sim::new(seed, options.print);
+    let mut report = SeedReport {
+        seed,
+        ..SeedReport::default()
+    };
+    let cluster: RefCell<Option<(Rc<Cluster>, Rc<Workload>)>> = RefCell::new(None);
+    let ended = catch_unwind(AssertUnwindSafe(|| run(&sim, &cluster)));
+    if ended.is_err() {
+        let text = PANIC.with(|p| p.borrow_mut().take()).unwrap_or_default();
+        report.violation = Some(Violation {
+            kind: Kind::Panic,
+            text,
+            time: sim.now(),
+        });
+    } else {
+        report.violation = sim.violation();
+    }
+    let gathered = catch_unwind(AssertUnwindSafe(|| {
+        if let Some((cluster, workload)) = &*cluster.borrow() {
+            report.gather(&sim, cluster, workload);
+        }
+    }));
+    drop(gathered);
+    report.tail = sim.trace.borrow().tail();
+    report.hash = sim.trace.borrow().hash();
+    report.events = sim.trace.borrow().events();
+    report.virtual_time = sim.now();
+    if report.violation.is_none() {
+        report.violation = enough(&report);
+    }
+    // After a panic the world may be in any state: it is leaked rather than taken apart.
+    if ended.is_ok() {
+        sim.tear_down();
+    } else {
+        std::mem::forget(cluster);
+        std::mem::forget(sim);
+    }
+    plant(&[]);
+    report
+}
+
+#[cfg(feature = "plant")]
+fn plant(names: &[String]) {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    pando_types::plant::set(&names);
+}
+
+#[cfg(not(feature = "plant"))]
+fn plant(_names: &[String]) {}
+
+/// A run that put nothing at risk says nothing.
+fn enough(report: &SeedReport) -> Option<Violation> {
+    let felt: u64 = report.faults_felt.values().sum();
+    let why = if report.operations < ENOUGH_OPERATIONS {
+        format!("only {} operations", report.operations)
+    } else if felt < ENOUGH_FAULTS {
+        format!("only {felt} faults took effect")
+    } else if report.mutations * 10 < report.operations * 4 {
+        format!(
+            "only {} mutations in {} operations",
+            report.mutations, report.operations
+        )
+    } else {
+        return None;
+    };
+    Some(Violation {
+        kind: Kind::RiskedNothing,
+        text: why,
+        time: report.virtual_time,
+    })
+}
+
+fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
+    let settings = Settings::of(&mut sim.stream(6));
+    sim.note(|| format!("{settings:?}"));
+    let cluster = match Cluster::format(sim, settings.clone()) {
+        Ok(c) => c,
+        Err(e) => return sim.fail(Kind::WrongResult, format!("format: {e}")),
+    };
+    let workload = Workload::new(&cluster);
+    *keep.borrow_mut() = Some((cluster.clone(), workload.clone()));
+    let w = workload.clone();
+    cluster.on_client_death(Rc::new(move |life| w.died(life)));
+    for index in 0..cluster.servers.len() {
+        cluster.set_downtime(index, Some(10 * MS));
+        cluster.start(index);
+    }
+    if !sim.run_until(10 * SEC, || cluster.all_serve()) {
+        return sim.fail(Kind::NoProgress, "a new cluster does not start");
+    }
+    let admin = sim.machine(Role::Client(1000));
+    let opened = {
+        let over = workload.aside(admin, |w, life, client| async move {
+            w.open_root(&life, &client).await
+        });
+        sim.run_until(10 * SEC, || over.get())
+    };
+    if !opened {
+        return sim.fail(Kind::NoProgress, "the first operation does not end");
+    }
+    if let Some(life) = sim.life(admin) {
+        life.die(crate::world::Death::Stop);
+    }
+    let nemesis = Nemesis::new(&cluster, &workload);
+    for index in 0..workload.machines.len() {
+        let w = workload.clone();
+        sim.after(workload.below(20 * MS), move |_| w.start(index));
+    }
+    if attack(sim, &cluster, &workload, &nemesis) {
+        nemesis.heal();
+        finish(&cluster, &workload, admin);
+    }
+}
+
+/// The part with faults. False if something is wrong.
+fn attack(sim: &Rc<Sim>, cluster: &Rc<Cluster>, workload: &Rc<Workload>, nemesis: &Rc<Nemesis>) -> bool {
+    let s = &cluster.settings;
+    let mut rng = sim.stream(7);
+    let gap = (s.operations / (s.faults + 2)).max(1);
+    let mut next = (
+        rng.range(gap / 2, gap * 3 / 2),
+        sim.now() + rng.skewed(s.fault_gap),
+    );
+    let (mut walked, mut at, mut steps) = (0, sim.now(), 0u64);
+    let end = sim.now() + 900 * SEC;
+    loop {
+        if sim.failed() {
+            return false;
+        }
+        let operations = workload.operations();
+        if operations >= next.0 || sim.now() >= next.1 {
+            nemesis.strike();
+            next = (
+                operations + rng.range(gap / 2, gap * 3 / 2),
+                sim.now() + SEC + rng.skewed(s.fault_gap),
+            );
+        }
+        let felt = cluster.effects.borrow().felt();
+        if operations >= s.operations && nemesis.planned() >= s.faults && felt >= ENOUGH_FAULTS {
+            return true;
+        }
+        if operations >= 4 * s.operations || sim.now() > end {
+            // Judged by what was reached.
+            return true;
+        }
+        let events = sim.trace.borrow().events();
+        if events >= walked + WALK_EVERY {
+            walked = events;
+            cluster.judge().full_walk();
+            check_blocks(cluster);
+        }
+        if !sim.step() {
+            sim.fail(Kind::NoProgress, "nothing is left to happen");
+            return false;
+        }
+        steps += 1;
+        if sim.now() != at {
+            (at, steps) = (sim.now(), 0);
+        } else if steps > SPIN {
+            sim.fail(Kind::NoProgress, "something spins: virtual time does not advance");
+            return false;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! How one seed is set up: sizes, limits, devices, mixtures. Everything follows from the seed.
+
+use crate::disk::Speed;
+use crate::rng::Rng;
+use crate::world::{MS, SEC, Time};
+use pando_server::Limits;
+use pando_store::Durability;
+use std::time::Duration;
+
+/// The setup of a seed.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Metadata servers.
+    pub servers: u16,
+    /// Client machines.
+    pub clients: u16,
+    /// Operations to run before the healing begins.
+    pub operations: u64,
+    /// Faults to plan at least before the healing begins.
+    pub faults: u64,
+    /// Durability of all stores.
+    pub durability: Durability,
+    /// In async durability, time between two syncs.
+    pub async_period: Time,
+    /// Bits of name hashes.
+    pub name_bits: u8,
+    /// Bits of directory IDs.
+    pub id_bits: u8,
+    /// Largest inline file.
+    pub inline_limit: u32,
+    /// Size of blocks.
+    pub block_size: u32,
+    /// Servers' limits.
+    pub limits: Limits,
+    /// Devices.
+    pub speed: Speed,
+    /// Names in use.
+    pub names: usize,
+    /// Directories a client keeps in mind.
+    pub known_dirs: usize,
+    /// Mean pause of a client between two operations.
+    pub think: Time,
+    /// Mean time between two faults.
+    pub fault_gap: Time,
+}
+
+impl Settings {
+    /// The default workload's setup of a seed.
+    pub fn of(rng: &mut Rng) -> Settings {
+        let narrow = rng.percent(40);
+        let mut limits = Limits::tiny();
+        limits.lock_wait = Duration::from_millis(rng.range(50, 800));
+        limits.peer_timeout = Duration::from_millis(rng.range(20, 300));
+        limits.inquire_after = Duration::from_millis(rng.range(50, 500));
+        limits.session_timeout = Duration::from_millis(if rng.percent(40) {
+            rng.range(800, 6_000)
+        } else {
+            rng.range(6_000, 60_000)
+        });
+        limits.tick = Duration::from_millis(rng.range(50, 250));
+        limits.number_block = rng.range(1, 8);
+        limits.page = rng.range(1, 6) as u32;
+        Settings {
+            servers: rng.range(3, 8) as u16,
+            clients: rng.range(4, 16) as u16,
+            operations: rng.range(2_000, 3_000),
+            faults: rng.range(8, 16),
+            durability: if rng.percent(65) {
+                Durability::Sync
+            } else {
+                Durability::Async
+            },
+            async_period: rng.range(20 * MS, 5 * SEC),
+            name_bits: if narrow { 4 } else { 55 },
+            id_bits: if narrow { 16 } else { 128 },
+            inline_limit: 256,
+            block_size: 512,
+            limits,
+            speed: Speed::good(rng),
+            names: rng.range(3, 14) as usize,
+            known_dirs: rng.range(3, 24) as usize,
+            think: if rng.percent(50) { 0 } else { rng.below(20 * MS) },
+            fault_gap: rng.range(50 * MS, SEC),
+        }
+    }
+}

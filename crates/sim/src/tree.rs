@@ -1,0 +1,765 @@
+//! The records of all servers as one tree, kept up to date batch by batch, with what every batch must leave true.
+//!
+//! A committed transaction counts on all its servers from the moment its coordinator applied the decision: what its
+//! participants have prepared and not applied yet is laid over their records. So the only tree that is ever looked at
+//! is one in which every transaction happened whole or not at all, and no state is excused as "in flight".
+
+use pando_format::{
+    AttachmentKind, Batch, Entry, Head, Key, Layout, Mutation, NameHash, Position, Record, Target, Touch,
+};
+use pando_types::{DirId, FileKind, Generation, Ino, Name, ServerId, Slot, TxId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A broken invariant, in words.
+pub type Broken = String;
+
+/// Where an entry stands.
+pub type Place = (DirId, NameHash, Name);
+
+/// A transaction's prepared part on one server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Part {
+    mutations: Vec<Mutation>,
+    /// Laid over the tree because the transaction is decided.
+    overlaid: bool,
+}
+
+/// The tree.
+#[derive(Clone, Default)]
+pub struct Tree {
+    records: BTreeMap<Key, Record>,
+    counts: BTreeMap<DirId, (u64, u64)>,
+    /// The entries that name a directory. Sound: exactly one each.
+    names: BTreeMap<DirId, BTreeSet<Place>>,
+    /// Entries of each inode number and generation. Sound: exactly one each.
+    inodes: BTreeMap<(Ino, Generation), u32>,
+    /// Entries at each position. Sound: exactly one each.
+    positions: BTreeMap<(DirId, Position), u32>,
+    parts: BTreeMap<TxId, BTreeMap<(ServerId, Slot), Part>>,
+    decided: BTreeMap<TxId, ServerId>,
+    /// Transactions that were decided and confirmed by all. A prepare that comes after is a zombie (H39).
+    finished: BTreeSet<TxId>,
+}
+
+/// What a batch touched, and so what is to be checked.
+#[derive(Default)]
+struct Dirty {
+    dirs: BTreeSet<DirId>,
+    entries: BTreeSet<Place>,
+    moved: BTreeSet<DirId>,
+}
+
+impl Tree {
+    /// The tree that the records of these stores make, with the transactions that are known to be finished.
+    pub fn build(
+        stores: Vec<(ServerId, Vec<(Key, Record)>)>,
+        finished: BTreeSet<TxId>,
+    ) -> Result<Tree, Broken> {
+        let mut tree = Tree {
+            finished,
+            ..Tree::default()
+        };
+        let mut dirty = Dirty::default();
+        for (server, records) in stores {
+            for (key, record) in records {
+                match (&key, &record) {
+                    (Key::Prepared(slot, tx), Record::Prepared(p)) => {
+                        let part = Part {
+                            mutations: p.mutations.clone(),
+                            overlaid: false,
+                        };
+                        tree.parts.entry(*tx).or_default().insert((server, *slot), part);
+                    }
+                    (Key::Decision(tx), _) => {
+                        tree.decided.insert(*tx, server);
+                    }
+                    _ if in_tree(&key) => {
+                        if tree.records.contains_key(&key) {
+                            return Err(format!("{key:?} is stored on two servers, one of them {server}"));
+                        }
+                        tree.put(key, record, &mut dirty);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let decided: Vec<TxId> = tree.decided.keys().copied().collect();
+        for tx in decided {
+            tree.overlay(tx, &mut dirty)?;
+        }
+        Ok(tree)
+    }
+
+    /// A server applied a batch.
+    pub fn apply(&mut self, server: ServerId, batch: &Batch) -> Result<(), Broken> {
+        let mut dirty = Dirty::default();
+        // Parts that this batch ends: their mutations stand in it if they were committed.
+        let mut skip: Vec<Mutation> = Vec::new();
+        for m in &batch.mutations {
+            if let Mutation::Delete {
+                key: Key::Prepared(slot, tx),
+            } = m
+                && let Some(part) = self.parts.get_mut(tx).and_then(|p| p.remove(&(server, *slot)))
+            {
+                if part.overlaid {
+                    skip.extend(part.mutations);
+                }
+                if self.parts.get(tx).is_some_and(BTreeMap::is_empty) {
+                    self.parts.remove(tx);
+                }
+            }
+        }
+        let mut decided = Vec::new();
+        for m in &batch.mutations {
+            match m {
+                Mutation::Insert {
+                    key: Key::Prepared(slot, tx),
+                    record,
+                }
+                | Mutation::Update {
+                    key: Key::Prepared(slot, tx),
+                    record,
+                } => {
+                    if self.finished.contains(tx) || self.decided.contains_key(tx) {
+                        return Err(format!(
+                            "server {server} prepares {tx}, which is committed already"
+                        ));
+                    }
+                    let Record::Prepared(p) = record else { continue };
+                    let part = Part {
+                        mutations: p.mutations.clone(),
+                        overlaid: false,
+                    };
+                    self.parts.entry(*tx).or_default().insert((server, *slot), part);
+                }
+                Mutation::Insert {
+                    key: Key::Decision(tx),
+                    record,
+                } => {
+                    if let Record::Decision(d) = record {
+                        let parts = self.parts.get(tx);
+                        for p in &d.participants {
+                            if !parts.is_some_and(|parts| parts.keys().any(|(s, _)| s == p)) {
+                                return Err(format!(
+                                    "{tx} is committed, but server {p} has nothing prepared for it"
+                                ));
+                            }
+                        }
+                    }
+                    self.decided.insert(*tx, server);
+                    decided.push(*tx);
+                }
+                Mutation::Delete {
+                    key: Key::Decision(tx),
+                } => {
+                    if let Some(parts) = self.parts.get(tx) {
+                        return Err(format!(
+                            "the decision of {tx} is forgotten while {:?} hold it prepared",
+                            parts.keys()
+                        ));
+                    }
+                    self.decided.remove(tx);
+                    self.finished.insert(*tx);
+                }
+                m if in_tree(&m.key()) => {
+                    if let Some(at) = skip.iter().position(|s| s == m) {
+                        skip.swap_remove(at);
+                        continue;
+                    }
+                    self.change(m, &mut dirty)
+                        .map_err(|e| format!("server {server}: {e}"))?;
+                }
+                _ => {}
+            }
+        }
+        if let Some(left) = skip.first() {
+            return Err(format!(
+                "server {server} ends its part of a committed transaction without {left:?}"
+            ));
+        }
+        for tx in decided {
+            self.overlay(tx, &mut dirty)?;
+        }
+        self.check(&dirty)
+    }
+
+    /// Lays the prepared parts of a decided transaction over the tree.
+    fn overlay(&mut self, tx: TxId, dirty: &mut Dirty) -> Result<(), Broken> {
+        let Some(parts) = self.parts.get_mut(&tx) else {
+            return Ok(());
+        };
+        let mut all = Vec::new();
+        for part in parts.values_mut().filter(|p| !p.overlaid) {
+            part.overlaid = true;
+            all.extend(part.mutations.iter().filter(|m| in_tree(&m.key())).cloned());
+        }
+        all.iter().try_for_each(|m| {
+            self.change(m, dirty)
+                .map_err(|e| format!("{tx} is committed: {e}"))
+        })
+    }
+
+    fn change(&mut self, m: &Mutation, dirty: &mut Dirty) -> Result<(), Broken> {
+        match m {
+            Mutation::Insert { key, record } => {
+                if self.records.contains_key(key) {
+                    return Err(format!("{key:?} is inserted twice"));
+                }
+                self.put(key.clone(), record.clone(), dirty);
+            }
+            Mutation::Update { key, record } => {
+                self.take(key, dirty);
+                self.put(key.clone(), record.clone(), dirty);
+            }
+            Mutation::Delete { key } => self.take(key, dirty),
+            Mutation::Touch { dir, delta } => {
+                let Some(Record::Touch(t)) = self.records.get_mut(&Key::Touch(*dir)) else {
+                    return Err(format!("a touch of {dir:?}, which has none"));
+                };
+                t.apply(delta);
+                dirty.dirs.insert(*dir);
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: Key, record: Record, dirty: &mut Dirty) {
+        match (&key, &record) {
+            (Key::Entry { dir, hash, name }, Record::Entry(e)) => {
+                let place = (*dir, *hash, name.clone());
+                let count = self.counts.entry(*dir).or_default();
+                count.0 += 1;
+                *self
+                    .positions
+                    .entry((*dir, Position::new(*hash, e.ordinal)))
+                    .or_default() += 1;
+                *self.inodes.entry(identity(&e.target)).or_default() += 1;
+                if let Target::Dir(d) = &e.target {
+                    count.1 += 1;
+                    self.names.entry(d.id).or_default().insert(place.clone());
+                    dirty.dirs.insert(d.id);
+                }
+                dirty.dirs.insert(*dir);
+                dirty.entries.insert(place);
+            }
+            (Key::Head(dir), _) => {
+                dirty.dirs.insert(*dir);
+                dirty.moved.insert(*dir);
+            }
+            (Key::Touch(dir), _) => {
+                dirty.dirs.insert(*dir);
+            }
+            (Key::Attachment { dir, hash, name, .. }, _) => {
+                dirty.entries.insert((*dir, *hash, name.clone()));
+            }
+            _ => {}
+        }
+        self.records.insert(key, record);
+    }
+
+    fn take(&mut self, key: &Key, dirty: &mut Dirty) {
+        let Some(record) = self.records.remove(key) else {
+            return;
+        };
+        match (key, &record) {
+            (Key::Entry { dir, hash, name }, Record::Entry(e)) => {
+                let place = (*dir, *hash, name.clone());
+                if let Some(count) = self.counts.get_mut(dir) {
+                    count.0 -= 1;
+                    if let Target::Dir(_) = e.target {
+                        count.1 -= 1;
+                    }
+                    if count.0 == 0 {
+                        self.counts.remove(dir);
+                    }
+                }
+                decrease(&mut self.positions, &(*dir, Position::new(*hash, e.ordinal)));
+                decrease(&mut self.inodes, &identity(&e.target));
+                if let Target::Dir(d) = &e.target {
+                    if let Some(names) = self.names.get_mut(&d.id) {
+                        names.remove(&place);
+                        if names.is_empty() {
+                            self.names.remove(&d.id);
+                        }
+                    }
+                    dirty.dirs.insert(d.id);
+                }
+                dirty.dirs.insert(*dir);
+                dirty.entries.insert(place);
+            }
+            (Key::Head(dir) | Key::Touch(dir), _) => {
+                dirty.dirs.insert(*dir);
+            }
+            (Key::Attachment { dir, hash, name, .. }, _) => {
+                dirty.entries.insert((*dir, *hash, name.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks everything.
+    pub fn check_all(&self) -> Result<(), Broken> {
+        let mut dirty = Dirty::default();
+        for key in self.records.keys() {
+            match key {
+                Key::Entry { dir, hash, name } | Key::Attachment { dir, hash, name, .. } => {
+                    dirty.entries.insert((*dir, *hash, name.clone()));
+                    dirty.dirs.insert(*dir);
+                }
+                Key::Head(dir) | Key::Touch(dir) => {
+                    dirty.dirs.insert(*dir);
+                    dirty.moved.insert(*dir);
+                }
+                _ => {}
+            }
+        }
+        dirty.dirs.extend(self.names.keys());
+        self.check(&dirty)
+    }
+
+    fn check(&self, dirty: &Dirty) -> Result<(), Broken> {
+        for dir in &dirty.dirs {
+            self.check_dir(*dir)?;
+        }
+        for place in &dirty.entries {
+            self.check_entry(place)?;
+        }
+        for dir in &dirty.moved {
+            self.check_path(*dir)?;
+        }
+        Ok(())
+    }
+
+    fn check_dir(&self, dir: DirId) -> Result<(), Broken> {
+        if dir == DirId::ABOVE_ROOT {
+            return Ok(());
+        }
+        let count = self.counts.get(&dir).copied().unwrap_or_default();
+        let names = self.names.get(&dir).map_or(0, BTreeSet::len);
+        let Some(head) = self.head(dir) else {
+            if count.0 > 0 {
+                return Err(format!("{dir:?} has {} entries and no head", count.0));
+            }
+            if names > 0 {
+                return Err(format!(
+                    "{dir:?} has a name ({:?}) and no head",
+                    self.names.get(&dir)
+                ));
+            }
+            if self.touch(dir).is_some() {
+                return Err(format!("{dir:?} has a touch and no head"));
+            }
+            return Ok(());
+        };
+        let Some(touch) = self.touch(dir) else {
+            return Err(format!("{dir:?} has a head and no touch"));
+        };
+        if (touch.stat.entries, touch.stat.subdirs) != count {
+            return Err(format!(
+                "{dir:?} counts {} entries and {} subdirectories, but has {} and {}",
+                touch.stat.entries, touch.stat.subdirs, count.0, count.1
+            ));
+        }
+        let Some(place) = self.names.get(&dir).and_then(BTreeSet::first) else {
+            return Err(format!(
+                "{dir:?} has a head and no name: an orphan (born {:?})",
+                head.birth
+            ));
+        };
+        if names != 1 {
+            return Err(format!("{dir:?} has {names} names: {:?}", self.names.get(&dir)));
+        }
+        let Some(Entry {
+            target: Target::Dir(access),
+            ..
+        }) = self.entry(place)
+        else {
+            return Err(format!("{dir:?} is indexed under {place:?}, where it is not"));
+        };
+        if (access.generation, access.ino, access.salt, access.realm)
+            != (head.generation, head.ino, head.salt, head.realm)
+        {
+            return Err(format!("the halves of {dir:?} differ: {access:?} and {head:?}"));
+        }
+        if (head.parent, &head.name) != (place.0, &place.2) {
+            return Err(format!(
+                "{dir:?} is {place:?} but its head says {:?} in {:?}",
+                head.name, head.parent
+            ));
+        }
+        let parent = match self.head(head.parent) {
+            Some(p) => p.generation,
+            None if head.parent == DirId::ABOVE_ROOT => Generation::ABOVE_ROOT,
+            None => {
+                return Err(format!(
+                    "the parent of {dir:?}, {:?}, does not exist",
+                    head.parent
+                ));
+            }
+        };
+        if parent != head.parent_generation {
+            return Err(format!(
+                "{dir:?} means its parent's incarnation {}, not {parent}",
+                head.parent_generation
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_entry(&self, place: &Place) -> Result<(), Broken> {
+        let (dir, hash, name) = place;
+        let has = |kind| {
+            self.records
+                .get(&Key::Attachment {
+                    dir: *dir,
+                    hash: *hash,
+                    name: name.clone(),
+                    kind,
+                })
+                .and_then(|r| match r {
+                    Record::Attachment(b) => Some(b.0.len() as u64),
+                    _ => None,
+                })
+        };
+        let (data, target) = (has(AttachmentKind::Data), has(AttachmentKind::Target));
+        let entry = self.entry(place);
+        let layout = match entry {
+            Some(Entry {
+                target: Target::Inode(i),
+                ..
+            }) => Some(&i.layout),
+            _ => None,
+        };
+        if data.is_some() != (layout == Some(&Layout::Inline)) {
+            return Err(format!("{place:?} has layout {layout:?}, inline data {data:?}"));
+        }
+        if target.is_some() != (layout == Some(&Layout::LongTarget)) {
+            return Err(format!("{place:?} has layout {layout:?}, long target {target:?}"));
+        }
+        let Some(entry) = entry else { return Ok(()) };
+        if self.positions.get(&(*dir, Position::new(*hash, entry.ordinal))) != Some(&1) {
+            return Err(format!("two entries of {dir:?} share the position of {place:?}"));
+        }
+        if self.inodes.get(&identity(&entry.target)) != Some(&1) {
+            return Err(format!(
+                "{place:?}: its inode number and generation {:?} occur twice",
+                identity(&entry.target)
+            ));
+        }
+        match &entry.target {
+            Target::Inode(i) => {
+                if i.nlink != 1 || i.kind == FileKind::Directory {
+                    return Err(format!("{place:?}: {} links, kind {:?}", i.nlink, i.kind));
+                }
+                if data.is_some_and(|n| n > i.size) {
+                    return Err(format!(
+                        "{place:?}: {data:?} inline bytes in a file of {}",
+                        i.size
+                    ));
+                }
+                let garbage = Key::Garbage(dir.slot(), i.ino, i.generation);
+                if self.records.contains_key(&garbage) {
+                    return Err(format!("{place:?} lives, and its data is to be deleted"));
+                }
+            }
+            Target::Dir(d) => {
+                if *dir != DirId::ABOVE_ROOT && d.id == DirId::ROOT {
+                    return Err(format!("{place:?} names the root"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The way up from `dir` ends at the root.
+    fn check_path(&self, dir: DirId) -> Result<(), Broken> {
+        let mut at = dir;
+        let mut seen = BTreeSet::new();
+        while at != DirId::ROOT {
+            if !seen.insert(at) {
+                return Err(format!("a loop: {dir:?} is its own ancestor, by {seen:?}"));
+            }
+            match self.head(at) {
+                Some(head) => at = head.parent,
+                None if at == dir => return Ok(()),
+                None => {
+                    return Err(format!(
+                        "{dir:?} is not connected to the root: {at:?} does not exist"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory's head.
+    pub fn head(&self, dir: DirId) -> Option<&Head> {
+        match self.records.get(&Key::Head(dir)) {
+            Some(Record::Head(h)) => Some(h),
+            _ => None,
+        }
+    }
+
+    /// A directory's touch.
+    pub fn touch(&self, dir: DirId) -> Option<&Touch> {
+        match self.records.get(&Key::Touch(dir)) {
+            Some(Record::Touch(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// An entry.
+    pub fn entry(&self, place: &Place) -> Option<&Entry> {
+        let (dir, hash, name) = place;
+        match self.records.get(&Key::Entry {
+            dir: *dir,
+            hash: *hash,
+            name: name.clone(),
+        }) {
+            Some(Record::Entry(e)) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// A record of the tree.
+    pub fn get(&self, key: &Key) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    /// All records of the tree, in key order.
+    pub fn records(&self) -> impl Iterator<Item = (&Key, &Record)> {
+        self.records.iter()
+    }
+
+    /// Transactions that are known to be committed and confirmed.
+    pub fn finished(&self) -> &BTreeSet<TxId> {
+        &self.finished
+    }
+
+    /// Transactions that are prepared somewhere, and decisions not yet forgotten.
+    pub fn in_flight(&self) -> (usize, usize) {
+        (self.parts.len(), self.decided.len())
+    }
+
+    /// Whether another way of building the tree gave the same; if not, where they differ.
+    pub fn compare(&self, other: &Tree) -> Result<(), Broken> {
+        for (key, record) in &self.records {
+            let there = other.records.get(key);
+            if there != Some(record) {
+                return Err(format!("{key:?}: kept {record:?}, found {there:?}"));
+            }
+        }
+        match other.records.iter().find(|(k, _)| !self.records.contains_key(k)) {
+            Some((key, record)) => Err(format!("{key:?}: not kept, found {record:?}")),
+            None if self.parts != other.parts => Err("prepared parts differ".into()),
+            None if self.decided != other.decided => Err("decisions differ".into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a record belongs to the tree, rather than to the machinery of one server or slot.
+fn in_tree(key: &Key) -> bool {
+    matches!(
+        key,
+        Key::Entry { .. } | Key::Head(_) | Key::Touch(_) | Key::Attachment { .. } | Key::Garbage(..)
+    )
+}
+
+fn decrease<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
+    if let Some(n) = counts.get_mut(key) {
+        *n -= 1;
+        if *n == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+fn identity(target: &Target) -> (Ino, Generation) {
+    match target {
+        Target::Dir(d) => (d.ino, d.generation),
+        Target::Inode(i) => (i.ino, i.generation),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_format::{AccessRecord, DecisionRecord, PreparedRecord, TouchDelta};
+    use pando_types::{Birth, BootEpoch, DirStat, Perm, Realm, Timestamp};
+
+    const HERE: ServerId = ServerId(1);
+    const THERE: ServerId = ServerId(2);
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).expect("a name")
+    }
+
+    fn insert(key: Key, record: Record) -> Mutation {
+        Mutation::Insert { key, record }
+    }
+
+    fn head(id: DirId, parent: DirId, generation: u64, called: &str) -> Mutation {
+        let head = Head {
+            generation: Generation(generation),
+            ino: Ino(generation),
+            birth: Birth {
+                parent,
+                name: name(called),
+                version: 0,
+            },
+            parent,
+            parent_generation: if parent == DirId::ABOVE_ROOT {
+                Generation(0)
+            } else {
+                Generation(1)
+            },
+            name: name(called),
+            realm: Realm(0),
+            salt: 0,
+            split: 0,
+        };
+        insert(Key::Head(id), Record::Head(head))
+    }
+
+    fn touch(id: DirId) -> Mutation {
+        insert(
+            Key::Touch(id),
+            Record::Touch(Touch {
+                stat: DirStat::default(),
+                explicit: false,
+            }),
+        )
+    }
+
+    fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
+        let access = AccessRecord {
+            id,
+            generation: Generation(generation),
+            ino: Ino(generation),
+            perm: Perm::new(0o755),
+            uid: 0,
+            gid: 0,
+            ctime: Timestamp::default(),
+            realm: Realm(0),
+            salt: 0,
+            version: 0,
+            acl: 0,
+        };
+        let key = Key::Entry {
+            dir,
+            hash: NameHash(8),
+            name: name(called),
+        };
+        insert(
+            key,
+            Record::Entry(Entry {
+                ordinal: 3,
+                target: Target::Dir(access),
+            }),
+        )
+    }
+
+    fn counted(dir: DirId, entries: i32) -> Mutation {
+        Mutation::Touch {
+            dir,
+            delta: TouchDelta {
+                entries,
+                subdirs: entries,
+                time: Timestamp::default(),
+            },
+        }
+    }
+
+    fn root() -> Tree {
+        let mut tree = Tree::default();
+        let batch = vec![
+            entry(DirId::ABOVE_ROOT, "root", DirId::ROOT, 1),
+            head(DirId::ROOT, DirId::ABOVE_ROOT, 1, "root"),
+            touch(DirId::ROOT),
+        ];
+        tree.apply(HERE, &Batch::of(batch)).expect("a root");
+        tree
+    }
+
+    #[test]
+    fn counts_orphans_and_loops_are_seen() {
+        let d = DirId(77);
+        let whole = vec![
+            entry(DirId::ROOT, "d", d, 5),
+            counted(DirId::ROOT, 1),
+            head(d, DirId::ROOT, 5, "d"),
+            touch(d),
+        ];
+        assert_eq!(root().apply(HERE, &Batch::of(whole.clone())), Ok(()));
+        for missing in 0..whole.len() {
+            let mut part = whole.clone();
+            part.remove(missing);
+            assert!(
+                root().apply(HERE, &Batch::of(part)).is_err(),
+                "without {:?}",
+                whole[missing]
+            );
+        }
+        let mut tree = root();
+        tree.apply(HERE, &Batch::of(whole)).expect("a directory");
+        let lost = Batch::of(vec![head(DirId(78), DirId(78), 6, "x"), touch(DirId(78))]);
+        assert!(tree.apply(HERE, &lost).is_err());
+    }
+
+    /// A transaction counts as a whole from its decision on, and not before.
+    #[test]
+    fn transactions_are_whole() {
+        let tx = TxId {
+            coordinator: HERE,
+            boot: BootEpoch(1),
+            number: 1,
+        };
+        let d = DirId(77);
+        let there = vec![head(d, DirId::ROOT, 5, "d"), touch(d)];
+        let prepared = PreparedRecord {
+            mutations: there.clone(),
+            reply: None,
+        };
+        let slot = d.slot();
+        let prepare = Batch::of(vec![insert(Key::Prepared(slot, tx), Record::Prepared(prepared))]);
+        let decision = DecisionRecord {
+            participants: vec![THERE],
+        };
+        let decide = Batch::of(vec![
+            entry(DirId::ROOT, "d", d, 5),
+            counted(DirId::ROOT, 1),
+            insert(Key::Decision(tx), Record::Decision(decision)),
+        ]);
+        let mut done = vec![Mutation::Delete {
+            key: Key::Prepared(slot, tx),
+        }];
+        done.extend(there);
+        let forget = Batch::of(vec![Mutation::Delete {
+            key: Key::Decision(tx),
+        }]);
+
+        let mut tree = root();
+        assert_eq!(tree.apply(THERE, &prepare), Ok(()));
+        assert!(tree.head(d).is_none());
+        assert_eq!(tree.apply(HERE, &decide), Ok(()));
+        assert!(tree.head(d).is_some());
+        assert!(
+            tree.clone().apply(HERE, &forget).is_err(),
+            "forgotten before it was applied (H38)"
+        );
+        assert!(
+            tree.clone()
+                .apply(THERE, &Batch::of(vec![done[0].clone()]))
+                .is_err(),
+            "dropped instead of applied (H37)"
+        );
+        assert_eq!(tree.apply(THERE, &Batch::of(done)), Ok(()));
+        assert_eq!(tree.apply(HERE, &forget), Ok(()));
+        assert!(tree.apply(THERE, &prepare).is_err(), "a zombie (H39)");
+        assert!(
+            root().apply(HERE, &decide).is_err(),
+            "decided without a vote (H40)"
+        );
+    }
+}

@@ -1,0 +1,453 @@
+//! Clients at work: each machine runs one client with one to four programs, which come and go and sometimes crash.
+
+use crate::cluster::{Cluster, SlowBlocks};
+use crate::generate::{Generator, Task, creds};
+use crate::judge::outcome_word;
+use crate::knowledge::Knowledge;
+use crate::rng::Rng;
+use crate::scribe::{Library, Scribe};
+use crate::world::{Life, MS, NodeId, Role, Time};
+use pando_client::{Client, ClientConfig};
+use pando_data::{Blocks, FileKey};
+use pando_env::Env;
+use pando_env::sync::{Either, first};
+use pando_format::Position;
+use pando_model::{Listed, NodeId as ModelId};
+use pando_types::{AttrChange, Cred, Errno, Name, Perm};
+use pando_wire::{Answer, Op, Outcome, Statement};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+/// A client machine.
+pub struct Machine {
+    /// Where.
+    pub node: NodeId,
+    /// Programs at once.
+    programs: usize,
+    /// Whether the last of them is a scribe.
+    scribe: bool,
+    /// Identity most of its operations run under.
+    cred: usize,
+    running: RefCell<Option<Rc<Client>>>,
+    /// Programs that have not ended.
+    active: Cell<usize>,
+}
+
+/// Counts of the workload.
+#[derive(Clone, Default, Debug)]
+pub struct Done {
+    /// Operations that came to an end, by kind and outcome.
+    pub outcomes: BTreeMap<(&'static str, &'static str), u64>,
+    /// All of them.
+    pub operations: u64,
+    /// Of them, mutating ones.
+    pub mutations: u64,
+    /// Messages that waited for an answer, and those repeated.
+    pub round_trips: u64,
+    /// Repeated messages.
+    pub retries: u64,
+    /// Client processes started.
+    pub clients: u64,
+    /// Operations that programs gave up.
+    pub abandoned: u64,
+    /// Operations on whole paths.
+    pub paths: u64,
+}
+
+/// The workload.
+pub struct Workload {
+    me: Weak<Workload>,
+    cluster: Rc<Cluster>,
+    /// The machines.
+    pub machines: Vec<Machine>,
+    generator: Generator,
+    board: RefCell<Knowledge>,
+    done: RefCell<Done>,
+    stopping: Cell<bool>,
+    rng: RefCell<Rng>,
+    try_timeout: Duration,
+    /// After the healing an operation that was given up is a finding.
+    pub strict: Cell<bool>,
+    /// What the scribes know.
+    pub library: Rc<RefCell<Library>>,
+}
+
+impl Workload {
+    /// Makes the machines; nothing runs yet.
+    pub fn new(cluster: &Rc<Cluster>) -> Rc<Workload> {
+        let s = &cluster.settings;
+        let mut rng = cluster.sim.stream(4);
+        let machines = (0..s.clients)
+            .map(|n| Machine {
+                node: cluster.sim.machine(Role::Client(n)),
+                programs: if rng.percent(60) {
+                    1
+                } else {
+                    rng.range(2, 4) as usize
+                },
+                scribe: rng.percent(20),
+                cred: [0, 0, 1, 2][usize::from(n % 4)],
+                running: RefCell::new(None),
+                active: Cell::new(0),
+            })
+            .collect();
+        Rc::new_cyclic(|me| Workload {
+            me: me.clone(),
+            cluster: cluster.clone(),
+            machines,
+            generator: Generator::new(&mut cluster.sim.stream(8), s.names, s.inline_limit, s.block_size),
+            board: RefCell::new(Knowledge::new(s.known_dirs)),
+            done: RefCell::default(),
+            stopping: Cell::new(false),
+            // Several tries fit into a session's life, as they do in production.
+            try_timeout: Duration::from_millis(rng.range(100, 3_000)).min(s.limits.session_timeout / 4),
+            rng: RefCell::new(rng),
+            strict: Cell::new(false),
+            library: Rc::default(),
+        })
+    }
+
+    /// Starts the client of a machine with its programs.
+    pub fn start(&self, index: usize) {
+        let Some(me) = self.me.upgrade() else { return };
+        let machine = &self.machines[index];
+        if self.stopping.get() || self.cluster.sim.life(machine.node).is_some() {
+            return;
+        }
+        let life = self.cluster.sim.start(machine.node);
+        let client = self.client(&life);
+        *machine.running.borrow_mut() = Some(client.clone());
+        machine.active.set(machine.programs);
+        for program in 0..machine.programs {
+            let scribe = machine.scribe && program + 1 == machine.programs;
+            let (me, client, l) = (me.clone(), client.clone(), life.clone());
+            let rng = self.rng.borrow().fork(life.number << 8 | program as u64);
+            life.spawn(Box::pin(async move {
+                me.program(index, l, client, rng, scribe).await;
+                let machine = &me.machines[index];
+                machine.active.set(machine.active.get().saturating_sub(1));
+            }));
+        }
+    }
+
+    /// A client on a process, with signs of life.
+    fn client(&self, life: &Rc<Life>) -> Rc<Client> {
+        self.done.borrow_mut().clients += 1;
+        let mut config = ClientConfig::new((*self.cluster.map()).clone());
+        config.try_timeout = self.try_timeout;
+        config.lanes = 4;
+        let client = Client::new(life.world(), config);
+        life.set_receiver(client.clone());
+        let (l, c) = (life.clone(), client.clone());
+        let period = self.cluster.settings.limits.session_timeout / 8;
+        life.spawn(Box::pin(async move {
+            loop {
+                l.sleep(period).await;
+                c.keep_alive().await;
+            }
+        }));
+        client
+    }
+
+    /// A client process is gone.
+    pub fn died(&self, life: &Rc<Life>) {
+        if let Some(m) = self.machines.iter().find(|m| m.node == life.node) {
+            m.active.set(0);
+            if let Some(client) = m.running.borrow_mut().take() {
+                self.add_stats(&client);
+            }
+        }
+    }
+
+    fn add_stats(&self, client: &Client) {
+        let stats = client.stats();
+        let mut done = self.done.borrow_mut();
+        done.round_trips += stats.round_trips;
+        done.retries += stats.retries;
+    }
+
+    /// Whether a machine's client waits for an operation.
+    pub fn is_waiting(&self, index: usize) -> bool {
+        let life = self.cluster.sim.life(self.machines[index].node);
+        life.is_some_and(|l| self.cluster.judge().replies.borrow().waits(l.number))
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Rc<Cluster> {
+        &self.cluster
+    }
+
+    /// Whether programs are to go on.
+    pub fn goes_on(&self) -> bool {
+        !self.stopping.get()
+    }
+
+    /// Whether this client process is alive.
+    pub fn lives(&self, life: u64) -> bool {
+        let here = |m: &Machine| self.cluster.sim.life(m.node).is_some_and(|l| l.number == life);
+        self.machines.iter().any(here)
+    }
+
+    /// Programs end after the operation they are at.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+    }
+
+    /// Whether every program has ended.
+    pub fn is_over(&self) -> bool {
+        self.machines.iter().all(|m| m.active.get() == 0)
+    }
+
+    /// Operations that came to an end.
+    pub fn operations(&self) -> u64 {
+        self.done.borrow().operations
+    }
+
+    /// Counts so far.
+    pub fn done(&self) -> Done {
+        let mut done = self.done.borrow().clone();
+        for client in self.machines.iter().filter_map(|m| m.running.borrow().clone()) {
+            done.round_trips += client.stats().round_trips;
+            done.retries += client.stats().retries;
+        }
+        done
+    }
+
+    async fn program(&self, index: usize, life: Rc<Life>, client: Rc<Client>, mut rng: Rng, scribe: bool) {
+        if scribe && let Some(me) = self.me.upgrade() {
+            return Scribe::new(&me, &life, &client).work(&mut rng).await;
+        }
+        let mut own = Knowledge::new(self.cluster.settings.known_dirs);
+        let creds = creds();
+        while !self.stopping.get() && life.alive() {
+            let task = self.generator.draw(&mut rng, &mut own, &self.board.borrow());
+            let cred = if rng.percent(85) {
+                &creds[self.machines[index].cred]
+            } else {
+                rng.pick(&creds)
+            };
+            self.perform(&life, &client, cred, &mut own, task).await;
+            let think = self.cluster.settings.think;
+            if think > 0 {
+                life.sleep(Duration::from_nanos(rng.skewed(think))).await;
+            }
+        }
+    }
+
+    async fn perform(&self, life: &Rc<Life>, client: &Client, cred: &Cred, own: &mut Knowledge, task: Task) {
+        match task {
+            Task::Root => {
+                let op = Op::Lookup {
+                    dir: Statement::above_root(),
+                    name: Name::root(),
+                };
+                self.op(life, client, &Cred::root(), own, op).await;
+            }
+            Task::Op(op) => {
+                self.op(life, client, cred, own, op).await;
+            }
+            Task::Write { blocks, publish } => {
+                let Op::Publish { ino, generation, .. } = &publish else {
+                    return;
+                };
+                let file = FileKey {
+                    ino: *ino,
+                    generation: *generation,
+                };
+                let store = SlowBlocks {
+                    inner: self.cluster.blocks.clone(),
+                    life: life.clone(),
+                };
+                for block in 0..blocks {
+                    // No fault is planned here; without the data nothing is published.
+                    if store.write(file, block, 0, vec![7; 16]).await.is_err() {
+                        return;
+                    }
+                }
+                if store.sync(file, (0..blocks).collect()).await.is_ok() {
+                    self.op(life, client, cred, own, publish).await;
+                }
+            }
+            Task::Path(path, what) => self.path(client, cred, &path, what).await,
+            Task::List { dir, limit, plus } => self.list(life, client, cred, own, dir, limit, plus).await,
+        }
+    }
+
+    /// Reads whole paths: each step is judged where it is executed; here it only has to come to an end. (Changes by
+    /// path would send operations that could not be told from those of the programs beside it.)
+    async fn path(&self, client: &Client, cred: &Cred, path: &[u8], what: u64) {
+        let result = match what {
+            0 => client.stat(cred, path, true).await.map(|_| ()),
+            1 => client.stat(cred, path, false).await.map(|_| ()),
+            _ => client.readlink(cred, path).await.map(|_| ()),
+        };
+        self.done.borrow_mut().paths += 1;
+        if result == Err(Errno::Io) {
+            let text = "EIO from an operation on a path";
+            self.cluster.sim.fail(crate::violation::Kind::WrongResult, text);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one task")]
+    async fn list(
+        &self,
+        life: &Rc<Life>,
+        client: &Client,
+        cred: &Cred,
+        own: &mut Knowledge,
+        dir: Statement,
+        limit: u32,
+        plus: bool,
+    ) {
+        let judge = self.cluster.judge().clone();
+        let id = ModelId::new(dir.ino, dir.generation);
+        let watch = judge.watch(id);
+        let mut after = Position::START;
+        let mut lines = Vec::new();
+        for _ in 0..200 {
+            let op = Op::ReadDir {
+                dir: dir.clone(),
+                after,
+                limit,
+                plus,
+            };
+            match self.op(life, client, cred, own, op).await {
+                Some(Ok(Answer::Entries { entries, end })) => {
+                    after = entries.last().map_or(after, |e| e.position);
+                    lines.extend(entries.into_iter().map(|e| Listed {
+                        name: e.name,
+                        ino: e.ino,
+                        kind: e.kind,
+                    }));
+                    if end {
+                        if let Some(w) = watch {
+                            judge.listed(w, Some(&lines));
+                        }
+                        return;
+                    }
+                }
+                _ => break,
+            }
+        }
+        if let Some(w) = watch {
+            judge.listed(w, None);
+        }
+    }
+
+    /// One operation, judged. `None` if the same is on its way already.
+    pub async fn op(
+        &self,
+        life: &Rc<Life>,
+        client: &Client,
+        cred: &Cred,
+        own: &mut Knowledge,
+        op: Op,
+    ) -> Option<Outcome> {
+        let judge = self.cluster.judge().clone();
+        let token = {
+            let mut replies = judge.replies.borrow_mut();
+            // Two equal operations of one client could not be told apart.
+            if replies.waits_for(life.number, &op) {
+                None
+            } else {
+                Some(replies.begin(&judge, life.number, &op))
+            }
+        };
+        let Some(token) = token else {
+            life.sleep(Duration::from_millis(1)).await;
+            return None;
+        };
+        let outcome = match self.impatience() {
+            None => client.op(cred, op.clone()).await,
+            Some(most) => {
+                let patience = life.sleep(Duration::from_nanos(life.random() % most));
+                match first(Box::pin(client.op(cred, op.clone())), patience).await {
+                    Either::Left(outcome) => outcome,
+                    Either::Right(()) => {
+                        // As a signal does: the operation is given up at whatever point it is.
+                        judge.replies.borrow_mut().abandon(token);
+                        self.done.borrow_mut().abandoned += 1;
+                        return None;
+                    }
+                }
+            }
+        };
+        let verdict = judge.replies.borrow_mut().end(&judge, token, &outcome);
+        judge.check(verdict);
+        {
+            let mut done = self.done.borrow_mut();
+            done.operations += 1;
+            done.mutations += u64::from(op.mutates());
+            *done
+                .outcomes
+                .entry((op.kind(), outcome_word(&outcome)))
+                .or_default() += 1;
+        }
+        if self.strict.get() && outcome == Err(Errno::Unreachable) {
+            self.cluster.sim.fail(
+                crate::violation::Kind::NoProgress,
+                format!(
+                    "{} was given up although everything is healed",
+                    crate::net::describe_op(&op)
+                ),
+            );
+        }
+        own.learn(&op, &outcome);
+        self.board.borrow_mut().learn(&op, &outcome);
+        Some(outcome)
+    }
+
+    /// Now and then a program does not wait for the end; not in the final round, where everything must end well.
+    fn impatience(&self) -> Option<Time> {
+        let mut rng = self.rng.borrow_mut();
+        if self.strict.get() || !rng.percent(2) {
+            None
+        } else {
+            Some(rng.range(1, 30 * MS))
+        }
+    }
+
+    /// Opens the root for all users, as an administrator would.
+    pub async fn open_root(&self, life: &Rc<Life>, client: &Client) {
+        let mut own = Knowledge::new(8);
+        let op = Op::SetAttr {
+            dir: Statement::above_root(),
+            name: Name::root(),
+            ino: pando_types::Ino::ROOT,
+            generation: pando_types::Generation::ROOT,
+            change: AttrChange {
+                perm: Some(Perm::new(0o777)),
+                ..AttrChange::default()
+            },
+            through_handle: false,
+        };
+        self.op(life, client, &Cred::root(), &mut own, op).await;
+    }
+
+    /// Runs a task on a machine of its own with a fresh client, and tells when it has ended.
+    pub fn aside<F>(
+        self: &Rc<Self>,
+        node: NodeId,
+        task: impl FnOnce(Rc<Workload>, Rc<Life>, Rc<Client>) -> F,
+    ) -> Rc<Cell<bool>>
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let life = self.cluster.sim.start(node);
+        let client = self.client(&life);
+        let over = Rc::new(Cell::new(false));
+        let (f, o) = (task(self.clone(), life.clone(), client), over.clone());
+        life.spawn(Box::pin(async move {
+            f.await;
+            o.set(true);
+        }));
+        over
+    }
+
+    /// Random time below `most`.
+    pub fn below(&self, most: Time) -> Time {
+        self.rng.borrow_mut().below(most)
+    }
+}

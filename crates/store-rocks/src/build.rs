@@ -1,0 +1,120 @@
+//! From a batch of mutations to one RocksDB write.
+
+use crate::read::{self, Memory, Tier};
+use pando_format::{Key, Mutation, Record, Touch};
+use pando_store::StoreError;
+use pando_types::DirId;
+use rocksdb::{DB, WriteBatch};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// A write under construction. Nothing happens before it is finished and written.
+pub(crate) struct Build<'a> {
+    db: &'a DB,
+    memory: &'a Memory,
+    cached: &'a RefCell<BTreeMap<DirId, Touch>>,
+    batch: WriteBatch,
+    /// What this batch did to a key, touches apart: whether it is there.
+    present: BTreeMap<Vec<u8>, bool>,
+    /// What this batch made of touches; `None` is deleted.
+    touches: BTreeMap<DirId, Option<Touch>>,
+}
+
+impl<'a> Build<'a> {
+    pub(crate) fn new(
+        db: &'a DB,
+        memory: &'a Memory,
+        cached: &'a RefCell<BTreeMap<DirId, Touch>>,
+    ) -> Build<'a> {
+        let (present, touches) = (BTreeMap::new(), BTreeMap::new());
+        Build {
+            db,
+            memory,
+            cached,
+            batch: WriteBatch::default(),
+            present,
+            touches,
+        }
+    }
+
+    pub(crate) fn mutation(&mut self, m: &Mutation) -> Result<(), StoreError> {
+        assert!(m.check().is_ok(), "a record of another kind: {m:?}");
+        match m {
+            Mutation::Insert { key, record } => {
+                assert!(!self.is_present(key)?, "insert of a present key: {key:?}");
+                self.put(key, record);
+            }
+            Mutation::Update { key, record } => self.put(key, record),
+            Mutation::Delete { key } => {
+                let bytes = key.encode();
+                self.batch.delete(&bytes);
+                if let Key::Touch(dir) = key {
+                    self.touches.insert(*dir, None);
+                } else {
+                    self.present.insert(bytes, false);
+                }
+            }
+            Mutation::Touch { dir, delta } => {
+                let Some(mut touch) = self.touch(*dir)? else {
+                    panic!("touch of an absent directory: {dir:?}")
+                };
+                touch.apply(delta);
+                self.put(&Key::Touch(*dir), &Record::Touch(touch));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put(&mut self, key: &Key, record: &Record) {
+        let bytes = key.encode();
+        self.batch.put(&bytes, record.encode(&bytes));
+        if let (Key::Touch(dir), Record::Touch(touch)) = (key, record) {
+            self.touches.insert(*dir, Some(*touch));
+        } else {
+            self.present.insert(bytes, true);
+        }
+    }
+
+    pub(crate) fn finish(self) -> (WriteBatch, BTreeMap<DirId, Option<Touch>>) {
+        (self.batch, self.touches)
+    }
+
+    /// Whether a key is there, as far as memory knows: an assertion is not worth a wait for the device. In practice
+    /// the operation has just read the key, and a filter says that it is absent.
+    fn is_present(&self, key: &Key) -> Result<bool, StoreError> {
+        if let Key::Touch(dir) = key {
+            if let Some(touch) = self.touches.get(dir) {
+                return Ok(touch.is_some());
+            }
+            if self.cached.borrow().contains_key(dir) {
+                return Ok(true);
+            }
+        }
+        let bytes = key.encode();
+        if let Some(present) = self.present.get(&bytes) {
+            return Ok(*present);
+        }
+        match self.memory.raw(&bytes) {
+            Ok(value) => Ok(value.is_some()),
+            Err(Tier::NotInMemory) => Ok(false),
+            Err(Tier::Failed(e)) => Err(e),
+        }
+    }
+
+    /// A directory's touch with this batch's changes. The only read that may wait for the device: once per directory
+    /// and opening, and not then if the directory's head was read through [`pando_store::Store::get`] before.
+    fn touch(&self, dir: DirId) -> Result<Option<Touch>, StoreError> {
+        if let Some(touch) = self.touches.get(&dir) {
+            return Ok(*touch);
+        }
+        if let Some(touch) = self.cached.borrow().get(&dir) {
+            return Ok(Some(*touch));
+        }
+        let bytes = Key::Touch(dir).encode();
+        match read::get(self.db, &bytes)? {
+            Some(Record::Touch(touch)) => Ok(Some(touch)),
+            None => Ok(None),
+            Some(_) => Err(StoreError::corrupt(&bytes, "record of another kind")),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The store over RocksDB.
+//!
+//! One column family holds encoded keys and records in key order. A batch is one RocksDB write, its WAL record handed
+//! to the kernel before `apply` returns, so that kill -9 loses nothing; a thread of its own syncs the WAL for all who
+//! wait. Reads try memory first and go to a small pool of reader threads when they miss, so that the event loop never
+//! waits for the device.
+//!
+//! This crate knows nothing of operations or servers. It is a shell: it has threads and time of its own.
+
+mod build;
+mod files;
+mod open;
+mod pool;
+mod read;
+mod sync;
+
+use build::Build;
+use files::LockFile;
+use pando_format::{Batch, Key, KeyRange, Record, Touch};
+use pando_store::{Bundle, Durability, Level, LocalFuture, Lsn, Read, Space, Store, StoreError};
+use pando_types::{DirId, Slot};
+use pool::Pool;
+use read::Tier;
+use rocksdb::{DB, FlushOptions, WriteBatch, WriteOptions};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use sync::Syncer;
+
+/// Touches kept in memory. A create changes its directory's touch and reads it nowhere else.
+const TOUCHES: usize = 64 * 1024;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct RocksOptions {
+    /// What durable means.
+    pub durability: Durability,
+    /// Bytes of the block cache: data, indexes and filters of everything that is not in a memtable.
+    pub cache_bytes: usize,
+    /// Bytes of WAL after which the memtable is flushed and a new WAL begins: what a restart replays.
+    pub wal_bytes: u64,
+    /// Threads that serve reads from the device.
+    pub readers: usize,
+    /// `async` only: a sync begins at least this often,
+    pub sync_interval: Duration,
+    /// and after this many bytes of WAL.
+    pub sync_bytes: u64,
+}
+
+impl Default for RocksOptions {
+    fn default() -> RocksOptions {
+        RocksOptions {
+            durability: Durability::Sync,
+            cache_bytes: 256 << 20,
+            wal_bytes: 8 << 20,
+            readers: 2,
+            sync_interval: Duration::from_secs(5),
+            sync_bytes: 16 << 10,
+        }
+    }
+}
+
+/// Counts since the store was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Batches applied.
+    pub batches: u64,
+    /// Bytes of them in the WAL.
+    pub wal_bytes: u64,
+    /// Syncs of the WAL.
+    pub syncs: u64,
+    /// Reads completed inline, from memory.
+    pub hits: u64,
+    /// Reads that went to the reader threads.
+    pub misses: u64,
+    /// Bytes in table files.
+    pub table_bytes: u64,
+    /// Bytes of the block cache in use.
+    pub cache_bytes: u64,
+    /// Bytes waiting for compaction: when this grows without end, the device is too slow.
+    pub compaction_debt_bytes: u64,
+}
+
+/// A store in a directory. Dropping it without waiting for a sync is like kill -9: nothing applied is lost.
+pub struct RocksStore {
+    options: RocksOptions,
+    path: PathBuf,
+    db: Arc<DB>,
+    write: WriteOptions,
+    memory: read::Memory,
+    pool: Arc<Pool>,
+    syncer: Arc<Syncer>,
+    threads: Vec<JoinHandle<()>>,
+    applied: Cell<Lsn>,
+    /// Invariant: each equals the record in the database, pending batches included (there is one writer).
+    touches: RefCell<BTreeMap<DirId, Touch>>,
+    /// Bytes in the current WAL.
+    log_bytes: Cell<u64>,
+    written: Cell<u64>,
+    hits: Cell<u64>,
+    misses: Cell<u64>,
+    _lock: LockFile,
+}
+
+impl RocksStore {
+    /// Counters for the metrics endpoint.
+    pub fn stats(&self) -> Stats {
+        let property = |name: &str| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        Stats {
+            batches: self.applied.get().0,
+            wal_bytes: self.written.get(),
+            syncs: self.syncer.syncs(),
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+            table_bytes: property("rocksdb.total-sst-files-size"),
+            cache_bytes: property("rocksdb.block-cache-usage"),
+            compaction_debt_bytes: property("rocksdb.estimate-pending-compaction-bytes"),
+        }
+    }
+
+    fn write(&self, batch: WriteBatch) -> Result<Lsn, StoreError> {
+        self.syncer.check()?;
+        let bytes = batch.size_in_bytes() as u64;
+        self.db
+            .write_opt(batch, &self.write)
+            .map_err(|e| self.syncer.poison(e.to_string()))?;
+        let lsn = Lsn(self.applied.get().0 + 1);
+        self.applied.set(lsn);
+        self.written.set(self.written.get() + bytes);
+        self.log_bytes.set(self.log_bytes.get() + bytes);
+        self.syncer.applied(lsn, bytes);
+        if self.log_bytes.get() >= self.options.wal_bytes {
+            self.next_log()?;
+        }
+        Ok(lsn)
+    }
+
+    /// Flushes the memtable in the background and begins a new WAL, which bounds what a restart replays.
+    ///
+    /// The old WAL is synced first. RocksDB itself would not, and then a power cut could keep the beginning of the
+    /// new WAL and lose the end of the old one, which recovery cannot see when the file ends between two records: a
+    /// hole in the order of batches. Its own switch (`write_buffer_size`) is set out of reach.
+    fn next_log(&self) -> Result<(), StoreError> {
+        self.syncer.sync_now(&self.db)?;
+        let mut flush = FlushOptions::default();
+        flush.set_wait(false);
+        self.db
+            .flush_opt(&flush)
+            .map_err(|e| self.syncer.poison(e.to_string()))?;
+        self.log_bytes.set(0);
+        Ok(())
+    }
+
+    /// Completes from memory, or asks a reader thread to run the same read against the device.
+    fn read<T: Send + 'static>(
+        &self,
+        from_memory: impl FnOnce(&read::Memory) -> Result<T, Tier>,
+        from_disk: impl FnOnce(&DB) -> Result<T, StoreError> + Send + 'static,
+    ) -> Read<T> {
+        if let Err(e) = self.syncer.check() {
+            return Read::Ready(Err(e));
+        }
+        match from_memory(&self.memory) {
+            Ok(value) => {
+                self.hits.set(self.hits.get() + 1);
+                Read::Ready(Ok(value))
+            }
+            Err(Tier::Failed(e)) => Read::Ready(Err(e)),
+            Err(Tier::NotInMemory) => {
+                self.misses.set(self.misses.get() + 1);
+                Read::Pending(self.pool.run(from_disk))
+            }
+        }
+    }
+}
+
+impl Drop for RocksStore {
+    fn drop(&mut self) {
+        self.syncer.stop();
+        self.pool.stop();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so; there is nothing to add while going down.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store for RocksStore {
+    fn get(&self, key: &Key) -> Read<Option<Record>> {
+        let bytes = key.encode();
+        // Whoever misses on a directory's head is about to change its touch: have its block in memory too, since
+        // `apply` cannot wait.
+        let touch = if let Key::Head(dir) = key {
+            Some(Key::Touch(*dir).encode())
+        } else {
+            None
+        };
+        let again = bytes.clone();
+        self.read(
+            move |memory| memory.get(&bytes),
+            move |db| {
+                if let Some(touch) = touch {
+                    read::get(db, &touch)?;
+                }
+                read::get(db, &again)
+            },
+        )
+    }
+
+    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
+        let again = range.clone();
+        self.read(
+            |memory| memory.list(range, limit),
+            move |db| read::list(db, &again, limit),
+        )
+    }
+
+    fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
+        self.syncer.check()?;
+        let mut build = Build::new(&self.db, &self.memory, &self.touches);
+        for m in &batch.mutations {
+            build.mutation(m)?;
+        }
+        if let Some(reply) = &batch.reply {
+            build.put(&reply.key, &Record::Reply(reply.record.clone()));
+        }
+        let (batch, touches) = build.finish();
+        let lsn = self.write(batch)?;
+        let mut cache = self.touches.borrow_mut();
+        if cache.len() > TOUCHES {
+            cache.clear();
+        }
+        for (dir, touch) in touches {
+            match touch {
+                Some(touch) => cache.insert(dir, touch),
+                None => cache.remove(&dir),
+            };
+        }
+        Ok(lsn)
+    }
+
+    fn applied(&self) -> Lsn {
+        self.applied.get()
+    }
+
+    fn safe(&self, level: Level) -> Lsn {
+        match (level, self.options.durability) {
+            (Level::Durable, Durability::Async) => self.applied.get(),
+            _ => self.syncer.synced(),
+        }
+    }
+
+    fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>> {
+        assert!(
+            lsn <= self.applied(),
+            "wait for {lsn:?}, applied {:?}",
+            self.applied()
+        );
+        if self.safe(level) >= lsn {
+            return Box::pin(std::future::ready(self.syncer.check()));
+        }
+        Box::pin(sync::Wait::new(self.syncer.clone(), lsn))
+    }
+
+    fn export(&self, slot: Slot) -> Read<Bundle> {
+        // Large and rare: never on the event loop, never through the cache.
+        self.read(|_| Err(Tier::NotInMemory), move |db| read::export(db, slot))
+    }
+
+    fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError> {
+        self.syncer.check()?;
+        let mut batch = WriteBatch::default();
+        for (key, value) in bundle.records()? {
+            let present = self.memory.raw(&key);
+            assert!(
+                !matches!(present, Ok(Some(_))),
+                "ingest into a slot that is not empty"
+            );
+            batch.put(key, value);
+        }
+        self.touches.borrow_mut().clear();
+        self.write(batch)
+    }
+
+    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
+        self.syncer.check()?;
+        // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the error of a
+        // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a
+        // damaged block, would list old records as if nothing had happened (the conformance suite found it).
+        let mut batch = WriteBatch::default();
+        for key in read::keys(&self.db, range)? {
+            batch.delete(key);
+        }
+        self.touches.borrow_mut().clear();
+        self.write(batch)
+    }
+
+    fn space(&self) -> Space {
+        files::space(&self.path)
+    }
+}

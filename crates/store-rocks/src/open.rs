@@ -1,0 +1,187 @@
+//! Creating and opening a store.
+
+use crate::files::{LockFile, create_dirs, failed, sync_dir};
+use crate::pool::Pool;
+use crate::read::{BUCKET_PREFIX, Memory};
+use crate::sync::Syncer;
+use crate::{RocksOptions, RocksStore};
+use pando_format::codec::Reader;
+use pando_format::{Codec, DecodeError, FORMAT_VERSION, Key, Record, Superblock};
+use pando_store::{Lsn, StoreError};
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, ErrorKind, LogLevel, Options,
+    SliceTransform, WriteOptions,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// RocksDB's own files, below our lock.
+fn database(path: &Path) -> PathBuf {
+    path.join("db")
+}
+
+impl RocksStore {
+    /// Makes a store that holds only its superblock. When this returns, a power cut does not undo it; if it is
+    /// interrupted, it can be called again.
+    pub fn create(path: &Path, superblock: Superblock) -> Result<(), StoreError> {
+        let unsynced = create_dirs(path)?;
+        let _lock = LockFile::take(path)?;
+        let mut options = database_options(&RocksOptions::default());
+        options.create_if_missing(true);
+        let db = DB::open(&options, database(path)).map_err(|e| cannot_open(path, &e))?;
+        let key = Key::Superblock.encode();
+        if db.get_pinned(&key).map_err(|e| cannot_open(path, &e))?.is_some() {
+            return Err(StoreError::Device(format!(
+                "{} already holds a store",
+                path.display()
+            )));
+        }
+        let mut write = WriteOptions::default();
+        write.set_sync(true);
+        db.put_opt(&key, Record::Superblock(superblock).encode(&key), &write)
+            .map_err(|e| StoreError::Poisoned(e.to_string()))?;
+        drop(db);
+        sync_dir(&database(path))?;
+        sync_dir(path)?;
+        unsynced.iter().try_for_each(|dir| sync_dir(dir))
+    }
+
+    /// Opens a store. What it holds is synced when this returns: RocksDB writes what it replays from the WAL into a
+    /// table before it serves (so never set `avoid_flush_during_recovery`).
+    pub fn open(path: &Path, options: RocksOptions) -> Result<(RocksStore, Superblock), StoreError> {
+        if !path.is_dir() {
+            return Err(StoreError::Device(format!("no store at {}", path.display())));
+        }
+        let lock = LockFile::take(path)?;
+        let db = DB::open(&database_options(&options), database(path)).map_err(|e| cannot_open(path, &e))?;
+        let superblock = superblock(path, &db)?;
+        let db = Arc::new(db);
+        let mut store = RocksStore {
+            path: path.to_path_buf(),
+            write: WriteOptions::default(),
+            memory: Memory::new(db.clone()),
+            pool: Arc::new(Pool::default()),
+            syncer: Arc::new(Syncer::new(&options)),
+            threads: Vec::new(),
+            applied: Cell::new(Lsn(0)),
+            touches: RefCell::new(BTreeMap::new()),
+            log_bytes: Cell::new(0),
+            written: Cell::new(0),
+            hits: Cell::new(0),
+            misses: Cell::new(0),
+            _lock: lock,
+            options,
+            db,
+        };
+        store.start()?;
+        Ok((store, superblock))
+    }
+
+    fn start(&mut self) -> Result<(), StoreError> {
+        let mut spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+            self.threads
+                .push(thread.map_err(|e| failed("start a thread for", &self.path, &e))?);
+            Ok(())
+        };
+        let (db, syncer) = (self.db.clone(), self.syncer.clone());
+        spawn("store-sync", Box::new(move || syncer.serve(&db)))?;
+        for _ in 0..self.options.readers.max(1) {
+            let (db, pool) = (self.db.clone(), self.pool.clone());
+            spawn("store-read", Box::new(move || pool.serve(&db)))?;
+        }
+        Ok(())
+    }
+}
+
+fn cannot_open(path: &Path, e: &rocksdb::Error) -> StoreError {
+    match e.kind() {
+        ErrorKind::Corruption => StoreError::corrupt(&[], format!("{}: {e}", path.display())),
+        _ => StoreError::Device(format!("cannot open {}: {e}", path.display())),
+    }
+}
+
+fn superblock(path: &Path, db: &DB) -> Result<Superblock, StoreError> {
+    let key = Key::Superblock.encode();
+    let value = db.get_pinned(&key).map_err(|e| cannot_open(path, &e))?;
+    let Some(value) = value else {
+        return Err(StoreError::Device(format!(
+            "{} was never completely formatted; format it again",
+            path.display()
+        )));
+    };
+    let known = FORMAT_VERSION;
+    match Record::decode(&key, &value) {
+        Ok(Record::Superblock(s)) if s.format > known => Err(StoreError::NewerFormat {
+            found: s.format,
+            known,
+        }),
+        Ok(Record::Superblock(s)) => Ok(s),
+        Ok(_) => Err(StoreError::corrupt(&key, "not a superblock")),
+        Err(DecodeError::Checksum) => Err(StoreError::corrupt(&key, DecodeError::Checksum)),
+        // Undamaged and yet unknown: a newer version's, if the number that stands first says so.
+        Err(e) => match format_of(&value) {
+            Ok(found) if found > known => Err(StoreError::NewerFormat { found, known }),
+            _ => Err(StoreError::corrupt(&key, e)),
+        },
+    }
+}
+
+/// The format of a superblock of any version: it follows the record's version and tag.
+fn format_of(value: &[u8]) -> Result<u32, DecodeError> {
+    let mut r = Reader::new(value);
+    r.bytes(2)?;
+    u32::take(&mut r)
+}
+
+fn database_options(o: &RocksOptions) -> Options {
+    let mut options = Options::default();
+
+    // Point-in-time recovery: replay stops at the first record that is torn or fails its checksum, and everything
+    // before it is kept. After a power cut the unsynced end of the WAL may be short, or have some of its pages and not
+    // others; the stricter mode that tolerates only a short end would refuse to open then (H104). Nothing that was
+    // synced lies behind such a place, except when the device damaged synced data; that case is not told apart.
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    options.set_paranoid_checks(true);
+
+    // The WAL's length decides when the memtable is flushed (`RocksStore::next_log`); these limits are out of reach.
+    options.set_write_buffer_size((o.wal_bytes as usize).saturating_mul(8).max(8 << 20));
+    options.set_max_total_wal_size(0);
+    options.set_max_write_buffer_number(4);
+
+    // Opening must not depend on the number of files: it opens few tables (the rest when they are first read) and
+    // reads no statistics from them. Half of the file descriptors are left to connections.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .unwrap_or(1 << 16);
+    options.set_max_open_files((limit / 2).clamp(64, 8192) as i32);
+    options.set_skip_stats_update_on_db_open(true);
+
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&Cache::new_lru_cache(o.cache_bytes));
+    table.set_block_size(8 << 10);
+    table.set_format_version(5);
+    table.set_bloom_filter(10.0, false);
+    // Indexes and filters of billions of records do not fit: they live in the cache, the newest tables' for good.
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    options.set_block_based_table_factory(&table);
+    options.set_prefix_extractor(SliceTransform::create_fixed_prefix(BUCKET_PREFIX));
+
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_max_background_jobs(2);
+    options.set_bytes_per_sync(1 << 20);
+    options.set_manifest_preallocation_size(64 << 10);
+
+    // Debian's library has its assertions on, and one of them ends the process when its text log is written after a
+    // write to it failed: just when there is a device error to report and to stop for in order (H103). What goes
+    // wrong reaches us as a status; the log would add little.
+    options.set_log_level(LogLevel::Fatal);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(1 << 20);
+    options.set_stats_dump_period_sec(0);
+    options
+}

@@ -1,0 +1,216 @@
+//! Reads, from memory only or from wherever the data is. Whatever fails a checksum, RocksDB's or the record's own, is
+//! an error and never a value.
+
+use pando_format::{Key, KeyRange, Record};
+use pando_store::{Bundle, StoreError};
+use pando_types::Slot;
+use rocksdb::{DB, DBPinnableSlice, Error, ErrorKind, ReadOptions};
+use serde::Deserialize;
+use serde::de::value::{Error as NameError, StrDeserializer};
+use std::sync::Arc;
+
+/// Bytes of the keys of one bucket of a directory that are equal: slot, tag, directory and hash. Filters know these
+/// prefixes, so that looking for a name in a directory of many tables reads nothing when it is absent.
+pub(crate) const BUCKET_PREFIX: usize = 2 + 1 + 16 + 7;
+
+/// Why memory alone did not answer.
+pub(crate) enum Tier {
+    /// The device must be asked.
+    NotInMemory,
+    /// It failed.
+    Failed(StoreError),
+}
+
+/// Reads that never touch the device: memtables and block cache.
+pub(crate) struct Memory {
+    db: Arc<DB>,
+    options: ReadOptions,
+}
+
+impl Memory {
+    pub(crate) fn new(db: Arc<DB>) -> Memory {
+        Memory {
+            db,
+            options: memory_only(),
+        }
+    }
+
+    pub(crate) fn raw(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, Tier> {
+        self.db
+            .get_pinned_opt(key, &self.options)
+            .map_err(|e| tier(key, e))
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Tier> {
+        self.raw(key)?
+            .map(|value| decode(key, &value))
+            .transpose()
+            .map_err(Tier::Failed)
+    }
+
+    pub(crate) fn list(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, Tier> {
+        scan_records(&self.db, memory_only(), range, limit)
+    }
+}
+
+/// Options of a read that fails with `Incomplete` rather than wait for the device.
+fn memory_only() -> ReadOptions {
+    let mut options = ReadOptions::default();
+    // The crate exports `set_read_tier` but not the enum it takes. Its name can be had by inference alone, and a
+    // value of it from the name of the variant.
+    match Deserialize::deserialize(StrDeserializer::<NameError>::new("BlockCache")) {
+        Ok(tier) => options.set_read_tier(tier),
+        Err(e) => unreachable!("rocksdb 0.21 has ReadTier::BlockCache: {e}"),
+    }
+    options
+}
+
+pub(crate) fn get(db: &DB, key: &[u8]) -> Result<Option<Record>, StoreError> {
+    let value = db.get_pinned(key).map_err(|e| device(key, &e))?;
+    value.map(|value| decode(key, &value)).transpose()
+}
+
+pub(crate) fn list(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
+    scan_records(db, ReadOptions::default(), range, limit).map_err(failed)
+}
+
+pub(crate) fn export(db: &DB, slot: Slot) -> Result<Bundle, StoreError> {
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    let mut out = Vec::new();
+    scan(db, options, &KeyRange::slot(slot), usize::MAX, |key, value| {
+        decode(key, value)?;
+        out.push((key.to_vec(), value.to_vec()));
+        Ok(())
+    })
+    .map_err(failed)?;
+    Ok(Bundle::of(out))
+}
+
+/// The encoded keys of a range.
+pub(crate) fn keys(db: &DB, range: &KeyRange) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    let mut out = Vec::new();
+    scan(db, options, range, usize::MAX, |key, _| {
+        out.push(key.to_vec());
+        Ok(())
+    })
+    .map_err(failed)?;
+    Ok(out)
+}
+
+fn scan_records(
+    db: &DB,
+    options: ReadOptions,
+    range: &KeyRange,
+    limit: usize,
+) -> Result<Vec<(Key, Record)>, Tier> {
+    let mut out = Vec::new();
+    scan(db, options, range, limit, |key, value| {
+        let record = decode(key, value)?;
+        out.push((Key::decode(key).map_err(|e| StoreError::corrupt(key, e))?, record));
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+fn scan(
+    db: &DB,
+    mut options: ReadOptions,
+    range: &KeyRange,
+    limit: usize,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+) -> Result<(), Tier> {
+    if range.start >= range.end {
+        return Ok(());
+    }
+    if within_bucket(range) {
+        options.set_prefix_same_as_start(true);
+    } else {
+        options.set_total_order_seek(true);
+    }
+    // Also keeps the iterator from reading a block beyond the range just to see that it has ended.
+    options.set_iterate_upper_bound(range.end.clone());
+    let mut iterator = db.raw_iterator_opt(options);
+    iterator.seek(&range.start);
+    for _ in 0..limit {
+        let Some((key, value)) = iterator.item() else {
+            break;
+        };
+        each(key, value).map_err(Tier::Failed)?;
+        iterator.next();
+    }
+    // An iterator also stops being valid when it failed.
+    iterator.status().map_err(|e| tier(&range.start, e))
+}
+
+/// Whether all keys of a range share a bucket's prefix.
+fn within_bucket(range: &KeyRange) -> bool {
+    let Some(prefix) = range.start.get(..BUCKET_PREFIX) else {
+        return false;
+    };
+    let mut successor = prefix.to_vec();
+    while let Some(last) = successor.pop() {
+        if last < 0xFF {
+            successor.push(last + 1);
+            break;
+        }
+    }
+    range.end <= successor
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Result<Record, StoreError> {
+    Record::decode(key, value).map_err(|e| StoreError::corrupt(key, e))
+}
+
+fn tier(key: &[u8], e: Error) -> Tier {
+    if e.kind() == ErrorKind::Incomplete {
+        Tier::NotInMemory
+    } else {
+        Tier::Failed(device(key, &e))
+    }
+}
+
+fn device(key: &[u8], e: &Error) -> StoreError {
+    match e.kind() {
+        ErrorKind::Corruption => StoreError::corrupt(key, e),
+        _ => StoreError::Device(e.to_string()),
+    }
+}
+
+/// A read of everything is never incomplete.
+fn failed(t: Tier) -> StoreError {
+    match t {
+        Tier::Failed(e) => e,
+        Tier::NotInMemory => StoreError::Device("incomplete read".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_format::NameHash;
+    use pando_types::{DirId, Name};
+
+    #[test]
+    fn ranges_within_a_bucket() {
+        let (dir, name) = (DirId(77), Name::root());
+        for hash in [NameHash(0), NameHash(0xFF), NameHash(5), NameHash::MAX] {
+            assert!(within_bucket(&KeyRange::bucket(dir, hash)));
+            assert!(within_bucket(&KeyRange::attachments(dir, hash, &name)));
+            assert!(within_bucket(&KeyRange::bucket(dir, hash).after(&Key::Entry {
+                dir,
+                hash,
+                name: name.clone()
+            })));
+        }
+        for wide in [
+            KeyRange::entries(dir),
+            KeyRange::entries_from(dir, NameHash(5)),
+            KeyRange::slot(Slot(1)),
+        ] {
+            assert!(!within_bucket(&wide));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The sync thread: one fsync of the WAL for all who wait for one.
+
+use crate::RocksOptions;
+use pando_store::{Durability, Lsn, StoreError};
+use rocksdb::DB;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Positions, and who waits for them.
+pub(crate) struct Syncer {
+    applied: AtomicU64,
+    synced: AtomicU64,
+    syncs: AtomicU64,
+    /// Bytes written since the last sync began.
+    unsynced_bytes: AtomicU64,
+    /// Why nothing is written any more. Never unset (H103): the pages of a failed fsync are marked clean, so that the
+    /// next fsync succeeds without having written them.
+    poisoned: OnceLock<String>,
+    state: Mutex<State>,
+    due: Condvar,
+    /// `async` mode: when to sync although nobody waits.
+    background: Option<(Duration, u64)>,
+    /// H102 is planted: say that it was synced, and do not.
+    lie: bool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Somebody waits for this position.
+    requested: u64,
+    waiters: Vec<Waker>,
+    stop: bool,
+}
+
+impl Syncer {
+    pub(crate) fn new(options: &RocksOptions) -> Syncer {
+        let background =
+            (options.durability == Durability::Async).then_some((options.sync_interval, options.sync_bytes));
+        Syncer {
+            applied: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            unsynced_bytes: AtomicU64::new(0),
+            poisoned: OnceLock::new(),
+            state: Mutex::new(State::default()),
+            due: Condvar::new(),
+            background,
+            lie: pando_types::plant!(H102),
+        }
+    }
+
+    /// Errs after a failed write or sync.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match self.poisoned.get() {
+            Some(why) => Err(StoreError::Poisoned(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// A write or sync failed: nothing more is written, and whoever waits is told.
+    pub(crate) fn poison(&self, why: String) -> StoreError {
+        let why = self.poisoned.get_or_init(|| why).clone();
+        self.wake();
+        StoreError::Poisoned(why)
+    }
+
+    pub(crate) fn synced(&self) -> Lsn {
+        Lsn(self.synced.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// A batch of `bytes` was applied as `lsn`.
+    pub(crate) fn applied(&self, lsn: Lsn, bytes: u64) {
+        let before = self.unsynced_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.applied.store(lsn.0, Ordering::Release);
+        if let Some((_, limit)) = self.background
+            && before < limit
+            && before + bytes >= limit
+        {
+            // Under the lock, or the thread could miss it between its check and its sleep.
+            let _state = self.lock();
+            self.due.notify_one();
+        }
+    }
+
+    /// One sync, on this thread.
+    pub(crate) fn sync_now(&self, db: &DB) -> Result<(), StoreError> {
+        self.check()?;
+        // Read before the sync begins: only what was applied by then is covered (H102).
+        let target = self.applied.load(Ordering::Acquire);
+        self.unsynced_bytes.store(0, Ordering::Relaxed);
+        if !self.lie {
+            db.flush_wal(true).map_err(|e| self.poison(e.to_string()))?;
+        }
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.synced.fetch_max(target, Ordering::AcqRel);
+        self.wake();
+        Ok(())
+    }
+
+    /// What the sync thread runs, until [`Syncer::stop`].
+    pub(crate) fn serve(&self, db: &DB) {
+        let mut last = Instant::now();
+        loop {
+            let mut state = self.lock();
+            while !state.stop && !self.is_due(&state, last) {
+                state = match self.background {
+                    None => self.due.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    Some((interval, _)) => {
+                        let left = interval
+                            .saturating_sub(last.elapsed())
+                            .max(Duration::from_millis(1));
+                        self.due
+                            .wait_timeout(state, left)
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .0
+                    }
+                };
+            }
+            if state.stop {
+                return;
+            }
+            drop(state);
+            last = Instant::now();
+            if self.synced().0 >= self.applied.load(Ordering::Acquire) {
+                self.unsynced_bytes.store(0, Ordering::Relaxed);
+            } else if self.sync_now(db).is_err() {
+                return; // poisoned, and everybody knows
+            }
+        }
+    }
+
+    fn is_due(&self, state: &State, last: Instant) -> bool {
+        let requested = state.requested > self.synced().0;
+        let background = self.background.is_some_and(|(interval, limit)| {
+            last.elapsed() >= interval || self.unsynced_bytes.load(Ordering::Relaxed) >= limit
+        });
+        requested || background
+    }
+
+    /// Ends the thread, and with an error all who wait for it.
+    pub(crate) fn stop(&self) {
+        self.lock().stop = true;
+        self.due.notify_all();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let waiters = std::mem::take(&mut self.lock().waiters);
+        for w in waiters {
+            w.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until a position is synced.
+pub(crate) struct Wait {
+    syncer: Arc<Syncer>,
+    lsn: Lsn,
+}
+
+impl Wait {
+    pub(crate) fn new(syncer: Arc<Syncer>, lsn: Lsn) -> Wait {
+        Wait { syncer, lsn }
+    }
+}
+
+impl Future for Wait {
+    type Output = Result<(), StoreError>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let s = &*self.syncer;
+        // Checked under the lock, which the sync thread takes after it has moved the position: no wake-up is missed.
+        let mut state = s.lock();
+        if let Err(e) = s.check() {
+            return Poll::Ready(Err(e));
+        }
+        if state.stop {
+            return Poll::Ready(Err(StoreError::Device("the store was closed".into())));
+        }
+        if s.synced() >= self.lsn {
+            return Poll::Ready(Ok(()));
+        }
+        if !state.waiters.iter().any(|w| w.will_wake(cx.waker())) {
+            state.waiters.push(cx.waker().clone());
+        }
+        if state.requested < self.lsn.0 {
+            state.requested = self.lsn.0;
+            s.due.notify_one();
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,204 @@
+//! Reading what was applied.
+
+use super::*;
+
+pub(super) fn get_and_list(h: &mut dyn Harness) {
+    let s = h.open();
+    assert_eq!(s.applied(), Lsn(0));
+    assert_eq!(get(&s, &counter(1)), None);
+    for slot in [5, 1, 256, 3, 255] {
+        apply(&s, vec![insert(counter(slot), count(u64::from(slot)))]);
+    }
+    assert_eq!(s.applied(), Lsn(5));
+    assert_eq!(get(&s, &counter(256)), Some(count(256)));
+    let keys = |range: &KeyRange, limit| -> Vec<Key> {
+        list(&s, range, limit).into_iter().map(|(k, _)| k).collect()
+    };
+    let all = [1, 3, 5, 255, 256].map(counter);
+    assert_eq!(keys(&everything(), 100), all);
+    assert_eq!(keys(&everything(), 2), all[..2]);
+    assert_eq!(keys(&everything(), 0), []);
+    assert_eq!(keys(&everything().after(&all[1]), 2), all[2..4]);
+    assert_eq!(keys(&KeyRange::slot(Slot(255)), 9), all[3..4]);
+    // The end is out, an inverted range is empty.
+    let half = KeyRange {
+        start: all[1].encode(),
+        end: all[3].encode(),
+    };
+    assert_eq!(keys(&half, 9), all[1..3]);
+    assert_eq!(
+        keys(
+            &KeyRange {
+                start: half.end,
+                end: half.start
+            },
+            9
+        ),
+        []
+    );
+
+    // Later mutations of a batch see the earlier ones.
+    let m = |n| Mutation::Update {
+        key: counter(9),
+        record: count(n),
+    };
+    apply(
+        &s,
+        vec![
+            m(1),
+            Mutation::Delete { key: counter(9) },
+            insert(counter(9), count(2)),
+            m(3),
+        ],
+    );
+    assert_eq!(get(&s, &counter(9)), Some(count(3)));
+    apply(
+        &s,
+        vec![
+            Mutation::Delete { key: counter(9) },
+            Mutation::Delete { key: counter(10) },
+        ],
+    );
+    assert_eq!(get(&s, &counter(9)), None);
+    assert!(s.space().available <= s.space().total && s.space().total > 0);
+}
+
+pub(super) fn delete_range(h: &mut dyn Harness) {
+    let s = h.open();
+    for slot in 1..=9 {
+        apply(
+            &s,
+            vec![
+                insert(counter(slot), count(0)),
+                insert(Key::Touch(dir_in(slot)), touch(0)),
+            ],
+        );
+    }
+    let lsn = ok(s.delete_range(&KeyRange {
+        start: counter(3).encode(),
+        end: counter(5).encode(),
+    }));
+    assert_eq!(lsn, s.applied());
+    // Deleted: counter 3, everything else of slot 3 (tags above C), nothing of 5.
+    assert_eq!(list(&s, &KeyRange::slot(Slot(3)), 9), []);
+    assert_eq!(list(&s, &KeyRange::slot(Slot(4)), 9), []);
+    assert_eq!(list(&s, &KeyRange::slot(Slot(5)), 9).len(), 2);
+    // What was deleted can come back.
+    apply(
+        &s,
+        vec![
+            insert(Key::Touch(dir_in(3)), touch(4)),
+            insert(counter(3), count(1)),
+        ],
+    );
+    apply(
+        &s,
+        vec![Mutation::Touch {
+            dir: dir_in(3),
+            delta: delta(1, 1),
+        }],
+    );
+    assert_eq!(list(&s, &KeyRange::slot(Slot(3)), 9).len(), 2);
+    ok(s.delete_range(&everything()));
+    assert_eq!(list(&s, &everything(), 9), []);
+    // A touch is not remembered across a deletion.
+    let gone = catch_unwind(AssertUnwindSafe(|| s.apply(&Batch::of(vec![touch_by(3, 1)]))));
+    assert!(gone.is_err(), "touch of a deleted directory");
+}
+
+pub(super) fn reply_with_effect(h: &mut dyn Harness) {
+    let s = h.open();
+    let key = reply_key(1, 77, 3);
+    for sequence in 1..=2 {
+        let batch = Batch {
+            mutations: vec![Mutation::Update {
+                key: counter(1),
+                record: count(sequence),
+            }],
+            reply: Some(ReplyWrite {
+                key: key.clone(),
+                record: reply(sequence),
+            }),
+        };
+        ok(s.apply(&batch));
+        assert_eq!(get(&s, &key), Some(Record::Reply(reply(sequence))));
+    }
+    assert_eq!(list(&s, &KeyRange::replies(Slot(1), SessionId(77)), 9).len(), 1);
+    assert_eq!(list(&s, &KeyRange::replies(Slot(1), SessionId(78)), 9).len(), 0);
+    drop(s);
+    h.kill();
+    assert_eq!(
+        get(&h.open(), &key),
+        Some(Record::Reply(reply(2))),
+        "a retry finds its answer after kill -9"
+    );
+}
+
+pub(super) fn touches_commute(h: &mut dyn Harness) {
+    let s = h.open();
+    apply(
+        &s,
+        vec![
+            insert(Key::Touch(dir_in(1)), touch(5)),
+            insert(Key::Touch(dir_in(2)), touch(5)),
+        ],
+    );
+    let deltas = [delta(3, 10), delta(-2, 30), delta(1, 20)];
+    let on = |slot, d: &TouchDelta| {
+        vec![Mutation::Touch {
+            dir: dir_in(slot),
+            delta: *d,
+        }]
+    };
+    for (one, two) in deltas.iter().zip(deltas.iter().rev()) {
+        apply(&s, on(1, one));
+        apply(&s, on(2, two));
+    }
+    assert_eq!(get(&s, &Key::Touch(dir_in(1))), get(&s, &Key::Touch(dir_in(2))));
+    assert_eq!(entries(&s, 1), 7);
+    // In one batch with the record they follow from, twice, and after an update of the whole record.
+    apply(
+        &s,
+        vec![
+            insert(Key::Touch(dir_in(3)), touch(0)),
+            touch_by(3, 2),
+            touch_by(3, -1),
+        ],
+    );
+    assert_eq!(entries(&s, 3), 1);
+    apply(
+        &s,
+        vec![Mutation::Update {
+            key: Key::Touch(dir_in(3)),
+            record: touch(40),
+        }],
+    );
+    apply(&s, vec![touch_by(3, 2)]);
+    drop(s);
+    h.kill();
+    let s = h.open();
+    apply(&s, vec![touch_by(3, 1), touch_by(1, 1)]);
+    assert_eq!((entries(&s, 3), entries(&s, 1)), (43, 8));
+}
+
+pub(super) fn broken_invariants(h: &mut dyn Harness) {
+    let broken = [
+        vec![insert(counter(1), count(2))],
+        vec![insert(counter(2), count(2)), insert(counter(2), count(2))],
+        vec![touch_by(1, -6)],
+        vec![touch_by(2, 1)],
+        vec![insert(counter(2), touch(1))],
+    ];
+    let s = h.open();
+    apply(
+        &s,
+        vec![
+            insert(counter(1), count(1)),
+            insert(Key::Touch(dir_in(1)), touch(5)),
+        ],
+    );
+    for mutations in broken {
+        let applied = catch_unwind(AssertUnwindSafe(|| s.apply(&Batch::of(mutations.clone()))));
+        assert!(applied.is_err(), "the store took {mutations:?}");
+    }
+}

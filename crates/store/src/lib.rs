@@ -1,0 +1,160 @@
+//! The store behind a metadata server: an ordered map of records with atomic batches and a log position.
+//!
+//! A store knows records and batches, nothing of servers, slots' owners or operations. Every implementation passes
+//! the suite in `conformance`. One task applies at a time (the server's event loop), so `apply` needs no locking inside.
+//!
+//! Positions ([`Lsn`]) count the batches of one opening. What a store holds when it was opened is synced before `open`
+//! returns: a reopened store may serve what a killed predecessor wrote and never synced, and what was served must not
+//! be lost afterwards (rule 8).
+
+mod bundle;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod disk;
+mod mem;
+
+pub use bundle::RawRecord;
+pub use disk::{Disk, DiskFaults, NoFaults};
+pub use mem::MemStore;
+pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, ReplyWrite};
+
+use pando_types::Slot;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use thiserror::Error;
+
+/// A future of the single-threaded world that servers and clients live in.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// A position in a store's log: the number of batches applied since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Lsn(pub u64);
+
+/// What `durable` means on this store (DESIGN: durability).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// Durable when fdatasync returned; grouped.
+    Sync,
+    /// Durable when the kernel has the log record; synced every 5 s or 16 KiB.
+    Async,
+}
+
+/// How safe a position must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// By the store's [`Durability`]: what replies wait for.
+    Durable,
+    /// On the device in either mode: what votes, decisions and confirmations wait for (H38, H40).
+    Synced,
+}
+
+/// A read that a memory hit completes at once, while a disk miss does not block the event loop.
+pub enum Read<T> {
+    /// Here it is.
+    Ready(Result<T, StoreError>),
+    /// It will come.
+    Pending(LocalFuture<Result<T, StoreError>>),
+}
+
+impl<T> Read<T> {
+    /// Waits if need be.
+    pub async fn wait(self) -> Result<T, StoreError> {
+        match self {
+            Read::Ready(r) => r,
+            Read::Pending(f) => f.await,
+        }
+    }
+}
+
+/// Free space, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// Size of the device or quota.
+    pub total: u64,
+    /// What is left of it.
+    pub available: u64,
+}
+
+/// All records of a slot, opaque: written by `export`, understood by `ingest` of any store of the same format.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Bundle(pub Vec<u8>);
+
+/// Why a store did not do what was asked.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum StoreError {
+    /// A write or sync failed before. Nothing more is written; the server must stop (H103).
+    #[error(
+        "the store stopped after a failed write ({0}); the server must be restarted once the device is sound"
+    )]
+    Poisoned(String),
+    /// A record does not decode or its checksum does not match. It is reported, never served.
+    #[error("damaged record at key {key}: {why}; restore it from a backup or run fsck")]
+    Corrupt {
+        /// The key in hexadecimal.
+        key: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The store was written by a newer version.
+    #[error("the store has format {found}, this program understands up to {known}; use a newer pando")]
+    NewerFormat {
+        /// In the superblock.
+        found: u32,
+        /// [`pando_format::FORMAT_VERSION`].
+        known: u32,
+    },
+    /// Another process has the store open.
+    #[error("the store at {0} is open in another process; stop that server first")]
+    Locked(PathBuf),
+    /// The device failed a read, or the store could not be opened.
+    #[error("store: {0}")]
+    Device(String),
+}
+
+impl StoreError {
+    /// The record under `key` (encoded) is damaged.
+    pub fn corrupt(key: &[u8], why: impl std::fmt::Display) -> StoreError {
+        let key = key.iter().map(|b| format!("{b:02x}")).collect();
+        StoreError::Corrupt {
+            key,
+            why: why.to_string(),
+        }
+    }
+}
+
+/// An ordered map of records with a log.
+pub trait Store {
+    /// The record under `key`.
+    fn get(&self, key: &Key) -> Read<Option<Record>>;
+
+    /// Up to `limit` records of a range, in key order.
+    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>>;
+
+    /// Applies a batch atomically; later reads see it at once. It is not durable yet: see [`Store::wait`].
+    /// `Insert` of a present key, a touch of an absent directory and a count below zero are broken invariants and
+    /// panic. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
+    fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError>;
+
+    /// Position of the last applied batch.
+    fn applied(&self) -> Lsn;
+
+    /// Position up to which everything is safe at `level`.
+    fn safe(&self, level: Level) -> Lsn;
+
+    /// Completes when everything up to `lsn` is safe at `level`. Concurrent waiters share one sync.
+    /// REQUIRES: this opening of the store has given out `lsn`. Dropping the future is harmless.
+    fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>>;
+
+    /// All records of a slot (its reply records too: H47).
+    fn export(&self, slot: Slot) -> Read<Bundle>;
+
+    /// Adds the records of a bundle. REQUIRES: the slot is empty here.
+    fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError>;
+
+    /// Deletes a range.
+    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError>;
+
+    /// Free space now.
+    fn space(&self) -> Space;
+}

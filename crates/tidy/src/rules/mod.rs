@@ -1,0 +1,66 @@
+//! The rules, one file each.
+
+mod ambient;
+mod dependencies;
+mod direction;
+mod length;
+mod manifest;
+mod never;
+mod plant;
+mod simulation;
+mod text;
+mod unfinished;
+
+use crate::{Finding, Repo, Severity};
+
+/// A rule: looks at the repository, under the name it is listed by.
+pub(crate) type Rule = fn(&Repo, &'static str) -> Vec<Finding>;
+
+/// All of them.
+pub(crate) const ALL: [(&str, Rule); 12] = [
+    ("ambient", ambient::check),
+    ("dependencies", dependencies::check),
+    ("direction", direction::check),
+    ("length", length::check),
+    ("machine", text::machine),
+    ("manifest", manifest::check),
+    ("never", never::check),
+    ("plant", plant::check),
+    ("simulation", simulation::check),
+    ("unfinished", unfinished::unfinished),
+    ("unwrap", unfinished::unwrap),
+    ("wording", text::wording),
+];
+
+/// An error finding.
+fn error(
+    rule: &'static str,
+    file: &str,
+    line: usize,
+    what: impl Into<String>,
+    instead: impl Into<String>,
+) -> Finding {
+    Finding {
+        file: file.into(),
+        line,
+        rule,
+        severity: Severity::Error,
+        what: what.into(),
+        instead: instead.into(),
+    }
+}
+
+/// The crates below the shells: no ambient world reaches them.
+const PURE: [&str; 11] = [
+    "types",
+    "format",
+    "wire",
+    "namespace",
+    "store",
+    "cluster",
+    "server",
+    "client",
+    "env",
+    "model",
+    "sim",
+];

@@ -1,0 +1,163 @@
+//! Identities. Each is its own type, so that a generation can never be passed for an epoch.
+
+use crate::Name;
+use std::fmt;
+
+/// Number of slots a filesystem's key space is divided into (fixed at format).
+pub const SLOTS: u16 = 4096;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        pub struct $name(pub $inner);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// Tells one incarnation of a directory or file from the next (rule 1). Unique and rising per slot: 16 bits of
+    /// the slot's ownership epoch above 48 bits of the slot's counter.
+    Generation(u64)
+);
+id!(
+    /// What `st_ino` shows: 16 bits of slot above a 48-bit counter of that slot. Never changed by rename.
+    Ino(u64)
+);
+id!(
+    /// The unit of placement: every key begins with one, and the cluster map assigns each to a server.
+    Slot(u16)
+);
+id!(
+    /// A metadata server's number within its cluster.
+    ServerId(u16)
+);
+id!(
+    /// Version of the cluster map. Rises with every change of slot ownership.
+    MapEpoch(u64)
+);
+id!(
+    /// Counts the starts of a server on one store. Durable before the server answers anything (rule 2).
+    BootEpoch(u64)
+);
+id!(
+    /// A small id inherited at mkdir; quota, snapshots and zones hang on it.
+    Realm(u32)
+);
+id!(
+    /// One of a session's lanes for mutating requests; at most one request is outstanding in each.
+    RequestSlot(u16)
+);
+id!(
+    /// Number of a mutating request within its request slot. Rises by one for each new request.
+    Sequence(u64)
+);
+id!(
+    /// A random name of one client incarnation. Never used again after the session ended (H48).
+    SessionId(u128)
+);
+id!(
+    /// A random name of a filesystem, chosen at format. Servers and clients of another are refused.
+    FsId(u128)
+);
+
+/// A directory's 128-bit identity: the hash of its birth triple (InfiniFS §3.3.1). Rename does not change it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct DirId(pub u128);
+
+impl DirId {
+    /// The place that holds the root's access record. Not a directory.
+    pub const ABOVE_ROOT: DirId = DirId(0);
+    /// The root directory of every filesystem.
+    pub const ROOT: DirId = DirId(1);
+
+    /// The slot of this directory's group (content, and the records of its entries).
+    pub fn slot(self) -> Slot {
+        // IDs are hashes, but test modes shorten them to a few bits: spread what is there over all slots.
+        let folded = (self.0 as u64) ^ ((self.0 >> 64) as u64);
+        let mixed = folded.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Slot(((mixed >> 48) as u16) % SLOTS)
+    }
+}
+
+impl fmt::Debug for DirId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DirId({:032x})", self.0)
+    }
+}
+
+impl fmt::Display for DirId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl Ino {
+    /// The root directory's inode number, as programs expect it of a mount.
+    pub const ROOT: Ino = Ino(1);
+
+    /// Number `counter` of `slot`. Counters start at 2 so that no allocated number equals [`Ino::ROOT`].
+    pub fn new(slot: Slot, counter: u64) -> Ino {
+        Ino((u64::from(slot.0) << 48) | (counter & 0xFFFF_FFFF_FFFF))
+    }
+
+    /// The slot that allocated this number.
+    pub fn slot(self) -> Slot {
+        Slot((self.0 >> 48) as u16)
+    }
+}
+
+impl Generation {
+    /// The root directory's generation.
+    pub const ROOT: Generation = Generation(1);
+    /// The generation of [`DirId::ABOVE_ROOT`], which is never removed.
+    pub const ABOVE_ROOT: Generation = Generation(0);
+
+    /// Number `counter` of a slot in its ownership epoch `epoch`.
+    pub fn new(epoch: u16, counter: u64) -> Generation {
+        Generation((u64::from(epoch) << 48) | (counter & 0xFFFF_FFFF_FFFF))
+    }
+}
+
+/// Where and as what a directory was born; its ID is the hash of this.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Birth {
+    /// The parent directory at birth.
+    pub parent: DirId,
+    /// The name at birth.
+    pub name: Name,
+    /// Tells apart directories born under one name while an earlier one lives elsewhere (H2).
+    pub version: u32,
+}
+
+/// A distributed transaction. Unique for ever: the coordinator's boot epoch is durable and rises.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TxId {
+    /// The server that decides.
+    pub coordinator: ServerId,
+    /// Its boot epoch when it began the transaction.
+    pub boot: BootEpoch,
+    /// Counts the transactions of that boot.
+    pub number: u64,
+}
+
+impl fmt::Display for TxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.coordinator, self.boot, self.number)
+    }
+}
+
+/// What names a mutating request for ever: a retry carries the same one (H44–H48).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RequestId {
+    /// The client incarnation.
+    pub session: SessionId,
+    /// Its lane.
+    pub slot: RequestSlot,
+    /// The number within the lane.
+    pub sequence: Sequence,
+}

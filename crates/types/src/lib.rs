@@ -1,0 +1,22 @@
+//! The vocabulary of Pando: identities, names, attributes, credentials, time and errors.
+//!
+//! This crate knows nothing of bytes on disk (`pando-format`), of messages (`pando-wire`) or of the world
+//! (`pando-env`). Everything here is a plain value.
+
+mod attr;
+mod cred;
+mod error;
+mod ids;
+mod name;
+pub mod plant;
+mod time;
+
+pub use attr::{Attr, AttrChange, DirStat, FileKind, Perm, TimeChange};
+pub use cred::{Access, Cred};
+pub use error::Errno;
+pub use ids::{
+    Birth, BootEpoch, DirId, FsId, Generation, Ino, MapEpoch, Realm, RequestId, RequestSlot, SLOTS, Sequence,
+    ServerId, SessionId, Slot, TxId,
+};
+pub use name::{NAME_MAX, Name, PATH_MAX, SYMLINK_MAX};
+pub use time::{Mono, Timestamp};

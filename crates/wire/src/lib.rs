@@ -1,0 +1,20 @@
+//! Messages between clients and servers and between servers, and the frames they travel in.
+//!
+//! Layouts are described in `docs/protocol.md`. Decoding never panics and never allocates more than was sent.
+
+mod frame;
+mod message;
+mod op;
+
+pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, FrameReader, encode_frame};
+pub use message::{
+    Hello, HelloReply, LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request,
+    Response, Role, TxState, Vote,
+};
+pub use op::{
+    Answer, Content, DirEntry, EntryView, FsStat, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, RenameMode,
+    Statement,
+};
+
+/// Version of everything in this crate; exchanged in the hello.
+pub const PROTOCOL_VERSION: u16 = 1;

@@ -1,0 +1,276 @@
+//! What travels in frames.
+
+use crate::op::{Answer, Op};
+use pando_format::codec::Blob;
+use pando_format::{Head, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum, codec_struct};
+use pando_types::{BootEpoch, Cred, DirId, Errno, FsId, MapEpoch, RequestId, ServerId, SessionId, TxId};
+
+/// The first message on a connection, in either direction's hello.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// [`crate::PROTOCOL_VERSION`] of the sender.
+    pub version: u16,
+    /// The filesystem meant.
+    pub fs: FsId,
+    /// Who connects.
+    pub role: Role,
+}
+
+/// Who a connection belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// A client.
+    Client,
+    /// Another server of the cluster.
+    Server(ServerId),
+}
+
+/// Answer to a hello.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HelloReply {
+    /// Go on.
+    Welcome {
+        /// Who answers.
+        server: ServerId,
+        /// Its boot.
+        boot: BootEpoch,
+    },
+    /// The server speaks another version.
+    WrongVersion(u16),
+    /// The server belongs to another filesystem.
+    WrongFilesystem(FsId),
+    /// The server has as many connections as it allows.
+    TooMany,
+}
+
+/// An operation's result; an error is an outcome too, and is remembered like one.
+pub type Outcome = Result<Answer, Errno>;
+
+/// Any message after the hello.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// Asks.
+    Request {
+        /// Chosen by the asker, unique among what it has outstanding; the reply carries it, whoever sends that.
+        id: u64,
+        /// The boot of the receiver the sender believes in; a message to an earlier boot is refused (rule 2).
+        boot: BootEpoch,
+        /// What.
+        request: Request,
+    },
+    /// Answers.
+    Reply {
+        /// Of the request.
+        id: u64,
+        /// What, or why not. A refusal means: not executed.
+        result: Result<Response, Refusal>,
+    },
+}
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// An operation on the tree.
+    Op {
+        /// For mutating operations: the identity that a retry repeats.
+        request: Option<RequestId>,
+        /// The caller's map.
+        map: MapEpoch,
+        /// On whose behalf.
+        cred: Cred,
+        /// What.
+        op: Op,
+    },
+    /// Registers a session with this server. Idempotent.
+    OpenSession(SessionId),
+    /// Signs of life.
+    KeepAlive(Vec<SessionId>),
+    /// Ends a session: its reply records and holds go.
+    CloseSession(SessionId),
+    /// The cluster map.
+    GetMap,
+    /// Does nothing: the ceiling of every other request (`bench null`). True: with a durable empty batch.
+    Null(bool),
+    /// Raw records of a range, for `fsck`.
+    Scan {
+        /// Which.
+        range: KeyRange,
+        /// At most so many.
+        limit: u32,
+    },
+    /// Counters and state, as JSON text.
+    Status,
+    /// From another server.
+    Peer(PeerRequest),
+}
+
+/// Answer to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// Of an operation.
+    Op(Outcome),
+    /// Done, nothing to say.
+    Ok,
+    /// The cluster map, encoded by `pando-cluster`.
+    Map(Blob),
+    /// Raw records.
+    Records(Vec<(Key, Record)>),
+    /// JSON text.
+    Status(String),
+    /// To another server.
+    Peer(PeerAnswer),
+}
+
+/// Why a request was not executed. The client reacts to each; none is shown to programs as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The server has started again since the sender learnt its boot epoch: learn this one and ask again.
+    WrongBoot(BootEpoch),
+    /// The slot belongs to another server by the map of this epoch: fetch it and ask again.
+    NotOwner(MapEpoch),
+    /// The session is not registered here, or it has ended.
+    SessionUnknown,
+    /// A newer request of the same request slot was seen: the answer to this one is gone (H46).
+    TooOld,
+    /// A lock could not be had in time, or a participant did not answer. Ask again later.
+    Busy,
+    /// The rename concerns directories: ask the server the map names for them (H28).
+    UseRenameServer,
+    /// The request makes no sense, or is not for clients.
+    Invalid,
+    /// The server is starting or stopping.
+    NotReady,
+}
+
+/// Shared or exclusive, or commutative with its own kind.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LockMode {
+    /// Readers.
+    Shared,
+    /// Commutative changes.
+    Increment,
+    /// One writer.
+    Exclusive,
+}
+
+/// One record (or bucket) an operation needs.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LockWant {
+    /// One record.
+    Key(Key, LockMode),
+    /// All records of a name's bucket.
+    Bucket(DirId, pando_format::NameHash, LockMode),
+    /// The attachments of an entry, under the entry's bucket lock.
+    Attachments(Key),
+}
+
+/// Server to server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerRequest {
+    /// Locks and reads. The locks are volatile until a prepare; they end with a decision, or when the coordinator,
+    /// asked, does not know the transaction.
+    Lock {
+        /// For whom.
+        tx: TxId,
+        /// Every transaction of the coordinator's boot below this number is finished (H39).
+        low: u64,
+        /// What, in order.
+        wants: Vec<LockWant>,
+    },
+    /// Votes. A yes is durable before it is sent, in both durabilities (H40).
+    Prepare {
+        /// Which.
+        tx: TxId,
+        /// As in `Lock`.
+        low: u64,
+        /// Whether locks were taken before by `Lock`: if they are gone the vote is no.
+        locked: bool,
+        /// What to change.
+        mutations: Vec<Mutation>,
+        /// A reply record of a slot of this server.
+        reply: Option<ReplyWrite>,
+    },
+    /// The outcome. Answered when it is synced (H38).
+    Decide {
+        /// Which.
+        tx: TxId,
+        /// Commit or abort.
+        commit: bool,
+    },
+    /// What became of a transaction you coordinate?
+    Inquire(TxId),
+    /// A directory's head, for the ancestor walk; waits for locks.
+    Head(DirId),
+}
+
+/// Answers between servers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerAnswer {
+    /// Locked; these records were there.
+    Locked(Vec<(Key, Record)>),
+    /// A vote.
+    Vote(Vote),
+    /// The decision is applied and synced.
+    Decided,
+    /// State of a transaction.
+    State(TxState),
+    /// A head.
+    Head(Option<Head>),
+}
+
+/// A participant's vote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Vote {
+    /// It will commit if told to, whatever happens.
+    Yes,
+    /// A record to insert exists already (a directory ID is taken).
+    Exists,
+    /// The locks were lost, or the transaction is finished.
+    No,
+    /// No room.
+    NoSpace,
+}
+
+/// What a coordinator knows of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TxState {
+    /// Not decided yet: hold on and ask again.
+    Active,
+    /// Committed.
+    Committed,
+    /// Aborted, or never decided by a boot that is over.
+    Aborted,
+}
+
+codec_struct!(Hello { version, fs, role });
+codec_enum!(Role { 0 => Client, 1 => Server(id) });
+codec_enum!(HelloReply { 0 => Welcome { server, boot }, 1 => WrongVersion(v), 2 => WrongFilesystem(f), 3 => TooMany });
+codec_enum!(Message { 1 => Request { id, boot, request }, 2 => Reply { id, result } });
+codec_enum!(Request {
+    1 => Op { request, map, cred, op },
+    2 => OpenSession(s),
+    3 => KeepAlive(s),
+    4 => CloseSession(s),
+    5 => GetMap,
+    6 => Null(durable),
+    7 => Scan { range, limit },
+    8 => Status,
+    9 => Peer(p),
+});
+codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p) });
+codec_enum!(Refusal {
+    1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
+    7 => Invalid, 8 => NotReady
+});
+codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
+codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
+codec_enum!(PeerRequest {
+    1 => Lock { tx, low, wants },
+    2 => Prepare { tx, low, locked, mutations, reply },
+    3 => Decide { tx, commit },
+    4 => Inquire(tx),
+    5 => Head(dir),
+});
+codec_enum!(PeerAnswer { 1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h) });
+codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
+codec_enum!(TxState { 1 => Active, 2 => Committed, 3 => Aborted });

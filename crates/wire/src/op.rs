@@ -1,0 +1,449 @@
+//! Operations on the tree, as clients ask for them and servers answer.
+
+use pando_format::codec::Blob;
+use pando_format::{Layout, Position, codec_enum, codec_struct};
+use pando_types::{
+    Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, Slot, Timestamp,
+};
+
+/// Largest file kept beside its record, unless configured otherwise.
+pub const INLINE_LIMIT_DEFAULT: u32 = 64 * 1024;
+/// Largest configurable inline limit.
+pub const INLINE_LIMIT_MAX: u32 = 1024 * 1024;
+
+/// What a lookup returned about a directory: enough for the server that holds the directory's content to check an
+/// operation inside it. Part of every request that names a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Statement {
+    /// Parent directory.
+    pub parent: DirId,
+    /// Incarnation of the parent.
+    pub parent_generation: Generation,
+    /// Name in the parent.
+    pub name: Name,
+    /// The directory.
+    pub id: DirId,
+    /// Its incarnation.
+    pub generation: Generation,
+    /// Its inode number.
+    pub ino: Ino,
+    /// Salt of its name hash.
+    pub salt: u64,
+    /// Permission bits.
+    pub perm: Perm,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of the ACL; 0 is none.
+    pub acl: u64,
+    /// Realm.
+    pub realm: Realm,
+    /// Version of the access record.
+    pub version: u64,
+    /// Keyed MAC over all the above. Zero until servers demand it.
+    pub mac: u128,
+}
+
+impl Statement {
+    /// The fixed statement of the place above the root, whose single entry is the root's access record.
+    pub fn above_root() -> Statement {
+        Statement {
+            parent: DirId::ABOVE_ROOT,
+            parent_generation: Generation::ABOVE_ROOT,
+            name: Name::root(),
+            id: DirId::ABOVE_ROOT,
+            generation: Generation::ABOVE_ROOT,
+            ino: Ino(0),
+            salt: 0,
+            perm: Perm::new(0o755),
+            uid: 0,
+            gid: 0,
+            acl: 0,
+            realm: Realm(0),
+            version: 0,
+            mac: 0,
+        }
+    }
+}
+
+/// An entry as clients see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntryView {
+    /// Attributes. Of a directory: the access half only (size, times and nlink come with [`Op::DirStat`]).
+    pub attr: Attr,
+    /// For a directory, its statement.
+    pub dir: Option<Statement>,
+    /// For anything else, where its bytes are. A short symlink target is in here.
+    pub layout: Layout,
+    /// Counts changes of content.
+    pub version: u64,
+}
+
+/// One line of a listing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirEntry {
+    /// Cookie: continue after it.
+    pub position: Position,
+    /// Name.
+    pub name: Name,
+    /// Inode number.
+    pub ino: Ino,
+    /// Kind.
+    pub kind: FileKind,
+    /// The whole entry, if asked for.
+    pub view: Option<EntryView>,
+}
+
+/// New content of a file, published after its data was stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// No bytes: reads as zeros.
+    None,
+    /// These bytes, then zeros up to the size.
+    Inline(Blob),
+    /// In blocks of this many bytes.
+    Blocks(u32),
+}
+
+/// What rename does when the new name exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameMode {
+    /// Replaces it.
+    Replace,
+    /// EEXIST.
+    NoReplace,
+    /// Swaps the two.
+    Exchange,
+}
+
+/// Space of one server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FsStat {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes left before growing operations are refused.
+    pub available: u64,
+}
+
+/// An operation on the tree. `ino` and `generation` name the object the caller means; if the name now stands for
+/// another, the answer is ESTALE.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// The entry of a name. Needs search permission.
+    Lookup {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+    },
+    /// The content half of a directory's attributes.
+    DirStat {
+        /// Which.
+        dir: Statement,
+    },
+    /// A symlink's target, long ones too.
+    ReadLink {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+    },
+    /// Checks permission to open and returns the entry with its inline data.
+    Open {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// READ, WRITE or both (as `Access` bits).
+        want: u8,
+    },
+    /// A page of entries. Needs read permission.
+    ReadDir {
+        /// Which.
+        dir: Statement,
+        /// Strictly after this cookie.
+        after: Position,
+        /// At most so many entries; the server may return fewer.
+        limit: u32,
+        /// With whole entries.
+        plus: bool,
+    },
+    /// Free space.
+    StatFs,
+    /// Makes everything acknowledged before safe against a power failure (fsync, in either durability).
+    Sync,
+    /// Creates a regular file; if it exists and `exclusive` is not set, opens it.
+    Create {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// Permissions, umask applied.
+        perm: Perm,
+        /// EEXIST if it exists.
+        exclusive: bool,
+        /// READ, WRITE or both, checked if it exists.
+        want: u8,
+    },
+    /// Creates a symlink.
+    Symlink {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// 1 to 4,095 bytes.
+        target: Blob,
+    },
+    /// Creates a directory.
+    Mkdir {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// Permissions, umask applied.
+        perm: Perm,
+    },
+    /// Removes an empty directory.
+    Rmdir {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+    },
+    /// Removes any other name.
+    Unlink {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The caller has it open: its blocks stay until [`Op::Release`] or the end of the session.
+        held: bool,
+    },
+    /// Changes attributes.
+    SetAttr {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// What to change.
+        change: AttrChange,
+        /// A truncate through a handle opened for writing: permission was checked at open.
+        through_handle: bool,
+    },
+    /// Publishes written content through a handle opened for writing: permission was checked at open.
+    Publish {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// The data.
+        content: Content,
+        /// The new size.
+        size: u64,
+        /// When the last write happened, by the client's clock; `None` is the server's now.
+        mtime: Option<Timestamp>,
+    },
+    /// Renames.
+    Rename {
+        /// From where.
+        src: Statement,
+        /// What.
+        src_name: Name,
+        /// To where.
+        dst: Statement,
+        /// As what.
+        dst_name: Name,
+        /// If that exists.
+        mode: RenameMode,
+        /// The caller has the replaced file open (see `Unlink`).
+        held: bool,
+    },
+    /// Gives up a removed file that was held open.
+    Release {
+        /// Slot of the directory it was in.
+        slot: Slot,
+        /// The file.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+    },
+}
+
+/// What an operation answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Done, nothing to say.
+    Done,
+    /// An entry (Lookup, Symlink, Mkdir, SetAttr, Publish).
+    Entry(EntryView),
+    /// An open file.
+    Opened {
+        /// Its entry.
+        entry: EntryView,
+        /// Its inline data.
+        data: Option<Blob>,
+        /// Whether this request created it.
+        created: bool,
+    },
+    /// What was removed (Unlink, Rmdir).
+    Removed(EntryView),
+    /// Rename: the moved entry under its new name, and what it replaced or was exchanged with.
+    Renamed {
+        /// Moved.
+        moved: EntryView,
+        /// Replaced or exchanged.
+        other: Option<EntryView>,
+    },
+    /// The content half of a directory.
+    DirStat(DirStat),
+    /// A symlink's target.
+    Target(Blob),
+    /// A page of a listing.
+    Entries {
+        /// In cookie order.
+        entries: Vec<DirEntry>,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// Free space.
+    FsStat(FsStat),
+}
+
+impl Op {
+    /// The name of the operation, as metrics and logs show it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Op::Lookup { .. } => "lookup",
+            Op::DirStat { .. } => "statdir",
+            Op::ReadLink { .. } => "readlink",
+            Op::Open { .. } => "open",
+            Op::ReadDir { .. } => "readdir",
+            Op::StatFs => "statfs",
+            Op::Sync => "sync",
+            Op::Create { .. } => "create",
+            Op::Symlink { .. } => "symlink",
+            Op::Mkdir { .. } => "mkdir",
+            Op::Rmdir { .. } => "rmdir",
+            Op::Unlink { .. } => "unlink",
+            Op::SetAttr { .. } => "setattr",
+            Op::Publish { .. } => "publish",
+            Op::Rename { .. } => "rename",
+            Op::Release { .. } => "release",
+        }
+    }
+
+    /// Whether the operation may change something, and so needs a request identity.
+    pub fn mutates(&self) -> bool {
+        !matches!(
+            self,
+            Op::Lookup { .. }
+                | Op::DirStat { .. }
+                | Op::ReadLink { .. }
+                | Op::Open { .. }
+                | Op::ReadDir { .. }
+                | Op::StatFs
+                | Op::Sync
+        )
+    }
+
+    /// Whether it needs room in the store: refused below the watermark, where removals go on.
+    pub fn grows(&self) -> bool {
+        match self {
+            Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. } | Op::Rename { .. } => true,
+            Op::Publish { content, .. } => !matches!(content, Content::None),
+            _ => false,
+        }
+    }
+
+    /// The slot of the first name: the operation's home. `None` goes to any server.
+    pub fn home(&self) -> Option<Slot> {
+        match self {
+            Op::Lookup { dir, .. }
+            | Op::DirStat { dir }
+            | Op::ReadLink { dir, .. }
+            | Op::Open { dir, .. }
+            | Op::ReadDir { dir, .. }
+            | Op::Create { dir, .. }
+            | Op::Symlink { dir, .. }
+            | Op::Mkdir { dir, .. }
+            | Op::Rmdir { dir, .. }
+            | Op::Unlink { dir, .. }
+            | Op::SetAttr { dir, .. }
+            | Op::Publish { dir, .. } => Some(dir.id.slot()),
+            Op::Rename { src, .. } => Some(src.id.slot()),
+            Op::Release { slot, .. } => Some(*slot),
+            Op::StatFs | Op::Sync => None,
+        }
+    }
+}
+
+codec_struct!(Statement {
+    parent,
+    parent_generation,
+    name,
+    id,
+    generation,
+    ino,
+    salt,
+    perm,
+    uid,
+    gid,
+    acl,
+    realm,
+    version,
+    mac
+});
+codec_struct!(EntryView {
+    attr,
+    dir,
+    layout,
+    version
+});
+codec_struct!(DirEntry {
+    position,
+    name,
+    ino,
+    kind,
+    view
+});
+codec_struct!(FsStat { total, available });
+codec_enum!(Content { 0 => None, 1 => Inline(b), 2 => Blocks(s) });
+codec_enum!(RenameMode { 0 => Replace, 1 => NoReplace, 2 => Exchange });
+codec_enum!(Op {
+    1 => Lookup { dir, name },
+    2 => DirStat { dir },
+    3 => ReadLink { dir, name },
+    4 => Open { dir, name, want },
+    5 => ReadDir { dir, after, limit, plus },
+    6 => StatFs,
+    7 => Sync,
+    16 => Create { dir, name, perm, exclusive, want },
+    17 => Symlink { dir, name, target },
+    18 => Mkdir { dir, name, perm },
+    19 => Rmdir { dir, name },
+    20 => Unlink { dir, name, held },
+    21 => SetAttr { dir, name, ino, generation, change, through_handle },
+    22 => Publish { dir, name, ino, generation, content, size, mtime },
+    23 => Rename { src, src_name, dst, dst_name, mode, held },
+    24 => Release { slot, ino, generation },
+});
+codec_enum!(Answer {
+    1 => Done,
+    2 => Entry(e),
+    3 => Opened { entry, data, created },
+    4 => Removed(e),
+    5 => Renamed { moved, other },
+    6 => DirStat(s),
+    7 => Target(t),
+    8 => Entries { entries, end },
+    9 => FsStat(s),
+});

@@ -1,0 +1,75 @@
+# fsx: random operations on one file, each read verified.
+# By default a few seeds; FSX_SEEDS=all: 10 of 20,000 operations at 12 MiB, 10 around the inline limit, 3 around a small one.
+
+fsx=$PANDO_CACHE/tools/bin/fsx
+install_fsx() {
+    [ -x "$fsx" ] && [ "$("$fsx" --version)" = "fsx 0.3.2" ] ||
+        cargo install fsx --version 0.3.2 --locked --quiet --root "$PANDO_CACHE/tools" --target-dir "$PANDO_CACHE/tools/target"
+}
+
+# fsx_config FLEN OPMAX: all weights.
+fsx_config() {
+    cat <<END
+flen = $1
+[opsize]
+max = $2
+[weights]
+close_open = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+invalidate = 1
+truncate = 10
+fsync = 1
+fdatasync = 1
+posix_fallocate = 5
+punch_hole = 5
+sendfile = 5
+posix_fadvise = 1
+copy_file_range = 5
+END
+}
+
+# fsx_seed SEED FLEN OPMAX
+fsx_seed() {
+    local out=$work/fsx-$2-$1
+    mkdir -p "$out" && fsx_config "$2" "$3" >"$out/config.toml" || return 1
+    if "$fsx" -q -N 20000 -S "$1" -f "$out/config.toml" -P "$out" "$mnt/fsx-$2-$1" >"$out/log" 2>&1; then
+        rm -rf "$out" "$mnt/fsx-$2-$1"
+    else
+        tail -n 25 "$out/log"
+        return 1
+    fi
+}
+
+fsx_seeds() { # COUNT FLEN OPMAX
+    local seed
+    for ((seed = 1; seed <= $1; seed++)); do
+        check "fsx, seed $seed, $2 bytes, 20,000 operations" fsx_seed "$seed" "$2" "$3"
+    done
+}
+
+# Another inline limit, and durability async.
+small_cluster() {
+    local main_cluster=$cluster main_mnt=$mnt
+    if start_cluster small --inline-limit 4096 --durability async; then
+        fsx_seeds "$other" $((16 << 10)) 8192
+        check "fsck of the small cluster" fsck
+        check "the small cluster down" stop_cluster
+    else
+        check "a cluster with an inline limit of 4096" false
+    fi
+    cluster=$main_cluster mnt=$main_mnt
+}
+
+big=3 small=3 other=1
+[ "${FSX_SEEDS:-some}" != all ] || { big=10 small=10 other=3; }
+if install_fsx; then
+    fsx_seeds "$big" $((12 << 20)) 65536
+    fsx_seeds "$small" $((128 << 10)) 32768
+    check "fsck" fsck
+    small_cluster
+else
+    skip "fsx" "it could not be installed"
+fi

@@ -1,0 +1,18 @@
+# about: the simulator: seeds of this commit, seeds that ever failed, planted bugs
+# limit: 1500
+#
+# PANDO_SIM_SEEDS: how many seeds of this commit (default 100).
+set -uo pipefail
+source scripts/test.d/lib.sh
+
+# One build for all: a rule is taken out only while a run asks for it, so unplanted seeds mean the same in it.
+if ! cargo build --release --locked --package pando-sim --features plant; then
+    echo "the simulator does not build"
+    stage_failed=1
+    finish
+fi
+sim=$CARGO_TARGET_DIR/release/pando-sim
+check "seeds of this commit" "$sim" run --ci "${PANDO_SIM_SEEDS:-100}"
+check "seeds that ever failed" "$sim" run --regressions
+check "planted bugs are found" "$sim" plant --all
+finish

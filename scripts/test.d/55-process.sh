@@ -1,0 +1,19 @@
+# about: real processes: kill -9 and power cuts under load, every command
+# limit: 900
+set -uo pipefail
+source scripts/test.d/lib.sh
+
+run() {
+    cargo test --workspace --locked --test "$1" -- --test-threads 1 --nocapture
+}
+
+check "the commands, with good and bad input" run commands
+check "kill -9 under load, sync and async" run kills
+why=$(why_not_root)
+[ -n "$why" ] || why=$(why_missing mkfs.xfs xfs_io losetup)
+if [ -n "$why" ]; then
+    skip "power cuts" "$why"
+else
+    check "power cuts, of one server and of all" run power
+fi
+finish

@@ -1,0 +1,58 @@
+# Helpers for stages. A stage sources this, calls `check` or `skip`, and ends with `finish`.
+#
+#   check "what" command...    runs it; counts it as passed or failed
+#   skip "what" "why"          counts it as skipped
+#   finish                     prints the closing line and exits accordingly
+
+stage_passed=0
+stage_failed=0
+stage_skipped=0
+
+check() {
+    local what=$1 begun=$SECONDS
+    shift
+    echo "=== $what"
+    if "$@"; then
+        stage_passed=$((stage_passed + 1))
+        echo "--- passed in $((SECONDS - begun)) s: $what"
+    else
+        stage_failed=$((stage_failed + 1))
+        echo "--- FAILED after $((SECONDS - begun)) s: $what"
+    fi
+}
+
+skip() {
+    stage_skipped=$((stage_skipped + 1))
+    echo "skip: $1: $2"
+}
+
+# why_no_mount: prints why this user cannot mount here; prints nothing if it can.
+why_no_mount() {
+    if [ ! -c /dev/fuse ]; then
+        echo "there is no /dev/fuse"
+    elif [ ! -r /dev/fuse ] || [ ! -w /dev/fuse ]; then
+        echo "/dev/fuse may not be opened by this user"
+    elif [ "$(id -u)" != 0 ] && ! command -v fusermount3 >/dev/null; then
+        echo "not root, and there is no fusermount3"
+    fi
+}
+
+# why_not_root: prints why what needs root is not run; prints nothing as root.
+why_not_root() {
+    [ "$(id -u)" = 0 ] || echo "needs root"
+}
+
+# why_missing COMMAND...: prints which of these programs are missing; prints nothing if all are there.
+why_missing() {
+    local command missing=
+    for command in "$@"; do
+        command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || missing="$missing $command"
+    done
+    [ -z "$missing" ] || echo "missing:$missing"
+}
+
+finish() {
+    echo "$stage_passed passed, $stage_failed failed, $stage_skipped skipped"
+    [ "$stage_failed" -eq 0 ]
+    exit
+}
