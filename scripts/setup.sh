@@ -35,7 +35,14 @@ has_command() { command -v "$1" || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ]; }
 has_file() { compgen -G "$1"; }
 has_library() { compgen -G "/usr/lib/*/$1" || compgen -G "/usr/lib/$1" || compgen -G "/usr/local/lib/$1"; }
 has_libclang() {
-    [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' || has_library 'libclang*.so*'
+    # Not libclang-cpp.so: another library, which a machine may have without this one.
+    local name
+    [ -z "${LIBCLANG_PATH:-}" ] || return 0
+    for name in 'libclang.so*' 'libclang-[0-9]*.so*'; do
+        compgen -G "/usr/lib/llvm-*/lib/$name" || has_library "$name" || continue
+        return 0
+    done
+    return 1
 }
 has_clang_headers() {
     [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'

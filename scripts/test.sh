@@ -109,7 +109,7 @@ run_stage() {
     sed -n 's/^skip: /       skipped: /p' "$log" | sort | uniq | head -n 10
     if [ "$f" -ne 0 ]; then
         echo "       --- the end of $log"
-        tail -n "${PANDO_TEST_TAIL:-40}" "$log" | sed 's/^/       | /'
+        tail -n "${PANDO_TEST_TAIL:-70}" "$log" | sed 's/^/       | /'
     fi
 }
 

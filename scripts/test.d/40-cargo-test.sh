@@ -19,5 +19,14 @@ read -r passed failed skipped < <(
 if [ "$code" -ne 0 ] && [ "$failed" -eq 0 ]; then
     failed=1
 fi
+# What failed, again, last: the runner shows the end of a log. The part between "failures:" and the list of names.
+if [ "$failed" -ne 0 ]; then
+    echo "=== what failed"
+    awk '/^     Running |^   Doc-tests / { program = $0 }
+        /^---- .* stdout ----$/ { if (!shown[program]++) print program; on = 1 }
+        /^failures:$/ || /^test result: / { on = 0 }
+        on' "$out" | tail -n 60
+    grep -E '^error' "$out" | sort | uniq | head -n 10
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -350,7 +350,7 @@ fn operating_it() {
     assert!(kill.is_ok_and(|s| s.success()));
     let began = Instant::now();
     let status = c.run(&["--json", "status"]);
-    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(began.elapsed() < Duration::from_secs(8));
     assert_eq!(status.code, 1);
     let json: serde_json::Value = serde_json::from_str(&status.text).expect("JSON");
     assert_eq!(json["down"], 1);

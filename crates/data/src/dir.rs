@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 /// A range of at most so many blocks is removed name by name, a longer one by listing what is there.
 const REMOVE_BY_NAME: u64 = 64;
 
-/// A writer creates a file's directory again if a remover takes the empty one away in between. Nobody loses this
-/// race many times in a row.
-const CREATE_ATTEMPTS: u32 = 16;
+/// A writer creates a file's directory again if a remover takes the empty one away in between. Each lost race is a
+/// removal that somebody asked for, so only something else that is wrong with the path ever comes to this limit.
+const CREATE_ATTEMPTS: u32 = 10_000;
 
 /// Blocks in a directory. The permissions of that directory decide who can mount with file data; what is created
 /// inside is its creator's alone.
@@ -99,6 +99,7 @@ impl DirBlocks {
                 Ok(f) => return Ok(f),
                 Err(e) if e.kind() == ErrorKind::NotFound && attempts < CREATE_ATTEMPTS => {
                     attempts += 1;
+                    std::thread::yield_now();
                     self.make_dir(file)?;
                 }
                 Err(e) => return Err(device(path, &e)),

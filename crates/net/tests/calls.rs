@@ -121,7 +121,7 @@ fn a_server_that_restarts_is_found_again() {
     for _ in 0..8 {
         let called = Instant::now();
         assert_eq!(client.call(b"two"), Err(CallError::Disconnected));
-        assert!(called.elapsed() < Duration::from_millis(900));
+        assert!(called.elapsed() < Duration::from_secs(4));
     }
     // 10, 20, 40, ... ms with a quarter of spread: neither hot nor cold.
     assert!(

@@ -66,7 +66,7 @@ fn garbage_is_cut_off() {
         s.write_all(&bytes).unwrap();
         let begin = Instant::now();
         drain(&s, SOON);
-        assert!(begin.elapsed() < Duration::from_secs(1), "{what}");
+        assert!(begin.elapsed() < Duration::from_secs(4), "{what}");
     }
     // A few hundred strangers with random bytes.
     let mut random = 1u64;
@@ -94,7 +94,7 @@ fn other_filesystems_and_versions_are_told_so() {
     let client = Client::with(&address, Options::default(), foreign);
     let begin = Instant::now();
     assert_eq!(client.call(b"?"), Err(CallError::Disconnected));
-    assert!(begin.elapsed() < Duration::from_secs(1));
+    assert!(begin.elapsed() < Duration::from_secs(4));
     let error = client.reactor.peer_error(SERVER).unwrap();
     assert!(error.contains("another filesystem"), "{error}");
 

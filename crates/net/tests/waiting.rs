@@ -38,7 +38,7 @@ fn timers_fire_in_order_and_on_time() {
     let begin = Instant::now();
     reactor.block_on(reactor.sleep(Duration::ZERO));
     reactor.turn(Some(Duration::from_millis(5)));
-    assert!(begin.elapsed() < Duration::from_millis(500));
+    assert!(begin.elapsed() < Duration::from_secs(4));
     reactor.shutdown();
 }
 
