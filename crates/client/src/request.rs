@@ -11,10 +11,23 @@ use std::time::Duration;
 /// First and longest pause between tries.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
-/// Pauses that grow, until a deadline.
+/// A mutating request that may have been executed is repeated for at most so many times `give_up` by the clock: far
+/// less than servers remember the names of ended sessions.
+const UNCERTAIN: u32 = 10;
+
+/// Pauses that grow, until so much time was spent. What counts is time spent trying: a machine that was suspended,
+/// or had no memory or processor for minutes, must not come back to errors.
 struct Patience {
-    deadline: Mono,
+    left: Duration,
     pause: Duration,
+    begun: Mono,
+}
+
+impl Patience {
+    /// Takes off what a try or a pause was meant to take at most.
+    fn spend(&mut self, from: Mono, to: Mono, most: Duration) {
+        self.left = self.left.saturating_sub(to.since(from).min(most));
+    }
 }
 
 impl Client {
@@ -65,7 +78,10 @@ impl Client {
                 cred: cred.clone(),
                 op: op.clone(),
             };
-            match self.try_once(server, &message).await {
+            let tried = self.world.mono();
+            let answer = self.try_once(server, &message).await;
+            patience.spend(tried, self.world.mono(), self.config.try_timeout);
+            match answer {
                 Ok(Ok(Response::Op(outcome))) => return outcome,
                 Ok(Ok(_)) => return Err(Errno::Io),
                 Ok(Err(refusal)) => match refusal {
@@ -94,13 +110,10 @@ impl Client {
                 },
                 Err(error) => {
                     uncertain = lane.is_some();
-                    if error == CallError::Disconnected {
-                        self.wait(&mut patience).await?;
-                    } else if self.world.mono() >= patience.deadline {
+                    if uncertain && self.world.mono().since(patience.begun) > self.config.give_up * UNCERTAIN {
                         return Err(Errno::Unreachable);
-                    } else {
-                        self.count(|s| s.retries += 1);
                     }
+                    self.after(error, &mut patience).await?;
                 }
             }
         }
@@ -114,14 +127,14 @@ impl Client {
     ) -> Result<Result<Response, Refusal>, Errno> {
         let mut patience = self.patience();
         loop {
-            match self.try_once(server, &request).await {
+            let tried = self.world.mono();
+            let answer = self.try_once(server, &request).await;
+            patience.spend(tried, self.world.mono(), self.config.try_timeout);
+            match answer {
                 Ok(Err(Refusal::WrongBoot(_))) => {}
-                Ok(Err(Refusal::NotReady)) | Err(CallError::Disconnected) => self.wait(&mut patience).await?,
+                Ok(Err(Refusal::NotReady)) => self.wait(&mut patience).await?,
                 Ok(answer) => return Ok(answer),
-                Err(CallError::Timeout) if self.world.mono() >= patience.deadline => {
-                    return Err(Errno::Unreachable);
-                }
-                Err(CallError::Timeout) => {}
+                Err(error) => self.after(error, &mut patience).await?,
             }
         }
     }
@@ -177,13 +190,26 @@ impl Client {
 
     fn patience(&self) -> Patience {
         Patience {
-            deadline: self.world.mono().after(self.config.give_up),
+            left: self.config.give_up,
             pause: PAUSE.0,
+            begun: self.world.mono(),
+        }
+    }
+
+    /// A try brought no answer.
+    async fn after(&self, error: CallError, patience: &mut Patience) -> Result<(), Errno> {
+        match error {
+            CallError::Disconnected => self.wait(patience).await,
+            CallError::Timeout if patience.left.is_zero() => Err(Errno::Unreachable),
+            CallError::Timeout => {
+                self.count(|s| s.retries += 1);
+                Ok(())
+            }
         }
     }
 
     async fn wait(&self, patience: &mut Patience) -> Result<(), Errno> {
-        if self.world.mono() >= patience.deadline {
+        if patience.left.is_zero() {
             return Err(Errno::Unreachable);
         }
         self.count(|s| s.retries += 1);
@@ -191,7 +217,9 @@ impl Client {
         let jitter = patience
             .pause
             .mul_f64(0.5 + (self.world.random() % 1024) as f64 / 1024.0);
+        let begun = self.world.mono();
         self.world.sleep(jitter).await;
+        patience.spend(begun, self.world.mono(), jitter);
         patience.pause = (patience.pause * 2).min(PAUSE.1);
         Ok(())
     }

@@ -239,6 +239,9 @@ pub struct GarbageRecord {
 pub struct SessionRecord {
     /// When it was opened (for operators; expiry counts signs of life).
     pub opened: Timestamp,
+    /// When it expired, if it did. Its reply records are gone, so it must never come back to life: neither by its
+    /// client's registering again, nor with records from another server (H46, H47).
+    pub ended: Option<Timestamp>,
 }
 
 /// The first record of a store.
@@ -328,7 +331,7 @@ codec_struct!(GarbageRecord {
     block_size,
     holder
 });
-codec_struct!(SessionRecord { opened });
+codec_struct!(SessionRecord { opened, ended });
 codec_struct!(Superblock {
     format,
     fs,

@@ -262,7 +262,10 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         (
             "session",
             Key::Session(SESSION),
-            Record::Session(SessionRecord { opened: TIME }),
+            Record::Session(SessionRecord {
+                opened: TIME,
+                ended: None,
+            }),
         ),
         ("superblock", Key::Superblock, Record::Superblock(superblock)),
     ]

@@ -3,7 +3,7 @@
 use crate::recovery::all;
 use crate::{Failure, MetaServer};
 use pando_data::FileKey;
-use pando_format::{Batch, GarbageRecord, Key, KeyRange, Mutation, Record};
+use pando_format::{Batch, GarbageRecord, Key, KeyRange, Mutation, Record, SessionRecord};
 use pando_store::StoreError;
 use pando_types::{SLOTS, SessionId, Slot};
 use std::rc::Rc;
@@ -37,27 +37,51 @@ impl MetaServer {
         let now = self.world.mono();
         let expired = self.sessions.borrow().expired(now, self.limits.session_timeout);
         for session in expired {
-            self.end_session(session).await?;
+            // Its client may be out of reach and have requests whose outcome it does not know: remembered, also by
+            // the next boot, so that the name does not come back to life without its reply records.
+            let key = Key::Session(session);
+            let ended = self.world.now();
+            let opened = match self.store.get(&key).wait().await? {
+                Some(Record::Session(s)) => s.opened,
+                _ => ended,
+            };
+            let record = Record::Session(SessionRecord {
+                opened,
+                ended: Some(ended),
+            });
+            self.end_session(session, Mutation::Update { key, record }).await?;
         }
-        self.sessions.borrow_mut().forget(now, self.limits.session_memory);
+        let forgotten = self.sessions.borrow_mut().forget(now, self.limits.session_memory);
+        for session in forgotten {
+            let key = Key::Session(session);
+            self.remove_session(session, Mutation::Delete { key }).await?;
+        }
         Ok(())
     }
 
+    /// A client's goodbye: it waits for nothing any more.
+    pub(crate) async fn close_session(&self, id: SessionId) -> Result<(), Failure> {
+        let key = Key::Session(id);
+        self.end_session(id, Mutation::Delete { key }).await
+    }
+
     /// Ends a session: first in memory, so that nothing of it is executed any more, then its records. Its holds on
-    /// removed files end with its record.
-    pub(crate) async fn end_session(&self, id: SessionId) -> Result<(), Failure> {
+    /// removed files end with it.
+    async fn end_session(&self, id: SessionId, own_record: Mutation) -> Result<(), Failure> {
         if !self.sessions.borrow().knows(id) {
             return Ok(());
         }
         self.sessions.borrow_mut().end(id, self.world.mono());
-        let mut gone = vec![Mutation::Delete {
-            key: Key::Session(id),
-        }];
+        self.remove_session(id, own_record).await
+    }
+
+    async fn remove_session(&self, id: SessionId, own_record: Mutation) -> Result<(), Failure> {
+        let mut batch = vec![own_record];
         for slot in self.my_slots() {
             let replies = all(&*self.store, KeyRange::replies(slot, id)).await?;
-            gone.extend(replies.into_iter().map(|(key, _)| Mutation::Delete { key }));
+            batch.extend(replies.into_iter().map(|(key, _)| Mutation::Delete { key }));
         }
-        self.store.apply(&Batch::of(gone))?;
+        self.store.apply(&Batch::of(batch))?;
         Ok(())
     }
 

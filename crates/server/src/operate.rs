@@ -35,7 +35,7 @@ impl MetaServer {
                 sessions.iter().for_each(|s| table.seen(*s, now));
                 Ok(Response::Ok)
             }
-            Request::CloseSession(session) => self.end_session(session).await.map(|()| Response::Ok),
+            Request::CloseSession(session) => self.close_session(session).await.map(|()| Response::Ok),
             Request::GetMap => Ok(self.show_map()),
             Request::Null(durable) => self.null(durable).await,
             Request::Scan { range, limit } => self.scan(range, limit).await,
@@ -181,6 +181,7 @@ impl MetaServer {
         if !known {
             let record = Record::Session(SessionRecord {
                 opened: self.world.now(),
+                ended: None,
             });
             self.store.apply(&Batch::of(vec![Mutation::Update {
                 key: Key::Session(id),

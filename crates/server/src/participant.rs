@@ -273,12 +273,13 @@ impl MetaServer {
             return None;
         };
         let mut sessions = self.sessions.borrow_mut();
-        if sessions.knows(session) {
+        // One that has ended here stays ended; the record goes when its name is forgotten.
+        if sessions.knows(session) || !sessions.open(session, self.world.mono()) {
             return None;
         }
-        sessions.open(session, self.world.mono());
         let record = Record::Session(SessionRecord {
             opened: self.world.now(),
+            ended: None,
         });
         Some(Mutation::Update {
             key: Key::Session(session),

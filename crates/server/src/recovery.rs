@@ -109,10 +109,14 @@ impl MetaServer {
             }
         }
         let mut sessions = Sessions::default();
-        for (key, _) in all(&*store, KeyRange::sessions()).await? {
-            if let Key::Session(id) = key {
-                // A session gets its whole timeout again: its client may not have noticed the restart yet.
-                sessions.open(id, now);
+        for (key, record) in all(&*store, KeyRange::sessions()).await? {
+            if let (Key::Session(id), Record::Session(record)) = (key, record) {
+                if record.ended.is_some() {
+                    sessions.stays_ended(id, now);
+                } else {
+                    // A session gets its whole timeout again: its client may not have noticed the restart yet.
+                    sessions.open(id, now);
+                }
             }
         }
         let to_deliver: Vec<_> = decided.keys().copied().collect();

@@ -104,9 +104,18 @@ impl Sessions {
             .collect()
     }
 
-    /// Forgets sessions that ended longer ago than any message can be late.
-    pub fn forget(&mut self, now: Mono, memory: Duration) {
-        self.ended.retain(|_, at| now.since(*at) < memory);
+    /// A session that an earlier boot ended.
+    pub fn stays_ended(&mut self, id: SessionId, now: Mono) {
+        self.ended.insert(id, now);
+    }
+
+    /// Forgets sessions that ended longer ago than any message can be late or any client can still be asking. Returns
+    /// them.
+    pub fn forget(&mut self, now: Mono, memory: Duration) -> Vec<SessionId> {
+        self.ended
+            .extract_if(.., |_, at| now.since(*at) >= memory)
+            .map(|(id, _)| id)
+            .collect()
     }
 
     /// A mutating request came in. After [`Admission::Execute`] the lane runs until [`Sessions::done`] or

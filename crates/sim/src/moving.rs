@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::rng::Rng;
-use pando_format::{Batch, KeyRange, Mutation};
+use pando_format::{Batch, Key, KeyRange, Mutation, Record};
 use pando_store::{MemStore, NoFaults, Read, Store, StoreError};
 use pando_types::{MapEpoch, SLOTS, Slot, plant};
 use std::rc::Rc;
@@ -46,12 +46,7 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
             }
             map.slots[usize::from(slot.0)] = to.id;
         }
-        // Reply records are worth nothing without the sessions they belong to (H47).
-        let sessions = ready(source.list(&KeyRange::sessions(), usize::MAX))?;
-        let copies = sessions
-            .into_iter()
-            .map(|(key, record)| Mutation::Update { key, record });
-        target.apply(&Batch::of(copies.collect()))?;
+        move_sessions(&source, &target)?;
         Ok::<u64, StoreError>(moved)
     })();
     map.epoch = MapEpoch(map.epoch.0 + 1);
@@ -69,6 +64,32 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
             0
         }
     }
+}
+
+/// Reply records are worth nothing without the sessions they belong to, and a session nothing without its reply
+/// records (H47): one that has ended on either side has ended for the receiver.
+fn move_sessions(source: &MemStore, target: &MemStore) -> Result<(), StoreError> {
+    let mut batch = Batch::default();
+    for (key, record) in ready(source.list(&KeyRange::sessions(), usize::MAX))? {
+        let (Key::Session(id), Record::Session(there)) = (&key, &record) else { continue };
+        let here = match ready(target.get(&key))? {
+            Some(Record::Session(here)) => Some(here),
+            _ => None,
+        };
+        if here.is_some_and(|s| s.ended.is_some()) || (here.is_some() && there.ended.is_none()) {
+            continue;
+        }
+        if there.ended.is_some() {
+            for slot in (0..SLOTS).map(Slot) {
+                let replies = ready(target.list(&KeyRange::replies(slot, *id), usize::MAX))?;
+                let gone = replies.into_iter().map(|(key, _)| Mutation::Delete { key });
+                batch.mutations.extend(gone);
+            }
+        }
+        batch.mutations.push(Mutation::Update { key, record });
+    }
+    target.apply(&batch)?;
+    Ok(())
 }
 
 fn ready<T>(read: Read<T>) -> Result<T, StoreError> {

@@ -45,7 +45,7 @@ pub fn batch(n: u64) -> Batch {
         secs: n as i64,
         nanos: 0,
     };
-    let record = Record::Session(pando_format::SessionRecord { opened });
+    let record = Record::Session(pando_format::SessionRecord { opened, ended: None });
     let counter = Record::Counter(CounterRecord {
         reserved: n,
         epoch: 0,

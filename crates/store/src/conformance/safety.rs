@@ -106,6 +106,7 @@ pub(super) fn export_and_ingest(h: &mut dyn Harness) {
     let session = Key::Session(SessionId(4));
     let opened = Record::Session(SessionRecord {
         opened: Timestamp { secs: 1, nanos: 2 },
+        ended: None,
     });
     apply(
         &s,
