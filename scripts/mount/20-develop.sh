@@ -4,6 +4,11 @@ git_here() {
     git -c user.name=tester -c user.email=tester@example.org -c gc.autoDetach=false "$@"
 }
 
+# must COMMAND...: says what failed and leaves the subshell.
+must() {
+    "$@" || { echo "failed ($?): $*"; exit 1; }
+}
+
 git_life() {
     local repo=$mnt/repo crate
     rm -rf "$repo" && mkdir "$repo" || return 1
@@ -13,15 +18,18 @@ git_life() {
     done < <(find "$tree/crates" "$tree/made" -mindepth 1 -maxdepth 1 2>/dev/null | sort)
     find "$repo" -name .gitignore -delete
     (
-        cd "$repo" && git_here init -q . && git_here add . && git_here commit -qm first || exit 1
+        cd "$repo" || exit 1
+        must git_here init -q . && must git_here add . && must git_here commit -qm first
         n=$(git_here ls-files | wc -l)
         echo "git: $n files"
-        [ "$n" -ge 1000 ] && clean || exit 1
-        git_here checkout -qb other && git_here ls-files -z '*.rs' | head -zn 150 | xargs -0 sed -i '1i // changed' || exit 1
-        [ "$(git_here status --porcelain | wc -l)" -ge 100 ] && git_here commit -qam second && clean || exit 1
-        git_here checkout -q - && clean && git_here merge -q --no-progress other && clean || exit 1
-        git_here gc -q --prune=now --aggressive && git_here fsck --full --strict && clean || exit 1
-        git_here clone -q . ../clone && diff -r --exclude=.git . ../clone
+        must [ "$n" -ge 1000 ] && must clean
+        must git_here checkout -qb other
+        # Not `head`: it would break the pipe of the first program.
+        git_here ls-files -z '*.rs' | sed -zn 1,150p | must xargs -0 sed -i '1i // changed'
+        must [ "$(git_here status --porcelain | wc -l)" -ge 100 ] && must git_here commit -qam second && must clean
+        must git_here checkout -q - && must clean && must git_here merge -q --no-progress other && must clean
+        must git_here gc -q --prune=now --aggressive && must git_here fsck --full --strict && must clean
+        must git_here clone -q . ../clone && must diff -r --exclude=.git . ../clone
     ) || return 1
     rm -rf "$mnt/clone"
 }

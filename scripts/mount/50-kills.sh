@@ -36,7 +36,7 @@ else
     declare -F c_build >/dev/null || source <(sed '/^if /,$d' scripts/mount/20-develop.sh)
     part=$work/part
     mkdir "$part"
-    find "$tree/crates" -mindepth 1 -maxdepth 1 | sort | head -n 25 | xargs cp -a -t "$part"
+    find "$tree/crates" -mindepth 1 -maxdepth 1 | sort | sed -n 1,25p | xargs cp -a -t "$part"
     cp -a "$tree/odd" "$part/"
     check "cp -a and make -j2 while servers are killed ${KILLS:-8} times" under_kills "${KILLS:-8}"
     check "fsck" fsck

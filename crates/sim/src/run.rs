@@ -141,8 +141,13 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
     };
     let workload = Workload::new(&cluster);
     *keep.borrow_mut() = Some((cluster.clone(), workload.clone()));
-    let w = workload.clone();
-    cluster.on_client_death(Rc::new(move |life| w.died(life)));
+    // Weak: the workload holds the cluster.
+    let w = Rc::downgrade(&workload);
+    cluster.on_client_death(Rc::new(move |life| {
+        if let Some(w) = w.upgrade() {
+            w.died(life);
+        }
+    }));
     for index in 0..cluster.servers.len() {
         cluster.set_downtime(index, Some(10 * MS));
         cluster.start(index);
