@@ -33,6 +33,24 @@ on_server() {
     done
 }
 
+# fill FOLDER: until 20 MiB are left, and stay left: the store may be giving space back.
+fill() {
+    local free quiet=0
+    for try in $(seq 60); do
+        free=$(df --output=avail -B1M "$1" | tail -n 1)
+        if [ "$free" -gt 21 ]; then
+            fallocate -l $((free - 20))M "$1/filler-$try" || return 1
+            quiet=0
+        else
+            quiet=$((quiet + 1))
+            [ $quiet -lt 4 ] || return 0
+        fi
+        sleep 0.5
+    done
+    echo "the server's store does not come to rest"
+    return 1
+}
+
 full_server() {
     local full=$mnt/full here there free
     mkdir -p "$full"/{a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p} || return 1
@@ -43,11 +61,9 @@ full_server() {
     cp "$work/data" "$here/keep" && cp "$work/data" "$here/cut" && cp "$work/data" "$here/gone" &&
         mkdir "$here/empty" && cp "$work/data" "$there/data" && move_store 2 in || return 1
     cat "$here/keep" >/dev/null
-    free=$(df --output=avail -B1M "$cluster/server-2" | tail -n 1)
-    fallocate -l $((free - 20))M "$cluster/server-2/filler" || return 1
-    sleep 2 # the server looks now and then
+    fill "$cluster/server-2" || return 1
     python3 scripts/mount/full.py full "$here" "$there" "$work/data" && fsck || return 1
-    rm "$cluster/server-2/filler"
+    rm "$cluster"/server-2/filler-*
     sleep 2
     python3 scripts/mount/full.py space "$here" "$there" "$work/data" && rm -rf "$full" && move_store 2 out && fsck
 }

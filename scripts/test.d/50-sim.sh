@@ -1,7 +1,7 @@
 # about: the simulator: seeds of this commit, seeds that ever failed, planted bugs
 # limit: 1500
 #
-# PANDO_SIM_SEEDS: how many seeds of this commit (default 100).
+# PANDO_SIM_SEEDS: how many seeds of this commit (default 300).
 set -uo pipefail
 source scripts/test.d/lib.sh
 
@@ -12,7 +12,7 @@ if ! cargo build --release --locked --package pando-sim --features plant; then
     finish
 fi
 sim=$CARGO_TARGET_DIR/release/pando-sim
-check "seeds of this commit" "$sim" run --ci "${PANDO_SIM_SEEDS:-100}"
+check "seeds of this commit" "$sim" run --ci "${PANDO_SIM_SEEDS:-300}"
 check "seeds that ever failed" "$sim" run --regressions
 check "planted bugs are found" "$sim" plant --all
 finish

@@ -7,12 +7,6 @@ set -uo pipefail
 source scripts/test.d/lib.sh
 source scripts/mount/lib.sh
 
-# Not yet run whole on a bare machine (docs/STATE.md): CI asks for it by PANDO_MOUNT_STAGE=1.
-if [ "${CI:-}" = true ] && [ -z "${PANDO_MOUNT_STAGE:-}" ]; then
-    skip "programs on the mount" "CI runs this stage only with PANDO_MOUNT_STAGE=1"
-    finish
-fi
-
 why=$(why_no_mount)
 if [ -n "$why" ]; then
     skip "programs on the mount" "$why"
