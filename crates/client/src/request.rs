@@ -110,7 +110,8 @@ impl Client {
                 },
                 Err(error) => {
                     uncertain = lane.is_some();
-                    if uncertain && self.world.mono().since(patience.begun) > self.config.give_up * UNCERTAIN {
+                    if uncertain && self.world.mono().since(patience.begun) > self.config.give_up * UNCERTAIN
+                    {
                         return Err(Errno::Unreachable);
                     }
                     self.after(error, &mut patience).await?;

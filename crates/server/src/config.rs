@@ -107,6 +107,10 @@ pub trait Observer {
     /// when its records were read. It counts once `lsn` is durable.
     fn executed(&self, e: &Executed<'_>);
 
+    /// Called when an operation that changes nothing is decided on locks that other servers lent. They are still to
+    /// confirm that they held them; if they do, it took effect now, however long that takes.
+    fn weighed(&self, _e: &Executed<'_>) {}
+
     /// The server cannot go on: its store is poisoned. It serves nothing from here on.
     fn fatal(&self, why: &str);
 }

@@ -2,7 +2,7 @@
 
 use crate::commit::Committed;
 use crate::txn::Txn;
-use crate::{Failure, MetaServer};
+use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Key, KeyRange, Position, Record};
 use pando_namespace::{Decision, Fresh, Inputs, Page, Snapshot, Step, page, run};
 use pando_store::{Level, Lsn};
@@ -28,6 +28,21 @@ pub(crate) struct Asked<'a> {
     pub request: Option<RequestId>,
     pub cred: &'a Cred,
     pub op: &'a Op,
+}
+
+impl<'a> Asked<'a> {
+    fn executed(&'a self, now: Timestamp, outcome: &'a Outcome, lsn: Lsn, changed: bool) -> Executed<'a> {
+        Executed {
+            message: self.message,
+            request: self.request,
+            cred: self.cred,
+            op: self.op,
+            now,
+            outcome,
+            lsn,
+            changed,
+        }
+    }
 }
 
 impl MetaServer {
@@ -129,9 +144,17 @@ impl MetaServer {
                 return Ok(self.read_only(&asked, now, outcome));
             }
             if decision.mutations.is_empty() {
-                if !txn.remote.is_empty() && !self.still_locked(&mut txn).await {
-                    // A server that lent locks has lost them: what was read there and here was never one moment.
-                    return Err(Failure::Refused(Refusal::Busy));
+                if !txn.remote.is_empty() {
+                    self.observer.weighed(&asked.executed(
+                        now,
+                        &decision.outcome,
+                        self.store.applied(),
+                        false,
+                    ));
+                    if !self.still_locked(&mut txn).await {
+                        // A server that lent locks has lost them: what was read there and here was never one moment.
+                        return Err(Failure::Refused(Refusal::Busy));
+                    }
                 }
                 let done = self.read_only(&asked, now, decision.outcome);
                 if !txn.remote.is_empty() {
@@ -174,16 +197,8 @@ impl MetaServer {
         lsn: Lsn,
         changed: bool,
     ) {
-        self.observer.executed(&crate::Executed {
-            message: asked.message,
-            request: asked.request,
-            cred: asked.cred,
-            op: asked.op,
-            now,
-            outcome,
-            lsn,
-            changed,
-        });
+        self.observer
+            .executed(&asked.executed(now, outcome, lsn, changed));
     }
 
     /// The answer of an earlier boot to this very request (H44, H45).

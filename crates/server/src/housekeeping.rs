@@ -49,7 +49,8 @@ impl MetaServer {
                 opened,
                 ended: Some(ended),
             });
-            self.end_session(session, Mutation::Update { key, record }).await?;
+            self.end_session(session, Mutation::Update { key, record })
+                .await?;
         }
         let forgotten = self.sessions.borrow_mut().forget(now, self.limits.session_memory);
         for session in forgotten {

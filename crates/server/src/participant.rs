@@ -105,6 +105,14 @@ impl MetaServer {
             LockWant::Key(key, _) | LockWant::Attachments(key) => key.slot(),
             LockWant::Bucket(dir, _, _) => dir.slot(),
         }))?;
+        // A reply record that is asked for may have been here, and gone with its session (H46).
+        let gone = wants.iter().any(|w| match w {
+            LockWant::Key(Key::Reply(_, session, _), _) => self.sessions.borrow().has_ended(*session),
+            _ => false,
+        });
+        if gone {
+            return Err(Failure::Refused(Refusal::SessionUnknown));
+        }
         let holder = self.part(tx, low).ok_or(Failure::Refused(Refusal::TooOld))?;
         let units = in_order(wants.iter().filter_map(unit_of));
         let got = self.locks.acquire(holder, units, || self.peer_wait()).await;
@@ -149,7 +157,9 @@ impl MetaServer {
             // The locks were taken by an earlier boot of this server.
             None if locked => return Ok(Vote::No),
             // Asked only whether the locks are still held.
-            Some(false) if mutations.is_empty() && reply.is_none() => return Ok(Vote::Yes),
+            Some(false) if mutations.is_empty() && reply.is_none() => {
+                return self.vote_for_what_was_read(tx, low).await;
+            }
             _ => {}
         }
         let Some(holder) = self.part(tx, low) else {
@@ -190,6 +200,19 @@ impl MetaServer {
             self.safe(self.store.applied(), Level::Synced).await?;
         }
         // An abort may have overtaken the sync; saying yes then is harmless, but pointless.
+        Ok(if self.lives(tx, holder) {
+            Vote::Yes
+        } else {
+            Vote::No
+        })
+    }
+
+    /// A vote like any other (H40): what the transaction read here must not be lost once it counts on it.
+    async fn vote_for_what_was_read(&self, tx: TxId, low: u64) -> Result<Vote, Failure> {
+        let Some(holder) = self.part(tx, low) else {
+            return Ok(Vote::No);
+        };
+        self.safe(self.store.applied(), Level::Synced).await?;
         Ok(if self.lives(tx, holder) {
             Vote::Yes
         } else {

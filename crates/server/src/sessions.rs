@@ -76,6 +76,11 @@ impl Sessions {
         self.live.contains_key(&id)
     }
 
+    /// Whether the session has ended here, its reply records with it.
+    pub fn has_ended(&self, id: SessionId) -> bool {
+        self.ended.contains_key(&id)
+    }
+
     /// How many live.
     pub fn len(&self) -> usize {
         self.live.len()

@@ -118,6 +118,9 @@ impl<'a> Txn<'a> {
                 };
                 match server.ask(owner, request).await {
                     Ok(Ok(PeerAnswer::Locked(records))) => records,
+                    Ok(Err(Refusal::SessionUnknown)) => {
+                        return Err(Failure::Refused(Refusal::SessionUnknown));
+                    }
                     _ => return Err(Failure::Refused(Refusal::Busy)),
                 }
             };

@@ -419,6 +419,14 @@ impl Observer for Watcher {
         }
     }
 
+    fn weighed(&self, e: &Executed<'_>) {
+        if let Some(cluster) = self.cluster.upgrade()
+            && self.life.alive()
+        {
+            cluster.judge.weighed(self.life.number, e);
+        }
+    }
+
     fn fatal(&self, why: &str) {
         let Some(cluster) = self.cluster.upgrade() else {
             return;

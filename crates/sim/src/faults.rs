@@ -484,7 +484,11 @@ impl Nemesis {
         self.later(time, move |me| {
             let after = {
                 let mut net = me.sim().net.borrow_mut();
-                net.conditions = if me.stopped.get() { Conditions::calm() } else { me.weather.clone() };
+                net.conditions = if me.stopped.get() {
+                    Conditions::calm()
+                } else {
+                    me.weather.clone()
+                };
                 net.counts
             };
             me.felt(kind, after.lost + after.breaks > before.lost + before.breaks);

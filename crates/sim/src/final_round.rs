@@ -181,7 +181,9 @@ pub fn check_blocks(cluster: &Rc<Cluster>) {
         tree.records().find_map(|(key, record)| match (key, record) {
             (Key::Entry { dir, name, .. }, Record::Entry(e)) => match &e.target {
                 Target::Inode(_)
-                    if tree.head(*dir).is_some_and(|h| h.name.as_bytes().starts_with(crate::scribe::PREFIX)) =>
+                    if tree
+                        .head(*dir)
+                        .is_some_and(|h| h.name.as_bytes().starts_with(crate::scribe::PREFIX)) =>
                 {
                     None
                 }

@@ -97,6 +97,9 @@ struct State {
     /// Servers whose space is or was low until this time.
     low_space: BTreeMap<ServerId, u64>,
     by_server: BTreeMap<ServerId, u64>,
+    /// Outcomes that change nothing and were right when they were decided, by message and process: they may be told
+    /// once all who lent locks have confirmed them.
+    weighed: BTreeMap<(u64, u64), Outcome>,
     counts: Counts,
 }
 
@@ -138,6 +141,7 @@ impl Judge {
             epoch: 0,
             low_space: BTreeMap::new(),
             by_server: BTreeMap::new(),
+            weighed: BTreeMap::new(),
             counts: Counts::default(),
         };
         Ok(Rc::new(Judge {
@@ -287,6 +291,8 @@ impl Judge {
             } else {
                 Ok(())
             }
+        } else if s.weighed.remove(&(e.message, life)).as_ref() == Some(e.outcome) {
+            Ok(())
         } else {
             compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome)
         };
@@ -304,6 +310,16 @@ impl Judge {
             self.wrong(why);
         }
         self.forget();
+    }
+
+    /// An outcome that changes nothing was decided on locks of other servers.
+    pub fn weighed(&self, life: u64, e: &Executed<'_>) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        let mut model = s.model.clone();
+        if compare::judge(&mut model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome).is_ok() {
+            s.weighed.insert((e.message, life), e.outcome.clone());
+        }
     }
 
     /// Moves the base on over what is synced.

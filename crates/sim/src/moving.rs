@@ -71,7 +71,9 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
 fn move_sessions(source: &MemStore, target: &MemStore) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     for (key, record) in ready(source.list(&KeyRange::sessions(), usize::MAX))? {
-        let (Key::Session(id), Record::Session(there)) = (&key, &record) else { continue };
+        let (Key::Session(id), Record::Session(there)) = (&key, &record) else {
+            continue;
+        };
         let here = match ready(target.get(&key))? {
             Some(Record::Session(here)) => Some(here),
             _ => None,

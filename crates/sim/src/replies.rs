@@ -40,7 +40,7 @@ pub(crate) struct Replies {
     waiting: BTreeMap<u64, Waiting>,
     /// Executions that were told before they were synced (`async` only).
     unsynced: Vec<Rc<Execution>>,
-    /// Messages that were refused as not executed, and by which process.
+    /// Messages that were refused for good, and by which process.
     refused: BTreeSet<(u64, u64)>,
     /// Operations that programs gave up; their clients may still be at them.
     abandoned: Vec<(u64, Op)>,
@@ -188,7 +188,10 @@ impl Replies {
         let Some(asked) = self.asked.get(&message) else {
             return Ok(());
         };
-        self.refused.insert((message, life));
+        // After these the client asks again under the same identity: a late copy of the message may be what is executed.
+        if !matches!(why, Refusal::Busy | Refusal::NotReady) {
+            self.refused.insert((message, life));
+        }
         let done = asked.request.and_then(|id| self.fates.get(&id)).and_then(|f| {
             f.executions
                 .iter()
@@ -289,7 +292,8 @@ impl Replies {
 
     /// A program does not wait any longer: its operation may happen or not, but once at most.
     pub fn abandon(&mut self, token: u64) {
-        self.abandoned.extend(self.waiting.remove(&token).map(|w| (w.life, w.op)));
+        self.abandoned
+            .extend(self.waiting.remove(&token).map(|w| (w.life, w.op)));
     }
 
     /// A client process is gone: nobody waits any more.

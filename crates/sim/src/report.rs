@@ -91,7 +91,8 @@ impl SeedReport {
         ]);
         let library = workload.library.borrow();
         self.counts.insert("files written".into(), library.written);
-        self.counts.insert("file contents compared".into(), library.compared);
+        self.counts
+            .insert("file contents compared".into(), library.compared);
         for (name, n) in &effects.crash_points {
             self.counts.insert(format!("crashes {name}"), *n);
         }

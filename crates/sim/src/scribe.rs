@@ -14,7 +14,7 @@ use pando_client::Client;
 use pando_client::file::{self, DataSync, OpenFile, Ops, Place};
 use pando_env::Env;
 use pando_store::Durability;
-use pando_types::{Access, Cred, Errno, Name, Perm, Slot};
+use pando_types::{Access, Cred, Errno, Generation, Name, Perm, Slot};
 use pando_wire::{Answer, Op, Outcome, Statement};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -138,7 +138,9 @@ impl Scribe {
     /// Reads every file whose content is known, at the end.
     pub async fn read_all(&self) {
         for dir_number in 0..DIRS {
-            let Some(dir) = self.find(dir_number).await else { continue };
+            let Some(dir) = self.find(dir_number).await else {
+                continue;
+            };
             for n in 0..FILES {
                 self.read(dir.clone(), (dir_number, n)).await;
             }
@@ -218,7 +220,14 @@ impl Scribe {
             f.writer = Some(self.life.number);
             f.round += 1;
         }
-        let known = self.library.borrow_mut().files.entry(at).or_default().content.clone();
+        let known = self
+            .library
+            .borrow_mut()
+            .files
+            .entry(at)
+            .or_default()
+            .content
+            .clone();
         let round = self.library.borrow_mut().files.entry(at).or_default().round;
         let Some(place) = self.place(dir, at) else { return };
         let written = self.write_session(rng, place, known, at, round).await;
@@ -263,7 +272,8 @@ impl Scribe {
             }
             None => {
                 let now = self.life.now();
-                open.truncate(&ops, &self.blocks, &self.cred, 0, now, true).await?;
+                open.truncate(&ops, &self.blocks, &self.cred, 0, now, true)
+                    .await?;
                 Vec::new()
             }
         };
@@ -272,8 +282,11 @@ impl Scribe {
             match rng.below(10) {
                 0..=5 => {
                     let (offset, len) = (rng.below(LONG), rng.range(1, 400));
-                    let data: Vec<u8> = (0..len).map(|i| (rng.next() as u8).wrapping_add(i as u8) | 1).collect();
-                    open.write(&ops, &self.blocks, &self.cred, offset, &data, now).await?;
+                    let data: Vec<u8> = (0..len)
+                        .map(|i| (rng.next() as u8).wrapping_add(i as u8) | 1)
+                        .collect();
+                    open.write(&ops, &self.blocks, &self.cred, offset, &data, now)
+                        .await?;
                     let end = (offset + len) as usize;
                     if shadow.len() < end {
                         shadow.resize(end, 0);
@@ -282,7 +295,8 @@ impl Scribe {
                 }
                 6 => {
                     let size = if rng.percent(30) { 0 } else { rng.below(LONG) };
-                    open.truncate(&ops, &self.blocks, &self.cred, size, now, true).await?;
+                    open.truncate(&ops, &self.blocks, &self.cred, size, now, true)
+                        .await?;
                     shadow.resize(size as usize, 0);
                 }
                 7 => {
@@ -311,6 +325,7 @@ impl Scribe {
                 _ => return,
             }
         };
+        let generation = dir.generation;
         let Some(place) = self.place(dir, at) else { return };
         let opened = file::open(&self.ops(), &self.cred, &place, Access::READ).await;
         match opened.and_then(|o| OpenFile::new(place, o, DataSync::BeforePublish)) {
@@ -319,20 +334,45 @@ impl Scribe {
                 let _ = self.compare(&open, &content, at, round).await;
             }
             Err(Errno::Unreachable | Errno::Interrupted) => {}
+            Err(Errno::Stale) if self.is_another(at.0, generation).await => {}
             Err(e) => self.wrong(at, round, &format!("it does not open: {e}")),
         }
     }
 
+    /// Whether the directory is another one by now: in `async` a power failure may take it.
+    async fn is_another(&self, n: u64, generation: Generation) -> bool {
+        self.known.borrow_mut().remove(&n);
+        match self.find(n).await {
+            Some(dir) => dir.generation != generation,
+            None => true,
+        }
+    }
+
     /// Reads all of a file; it must be what was closed last.
-    async fn compare(&self, open: &OpenFile, content: &[u8], at: (u64, u64), round: u64) -> Result<(), Errno> {
+    async fn compare(
+        &self,
+        open: &OpenFile,
+        content: &[u8],
+        at: (u64, u64),
+        round: u64,
+    ) -> Result<(), Errno> {
         if open.size() != content.len() as u64 {
-            self.wrong(at, round, &format!("{} bytes instead of {}", open.size(), content.len()));
+            self.wrong(
+                at,
+                round,
+                &format!("{} bytes instead of {}", open.size(), content.len()),
+            );
             return Ok(());
         }
         let read = open.read(&self.blocks, 0, u32::MAX >> 8).await?;
         self.library.borrow_mut().compared += 1;
         if let Some(first) = read.iter().zip(content).position(|(a, b)| a != b) {
-            let text = format!("byte {first} of {} is {} instead of {}", content.len(), read[first], content[first]);
+            let text = format!(
+                "byte {first} of {} is {} instead of {}",
+                content.len(),
+                read[first],
+                content[first]
+            );
             self.wrong(at, round, &text);
         }
         Ok(())
@@ -341,7 +381,12 @@ impl Scribe {
     /// Reports, unless a session began or a power failure came meanwhile.
     fn wrong(&self, at: (u64, u64), round: u64, text: &str) {
         self.forget_what_was_lost();
-        let same = self.library.borrow().files.get(&at).is_some_and(|f| f.round == round);
+        let same = self
+            .library
+            .borrow()
+            .files
+            .get(&at)
+            .is_some_and(|f| f.round == round);
         if same {
             let text = format!("data-{}/f{}, closed in round {round}: {text}", at.0, at.1);
             self.workload.cluster().sim.fail(Kind::WrongResult, text);
