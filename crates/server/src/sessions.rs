@@ -117,10 +117,11 @@ impl Sessions {
     /// Forgets sessions that ended longer ago than any message can be late or any client can still be asking. Returns
     /// them.
     pub fn forget(&mut self, now: Mono, memory: Duration) -> Vec<SessionId> {
-        self.ended
-            .extract_if(.., |_, at| now.since(*at) >= memory)
-            .map(|(id, _)| id)
-            .collect()
+        let old = |at: &Mono| now.since(*at) >= memory;
+        let forgotten = self.ended.iter().filter(|(_, at)| old(at)).map(|(id, _)| *id);
+        let forgotten: Vec<SessionId> = forgotten.collect();
+        self.ended.retain(|_, at| !old(at));
+        forgotten
     }
 
     /// A mutating request came in. After [`Admission::Execute`] the lane runs until [`Sessions::done`] or
