@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cluster.json       the map and the choices fixed at format
+//! secret             what all servers sign with; no client needs it
 //! server-N/          the store of server N
 //! run/server-N.lock  held by the running server; contains its pid
 //! run/server-N.log   its log
@@ -11,10 +12,12 @@
 
 use crate::args::{Args, Mode};
 use anyhow::{Context, Result, bail};
+use pando_auth::{Secret, StatementKeys};
 use pando_cluster::{ClusterMap, ServerInfo};
 use pando_types::{FsId, MapEpoch, SLOTS, ServerId};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// `cluster.json`.
@@ -112,6 +115,52 @@ impl ClusterDir {
     /// Where running processes leave their marks.
     pub fn run(&self) -> PathBuf {
         self.path.join("run")
+    }
+
+    fn secret_file(&self) -> PathBuf {
+        self.path.join("secret")
+    }
+
+    /// Writes the secret that all servers share, readable by its owner alone.
+    pub fn save_secret(&self, secret: &Secret) -> Result<()> {
+        let path = self.secret_file();
+        let write = || -> std::io::Result<()> {
+            // What an interrupted format left has nobody's trust.
+            match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            let mut f = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)?;
+            writeln!(f, "{}", secret.to_hex())?;
+            f.sync_all()
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// What this filesystem's servers sign with: the secrets in the folder, one on a line, the newest first.
+    pub fn statement_keys(&self, fs: FsId) -> Result<StatementKeys> {
+        let path = self.secret_file();
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!(
+                "{} is missing: copy it from the machine where the filesystem was made; all its servers need the same",
+                path.display()
+            ),
+            Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let secrets: Vec<Secret> = text
+            .lines()
+            .map(|line| Secret::from_hex(line.trim()))
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("{} is damaged; restore it from a copy", path.display()))?;
+        match secrets.split_first() {
+            Some((newest, older)) => Ok(StatementKeys::new(fs, newest, older)),
+            None => bail!("{} is empty; restore it from a copy", path.display()),
+        }
     }
 
     /// Reads `cluster.json`.

@@ -3,11 +3,13 @@
 use crate::args::{Args, Choices, FormatArgs, Mode};
 use crate::cluster_dir::{ClusterDir, ClusterFile, Profile, Server};
 use anyhow::{Context, Result, bail};
+use pando_auth::Secret;
 use pando_data::DirBlocks;
 use pando_format::{FORMAT_VERSION, Superblock};
 use pando_store::Store;
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{BootEpoch, SLOTS, ServerId};
+use std::io::Read;
 use std::net::TcpListener;
 use std::path::Path;
 
@@ -153,6 +155,11 @@ pub fn make(
         make_store(&path, server.id, &map, owner)
             .with_context(|| format!("cannot make the store {}", path.display()))?;
     }
+    let mut random = [0; 32];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut random))
+        .context("cannot get random bits")?;
+    dir.save_secret(&Secret::new(random))?;
     dir.save(&file)?;
     Ok(file)
 }

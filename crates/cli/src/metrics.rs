@@ -109,6 +109,12 @@ pub fn publish(
             s.busy,
         ),
         (
+            "forged_total",
+            "counter",
+            "Requests refused because of a statement that this filesystem did not make.",
+            s.forged,
+        ),
+        (
             "transactions_committed_total",
             "counter",
             "Distributed transactions committed here.",

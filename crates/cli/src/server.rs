@@ -107,7 +107,12 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         reserve_bytes: options.reserve_mib << 20,
         ..Limits::default()
     };
-    let config = ServerConfig { id, map, limits };
+    let config = ServerConfig {
+        id,
+        keys: dir.statement_keys(map.fs)?,
+        map,
+        limits,
+    };
     let server = reactor.block_on(MetaServer::start(
         config,
         reactor.clone(),

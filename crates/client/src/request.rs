@@ -106,6 +106,9 @@ impl Client {
                     }
                     Refusal::Busy | Refusal::NotReady => self.wait(&mut patience).await?,
                     Refusal::TooOld => return Err(Errno::Unreachable),
+                    Refusal::BadStatement if uncertain => return Err(Errno::Unreachable),
+                    // What was looked up is worth nothing any more: the caller looks again.
+                    Refusal::BadStatement => return Err(Errno::Stale),
                     Refusal::Invalid => return Err(Errno::Invalid),
                 },
                 Err(error) => {

@@ -1,5 +1,6 @@
 //! What a server is told at start, and whom it tells what it does.
 
+use pando_auth::StatementKeys;
 use pando_cluster::ClusterMap;
 use pando_store::Lsn;
 use pando_types::{Cred, RequestId, ServerId, Timestamp};
@@ -13,6 +14,8 @@ pub struct ServerConfig {
     pub id: ServerId,
     /// The cluster.
     pub map: ClusterMap,
+    /// What signs statements.
+    pub keys: StatementKeys,
     /// Bounds.
     pub limits: Limits,
 }

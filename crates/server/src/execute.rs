@@ -129,7 +129,10 @@ impl MetaServer {
                     Step::Done(decision) => break Some((decision, inputs.now)),
                 }
             };
-            let Some((decision, now)) = decision else { continue };
+            let Some((mut decision, now)) = decision else {
+                continue;
+            };
+            self.sign(&mut decision.outcome);
             if let (
                 Op::ReadDir {
                     dir,
@@ -140,7 +143,8 @@ impl MetaServer {
                 Ok(_),
             ) = (op, &decision.outcome)
             {
-                let outcome = self.list(dir, *after, *limit, *plus).await?;
+                let mut outcome = self.list(dir, *after, *limit, *plus).await?;
+                self.sign(&mut outcome);
                 return Ok(self.read_only(&asked, now, outcome));
             }
             if decision.mutations.is_empty() {

@@ -16,6 +16,7 @@ mod operate;
 mod participant;
 mod recovery;
 mod sessions;
+mod statements;
 mod txn;
 
 pub use config::{Executed, Limits, Observer, ServerConfig};
@@ -73,6 +74,8 @@ pub struct Stats {
     pub in_doubt: u64,
     /// Requests refused as busy.
     pub busy: u64,
+    /// Requests refused because of a statement that this filesystem did not make.
+    pub forged: u64,
     /// Messages between servers sent.
     pub peer_calls: u64,
 }
@@ -101,6 +104,7 @@ pub struct MetaServer {
     id: ServerId,
     boot: BootEpoch,
     map: Rc<ClusterMap>,
+    keys: pando_auth::StatementKeys,
     limits: Limits,
     world: World,
     store: Rc<dyn Store>,

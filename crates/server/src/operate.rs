@@ -128,6 +128,7 @@ impl MetaServer {
                 return Err(Refusal::NotOwner(self.map.epoch));
             }
         }
+        self.check_statements(op)?;
         if !op.mutates() {
             return Ok(Some(Admission::Execute { unknown: false }));
         }

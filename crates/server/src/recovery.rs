@@ -125,6 +125,7 @@ impl MetaServer {
             id: config.id,
             boot,
             map: Rc::new(config.map),
+            keys: config.keys,
             limits: config.limits,
             caller: Caller::new(world.clone()),
             world,

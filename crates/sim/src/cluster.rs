@@ -7,6 +7,7 @@ use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::violation::Kind;
 use crate::world::{Death, Life, NodeId, Role, SEC, Sim, Tap, Time, US};
+use pando_auth::{Secret, StatementKeys};
 use pando_cluster::{ClusterMap, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
 use pando_env::Env;
@@ -21,6 +22,11 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 type OnStart = Box<dyn FnOnce(&Device)>;
+
+/// What the servers sign statements with. The clients do not know it.
+pub fn statement_keys(map: &ClusterMap) -> StatementKeys {
+    StatementKeys::new(map.fs, &Secret::new([0x5a; 32]), &[])
+}
 
 /// Hears of the death of a client process.
 pub type HearDeath = Rc<dyn Fn(&Rc<Life>)>;
@@ -184,6 +190,7 @@ impl Cluster {
         let config = ServerConfig {
             id: server.id,
             map: (*self.map()).clone(),
+            keys: statement_keys(&self.map()),
             limits: self.settings.limits.clone(),
         };
         let observer = Rc::new(Watcher {

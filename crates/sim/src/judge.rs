@@ -15,6 +15,7 @@ use crate::replies::Replies;
 use crate::tree::Tree;
 use crate::violation::Kind;
 use crate::world::{Life, Sim};
+use pando_auth::StatementKeys;
 use pando_cluster::ClusterMap;
 use pando_format::{Batch, Key, LOCAL_SLOT, Mutation};
 use pando_model::Model;
@@ -92,6 +93,8 @@ struct State {
     since: Vec<Rc<Execution>>,
     logs: BTreeMap<ServerId, Log>,
     map: ClusterMap,
+    /// What tells the servers' statements from those of liars (H98).
+    keys: StatementKeys,
     /// Rises when the model goes back: listings under observation end.
     epoch: u64,
     /// Servers whose space is or was low until this time.
@@ -137,6 +140,7 @@ impl Judge {
             model,
             since: Vec::new(),
             logs,
+            keys: crate::cluster::statement_keys(&map),
             map,
             epoch: 0,
             low_space: BTreeMap::new(),
@@ -281,7 +285,10 @@ impl Judge {
             .entry((e.op.kind(), outcome_word(e.outcome)))
             .or_default() += 1;
         *s.by_server.entry(server).or_default() += 1;
-        let result = if *e.outcome == Err(Errno::NoSpace) {
+        let mut believed = e.op.statements().into_iter().flatten();
+        let result = if let Some(forged) = believed.find(|b| !s.keys.made(b)) {
+            Err(format!("it rests on a statement nobody made: {forged:?}"))
+        } else if *e.outcome == Err(Errno::NoSpace) {
             let now = self.sim.now();
             let low = s.low_space.values().any(|until| *until >= now);
             if !low {

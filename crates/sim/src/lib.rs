@@ -18,6 +18,7 @@ mod final_round;
 mod generate;
 mod judge;
 mod knowledge;
+mod liar;
 mod many;
 mod moving;
 mod net;

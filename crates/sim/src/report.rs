@@ -86,6 +86,7 @@ impl SeedReport {
             ("clients started", done.clients),
             ("operations given up by programs", done.abandoned),
             ("operations on paths", done.paths),
+            ("lies", done.lies),
             ("client messages", done.round_trips),
             ("client retries", done.retries),
         ]);

@@ -42,6 +42,8 @@ pub struct Settings {
     pub think: Time,
     /// Mean time between two faults.
     pub fault_gap: Time,
+    /// Of a hundred operations so many are lies (see [`crate::liar`]).
+    pub lies: u64,
 }
 
 impl Settings {
@@ -81,6 +83,7 @@ impl Settings {
             known_dirs: rng.range(3, 24) as usize,
             think: if rng.percent(50) { 0 } else { rng.below(20 * MS) },
             fault_gap: rng.range(50 * MS, SEC),
+            lies: if rng.percent(20) { rng.range(1, 10) } else { 0 },
         }
     }
 }

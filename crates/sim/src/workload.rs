@@ -54,6 +54,8 @@ pub struct Done {
     pub abandoned: u64,
     /// Operations on whole paths.
     pub paths: u64,
+    /// Operations with forged statements.
+    pub lies: u64,
 }
 
 /// The workload.
@@ -205,6 +207,11 @@ impl Workload {
         self.done.borrow().operations
     }
 
+    /// A lie came to its end.
+    pub fn lied(&self) {
+        self.done.borrow_mut().lies += 1;
+    }
+
     /// Counts so far.
     pub fn done(&self) -> Done {
         let mut done = self.done.borrow().clone();
@@ -228,7 +235,16 @@ impl Workload {
             } else {
                 rng.pick(&creds)
             };
-            self.perform(&life, &client, cred, &mut own, task).await;
+            let lie = match &task {
+                Task::Op(op) if rng.percent(self.cluster.settings.lies) => {
+                    crate::liar::forged(&mut rng, cred, op)
+                }
+                _ => None,
+            };
+            match lie {
+                Some(lie) => self.lie(&client, cred, lie).await,
+                None => self.perform(&life, &client, cred, &mut own, task).await,
+            }
             let think = self.cluster.settings.think;
             if think > 0 {
                 life.sleep(Duration::from_nanos(rng.skewed(think))).await;

@@ -140,6 +140,9 @@ pub enum Refusal {
     Invalid,
     /// The server is starting or stopping.
     NotReady,
+    /// A statement in it was not made by this filesystem, or is signed with a key that is not accepted any more: look
+    /// the directory up again (H98).
+    BadStatement,
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -260,7 +263,7 @@ codec_enum!(Request {
 codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p) });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
-    7 => Invalid, 8 => NotReady
+    7 => Invalid, 8 => NotReady, 9 => BadStatement
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });

@@ -41,7 +41,7 @@ pub struct Statement {
     pub realm: Realm,
     /// Version of the access record.
     pub version: u64,
-    /// Keyed MAC over all the above. Zero until servers demand it.
+    /// Keyed MAC over all the above, by a server: clients pass it on as it is (H98).
     pub mac: u128,
 }
 
@@ -361,6 +361,26 @@ impl Op {
             Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. } | Op::Rename { .. } => true,
             Op::Publish { content, .. } => !matches!(content, Content::None),
             _ => false,
+        }
+    }
+
+    /// What the operation says about directories.
+    pub fn statements(&self) -> [Option<&Statement>; 2] {
+        match self {
+            Op::Lookup { dir, .. }
+            | Op::DirStat { dir }
+            | Op::ReadLink { dir, .. }
+            | Op::Open { dir, .. }
+            | Op::ReadDir { dir, .. }
+            | Op::Create { dir, .. }
+            | Op::Symlink { dir, .. }
+            | Op::Mkdir { dir, .. }
+            | Op::Rmdir { dir, .. }
+            | Op::Unlink { dir, .. }
+            | Op::SetAttr { dir, .. }
+            | Op::Publish { dir, .. } => [Some(dir), None],
+            Op::Rename { src, dst, .. } => [Some(src), Some(dst)],
+            Op::Release { .. } | Op::StatFs | Op::Sync => [None, None],
         }
     }
 

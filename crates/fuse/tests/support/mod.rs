@@ -132,6 +132,7 @@ fn serve(id: ServerId, map: ClusterMap, data: &Path) -> Started {
         format_store(&*store, id, &map, Timestamp { secs: 1, nanos: 0 }, (0, 0)).unwrap();
         let config = ServerConfig {
             id,
+            keys: pando_auth::StatementKeys::new(map.fs, &pando_auth::Secret::new([1; 32]), &[]),
             map,
             limits: Limits::default(),
         };

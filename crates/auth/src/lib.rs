@@ -1,0 +1,7 @@
+//! Keys, and what is signed with them. Pure: no files, no randomness, no sockets.
+
+mod secret;
+mod statement;
+
+pub use secret::{Secret, SecretError};
+pub use statement::StatementKeys;

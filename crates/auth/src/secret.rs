@@ -1,0 +1,76 @@
+//! The secrets all servers of a filesystem share.
+
+use std::fmt;
+use thiserror::Error;
+
+/// 256 random bits that every server of a filesystem has and no client.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+/// Why a text is not a secret.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("a secret is 64 hexadecimal digits")]
+pub struct SecretError;
+
+impl Secret {
+    /// From random bytes. REQUIRES: they come from a source fit for keys.
+    pub fn new(random: [u8; 32]) -> Secret {
+        Secret(random)
+    }
+
+    /// From its text form.
+    pub fn from_hex(text: &str) -> Result<Secret, SecretError> {
+        let digits = text.as_bytes();
+        let mut bytes = [0; 32];
+        if digits.len() != 2 * bytes.len() {
+            return Err(SecretError);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            let nibble = |c: u8| char::from(c).to_digit(16).ok_or(SecretError);
+            *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
+        }
+        Ok(Secret(bytes))
+    }
+
+    /// The text form: for the file that keeps it, never for logs.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// A key for one purpose and one filesystem: what is signed under it means nothing elsewhere.
+    pub(crate) fn derive(&self, purpose: &str, fs: pando_types::FsId) -> [u8; 32] {
+        let mut h = blake3::Hasher::new_derive_key(purpose);
+        h.update(&self.0);
+        h.update(&fs.0.to_le_bytes());
+        *h.finalize().as_bytes()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        let secret = Secret::new(std::array::from_fn(|i| i as u8 * 7));
+        assert_eq!(Secret::from_hex(&secret.to_hex()), Ok(secret.clone()));
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+        let zeros = "0".repeat(64);
+        for bad in [
+            "",
+            "00",
+            &zeros[1..],
+            &format!("{zeros}0"),
+            &format!("g{}", &zeros[1..]),
+            &"é".repeat(32),
+        ] {
+            assert_eq!(Secret::from_hex(bad), Err(SecretError), "{bad}");
+        }
+    }
+}

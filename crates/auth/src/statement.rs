@@ -1,0 +1,163 @@
+//! The MAC of statements: what a lookup said about a directory can be shown to any server of the filesystem, and
+//! nobody without its secret can make one up (H98).
+
+use crate::Secret;
+use pando_types::FsId;
+use pando_wire::Statement;
+use siphasher::sip128::{Hasher128, SipHasher24};
+use std::hash::Hasher;
+
+/// The keys of one filesystem: the newest signs, all are accepted.
+#[derive(Clone)]
+pub struct StatementKeys {
+    newest: [u8; 16],
+    older: Vec<[u8; 16]>,
+}
+
+impl std::fmt::Debug for StatementKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StatementKeys(.., {} older)", self.older.len())
+    }
+}
+
+impl StatementKeys {
+    /// From the secrets, the newest first.
+    pub fn new(fs: FsId, newest: &Secret, older: &[Secret]) -> StatementKeys {
+        let key = |secret: &Secret| {
+            let mut key = [0; 16];
+            key.copy_from_slice(&secret.derive("pando statement mac v1", fs)[..16]);
+            key
+        };
+        StatementKeys {
+            newest: key(newest),
+            older: older.iter().map(key).collect(),
+        }
+    }
+
+    /// Signs a statement.
+    pub fn sign(&self, s: &mut Statement) {
+        s.mac = mac(&self.newest, s);
+    }
+
+    /// Whether a server of this filesystem made the statement, as it is. The one of the place above the root is known
+    /// to all and needs no signature.
+    pub fn made(&self, s: &Statement) -> bool {
+        let signed = std::iter::once(&self.newest)
+            .chain(&self.older)
+            .any(|key| same(mac(key, s), s.mac));
+        signed || *s == Statement::above_root()
+    }
+}
+
+/// Compares in constant time, so that nobody learns how much of a guess was right.
+fn same(a: u128, b: u128) -> bool {
+    let difference = a ^ b;
+    std::hint::black_box((difference >> 64) as u64 | difference as u64) == 0
+}
+
+fn mac(key: &[u8; 16], s: &Statement) -> u128 {
+    // Every field by name: one that is added and forgotten here does not compile.
+    let Statement {
+        parent,
+        parent_generation,
+        name,
+        id,
+        generation,
+        ino,
+        salt,
+        perm,
+        uid,
+        gid,
+        acl,
+        realm,
+        version,
+        mac: _,
+    } = s;
+    let mut h = SipHasher24::new_with_key(key);
+    h.write(&parent.0.to_le_bytes());
+    h.write(&parent_generation.0.to_le_bytes());
+    h.write(&id.0.to_le_bytes());
+    h.write(&generation.0.to_le_bytes());
+    h.write(&ino.0.to_le_bytes());
+    h.write(&salt.to_le_bytes());
+    h.write(&perm.bits().to_le_bytes());
+    h.write(&uid.to_le_bytes());
+    h.write(&gid.to_le_bytes());
+    h.write(&acl.to_le_bytes());
+    h.write(&realm.0.to_le_bytes());
+    h.write(&version.to_le_bytes());
+    // Last, and alone of variable length.
+    h.write(name.as_bytes());
+    h.finish128().as_u128()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_types::{DirId, Generation, Ino, Name, Perm, Realm};
+
+    fn statement() -> Statement {
+        Statement {
+            parent: DirId(10),
+            parent_generation: Generation(11),
+            name: Name::new(b"name").unwrap(),
+            id: DirId(12),
+            generation: Generation(13),
+            ino: Ino(14),
+            salt: 15,
+            perm: Perm::new(0o750),
+            uid: 16,
+            gid: 17,
+            acl: 18,
+            realm: Realm(19),
+            version: 20,
+            mac: 0,
+        }
+    }
+
+    fn keys(fs: u128, newest: u8, older: &[u8]) -> StatementKeys {
+        let secret = |b: &u8| Secret::new([*b; 32]);
+        let older: Vec<Secret> = older.iter().map(secret).collect();
+        StatementKeys::new(FsId(fs), &secret(&newest), &older)
+    }
+
+    #[test]
+    fn any_other_field_is_another_statement() {
+        let keys = keys(1, 1, &[]);
+        assert!(!keys.made(&statement()));
+        let mut signed = statement();
+        keys.sign(&mut signed);
+        assert!(keys.made(&signed));
+        let changes: [fn(&mut Statement); 14] = [
+            |s| s.parent.0 ^= 1,
+            |s| s.parent_generation.0 ^= 1,
+            |s| s.name = Name::new(b"namf").unwrap(),
+            |s| s.id.0 ^= 1 << 100,
+            |s| s.generation.0 ^= 1 << 40,
+            |s| s.ino.0 ^= 1,
+            |s| s.salt ^= 1,
+            |s| s.perm = Perm::new(0o777),
+            |s| s.uid = 1000,
+            |s| s.gid = 1000,
+            |s| s.acl = 0,
+            |s| s.realm = Realm(0),
+            |s| s.version += 1,
+            |s| s.mac ^= 1,
+        ];
+        for (i, change) in changes.iter().enumerate() {
+            let mut forged = signed.clone();
+            change(&mut forged);
+            assert!(!keys.made(&forged), "change {i}");
+        }
+    }
+
+    #[test]
+    fn other_filesystems_and_secrets_are_strangers_and_old_ones_are_not() {
+        let mut signed = statement();
+        keys(1, 1, &[]).sign(&mut signed);
+        assert!(!keys(2, 1, &[]).made(&signed));
+        assert!(!keys(1, 2, &[3]).made(&signed));
+        assert!(keys(1, 2, &[3, 1]).made(&signed));
+        assert!(keys(1, 2, &[]).made(&Statement::above_root()));
+    }
+}
