@@ -31,22 +31,34 @@ copy_file_range = 5
 END
 }
 
-# fsx_seed SEED FLEN OPMAX
+# fsx_seed SEED FLEN OPMAX FOLDER
 fsx_seed() {
     local out=$work/fsx-$2-$1
     mkdir -p "$out" && fsx_config "$2" "$3" >"$out/config.toml" || return 1
-    if "$fsx" -q -N 20000 -S "$1" -f "$out/config.toml" -P "$out" "$mnt/fsx-$2-$1" >"$out/log" 2>&1; then
-        rm -rf "$out" "$mnt/fsx-$2-$1"
+    if "$fsx" -q -N 20000 -S "$1" -f "$out/config.toml" -P "$out" "$4/fsx-$2-$1" >"$out/log" 2>&1; then
+        rm -rf "$out" "$4/fsx-$2-$1"
     else
         tail -n 25 "$out/log"
         return 1
     fi
 }
 
+# fsx_fails_by_itself SEED FLEN OPMAX: also on the local disk. Some seeds draw posix_fallocate of 0 bytes, which every
+# kernel refuses and this version does not expect.
+fsx_fails_by_itself() {
+    mkdir -p "$work/local" && ! fsx_seed "$1" "$2" "$3" "$work/local" >/dev/null
+}
+
 fsx_seeds() { # COUNT FLEN OPMAX
-    local seed
-    for ((seed = 1; seed <= $1; seed++)); do
-        check "fsx, seed $seed, $2 bytes, 20,000 operations" fsx_seed "$seed" "$2" "$3"
+    local seed=0 done=0 before
+    while [ "$done" -lt "$1" ]; do
+        seed=$((seed + 1))
+        if fsx_fails_by_itself "$seed" "$2" "$3"; then
+            echo "fsx, seed $seed, $2 bytes: fails on the local disk too, the next seed takes its place"
+            continue
+        fi
+        check "fsx, seed $seed, $2 bytes, 20,000 operations" fsx_seed "$seed" "$2" "$3" "$mnt"
+        done=$((done + 1))
     done
 }
 

@@ -1,5 +1,6 @@
 //! Keys, and what is signed with them. Pure: no files, no randomness, no sockets.
 
+pub mod seal;
 mod secret;
 mod statement;
 

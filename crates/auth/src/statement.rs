@@ -2,8 +2,8 @@
 //! nobody without its secret can make one up (H98).
 
 use crate::Secret;
-use pando_types::FsId;
-use pando_wire::Statement;
+use pando_types::{DirId, FsId, Generation};
+use pando_wire::{SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
@@ -12,6 +12,8 @@ use std::hash::Hasher;
 pub struct StatementKeys {
     newest: [u8; 16],
     older: Vec<[u8; 16]>,
+    /// What the keys of directories are derived from.
+    seals: [u8; 32],
 }
 
 impl std::fmt::Debug for StatementKeys {
@@ -31,6 +33,24 @@ impl StatementKeys {
         StatementKeys {
             newest: key(newest),
             older: older.iter().map(key).collect(),
+            seals: newest.derive("pando seal keys v1", fs),
+        }
+    }
+
+    /// The key of a directory in one incarnation: what is sealed about it opens with it.
+    pub fn seal_key(&self, dir: DirId, generation: Generation) -> SealKey {
+        let mut text = [0; 24];
+        text[..16].copy_from_slice(&dir.0.to_le_bytes());
+        text[16..].copy_from_slice(&generation.0.to_le_bytes());
+        let hash = blake3::keyed_hash(&self.seals, &text);
+        let half = |from: usize| {
+            let mut bytes = [0; 16];
+            bytes.copy_from_slice(&hash.as_bytes()[from..from + 16]);
+            u128::from_le_bytes(bytes)
+        };
+        SealKey {
+            low: half(0),
+            high: half(16),
         }
     }
 
@@ -94,7 +114,7 @@ fn mac(key: &[u8; 16], s: &Statement) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_types::{DirId, Generation, Ino, Name, Perm, Realm};
+    use pando_types::{Ino, Name, Perm, Realm};
 
     fn statement() -> Statement {
         Statement {

@@ -4,12 +4,14 @@
 //! A `Client` lives on one thread. Programs with several threads have one each; what they share (open files) is plain
 //! data of [`file`].
 
+mod ahead;
 pub mod file;
 mod lanes;
 mod path;
 mod request;
 mod session;
 
+pub use ahead::Resolution;
 pub use path::{Found, Listing};
 
 use lanes::Lanes;
@@ -34,6 +36,8 @@ pub struct ClientConfig {
     pub give_up: Duration,
     /// Mutating operations in flight at once.
     pub lanes: u16,
+    /// How paths are resolved.
+    pub resolution: Resolution,
 }
 
 impl ClientConfig {
@@ -44,6 +48,7 @@ impl ClientConfig {
             try_timeout: Duration::from_secs(3),
             give_up: Duration::from_secs(120),
             lanes: 64,
+            resolution: Resolution::default(),
         }
     }
 }
@@ -57,6 +62,10 @@ pub struct ClientStats {
     pub round_trips: u64,
     /// Of them, repeated because no answer came or the server was not ready.
     pub retries: u64,
+    /// Components that were asked for ahead of those before them.
+    pub guesses: u64,
+    /// Of them, those whose answers could be used.
+    pub guessed: u64,
 }
 
 /// The session this client speaks under.

@@ -1,6 +1,6 @@
 //! Paths: sequential resolution, one lookup per component, and the whole-path operations of tools and libraries.
 
-use crate::Client;
+use crate::{Client, Resolution};
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{Attr, AttrChange, Cred, DirStat, Errno, FileKind, NAME_MAX, Name, PATH_MAX, Perm};
@@ -74,10 +74,13 @@ impl Client {
 
     async fn walk(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Found, Errno> {
         let (mut todo, slash) = components(path)?;
+        // Entries that were resolved ahead of their turn.
+        let mut ready = VecDeque::new();
+        let above = Statement::above_root();
         let root = Found {
-            parent: Statement::above_root(),
+            entry: self.next(cred, &above, &Name::root(), &todo, &mut ready).await?,
+            parent: above,
             name: Name::root(),
-            entry: self.root().await?,
         };
         // The directories from the root to where we are; `..` goes back along it.
         let mut chain = vec![root.clone()];
@@ -98,7 +101,7 @@ impl Client {
                 }
                 Component::Name(name) => name,
             };
-            let entry = self.lookup(cred, &dir, &name).await?;
+            let entry = self.next(cred, &dir, &name, &todo, &mut ready).await?;
             let last = todo.is_empty();
             if entry.attr.kind == FileKind::Symlink && (!last || follow || must_be_dir) {
                 links += 1;
@@ -126,6 +129,30 @@ impl Client {
             }
         }
         Ok(chain.pop().unwrap_or(root))
+    }
+
+    /// The entry of `name`, and ahead of their turn those of the names that follow.
+    async fn next(
+        &self,
+        cred: &Cred,
+        dir: &Statement,
+        name: &Name,
+        todo: &VecDeque<Component>,
+        ready: &mut VecDeque<EntryView>,
+    ) -> Result<EntryView, Errno> {
+        if let Some(entry) = ready.pop_front() {
+            return Ok(entry);
+        }
+        let following = todo.iter().map_while(|c| match c {
+            Component::Name(name) => Some(name),
+            Component::Dot | Component::DotDot => None,
+        });
+        let names: Vec<&Name> = match self.config.resolution {
+            Resolution::Sequential => vec![name],
+            Resolution::Speculative => std::iter::once(name).chain(following).collect(),
+        };
+        *ready = self.ahead(cred, dir, &names).await?.into();
+        ready.pop_front().ok_or(Errno::Io)
     }
 
     async fn target(

@@ -95,9 +95,8 @@ pub enum Either<A, B> {
 }
 
 /// Runs all futures at once and returns their results in order.
-pub async fn join_all<T: 'static>(futures: Vec<crate::LocalFuture<T>>) -> Vec<T> {
-    let mut pending: Vec<(Option<crate::LocalFuture<T>>, Option<T>)> =
-        futures.into_iter().map(|f| (Some(f), None)).collect();
+pub async fn join_all<'a, T>(futures: Vec<Pin<Box<dyn Future<Output = T> + 'a>>>) -> Vec<T> {
+    let mut pending: Vec<_> = futures.into_iter().map(|f| (Some(f), None)).collect();
     std::future::poll_fn(|cx| {
         let mut all = true;
         for (future, value) in &mut pending {

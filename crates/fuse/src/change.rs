@@ -148,6 +148,7 @@ impl<C: Cluster> Core<C> {
         let view = EntryView {
             attr: f.attr(),
             dir: None,
+            seal: None,
             layout: pando_format::Layout::None,
             version: f.version(),
         };

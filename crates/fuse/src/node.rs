@@ -205,6 +205,7 @@ mod tests {
                 ctime: time,
             },
             dir: None,
+            seal: None,
             layout: Layout::None,
             version: 0,
         }

@@ -132,7 +132,7 @@ impl MetaServer {
             let Some((mut decision, now)) = decision else {
                 continue;
             };
-            self.sign(&mut decision.outcome);
+            self.sign(&mut decision.outcome, cred);
             if let (
                 Op::ReadDir {
                     dir,
@@ -144,7 +144,7 @@ impl MetaServer {
             ) = (op, &decision.outcome)
             {
                 let mut outcome = self.list(dir, *after, *limit, *plus).await?;
-                self.sign(&mut outcome);
+                self.sign(&mut outcome, cred);
                 return Ok(self.read_only(&asked, now, outcome));
             }
             if decision.mutations.is_empty() {

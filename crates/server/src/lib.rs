@@ -14,6 +14,7 @@ mod mkfs;
 mod numbers;
 mod operate;
 mod participant;
+mod probe;
 mod recovery;
 mod sessions;
 mod statements;

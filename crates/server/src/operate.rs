@@ -39,6 +39,7 @@ impl MetaServer {
             Request::GetMap => Ok(self.show_map()),
             Request::Null(durable) => self.null(durable).await,
             Request::Scan { range, limit } => self.scan(range, limit).await,
+            Request::Probe { cred, probes } => self.probe(asker.1, &cred, probes).await,
             Request::Status => Ok(Response::Status(self.status())),
             Request::Peer(request) => {
                 if self.world.is_server(asker.0) {

@@ -1,7 +1,7 @@
 //! Statements: signed when they are told, checked when they come back (H98).
 
 use crate::MetaServer;
-use pando_types::plant;
+use pando_types::{Access, Cred, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Refusal};
 
 impl MetaServer {
@@ -15,27 +15,32 @@ impl MetaServer {
         }
     }
 
-    /// Signs every statement in an outcome.
-    pub(crate) fn sign(&self, outcome: &mut Outcome) {
+    /// Signs every statement in an outcome, and adds the keys that the caller may have.
+    pub(crate) fn sign(&self, outcome: &mut Outcome, cred: &Cred) {
         let Ok(answer) = outcome else { return };
         match answer {
-            Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => self.sign_entry(e),
+            Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => {
+                self.sign_entry(e, cred)
+            }
             Answer::Renamed { moved, other } => {
-                self.sign_entry(moved);
-                other.iter_mut().for_each(|e| self.sign_entry(e));
+                self.sign_entry(moved, cred);
+                other.iter_mut().for_each(|e| self.sign_entry(e, cred));
             }
             Answer::Entries { entries, .. } => {
                 for e in entries.iter_mut().filter_map(|e| e.view.as_mut()) {
-                    self.sign_entry(e);
+                    self.sign_entry(e, cred);
                 }
             }
             Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => {}
         }
     }
 
-    fn sign_entry(&self, entry: &mut EntryView) {
-        if let Some(statement) = &mut entry.dir {
-            self.keys.sign(statement);
-        }
+    /// The key goes only to who may search the directory (H99).
+    pub(crate) fn sign_entry(&self, entry: &mut EntryView, cred: &Cred) {
+        let Some(s) = &mut entry.dir else { return };
+        self.keys.sign(s);
+        entry.seal = cred
+            .may(Access::EXEC, s.perm, s.uid, s.gid, true)
+            .then(|| self.keys.seal_key(s.id, s.generation));
     }
 }

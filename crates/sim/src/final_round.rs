@@ -2,6 +2,7 @@
 //! the model's tree.
 
 use crate::cluster::Cluster;
+use crate::generate::creds;
 use crate::knowledge::Knowledge;
 use crate::scribe::Scribe;
 use crate::violation::Kind;
@@ -11,7 +12,7 @@ use pando_client::Client;
 use pando_data::FileKey;
 use pando_env::Env;
 use pando_format::{Key, Layout, Position, Record, Target};
-use pando_types::{Cred, FileKind, Name, Perm};
+use pando_types::{Access, Cred, Errno, FileKind, Name, PATH_MAX, Perm};
 use pando_wire::{Answer, Op, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
@@ -94,11 +95,12 @@ async fn touch_everything(
     else {
         return;
     };
-    let mut todo: Vec<Statement> = e.dir.into_iter().collect();
+    let mut todo: Vec<(Statement, Way)> = e.dir.into_iter().map(|dir| (dir, Way::default())).collect();
     let (Ok(file), Ok(sub)) = (Name::new(b"final-file"), Name::new(b"final-dir")) else {
         return;
     };
-    while let Some(dir) = todo.pop() {
+    while let Some((dir, way)) = todo.pop() {
+        way.check(cluster, client, &dir).await;
         let mut after = Position::START;
         loop {
             let op = Op::ReadDir {
@@ -111,7 +113,12 @@ async fn touch_everything(
                 return;
             };
             after = entries.last().map_or(after, |e| e.position);
-            todo.extend(entries.into_iter().filter_map(|e| e.view?.dir));
+            todo.extend(
+                entries
+                    .into_iter()
+                    .filter_map(|e| e.view?.dir)
+                    .map(|d| (d.clone(), way.on(&dir, &d))),
+            );
             if end {
                 break;
             }
@@ -143,6 +150,50 @@ async fn touch_everything(
         for op in steps {
             if ask(op).await.is_none() {
                 return;
+            }
+        }
+    }
+}
+
+/// How a directory is reached.
+#[derive(Default)]
+struct Way {
+    path: Vec<u8>,
+    /// Those above it, from the root on.
+    above: Vec<Statement>,
+}
+
+impl Way {
+    /// On from `dir`, which this leads to, into `child`.
+    fn on(&self, dir: &Statement, child: &Statement) -> Way {
+        Way {
+            path: [&self.path[..], b"/", child.name.as_bytes()].concat(),
+            above: self.above.iter().chain([dir]).cloned().collect(),
+        }
+    }
+
+    /// By its path, too, everybody comes to this directory who may search those above it, and nobody else.
+    async fn check(&self, cluster: &Cluster, client: &Client, dir: &Statement) {
+        if self.path.is_empty() || self.path.len() >= PATH_MAX {
+            return;
+        }
+        for cred in creds() {
+            let may = |s: &Statement| cred.may(Access::EXEC, s.perm, s.uid, s.gid, true);
+            let open = self.above.iter().all(may);
+            let right = match client.resolve(&cred, &self.path, true).await {
+                Ok(found) => {
+                    let there = found
+                        .entry
+                        .dir
+                        .is_some_and(|d| (d.id, d.generation) == (dir.id, dir.generation));
+                    open && there
+                }
+                Err(e) => !open && e == Errno::Access,
+            };
+            if !right {
+                let path = String::from_utf8_lossy(&self.path);
+                let text = format!("{path} does not lead user {} where it should", cred.uid);
+                cluster.sim.fail(Kind::WrongResult, text);
             }
         }
     }

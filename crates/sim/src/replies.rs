@@ -2,8 +2,11 @@
 
 use crate::judge::{Execution, Judge};
 use crate::net::describe_op;
+use pando_auth::seal;
+use pando_format::Codec;
+use pando_format::codec::Blob;
 use pando_types::{Errno, RequestId};
-use pando_wire::{Message, Op, Outcome, Refusal, Request, Response};
+use pando_wire::{EntryView, Message, Op, Outcome, Refusal, Request, Response};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -322,6 +325,18 @@ impl Replies {
     }
 }
 
+/// Answers to guesses say nothing to who has no key: not by their length, and not in the clear (H99).
+fn sealed(server: u16, answers: &[Blob]) -> Result<(), String> {
+    let open = |a: &&Blob| a.0.len() != seal::SEALED || EntryView::from_bytes(&a.0).is_ok();
+    match answers.iter().find(open) {
+        Some(a) => Err(format!(
+            "server {server} answers a guess in the clear, with {} bytes",
+            a.0.len()
+        )),
+        None => Ok(()),
+    }
+}
+
 impl Judge {
     /// A message was sent.
     pub fn saw(&self, life: u64, server: Option<u16>, message: &Message) {
@@ -337,6 +352,13 @@ impl Judge {
                 let result = self.replies.borrow_mut().reply(self, server, *id, outcome);
                 self.check(result);
             }
+            (
+                Some(server),
+                Message::Reply {
+                    result: Ok(Response::Sealed(answers)),
+                    ..
+                },
+            ) => self.check(sealed(server, answers)),
             (Some(_), Message::Reply { id, result: Err(why) }) => {
                 let result = self.replies.borrow_mut().refuse(life, *id, *why);
                 self.check(result);

@@ -87,6 +87,8 @@ impl SeedReport {
             ("operations given up by programs", done.abandoned),
             ("operations on paths", done.paths),
             ("lies", done.lies),
+            ("components guessed", done.guesses),
+            ("components guessed right", done.guessed),
             ("client messages", done.round_trips),
             ("client retries", done.retries),
         ]);

@@ -7,7 +7,7 @@ use crate::knowledge::Knowledge;
 use crate::rng::Rng;
 use crate::scribe::{Library, Scribe};
 use crate::world::{Life, MS, NodeId, Role, Time};
-use pando_client::{Client, ClientConfig};
+use pando_client::{Client, ClientConfig, Resolution};
 use pando_data::{Blocks, FileKey};
 use pando_env::Env;
 use pando_env::sync::{Either, first};
@@ -56,6 +56,10 @@ pub struct Done {
     pub paths: u64,
     /// Operations with forged statements.
     pub lies: u64,
+    /// Path components asked for ahead of those before them.
+    pub guesses: u64,
+    /// Of them, those that were right.
+    pub guessed: u64,
 }
 
 /// The workload.
@@ -140,6 +144,10 @@ impl Workload {
         let mut config = ClientConfig::new((*self.cluster.map()).clone());
         config.try_timeout = self.try_timeout;
         config.lanes = 4;
+        // Most as in production.
+        if life.number.is_multiple_of(4) {
+            config.resolution = Resolution::Sequential;
+        }
         let client = Client::new(life.world(), config);
         life.set_receiver(client.clone());
         let (l, c) = (life.clone(), client.clone());
@@ -168,6 +176,8 @@ impl Workload {
         let mut done = self.done.borrow_mut();
         done.round_trips += stats.round_trips;
         done.retries += stats.retries;
+        done.guesses += stats.guesses;
+        done.guessed += stats.guessed;
     }
 
     /// Whether a machine's client waits for an operation.
@@ -218,6 +228,8 @@ impl Workload {
         for client in self.machines.iter().filter_map(|m| m.running.borrow().clone()) {
             done.round_trips += client.stats().round_trips;
             done.retries += client.stats().retries;
+            done.guesses += client.stats().guesses;
+            done.guessed += client.stats().guessed;
         }
         done
     }

@@ -12,8 +12,8 @@ pub use message::{
     Response, Role, TxState, Vote,
 };
 pub use op::{
-    Answer, Content, DirEntry, EntryView, FsStat, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, RenameMode,
-    Statement,
+    Answer, Content, DirEntry, EntryView, FsStat, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, Probe,
+    RenameMode, SealKey, Statement,
 };
 
 /// Version of everything in this crate; exchanged in the hello.

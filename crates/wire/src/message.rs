@@ -1,6 +1,6 @@
 //! What travels in frames.
 
-use crate::op::{Answer, Op};
+use crate::op::{Answer, Op, Probe};
 use pando_format::codec::Blob;
 use pando_format::{Head, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum, codec_struct};
 use pando_types::{BootEpoch, Cred, DirId, Errno, FsId, MapEpoch, RequestId, ServerId, SessionId, TxId};
@@ -102,6 +102,13 @@ pub enum Request {
     Status,
     /// From another server.
     Peer(PeerRequest),
+    /// Entries of names in directories the asker has no statement of. All in slots of this server.
+    Probe {
+        /// On whose behalf: decides which keys the answers contain.
+        cred: Cred,
+        /// What.
+        probes: Vec<Probe>,
+    },
 }
 
 /// Answer to a request.
@@ -119,6 +126,8 @@ pub enum Response {
     Status(String),
     /// To another server.
     Peer(PeerAnswer),
+    /// For each probe, in order, equally many bytes: an entry sealed under the directory's key, or nothing (H99).
+    Sealed(Vec<Blob>),
 }
 
 /// Why a request was not executed. The client reacts to each; none is shown to programs as it is.
@@ -259,8 +268,9 @@ codec_enum!(Request {
     7 => Scan { range, limit },
     8 => Status,
     9 => Peer(p),
+    10 => Probe { cred, probes },
 });
-codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p) });
+codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s) });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
     7 => Invalid, 8 => NotReady, 9 => BadStatement

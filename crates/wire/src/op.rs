@@ -67,6 +67,40 @@ impl Statement {
     }
 }
 
+/// Opens the sealed answers about one directory (H99). Told with its statement, to callers who may search it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SealKey {
+    /// The first half.
+    pub low: u128,
+    /// The second half.
+    pub high: u128,
+}
+
+impl SealKey {
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(&self.low.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.high.to_le_bytes());
+        bytes
+    }
+}
+
+impl std::fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SealKey(..)")
+    }
+}
+
+/// A name in a directory of which the asker has no statement: a guess of a path that is resolved ahead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Probe {
+    /// The directory, guessed.
+    pub dir: DirId,
+    /// What.
+    pub name: Name,
+}
+
 /// An entry as clients see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryView {
@@ -74,6 +108,8 @@ pub struct EntryView {
     pub attr: Attr,
     /// For a directory, its statement.
     pub dir: Option<Statement>,
+    /// For a directory that the caller may search: opens what is sealed about it.
+    pub seal: Option<SealKey>,
     /// For anything else, where its bytes are. A short symlink target is in here.
     pub layout: Layout,
     /// Counts changes of content.
@@ -422,9 +458,12 @@ codec_struct!(Statement {
     version,
     mac
 });
+codec_struct!(SealKey { low, high });
+codec_struct!(Probe { dir, name });
 codec_struct!(EntryView {
     attr,
     dir,
+    seal,
     layout,
     version
 });

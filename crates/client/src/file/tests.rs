@@ -70,6 +70,7 @@ impl Fake {
         let view = EntryView {
             attr,
             dir: None,
+            seal: None,
             layout: Layout::None,
             version: 1,
         };

@@ -35,7 +35,9 @@ const MAY: [(&str, &[&str]); 18] = [
     ),
     (
         "client",
-        &["types", "format", "wire", "store", "cluster", "env", "data"],
+        &[
+            "types", "format", "wire", "auth", "store", "cluster", "env", "data",
+        ],
     ),
     (
         "sim",

@@ -1,0 +1,160 @@
+//! Speculative path resolution (InfiniFS §3.3.2): all components of a path at once, by directory IDs that are predicted
+//! from the names.
+//!
+//! The first component is looked up as always. The entries of the others are asked for in directories whose IDs are
+//! guesses (version 0 of each birth triple), and come sealed: the key to each answer is in the one before it, if the
+//! caller may search there. So a hop counts only after every hop before it confirmed exactly that ID and generation
+//! (H6), and nobody learns what he may not search (H99). Where the chain breaks, because a directory was renamed or does
+//! not exist, resolution goes on from the last true ID.
+
+use crate::Client;
+use pando_auth::seal;
+use pando_env::sync::join_all;
+use pando_format::Codec;
+use pando_types::{Birth, Cred, DirId, Errno, Name, ServerId};
+use pando_wire::{Answer, EntryView, Op, Outcome, Probe, Request, Response, Statement};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+
+/// How paths are resolved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Resolution {
+    /// One component after the other: the baseline.
+    Sequential,
+    /// All at once, by predicted IDs.
+    #[default]
+    Speculative,
+}
+
+/// Components resolved at once; longer paths take more rounds.
+const AT_ONCE: usize = 64;
+
+/// What comes back of one message.
+enum Got {
+    First(Outcome),
+    /// For these guesses, by number.
+    Sealed(Vec<usize>, Vec<Vec<u8>>),
+}
+
+type Asking<'a> = Pin<Box<dyn Future<Output = Got> + 'a>>;
+
+impl Client {
+    /// Resolves as many of `names` as it can in one round: the entry of the first in `dir`, and as many after it as were
+    /// predicted right. Fails if the first fails.
+    pub(crate) async fn ahead(
+        &self,
+        cred: &Cred,
+        dir: &Statement,
+        names: &[&Name],
+    ) -> Result<Vec<EntryView>, Errno> {
+        let Some((first, rest)) = names.split_first() else {
+            return Err(Errno::Invalid);
+        };
+        let guesses = self.guess(dir, first, rest.iter().take(AT_ONCE));
+        let lookup = Op::Lookup {
+            dir: dir.clone(),
+            name: (*first).clone(),
+        };
+        let mut asking: Vec<Asking<'_>> = vec![Box::pin(async { Got::First(self.op(cred, lookup).await) })];
+        for (server, numbers) in self.by_server(&guesses) {
+            let probes = numbers.iter().map(|n| guesses[*n].clone()).collect();
+            asking.push(Box::pin(async move {
+                let sealed = self.probe(server, cred, probes).await;
+                Got::Sealed(numbers, sealed)
+            }));
+        }
+        let mut entries = Vec::new();
+        let mut sealed: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+        for got in join_all(asking).await {
+            match got {
+                Got::First(outcome) => match outcome? {
+                    Answer::Entry(entry) => entries.push(entry),
+                    _ => return Err(Errno::Io),
+                },
+                Got::Sealed(numbers, answers) => sealed.extend(numbers.into_iter().zip(answers)),
+            }
+        }
+        self.unseal(&guesses, &sealed, &mut entries);
+        self.count(|s| {
+            s.guesses += guesses.len() as u64;
+            s.guessed += entries.len() as u64 - 1;
+        });
+        Ok(entries)
+    }
+
+    /// Where the names after the first would be if every directory kept the ID it was born with here.
+    fn guess<'a>(
+        &self,
+        dir: &Statement,
+        first: &Name,
+        rest: impl Iterator<Item = &'a &'a Name>,
+    ) -> Vec<Probe> {
+        let widths = self.map().widths();
+        let born = |parent: DirId, name: &Name| {
+            if parent == DirId::ABOVE_ROOT {
+                return DirId::ROOT;
+            }
+            widths.dir_id(&Birth {
+                parent,
+                name: name.clone(),
+                version: 0,
+            })
+        };
+        let mut at = born(dir.id, first);
+        let mut guesses = Vec::new();
+        for name in rest {
+            let dir = at;
+            at = born(dir, name);
+            guesses.push(Probe {
+                dir,
+                name: (*name).clone(),
+            });
+        }
+        guesses
+    }
+
+    fn by_server(&self, guesses: &[Probe]) -> BTreeMap<ServerId, Vec<usize>> {
+        let map = self.map();
+        let mut by_server: BTreeMap<ServerId, Vec<usize>> = BTreeMap::new();
+        for (n, guess) in guesses.iter().enumerate() {
+            by_server.entry(map.owner(guess.dir.slot())).or_default().push(n);
+        }
+        by_server
+    }
+
+    /// Asks one server. What it does not answer is looked up later, one by one.
+    async fn probe(&self, server: ServerId, cred: &Cred, probes: Vec<Probe>) -> Vec<Vec<u8>> {
+        let request = Request::Probe {
+            cred: cred.clone(),
+            probes,
+        };
+        // The first try may only learn the boot epoch.
+        for _ in 0..3 {
+            match self.try_once(server, &request).await {
+                Ok(Ok(Response::Sealed(answers))) => return answers.into_iter().map(|a| a.0).collect(),
+                Ok(Err(pando_wire::Refusal::WrongBoot(_))) => {}
+                _ => break,
+            }
+        }
+        Vec::new()
+    }
+
+    /// Follows the chain of keys as far as it holds.
+    fn unseal(&self, guesses: &[Probe], sealed: &BTreeMap<usize, Vec<u8>>, entries: &mut Vec<EntryView>) {
+        for (n, guess) in guesses.iter().enumerate() {
+            let Some(last) = entries.last() else { return };
+            let (Some(dir), Some(key)) = (&last.dir, &last.seal) else {
+                return;
+            };
+            if dir.id != guess.dir {
+                return;
+            }
+            let opened = sealed.get(&n).and_then(|s| seal::open(key, s));
+            let Some(Ok(entry)) = opened.map(|text| EntryView::from_bytes(&text)) else {
+                return;
+            };
+            entries.push(entry);
+        }
+    }
+}

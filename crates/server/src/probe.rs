@@ -1,0 +1,100 @@
+//! Answers to guesses: entries of directories the asker has no statement for (InfiniFS §3.3.2), sealed (H99).
+
+use crate::{Failure, MetaServer};
+use pando_auth::seal;
+use pando_format::Codec;
+use pando_format::codec::Blob;
+use pando_store::Level;
+use pando_types::{Cred, Generation, plant};
+use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Statement};
+
+/// Most guesses of one message.
+const MOST: usize = 256;
+
+impl MetaServer {
+    pub(crate) async fn probe(
+        &self,
+        message: u64,
+        cred: &Cred,
+        probes: Vec<Probe>,
+    ) -> Result<Response, Failure> {
+        if probes.len() > MOST {
+            return Err(Failure::Refused(Refusal::Invalid));
+        }
+        if probes.iter().any(|p| self.owner(p.dir.slot()) != self.id) {
+            return Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)));
+        }
+        let mut answers = Vec::new();
+        for probe in probes {
+            answers.push(Blob(self.sealed(message, cred, probe).await?));
+        }
+        // Nothing is shown that could still be lost (rule 8).
+        self.safe(self.store.applied(), Level::Durable).await?;
+        Ok(Response::Sealed(answers))
+    }
+
+    /// The entry under the key of its directory; for all else as many random bytes.
+    async fn sealed(&self, message: u64, cred: &Cred, probe: Probe) -> Result<Vec<u8>, Failure> {
+        let dir = probe.dir;
+        let found = match self.guessed(message, cred, probe).await {
+            Ok(found) => found,
+            // A lock was not free: as good as nothing.
+            Err(Failure::Refused(_)) => None,
+            Err(e) => return Err(e),
+        };
+        let (generation, text) = match found {
+            Some((dir, entry)) => (dir.generation, entry.to_bytes()),
+            // Sealed all the same, under a key that nobody gets.
+            None => (Generation(self.world.random()), Vec::new()),
+        };
+        if plant!(H99) {
+            return Ok(text);
+        }
+        let key = self.keys.seal_key(dir, generation);
+        // An entry that is too long is looked up in the usual way.
+        let sealed = seal::seal(&key, self.nonce(), &text).or_else(|| seal::seal(&key, self.nonce(), &[]));
+        Ok(sealed.unwrap_or_default())
+    }
+
+    /// A lookup on nobody's behalf: who may hear of it is decided by who has the key.
+    async fn guessed(
+        &self,
+        message: u64,
+        cred: &Cred,
+        probe: Probe,
+    ) -> Result<Option<(Statement, EntryView)>, Failure> {
+        let Some(head) = self.read_head(probe.dir).await? else {
+            return Ok(None);
+        };
+        let mut dir = Statement {
+            parent: head.parent,
+            parent_generation: head.parent_generation,
+            name: head.name,
+            id: probe.dir,
+            generation: head.generation,
+            ino: head.ino,
+            salt: head.salt,
+            realm: head.realm,
+            ..Statement::above_root()
+        };
+        self.keys.sign(&mut dir);
+        let lookup = Op::Lookup {
+            dir: dir.clone(),
+            name: probe.name,
+        };
+        let done = self.execute(message, None, &Cred::root(), &lookup, false).await?;
+        let Ok(Answer::Entry(mut entry)) = done.outcome else {
+            return Ok(None);
+        };
+        self.sign_entry(&mut entry, cred);
+        Ok(Some((dir, entry)))
+    }
+
+    fn nonce(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.world.random().to_le_bytes());
+        }
+        bytes
+    }
+}
