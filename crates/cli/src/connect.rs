@@ -2,13 +2,32 @@
 
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use anyhow::{Context, Result};
-use pando_client::{Client, ClientConfig};
+use pando_client::{Client, ClientConfig, Resolution};
 use pando_data::{Blocks, DirBlocks};
 use pando_net::{Identity, Options, Reactor, Waiting};
 use pando_types::Cred;
 use pando_wire::Role;
 use std::rc::Rc;
 use std::time::Duration;
+
+/// How paths are resolved.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ResolutionArg {
+    /// One component after the other.
+    Sequential,
+    /// All at once, by predicted directory IDs.
+    #[default]
+    Speculative,
+}
+
+impl From<ResolutionArg> for Resolution {
+    fn from(arg: ResolutionArg) -> Resolution {
+        match arg {
+            ResolutionArg::Sequential => Resolution::Sequential,
+            ResolutionArg::Speculative => Resolution::Speculative,
+        }
+    }
+}
 
 /// A connected client. Not shared between threads: each opens its own.
 pub struct Connection {
@@ -25,6 +44,16 @@ pub struct Connection {
 impl Connection {
     /// Opens a client of the cluster in `dir`. Nothing is sent yet.
     pub fn open(dir: &ClusterDir, waiting: Waiting, give_up: Duration) -> Result<Connection> {
+        Connection::open_with(dir, waiting, give_up, ResolutionArg::default())
+    }
+
+    /// The same, resolving paths in the way that was asked for.
+    pub fn open_with(
+        dir: &ClusterDir,
+        waiting: Waiting,
+        give_up: Duration,
+        resolution: ResolutionArg,
+    ) -> Result<Connection> {
         let file = dir.load()?;
         let map = file.map(&dir.path)?;
         let options = Options {
@@ -43,6 +72,7 @@ impl Connection {
         let blocks = open_blocks(&map.blocks)?;
         let config = ClientConfig {
             give_up,
+            resolution: resolution.into(),
             ..ClientConfig::new(map)
         };
         let client = Client::new(reactor.clone(), config);

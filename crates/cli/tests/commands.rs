@@ -340,6 +340,22 @@ fn operating_it() {
             (&40.into(), &serde_json::Value::Null)
         );
     }
+    // A path of any depth in one round trip, and one more for each directory that is not where it was born.
+    for (renamed, trips) in [("0", 1.0), ("3", 3.0)] {
+        let bench = c.json(&[
+            "--json",
+            "bench",
+            "resolve",
+            "--depth",
+            "24",
+            "--seconds",
+            "0.05",
+            "--renamed",
+            renamed,
+        ]);
+        assert_eq!(bench["results"][0]["round_trips"], 26.0, "{bench}");
+        assert_eq!(bench["results"][1]["round_trips"], trips, "{bench}");
+    }
     let bench = c.json(&["--json", "bench", "null", "--seconds", "0.05"]);
     assert_eq!(bench["results"][0]["round_trips"], 1.0);
     assert_eq!(c.ok(&["ls"]), "d\n");

@@ -13,7 +13,7 @@ use pando_env::sync::join_all;
 use pando_format::Codec;
 use pando_types::{Birth, Cred, DirId, Errno, Name, ServerId};
 use pando_wire::{Answer, EntryView, Op, Outcome, Probe, Request, Response, Statement};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -27,8 +27,38 @@ pub enum Resolution {
     Speculative,
 }
 
-/// Components resolved at once; longer paths take more rounds.
+/// Most components guessed at once; longer paths take more rounds.
 const AT_ONCE: usize = 64;
+
+/// Entries that were resolved ahead of their turn, and how far it pays to look ahead: where directories were renamed
+/// guesses are wrong, and each round would ask for all that follow again.
+pub(crate) struct Ahead {
+    ready: VecDeque<EntryView>,
+    window: usize,
+}
+
+impl Ahead {
+    pub fn new(resolution: Resolution) -> Ahead {
+        Ahead {
+            ready: VecDeque::new(),
+            window: match resolution {
+                Resolution::Sequential => 0,
+                Resolution::Speculative => AT_ONCE,
+            },
+        }
+    }
+
+    /// So many of `guesses` were right.
+    fn learn(&mut self, guesses: usize, right: usize) {
+        self.window = if guesses == 0 {
+            self.window.max(1)
+        } else if right == 0 {
+            self.window / 4
+        } else {
+            (self.window * 2).min(AT_ONCE)
+        };
+    }
+}
 
 /// What comes back of one message.
 enum Got {
@@ -40,18 +70,35 @@ enum Got {
 type Asking<'a> = Pin<Box<dyn Future<Output = Got> + 'a>>;
 
 impl Client {
-    /// Resolves as many of `names` as it can in one round: the entry of the first in `dir`, and as many after it as were
-    /// predicted right. Fails if the first fails.
-    pub(crate) async fn ahead(
+    /// The entry of `name` in `dir`, and ahead of their turn those of the names that follow.
+    pub(crate) async fn next<'a>(
         &self,
         cred: &Cred,
         dir: &Statement,
-        names: &[&Name],
-    ) -> Result<Vec<EntryView>, Errno> {
+        name: &'a Name,
+        following: impl Iterator<Item = &'a Name>,
+        ahead: &mut Ahead,
+    ) -> Result<EntryView, Errno> {
+        if let Some(entry) = ahead.ready.pop_front() {
+            return Ok(entry);
+        }
+        let names: Vec<&Name> = std::iter::once(name)
+            .chain(following.take(ahead.window))
+            .collect();
+        ahead.ready = self.ahead(cred, dir, &names).await?.into();
+        if self.config.resolution == Resolution::Speculative {
+            ahead.learn(names.len() - 1, ahead.ready.len() - 1);
+        }
+        ahead.ready.pop_front().ok_or(Errno::Io)
+    }
+
+    /// Resolves as many of `names` as it can in one round: the entry of the first in `dir`, and as many after it as were
+    /// predicted right. Fails if the first fails.
+    async fn ahead(&self, cred: &Cred, dir: &Statement, names: &[&Name]) -> Result<Vec<EntryView>, Errno> {
         let Some((first, rest)) = names.split_first() else {
             return Err(Errno::Invalid);
         };
-        let guesses = self.guess(dir, first, rest.iter().take(AT_ONCE));
+        let guesses = self.guess(dir, first, rest.iter());
         let lookup = Op::Lookup {
             dir: dir.clone(),
             name: (*first).clone(),
@@ -131,7 +178,13 @@ impl Client {
         };
         // The first try may only learn the boot epoch.
         for _ in 0..3 {
-            match self.try_once(server, &request).await {
+            let answer = self.try_once(server, &request).await;
+            // It waited beside the lookup of the first component.
+            self.count(|s| {
+                s.round_trips -= 1;
+                s.beside += 1;
+            });
+            match answer {
                 Ok(Ok(Response::Sealed(answers))) => return answers.into_iter().map(|a| a.0).collect(),
                 Ok(Err(pando_wire::Refusal::WrongBoot(_))) => {}
                 _ => break,
@@ -156,5 +209,23 @@ impl Client {
             };
             entries.push(entry);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_guesses_make_it_careful_and_right_ones_bold() {
+        let mut ahead = Ahead::new(Resolution::Speculative);
+        let mut windows = Vec::new();
+        for (guesses, right) in [(64, 0), (16, 0), (4, 0), (1, 0), (0, 0), (1, 1), (2, 1), (4, 4)] {
+            assert_eq!(ahead.window, guesses);
+            ahead.learn(guesses, right);
+            windows.push(ahead.window);
+        }
+        assert_eq!(windows, [16, 4, 1, 0, 1, 2, 4, 8]);
+        assert_eq!(Ahead::new(Resolution::Sequential).window, 0);
     }
 }

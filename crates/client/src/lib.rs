@@ -58,8 +58,10 @@ impl ClientConfig {
 pub struct ClientStats {
     /// Operations begun.
     pub operations: u64,
-    /// Messages that waited for an answer.
+    /// Messages that waited for an answer, one after the other.
     pub round_trips: u64,
+    /// Messages that were sent beside another one and waited with it.
+    pub beside: u64,
     /// Of them, repeated because no answer came or the server was not ready.
     pub retries: u64,
     /// Components that were asked for ahead of those before them.

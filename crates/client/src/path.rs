@@ -1,6 +1,7 @@
 //! Paths: sequential resolution, one lookup per component, and the whole-path operations of tools and libraries.
 
-use crate::{Client, Resolution};
+use crate::Client;
+use crate::ahead::Ahead;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{Attr, AttrChange, Cred, DirStat, Errno, FileKind, NAME_MAX, Name, PATH_MAX, Perm};
@@ -59,6 +60,14 @@ fn components(path: &[u8]) -> Result<(VecDeque<Component>, bool), Errno> {
     Ok((parts.collect::<Result<_, _>>()?, path.ends_with(b"/")))
 }
 
+/// The names up to the next `.` or `..`.
+fn names(todo: &VecDeque<Component>) -> impl Iterator<Item = &Name> {
+    todo.iter().map_while(|c| match c {
+        Component::Name(name) => Some(name),
+        Component::Dot | Component::DotDot => None,
+    })
+}
+
 impl Client {
     /// What a path leads to, from the root; `..` of the root is the root. A symlink at the end is followed if `follow`.
     pub async fn resolve(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Found, Errno> {
@@ -74,11 +83,12 @@ impl Client {
 
     async fn walk(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Found, Errno> {
         let (mut todo, slash) = components(path)?;
-        // Entries that were resolved ahead of their turn.
-        let mut ready = VecDeque::new();
+        let mut ahead = Ahead::new(self.config.resolution);
         let above = Statement::above_root();
         let root = Found {
-            entry: self.next(cred, &above, &Name::root(), &todo, &mut ready).await?,
+            entry: self
+                .next(cred, &above, &Name::root(), names(&todo), &mut ahead)
+                .await?,
             parent: above,
             name: Name::root(),
         };
@@ -101,7 +111,7 @@ impl Client {
                 }
                 Component::Name(name) => name,
             };
-            let entry = self.next(cred, &dir, &name, &todo, &mut ready).await?;
+            let entry = self.next(cred, &dir, &name, names(&todo), &mut ahead).await?;
             let last = todo.is_empty();
             if entry.attr.kind == FileKind::Symlink && (!last || follow || must_be_dir) {
                 links += 1;
@@ -129,30 +139,6 @@ impl Client {
             }
         }
         Ok(chain.pop().unwrap_or(root))
-    }
-
-    /// The entry of `name`, and ahead of their turn those of the names that follow.
-    async fn next(
-        &self,
-        cred: &Cred,
-        dir: &Statement,
-        name: &Name,
-        todo: &VecDeque<Component>,
-        ready: &mut VecDeque<EntryView>,
-    ) -> Result<EntryView, Errno> {
-        if let Some(entry) = ready.pop_front() {
-            return Ok(entry);
-        }
-        let following = todo.iter().map_while(|c| match c {
-            Component::Name(name) => Some(name),
-            Component::Dot | Component::DotDot => None,
-        });
-        let names: Vec<&Name> = match self.config.resolution {
-            Resolution::Sequential => vec![name],
-            Resolution::Speculative => std::iter::once(name).chain(following).collect(),
-        };
-        *ready = self.ahead(cred, dir, &names).await?.into();
-        ready.pop_front().ok_or(Errno::Io)
     }
 
     async fn target(

@@ -5,11 +5,12 @@ mod echo;
 mod mdtest;
 mod meter;
 mod null;
+mod resolve;
 mod store;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::Connection;
+use crate::connect::{Connection, ResolutionArg};
 use crate::text;
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -26,6 +27,7 @@ pub enum BenchCommand {
     Null(null::NullArgs),
     Store(store::StoreArgs),
     Mdtest(mdtest::MdtestArgs),
+    Resolve(resolve::ResolveArgs),
 }
 
 /// What a benchmark gives.
@@ -46,6 +48,7 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Null(a) => null::run(args, a),
         BenchCommand::Store(a) => store::run(a),
         BenchCommand::Mdtest(a) => mdtest::run(args, a),
+        BenchCommand::Resolve(a) => resolve::run(args, a),
     }?;
     let errors: u64 = figures.results.iter().map(|r| r.errors).sum();
     if args.json {
@@ -155,8 +158,8 @@ fn on_threads<T: Send>(threads: usize, work: impl Fn(usize) -> Result<T> + Sync)
 }
 
 /// A client of the running cluster, connected to every server.
-fn connect(dir: &ClusterDir, waiting: Wait) -> Result<Connection> {
-    let conn = Connection::open(dir, waiting.waiting(), Duration::from_secs(5))?;
+fn connect(dir: &ClusterDir, waiting: Wait, resolution: ResolutionArg) -> Result<Connection> {
+    let conn = Connection::open_with(dir, waiting.waiting(), Duration::from_secs(5), resolution)?;
     for server in conn.client.map().servers.iter().map(|s| s.id) {
         let answer = conn.run(conn.client.admin(server, pando_wire::Request::Null(false)));
         answer.with_context(|| {

@@ -80,7 +80,12 @@ pub struct Fs {
 /// Runs one.
 pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
-    let conn = Connection::open(&dir, Waiting::default(), Duration::from_secs(args.wait))?;
+    let conn = Connection::open_with(
+        &dir,
+        Waiting::default(),
+        Duration::from_secs(args.wait),
+        args.resolution,
+    )?;
     let fs = Rc::new(Fs {
         conn,
         cred: my_cred(),
