@@ -11,7 +11,7 @@ use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::codec::Blob;
 use pando_format::{Batch, Codec, DecisionRecord, Key, Mutation, Record, ReplyRecord, ReplyWrite};
-use pando_store::Level;
+use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, TxId};
 use pando_wire::{LockMode, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Vote};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ impl MetaServer {
             return Ok(Committed::Taken);
         }
         if by_owner.is_empty() {
-            let lsn = self.store.apply(&Batch {
+            let lsn = self.apply(&Batch {
                 mutations: local,
                 reply: local_reply,
             })?;
@@ -100,7 +100,7 @@ impl MetaServer {
             key: Key::Decision(tx),
             record: decision,
         });
-        let lsn = self.store.apply(&Batch {
+        let lsn = self.apply(&Batch {
             mutations,
             reply: local_reply,
         })?;
@@ -168,6 +168,16 @@ impl MetaServer {
             }
         }
         Ok(false)
+    }
+
+    /// Applies a batch, remembering where its session has a reply record.
+    pub(crate) fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
+        if let Some(reply) = &batch.reply
+            && let Key::Reply(slot, session, _) = reply.key
+        {
+            self.sessions.borrow_mut().wrote(session, slot);
+        }
+        self.store.apply(batch)
     }
 
     fn reply_write(&self, asked: &Asked<'_>, outcome: &Outcome) -> Option<ReplyWrite> {

@@ -1,6 +1,7 @@
 //! Background work: inquiries, the end of silent sessions, the deletion of removed files' data.
 
 use crate::recovery::all;
+use crate::sessions::Written;
 use crate::{Failure, MetaServer};
 use pando_data::FileKey;
 use pando_format::{Batch, GarbageRecord, Key, KeyRange, Mutation, Record, SessionRecord};
@@ -10,6 +11,8 @@ use std::rc::Rc;
 
 /// Slots whose garbage is looked at per tick, so that a tick stays short.
 const GARBAGE_SLOTS: u16 = 256;
+/// Sessions that end per tick, for the same reason: one of an earlier boot may have records in every slot.
+const SESSIONS_PER_TICK: usize = 32;
 
 impl MetaServer {
     pub(crate) async fn housekeeping(self: Rc<Self>) {
@@ -35,7 +38,10 @@ impl MetaServer {
 
     async fn expire_sessions(&self) -> Result<(), Failure> {
         let now = self.world.mono();
-        let expired = self.sessions.borrow().expired(now, self.limits.session_timeout);
+        let expired = self
+            .sessions
+            .borrow()
+            .expired(now, self.limits.session_timeout, SESSIONS_PER_TICK);
         for session in expired {
             // Its client may be out of reach and have requests whose outcome it does not know: remembered, also by
             // the next boot, so that the name does not come back to life without its reply records.
@@ -49,36 +55,52 @@ impl MetaServer {
                 opened,
                 ended: Some(ended),
             });
-            self.end_session(session, Mutation::Update { key, record })
-                .await?;
+            self.end_session(session, Some(record)).await?;
         }
-        let forgotten = self.sessions.borrow_mut().forget(now, self.limits.session_memory);
-        for session in forgotten {
-            let key = Key::Session(session);
-            self.remove_session(session, Mutation::Delete { key }).await?;
+        let forgotten = self
+            .sessions
+            .borrow_mut()
+            .forget(now, self.limits.session_memory, SESSIONS_PER_TICK);
+        for (session, written) in forgotten {
+            self.remove_replies(session, written, None).await?;
         }
         Ok(())
     }
 
     /// A client's goodbye: it waits for nothing any more.
     pub(crate) async fn close_session(&self, id: SessionId) -> Result<(), Failure> {
-        let key = Key::Session(id);
-        self.end_session(id, Mutation::Delete { key }).await
+        self.end_session(id, None).await
     }
 
-    /// Ends a session: first in memory, so that nothing of it is executed any more, then its records. Its holds on
-    /// removed files end with it.
-    async fn end_session(&self, id: SessionId, own_record: Mutation) -> Result<(), Failure> {
-        if !self.sessions.borrow().knows(id) {
-            return Ok(());
+    /// Ends a session: first in memory, so that nothing of it is executed any more, then its records but for the one
+    /// that is to stay. Its holds on removed files end with it.
+    async fn end_session(&self, id: SessionId, stays: Option<Record>) -> Result<(), Failure> {
+        let ended = self
+            .sessions
+            .borrow_mut()
+            .end(id, self.world.mono(), stays.is_some());
+        match ended {
+            Some(written) => self.remove_replies(id, written, stays).await,
+            None => Ok(()),
         }
-        self.sessions.borrow_mut().end(id, self.world.mono());
-        self.remove_session(id, own_record).await
     }
 
-    async fn remove_session(&self, id: SessionId, own_record: Mutation) -> Result<(), Failure> {
-        let mut batch = vec![own_record];
-        for slot in self.my_slots() {
+    async fn remove_replies(
+        &self,
+        id: SessionId,
+        written: Written,
+        stays: Option<Record>,
+    ) -> Result<(), Failure> {
+        let key = Key::Session(id);
+        let mut batch = vec![match stays {
+            Some(record) => Mutation::Update { key, record },
+            None => Mutation::Delete { key },
+        }];
+        let slots: Vec<Slot> = match written {
+            Written::In(slots) => slots.into_iter().filter(|s| self.owner(*s) == self.id).collect(),
+            Written::Anywhere => self.my_slots().collect(),
+        };
+        for slot in slots {
             let replies = all(&*self.store, KeyRange::replies(slot, id)).await?;
             batch.extend(replies.into_iter().map(|(key, _)| Mutation::Delete { key }));
         }

@@ -283,7 +283,7 @@ impl MetaServer {
                 }
             }
         }
-        self.store.apply(&batch)?;
+        self.apply(&batch)?;
         Ok(())
     }
 

@@ -115,7 +115,7 @@ impl MetaServer {
                     sessions.stays_ended(id, now);
                 } else {
                     // A session gets its whole timeout again: its client may not have noticed the restart yet.
-                    sessions.open(id, now);
+                    sessions.reopen(id, now);
                 }
             }
         }

@@ -6,9 +6,9 @@
 //! epoch every message carries.
 
 use pando_env::Peer;
-use pando_types::{Mono, RequestId, RequestSlot, Sequence, SessionId};
+use pando_types::{Mono, RequestId, RequestSlot, Sequence, SessionId, Slot};
 use pando_wire::{Outcome, Refusal};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Whom to answer: a connection and the number of the message there.
@@ -34,6 +34,36 @@ struct Lane {
 struct Session {
     seen: Mono,
     lanes: BTreeMap<RequestSlot, Lane>,
+    written: Written,
+}
+
+/// Slots in which a session may have reply records.
+pub(crate) enum Written {
+    /// In these.
+    In(BTreeSet<Slot>),
+    /// An earlier boot may have written some anywhere.
+    Anywhere,
+}
+
+impl Written {
+    fn nowhere() -> Written {
+        Written::In(BTreeSet::new())
+    }
+
+    fn add(&mut self, slot: Slot) {
+        if let Written::In(slots) = self {
+            slots.insert(slot);
+        }
+    }
+}
+
+/// A session that is over.
+struct Ended {
+    at: Mono,
+    /// It has a record that says so, for the next boot.
+    recorded: bool,
+    /// Reply records that came for it afterwards.
+    written: Written,
 }
 
 /// What to do with a mutating request.
@@ -52,7 +82,7 @@ pub(crate) enum Admission {
 #[derive(Default)]
 pub(crate) struct Sessions {
     live: BTreeMap<SessionId, Session>,
-    ended: BTreeMap<SessionId, Mono>,
+    ended: BTreeMap<SessionId, Ended>,
 }
 
 impl Sessions {
@@ -66,9 +96,29 @@ impl Sessions {
             .or_insert_with(|| Session {
                 seen: now,
                 lanes: BTreeMap::new(),
+                written: Written::nowhere(),
             })
             .seen = now;
         true
+    }
+
+    /// Adds a session of an earlier boot.
+    pub fn reopen(&mut self, id: SessionId, now: Mono) {
+        let session = Session {
+            seen: now,
+            lanes: BTreeMap::new(),
+            written: Written::Anywhere,
+        };
+        self.live.insert(id, session);
+    }
+
+    /// A reply record of this session was written in a slot.
+    pub fn wrote(&mut self, id: SessionId, slot: Slot) {
+        if let Some(s) = self.live.get_mut(&id) {
+            s.written.add(slot);
+        } else if let Some(e) = self.ended.get_mut(&id) {
+            e.written.add(slot);
+        }
     }
 
     /// Whether the session lives.
@@ -93,35 +143,52 @@ impl Sessions {
         }
     }
 
-    /// Ends a session in memory; the caller deletes its records.
-    pub fn end(&mut self, id: SessionId, now: Mono) {
-        self.live.remove(&id);
-        self.ended.insert(id, now);
+    /// Ends a session in memory; the caller deletes its reply records, and if it is `recorded` writes that down.
+    /// `None`: there is no such session.
+    pub fn end(&mut self, id: SessionId, now: Mono, recorded: bool) -> Option<Written> {
+        let session = self.live.remove(&id)?;
+        let ended = Ended {
+            at: now,
+            recorded,
+            written: Written::nowhere(),
+        };
+        self.ended.insert(id, ended);
+        Some(session.written)
     }
 
-    /// Sessions without a sign of life for `timeout`, none of whose requests is running.
-    pub fn expired(&self, now: Mono, timeout: Duration) -> Vec<SessionId> {
+    /// Up to `most` sessions without a sign of life for `timeout`, none of whose requests is running.
+    pub fn expired(&self, now: Mono, timeout: Duration, most: usize) -> Vec<SessionId> {
         self.live
             .iter()
             .filter(|(_, s)| now.since(s.seen) >= timeout)
             .filter(|(_, s)| s.lanes.values().all(|l| !matches!(l.doing, Doing::Running(_))))
             .map(|(id, _)| *id)
+            .take(most)
             .collect()
     }
 
     /// A session that an earlier boot ended.
     pub fn stays_ended(&mut self, id: SessionId, now: Mono) {
-        self.ended.insert(id, now);
+        let ended = Ended {
+            at: now,
+            recorded: true,
+            written: Written::Anywhere,
+        };
+        self.ended.insert(id, ended);
     }
 
-    /// Forgets sessions that ended longer ago than any message can be late or any client can still be asking. Returns
-    /// them.
-    pub fn forget(&mut self, now: Mono, memory: Duration) -> Vec<SessionId> {
-        let old = |at: &Mono| now.since(*at) >= memory;
-        let forgotten = self.ended.iter().filter(|(_, at)| old(at)).map(|(id, _)| *id);
-        let forgotten: Vec<SessionId> = forgotten.collect();
-        self.ended.retain(|_, at| !old(at));
+    /// Forgets up to `most` sessions that ended longer ago than any message can be late or any client can still be
+    /// asking. Returns those that still have records.
+    pub fn forget(&mut self, now: Mono, memory: Duration, most: usize) -> Vec<(SessionId, Written)> {
+        let old = self.ended.iter().filter(|(_, e)| now.since(e.at) >= memory);
+        let old: Vec<SessionId> = old.map(|(id, _)| *id).take(most).collect();
+        let forgotten = old
+            .into_iter()
+            .filter_map(|id| Some((id, self.ended.remove(&id)?)));
         forgotten
+            .filter(|(_, e)| e.recorded || !matches!(&e.written, Written::In(slots) if slots.is_empty()))
+            .map(|(id, e)| (id, e.written))
+            .collect()
     }
 
     /// A mutating request came in. After [`Admission::Execute`] the lane runs until [`Sessions::done`] or
