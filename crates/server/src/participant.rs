@@ -7,7 +7,7 @@ use crate::locks::{Busy, Holder, in_order, unit_of, unit_of_mutation};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
 use pando_store::Level;
-use pando_types::{BootEpoch, DirId, Mono, ServerId, Slot, TxId, plant};
+use pando_types::{BootEpoch, DirId, Mono, Sequence, ServerId, Slot, TxId, plant};
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -252,8 +252,21 @@ impl MetaServer {
 
     /// The coordinator's word. Returns when its effect is synced, so that the coordinator may forget (H38).
     pub(crate) async fn decided(&self, tx: TxId, commit: bool) -> Result<(), Failure> {
+        let standing = self.standing_replies(tx).await;
+        // Nothing is waited for from here to the batch: who asks again must find the part, or its effect.
         let part = self.parts.borrow_mut().finish(tx);
-        if let Some(part) = part {
+        if let Some(mut part) = part {
+            // A lane's reply record never goes back to an older request (H46).
+            for (_, record) in &mut part.records {
+                let newer = |r: &ReplyWrite| {
+                    standing
+                        .iter()
+                        .any(|(k, s)| *k == r.key && *s > r.record.sequence)
+                };
+                if record.reply.as_ref().is_some_and(newer) {
+                    record.reply = None;
+                }
+            }
             let result = self.apply_decision(tx, &part, commit);
             self.locks.release(part.holder);
             result?;
@@ -262,6 +275,26 @@ impl MetaServer {
             return Ok(());
         }
         self.safe(self.store.applied(), Level::Synced).await
+    }
+
+    /// Reply records that stand where this transaction's would go. The client may have had its answer from the
+    /// coordinator, and used the lane again, before the decision comes here.
+    async fn standing_replies(&self, tx: TxId) -> Vec<(Key, Sequence)> {
+        let keys: Vec<Key> = match self.parts.borrow().live.get(&tx) {
+            Some(p) => p
+                .records
+                .iter()
+                .filter_map(|(_, r)| Some(r.reply.as_ref()?.key.clone()))
+                .collect(),
+            None => Vec::new(),
+        };
+        let mut standing = Vec::new();
+        for key in keys {
+            if let Ok(Some(Record::Reply(there))) = self.store.get(&key).wait().await {
+                standing.push((key, there.sequence));
+            }
+        }
+        standing
     }
 
     fn apply_decision(&self, tx: TxId, part: &Part, commit: bool) -> Result<(), Failure> {
