@@ -2,8 +2,8 @@
 //! nobody without its secret can make one up (H98).
 
 use crate::Secret;
-use pando_types::{DirId, FsId, Generation};
-use pando_wire::{SealKey, Statement};
+use pando_types::{DirId, FsId, Generation, Instance};
+use pando_wire::{Scope, SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
@@ -14,6 +14,8 @@ pub struct StatementKeys {
     older: Vec<[u8; 16]>,
     /// What the keys of directories are derived from.
     seals: [u8; 32],
+    /// What the tags of directories are made with, the newest first.
+    tags: Vec<[u8; 16]>,
 }
 
 impl std::fmt::Debug for StatementKeys {
@@ -25,23 +27,45 @@ impl std::fmt::Debug for StatementKeys {
 impl StatementKeys {
     /// From the secrets, the newest first.
     pub fn new(fs: FsId, newest: &Secret, older: &[Secret]) -> StatementKeys {
-        let key = |secret: &Secret| {
+        let short = |secret: &Secret, purpose: &str| {
             let mut key = [0; 16];
-            key.copy_from_slice(&secret.derive("pando statement mac v1", fs)[..16]);
+            key.copy_from_slice(&secret.derive(purpose, fs)[..16]);
             key
         };
+        let mac = |secret: &Secret| short(secret, "pando statement mac v1");
+        let all = std::iter::once(newest).chain(older);
         StatementKeys {
-            newest: key(newest),
-            older: older.iter().map(key).collect(),
+            newest: mac(newest),
+            older: older.iter().map(mac).collect(),
             seals: newest.derive("pando seal keys v1", fs),
+            tags: all.map(|secret| short(secret, "pando tags v1")).collect(),
         }
     }
 
-    /// The key of a directory in one incarnation: what is sealed about it opens with it.
-    pub fn seal_key(&self, dir: DirId, generation: Generation) -> SealKey {
-        let mut text = [0; 24];
+    /// The tag of a directory in one incarnation, as it stands in statements made from now on. Who has no key learns
+    /// nothing from it.
+    pub fn tag(&self, dir: DirId, generation: Generation) -> u64 {
+        self.tags(dir, generation).next().unwrap_or(0)
+    }
+
+    /// All tags the directory may have in statements that are accepted.
+    pub fn tags(&self, dir: DirId, generation: Generation) -> impl Iterator<Item = u64> {
+        self.tags.iter().map(move |key| {
+            let mut h = SipHasher24::new_with_key(key);
+            h.write(&dir.0.to_le_bytes());
+            h.write(&generation.0.to_le_bytes());
+            // 0 is nobody's: it stands for all.
+            (h.finish128().as_u128() as u64).max(1)
+        })
+    }
+
+    /// The key of a directory in one incarnation, while who may search it does not change: what is sealed about it
+    /// opens with it.
+    pub fn seal_key(&self, dir: DirId, generation: Generation, seal: u64) -> SealKey {
+        let mut text = [0; 32];
         text[..16].copy_from_slice(&dir.0.to_le_bytes());
-        text[16..].copy_from_slice(&generation.0.to_le_bytes());
+        text[16..24].copy_from_slice(&generation.0.to_le_bytes());
+        text[24..].copy_from_slice(&seal.to_le_bytes());
         let hash = blake3::keyed_hash(&self.seals, &text);
         let half = |from: usize| {
             let mut bytes = [0; 16];
@@ -54,17 +78,17 @@ impl StatementKeys {
         }
     }
 
-    /// Signs a statement.
-    pub fn sign(&self, s: &mut Statement) {
-        s.mac = mac(&self.newest, s);
+    /// Signs a statement for whom it is given to.
+    pub fn sign(&self, s: &mut Statement, to: Instance) {
+        s.mac = mac(&self.newest, s, to);
     }
 
-    /// Whether a server of this filesystem made the statement, as it is. The one of the place above the root is known
-    /// to all and needs no signature.
-    pub fn made(&self, s: &Statement) -> bool {
+    /// Whether a server of this filesystem made the statement, as it is, for who shows it. The one of the place above
+    /// the root is known to all and needs no signature.
+    pub fn made(&self, s: &Statement, by: Instance) -> bool {
         let signed = std::iter::once(&self.newest)
             .chain(&self.older)
-            .any(|key| same(mac(key, s), s.mac));
+            .any(|key| same(mac(key, s, by), s.mac));
         signed || *s == Statement::above_root()
     }
 }
@@ -75,7 +99,7 @@ fn same(a: u128, b: u128) -> bool {
     std::hint::black_box((difference >> 64) as u64 | difference as u64) == 0
 }
 
-fn mac(key: &[u8; 16], s: &Statement) -> u128 {
+fn mac(key: &[u8; 16], s: &Statement, holder: Instance) -> u128 {
     // Every field by name: one that is added and forgotten here does not compile.
     let Statement {
         parent,
@@ -90,10 +114,22 @@ fn mac(key: &[u8; 16], s: &Statement) -> u128 {
         gid,
         acl,
         realm,
-        version,
+        seal,
+        scope,
+        way,
+        at,
         mac: _,
     } = s;
     let mut h = SipHasher24::new_with_key(key);
+    h.write(&holder.0.to_le_bytes());
+    h.write_u8(match scope {
+        Scope::Way => 1,
+        Scope::Link => 2,
+        Scope::Handle => 3,
+    });
+    h.write(&(way.len() as u64).to_le_bytes());
+    way.iter().for_each(|tag| h.write(&tag.to_le_bytes()));
+    h.write(&at.0.to_le_bytes());
     h.write(&parent.0.to_le_bytes());
     h.write(&parent_generation.0.to_le_bytes());
     h.write(&id.0.to_le_bytes());
@@ -105,7 +141,7 @@ fn mac(key: &[u8; 16], s: &Statement) -> u128 {
     h.write(&gid.to_le_bytes());
     h.write(&acl.to_le_bytes());
     h.write(&realm.0.to_le_bytes());
-    h.write(&version.to_le_bytes());
+    h.write(&seal.to_le_bytes());
     // Last, and alone of variable length.
     h.write(name.as_bytes());
     h.finish128().as_u128()
@@ -114,7 +150,7 @@ fn mac(key: &[u8; 16], s: &Statement) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_types::{Ino, Name, Perm, Realm};
+    use pando_types::{Ino, Name, Perm, Realm, Watermark};
 
     fn statement() -> Statement {
         Statement {
@@ -130,7 +166,10 @@ mod tests {
             gid: 17,
             acl: 18,
             realm: Realm(19),
-            version: 20,
+            seal: 20,
+            scope: Scope::Link,
+            way: vec![21, 22],
+            at: Watermark(23),
             mac: 0,
         }
     }
@@ -141,14 +180,16 @@ mod tests {
         StatementKeys::new(FsId(fs), &secret(&newest), &older)
     }
 
+    const A: Instance = Instance(1);
+
     #[test]
     fn any_other_field_is_another_statement() {
         let keys = keys(1, 1, &[]);
-        assert!(!keys.made(&statement()));
+        assert!(!keys.made(&statement(), A));
         let mut signed = statement();
-        keys.sign(&mut signed);
-        assert!(keys.made(&signed));
-        let changes: [fn(&mut Statement); 14] = [
+        keys.sign(&mut signed, A);
+        assert!(keys.made(&signed, A));
+        let changes: [fn(&mut Statement); 19] = [
             |s| s.parent.0 ^= 1,
             |s| s.parent_generation.0 ^= 1,
             |s| s.name = Name::new(b"namf").unwrap(),
@@ -161,23 +202,29 @@ mod tests {
             |s| s.gid = 1000,
             |s| s.acl = 0,
             |s| s.realm = Realm(0),
-            |s| s.version += 1,
+            |s| s.seal += 1,
+            |s| s.scope = Scope::Way,
+            |s| s.way[0] ^= 1,
+            |s| s.way.swap(0, 1),
+            |s| s.way.truncate(1),
+            |s| s.at.0 += 1,
             |s| s.mac ^= 1,
         ];
         for (i, change) in changes.iter().enumerate() {
             let mut forged = signed.clone();
             change(&mut forged);
-            assert!(!keys.made(&forged), "change {i}");
+            assert!(!keys.made(&forged, A), "change {i}");
         }
+        assert!(!keys.made(&signed, Instance(2)));
     }
 
     #[test]
     fn other_filesystems_and_secrets_are_strangers_and_old_ones_are_not() {
         let mut signed = statement();
-        keys(1, 1, &[]).sign(&mut signed);
-        assert!(!keys(2, 1, &[]).made(&signed));
-        assert!(!keys(1, 2, &[3]).made(&signed));
-        assert!(keys(1, 2, &[3, 1]).made(&signed));
-        assert!(keys(1, 2, &[]).made(&Statement::above_root()));
+        keys(1, 1, &[]).sign(&mut signed, A);
+        assert!(!keys(2, 1, &[]).made(&signed, A));
+        assert!(!keys(1, 2, &[3]).made(&signed, A));
+        assert!(keys(1, 2, &[3, 1]).made(&signed, A));
+        assert!(keys(1, 2, &[]).made(&Statement::above_root(), A));
     }
 }

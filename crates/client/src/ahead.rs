@@ -11,7 +11,7 @@ use crate::Client;
 use pando_auth::seal;
 use pando_env::sync::join_all;
 use pando_format::Codec;
-use pando_types::{Birth, Cred, DirId, Errno, Name, ServerId};
+use pando_types::{Access, Birth, Cred, DirId, Errno, Name, ServerId};
 use pando_wire::{Answer, EntryView, Op, Outcome, Probe, Request, Response, Statement};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -70,16 +70,26 @@ enum Got {
 type Asking<'a> = Pin<Box<dyn Future<Output = Got> + 'a>>;
 
 impl Client {
-    /// The entry of `name` in `dir`, and ahead of their turn those of the names that follow.
+    /// The entry of `name` in `dir`, and ahead of their turn those of the names that follow. With `known`, if it is a
+    /// directory that is known already, what was known of it.
     pub(crate) async fn next<'a>(
         &self,
         cred: &Cred,
-        dir: &Statement,
-        name: &'a Name,
+        (dir, name): (&Statement, &'a Name),
         following: impl Iterator<Item = &'a Name>,
         ahead: &mut Ahead,
+        known: bool,
     ) -> Result<EntryView, Errno> {
         if let Some(entry) = ahead.ready.pop_front() {
+            return Ok(entry);
+        }
+        // Whether somebody may not search a directory is told by its server alone: that may have changed.
+        if known
+            && self.config.cache_bytes > 0
+            && cred.may(Access::EXEC, dir.perm, dir.uid, dir.gid, true)
+            && let Some(entry) = self.cache.borrow_mut().child(dir, name)
+        {
+            self.count(|s| s.cached += 1);
             return Ok(entry);
         }
         let names: Vec<&Name> = std::iter::once(name)
@@ -123,6 +133,13 @@ impl Client {
             }
         }
         self.unseal(&guesses, &sealed, &mut entries);
+        let mut cache = self.cache.borrow_mut();
+        for (pair, name) in entries.windows(2).zip(rest) {
+            if let (Some(dir), Some(_)) = (&pair[0].dir, &pair[1].dir) {
+                cache.insert(dir, name, &pair[1]);
+            }
+        }
+        drop(cache);
         self.count(|s| {
             s.guesses += guesses.len() as u64;
             s.guessed += entries.len() as u64 - 1;
@@ -173,18 +190,15 @@ impl Client {
     /// Asks one server. What it does not answer is looked up later, one by one.
     async fn probe(&self, server: ServerId, cred: &Cred, probes: Vec<Probe>) -> Vec<Vec<u8>> {
         let request = Request::Probe {
+            instance: self.instance,
             cred: cred.clone(),
             probes,
         };
         // The first try may only learn the boot epoch.
         for _ in 0..3 {
-            let answer = self.try_once(server, &request).await;
-            // It waited beside the lookup of the first component.
-            self.count(|s| {
-                s.round_trips -= 1;
-                s.beside += 1;
-            });
-            match answer {
+            // It waits beside the lookup of the first component.
+            self.count(|s| s.beside += 1);
+            match self.exchange(server, &request).await {
                 Ok(Ok(Response::Sealed(answers))) => return answers.into_iter().map(|a| a.0).collect(),
                 Ok(Err(pando_wire::Refusal::WrongBoot(_))) => {}
                 _ => break,

@@ -5,6 +5,7 @@
 //! data of [`file`].
 
 mod ahead;
+mod cache;
 pub mod file;
 mod lanes;
 mod path;
@@ -12,13 +13,15 @@ mod request;
 mod session;
 
 pub use ahead::Resolution;
+pub use cache::CACHE_BYTES;
 pub use path::{Found, Listing};
 
+use cache::Cache;
 use lanes::Lanes;
 use pando_cluster::ClusterMap;
 use pando_env::{Caller, Node, Peer, World};
 use pando_format::Codec;
-use pando_types::{BootEpoch, MapEpoch, ServerId, SessionId};
+use pando_types::{BootEpoch, Instance, MapEpoch, ServerId, SessionId};
 use pando_wire::{Message, Refusal, Response};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +41,10 @@ pub struct ClientConfig {
     pub lanes: u16,
     /// How paths are resolved.
     pub resolution: Resolution,
+    /// Bytes of directories kept in mind; 0: each path is resolved from the root.
+    pub cache_bytes: usize,
+    /// Shared by the clients of one program or mount: what one was told the others may use. `None`: a new one.
+    pub instance: Option<Instance>,
 }
 
 impl ClientConfig {
@@ -49,6 +56,8 @@ impl ClientConfig {
             give_up: Duration::from_secs(120),
             lanes: 64,
             resolution: Resolution::default(),
+            cache_bytes: CACHE_BYTES,
+            instance: None,
         }
     }
 }
@@ -62,12 +71,16 @@ pub struct ClientStats {
     pub round_trips: u64,
     /// Messages that were sent beside another one and waited with it.
     pub beside: u64,
-    /// Of them, repeated because no answer came or the server was not ready.
+    /// Tries that were repeated because no answer came or the server was not ready.
     pub retries: u64,
     /// Components that were asked for ahead of those before them.
     pub guesses: u64,
     /// Of them, those whose answers could be used.
     pub guessed: u64,
+    /// Components that were known already.
+    pub cached: u64,
+    /// Requests refused because a directory on the way had changed.
+    pub outdated: u64,
 }
 
 /// The session this client speaks under.
@@ -87,10 +100,17 @@ pub struct Client {
     caller: Caller<Result<Response, Refusal>>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     session: RefCell<Session>,
+    instance: Instance,
+    cache: RefCell<Cache>,
     lanes: Lanes,
     stats: Cell<ClientStats>,
     /// Called with every newer map, so that the transport learns the addresses.
     on_map: RefCell<Option<HearMap>>,
+}
+
+/// A name nobody can guess.
+pub fn new_instance(world: &World) -> Instance {
+    Instance((u128::from(world.random()) << 64) | u128::from(world.random()))
 }
 
 impl Client {
@@ -105,6 +125,8 @@ impl Client {
                 id,
                 opened: BTreeSet::new(),
             }),
+            instance: config.instance.unwrap_or_else(|| new_instance(&world)),
+            cache: RefCell::new(Cache::new(config.cache_bytes)),
             lanes: Lanes::new(config.lanes),
             stats: Cell::new(ClientStats::default()),
             on_map: RefCell::new(None),

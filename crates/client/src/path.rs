@@ -1,11 +1,12 @@
-//! Paths: sequential resolution, one lookup per component, and the whole-path operations of tools and libraries.
+//! Paths: from the root, or the last directory that is known, to what they lead to; and the whole-path operations of
+//! tools and libraries.
 
 use crate::Client;
 use crate::ahead::Ahead;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{Attr, AttrChange, Cred, DirStat, Errno, FileKind, NAME_MAX, Name, PATH_MAX, Perm};
-use pando_wire::{Answer, DirEntry, EntryView, Op, RenameMode, Statement};
+use pando_wire::{Answer, DirEntry, EntryView, Op, RenameMode, Scope, Statement};
 use std::collections::VecDeque;
 
 /// Symlinks followed in one path, as Linux allows.
@@ -32,6 +33,15 @@ pub struct Listing<'a> {
     after: Position,
     plus: bool,
     end: bool,
+}
+
+/// What a walk is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// The entry as it is now.
+    Entry,
+    /// A directory to do something in.
+    Dir,
 }
 
 enum Component {
@@ -71,9 +81,22 @@ fn names(todo: &VecDeque<Component>) -> impl Iterator<Item = &Name> {
 impl Client {
     /// What a path leads to, from the root; `..` of the root is the root. A symlink at the end is followed if `follow`.
     pub async fn resolve(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Found, Errno> {
+        self.persist(async || self.walk(cred, path, follow, Want::Entry).await)
+            .await
+    }
+
+    /// The directory a path leads to: not looked at again if it is known. Whoever does something in it hears from its
+    /// server if what is known is not true any more ([`Errno::Stale`]).
+    async fn dir(&self, cred: &Cred, path: &[u8]) -> Result<Statement, Errno> {
+        let found = self.walk(cred, path, true, Want::Dir).await?;
+        found.entry.dir.ok_or(Errno::NotDir)
+    }
+
+    /// Does something by path, again and again while directories on the way are removed or replaced meanwhile, or turn
+    /// out to have been: what is there now?
+    async fn persist<T>(&self, mut f: impl AsyncFnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         for _ in 0..RESTARTS {
-            match self.walk(cred, path, follow).await {
-                // A directory on the way was removed or replaced while we walked: what is there now?
+            match f().await {
                 Err(Errno::Stale) => {}
                 other => return other,
             }
@@ -81,13 +104,20 @@ impl Client {
         Err(Errno::Stale)
     }
 
-    async fn walk(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Found, Errno> {
+    async fn walk(&self, cred: &Cred, path: &[u8], follow: bool, want: Want) -> Result<Found, Errno> {
         let (mut todo, slash) = components(path)?;
         let mut ahead = Ahead::new(self.config.resolution);
         let above = Statement::above_root();
+        let known = |last: bool| !last || want == Want::Dir;
         let root = Found {
             entry: self
-                .next(cred, &above, &Name::root(), names(&todo), &mut ahead)
+                .next(
+                    cred,
+                    (&above, &Name::root()),
+                    names(&todo),
+                    &mut ahead,
+                    known(todo.is_empty()),
+                )
                 .await?,
             parent: above,
             name: Name::root(),
@@ -111,8 +141,10 @@ impl Client {
                 }
                 Component::Name(name) => name,
             };
-            let entry = self.next(cred, &dir, &name, names(&todo), &mut ahead).await?;
             let last = todo.is_empty();
+            let entry = self
+                .next(cred, (&dir, &name), names(&todo), &mut ahead, known(last))
+                .await?;
             if entry.attr.kind == FileKind::Symlink && (!last || follow || must_be_dir) {
                 links += 1;
                 if links > SYMLOOP_MAX {
@@ -183,10 +215,8 @@ impl Client {
             });
         }
         let name = Name::new(last)?;
-        let found = self
-            .resolve(cred, if dir.is_empty() { b"/" } else { dir }, true)
-            .await?;
-        Ok((found.entry.dir.ok_or(Errno::NotDir)?, name))
+        let dir = self.dir(cred, if dir.is_empty() { b"/" } else { dir }).await?;
+        Ok((dir, name))
     }
 
     /// One component.
@@ -229,20 +259,20 @@ impl Client {
 
     /// `stat` or `lstat`.
     pub async fn stat(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Attr, Errno> {
-        for _ in 0..RESTARTS {
-            let found = self.resolve(cred, path, follow).await?;
-            match self.attr(cred, &found.entry).await {
-                Err(Errno::Stale) => {}
-                other => return other,
-            }
-        }
-        Err(Errno::Stale)
+        self.persist(async || {
+            let found = self.walk(cred, path, follow, Want::Entry).await?;
+            self.attr(cred, &found.entry).await
+        })
+        .await
     }
 
     /// Creates a directory.
     pub async fn mkdir(&self, cred: &Cred, path: &[u8], perm: Perm) -> Result<EntryView, Errno> {
-        let (dir, name) = self.parent_of(cred, path).await.map_err(exists_if_busy)?;
-        entry(self.op(cred, Op::Mkdir { dir, name, perm }).await?)
+        self.persist(async || {
+            let (dir, name) = self.parent_of(cred, path).await.map_err(exists_if_busy)?;
+            entry(self.op(cred, Op::Mkdir { dir, name, perm }).await?)
+        })
+        .await
     }
 
     /// Creates a directory and those above it that are missing.
@@ -267,67 +297,61 @@ impl Client {
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, cred: &Cred, path: &[u8]) -> Result<(), Errno> {
-        let (dir, name) = self.parent_of(cred, path).await?;
-        self.op(cred, Op::Rmdir { dir, name }).await.map(|_| ())
+        self.persist(async || {
+            let (dir, name) = self.parent_of(cred, path).await?;
+            self.op(cred, Op::Rmdir { dir, name }).await.map(|_| ())
+        })
+        .await
     }
 
     /// Removes any other name.
     pub async fn unlink(&self, cred: &Cred, path: &[u8]) -> Result<(), Errno> {
-        let (dir, name) = self.parent_of(cred, path).await?;
-        self.op(
-            cred,
-            Op::Unlink {
-                dir,
-                name,
-                held: false,
-            },
-        )
+        self.persist(async || {
+            let (dir, name) = self.parent_of(cred, path).await?;
+            let held = false;
+            self.op(cred, Op::Unlink { dir, name, held }).await.map(|_| ())
+        })
         .await
-        .map(|_| ())
     }
 
     /// Creates a symbolic link.
     pub async fn symlink(&self, cred: &Cred, target: &[u8], path: &[u8]) -> Result<EntryView, Errno> {
-        let (dir, name) = self.parent_of(cred, path).await.map_err(exists_if_busy)?;
-        entry(
-            self.op(
-                cred,
-                Op::Symlink {
-                    dir,
-                    name,
-                    target: Blob(target.to_vec()),
-                },
-            )
-            .await?,
-        )
+        self.persist(async || {
+            let (dir, name) = self.parent_of(cred, path).await.map_err(exists_if_busy)?;
+            let target = Blob(target.to_vec());
+            entry(self.op(cred, Op::Symlink { dir, name, target }).await?)
+        })
+        .await
     }
 
     /// Where a symbolic link leads.
     pub async fn readlink(&self, cred: &Cred, path: &[u8]) -> Result<Vec<u8>, Errno> {
-        let found = self.resolve(cred, path, false).await?;
-        if found.entry.attr.kind != FileKind::Symlink {
-            return Err(Errno::Invalid);
-        }
-        self.target(cred, &found.parent, &found.name, &found.entry).await
+        self.persist(async || {
+            let found = self.walk(cred, path, false, Want::Entry).await?;
+            if found.entry.attr.kind != FileKind::Symlink {
+                return Err(Errno::Invalid);
+            }
+            self.target(cred, &found.parent, &found.name, &found.entry).await
+        })
+        .await
     }
 
     /// Renames.
     pub async fn rename(&self, cred: &Cred, from: &[u8], to: &[u8], mode: RenameMode) -> Result<(), Errno> {
-        let (src, src_name) = self.parent_of(cred, from).await?;
-        let (dst, dst_name) = self.parent_of(cred, to).await?;
-        self.op(
-            cred,
-            Op::Rename {
+        self.persist(async || {
+            let (src, src_name) = self.parent_of(cred, from).await?;
+            let (dst, dst_name) = self.parent_of(cred, to).await?;
+            let rename = Op::Rename {
                 src,
                 src_name,
                 dst,
                 dst_name,
                 mode,
                 held: false,
-            },
-        )
+            };
+            self.op(cred, rename).await.map(|_| ())
+        })
         .await
-        .map(|_| ())
     }
 
     /// Changes attributes of what a path leads to.
@@ -338,17 +362,20 @@ impl Client {
         follow: bool,
         change: AttrChange,
     ) -> Result<EntryView, Errno> {
-        let found = self.resolve(cred, path, follow).await?;
-        let attr = found.entry.attr;
-        let op = Op::SetAttr {
-            dir: found.parent,
-            name: found.name,
-            ino: attr.ino,
-            generation: attr.generation,
-            change,
-            through_handle: false,
-        };
-        entry(self.op(cred, op).await?)
+        self.persist(async || {
+            let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let attr = found.entry.attr;
+            let op = Op::SetAttr {
+                dir: found.parent,
+                name: found.name,
+                ino: attr.ino,
+                generation: attr.generation,
+                change,
+                through_handle: false,
+            };
+            entry(self.op(cred, op).await?)
+        })
+        .await
     }
 
     /// Begins to list a directory; `plus` with whole entries.
@@ -368,13 +395,29 @@ impl Listing<'_> {
     /// The next page; empty at the end.
     pub async fn next_page(&mut self) -> Result<Vec<DirEntry>, Errno> {
         while !self.end {
+            // A directory that is being listed is open: pages to come do not depend on the way here.
+            if self.after != Position::START && self.dir.scope != Scope::Handle {
+                self.dir = self.client.reopen(&self.dir).await?.dir.ok_or(Errno::Io)?;
+            }
             let op = Op::ReadDir {
                 dir: self.dir.clone(),
                 after: self.after,
                 limit: 1024,
                 plus: self.plus,
             };
-            let Answer::Entries { entries, end } = self.client.op(self.cred, op).await? else {
+            let answer = match self.client.op(self.cred, op).await {
+                // Its permissions have changed: whoever has it open may read on.
+                Err(Errno::Stale) if self.dir.scope == Scope::Handle => {
+                    let again = self.client.reopen(&self.dir).await?.dir.ok_or(Errno::Io)?;
+                    if again.at == self.dir.at {
+                        return Err(Errno::Stale);
+                    }
+                    self.dir = again;
+                    continue;
+                }
+                other => other?,
+            };
+            let Answer::Entries { entries, end } = answer else {
                 return Err(Errno::Io);
             };
             self.end = end;

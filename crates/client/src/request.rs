@@ -51,6 +51,7 @@ impl Client {
         let mut at_rename_server = false;
         // Whether a try may have been executed without our hearing of it.
         let mut uncertain = false;
+        let mut ways = None;
         loop {
             let map = self.map();
             let server = if at_rename_server {
@@ -72,17 +73,28 @@ impl Client {
                     }
                 }
             }
+            // What it hangs on may have become a ticket meanwhile; if something of it was forgotten it must be looked up
+            // again, unless an earlier try with all of it may have been executed.
+            if !uncertain || ways.is_none() {
+                ways = self.cache.borrow().ways(op.statements().into_iter().flatten());
+            }
+            let Some(ways) = ways.clone() else {
+                return Err(Errno::Stale);
+            };
             let message = Request::Op {
                 request,
                 map: map.epoch,
+                instance: self.instance,
                 cred: cred.clone(),
                 op: op.clone(),
+                ways,
             };
             let tried = self.world.mono();
             let answer = self.try_once(server, &message).await;
             patience.spend(tried, self.world.mono(), self.config.try_timeout);
             match answer {
-                Ok(Ok(Response::Op(outcome))) => return outcome,
+                Ok(Ok(Response::Op(outcome))) => return self.learnt(&op, outcome, &[]),
+                Ok(Ok(Response::Refreshed { outcome, fresh })) => return self.learnt(&op, outcome, &fresh),
                 Ok(Ok(_)) => return Err(Errno::Io),
                 Ok(Err(refusal)) => match refusal {
                     Refusal::WrongBoot(_) => continue, // learnt by try_once
@@ -108,7 +120,16 @@ impl Client {
                     Refusal::TooOld => return Err(Errno::Unreachable),
                     Refusal::BadStatement if uncertain => return Err(Errno::Unreachable),
                     // What was looked up is worth nothing any more: the caller looks again.
-                    Refusal::BadStatement => return Err(Errno::Stale),
+                    Refusal::BadStatement => {
+                        self.forget(&op);
+                        return Err(Errno::Stale);
+                    }
+                    // Neither this try nor one of before was or will be executed: what is outdated stays so.
+                    Refusal::Outdated(tag) => {
+                        self.count(|s| s.outdated += 1);
+                        self.cache.borrow_mut().forget(tag);
+                        return Err(Errno::Stale);
+                    }
                     Refusal::Invalid => return Err(Errno::Invalid),
                 },
                 Err(error) => {
@@ -121,6 +142,36 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// What an outcome says about directories that are known.
+    fn learnt(&self, op: &Op, outcome: Outcome, fresh: &[Statement]) -> Outcome {
+        let mut cache = self.cache.borrow_mut();
+        fresh.iter().for_each(|s| cache.refresh(s));
+        match (op, &outcome) {
+            (Op::Lookup { dir, name } | Op::Mkdir { dir, name, .. } | Op::SetAttr { dir, name, .. }, Ok(Answer::Entry(e))) => {
+                cache.insert(dir, name, e);
+            }
+            (_, Ok(Answer::Removed(EntryView { dir: Some(gone), .. }))) => cache.forget(gone.tag()),
+            (_, Ok(Answer::Renamed { moved, other })) => {
+                for s in [moved.dir.as_ref(), other.as_ref().and_then(|o| o.dir.as_ref())].into_iter().flatten() {
+                    cache.forget(s.tag());
+                }
+            }
+            (_, Err(Errno::Stale)) => {
+                drop(cache);
+                self.forget(op);
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    /// The directories an operation named are not what was known of them.
+    fn forget(&self, op: &Op) {
+        let mut cache = self.cache.borrow_mut();
+        // The tag of the place above the root means all.
+        op.statements().into_iter().flatten().for_each(|s| cache.forget(s.tag()));
     }
 
     /// Asks one server until it answers something other than that it has a newer boot.
@@ -149,8 +200,17 @@ impl Client {
         server: ServerId,
         request: &Request,
     ) -> Result<Result<Response, Refusal>, CallError> {
-        let boot = self.boot_of(server);
         self.count(|s| s.round_trips += 1);
+        self.exchange(server, request).await
+    }
+
+    /// The same, counted by the caller.
+    pub(crate) async fn exchange(
+        &self,
+        server: ServerId,
+        request: &Request,
+    ) -> Result<Result<Response, Refusal>, CallError> {
+        let boot = self.boot_of(server);
         let encode = |id| {
             Message::Request {
                 id,
@@ -240,6 +300,21 @@ impl Client {
         }
     }
 
+    /// The root directory's entry as a handle, for who walks by handles from there.
+    pub async fn root_handle(&self) -> Result<EntryView, Errno> {
+        let root = self.root().await?;
+        self.reopen(&root.dir.ok_or(Errno::Io)?).await
+    }
+
+    /// A directory's entry as a handle, which stays good wherever the directory is moved, and when directories above it
+    /// are closed to the caller.
+    pub async fn reopen(&self, dir: &Statement) -> Result<EntryView, Errno> {
+        match self.op(&Cred::root(), Op::Reopen { dir: dir.clone() }).await? {
+            Answer::Entry(entry) => Ok(entry),
+            _ => Err(Errno::Io),
+        }
+    }
+
     /// Space of all servers together.
     pub async fn statfs(&self) -> Result<FsStat, Errno> {
         let mut sum = FsStat::default();
@@ -275,8 +350,10 @@ impl Client {
         let request = Request::Op {
             request: None,
             map: self.map().epoch,
+            instance: self.instance,
             cred: Cred::root(),
             op,
+            ways: Vec::new(),
         };
         match self.admin(server, request).await? {
             Response::Op(outcome) => outcome,

@@ -3,9 +3,9 @@
 //! Decoding never allocates more than the input is long, and never panics (fuzzed in `fuzz/`).
 
 use pando_types::{
-    Attr, AttrChange, Birth, BootEpoch, Cred, DirId, DirStat, Errno, FileKind, FsId, Generation, Ino,
+    Attr, AttrChange, Birth, BootEpoch, Cred, DirId, DirStat, Errno, FileKind, FsId, Generation, Ino, Instance,
     MapEpoch, Name, Perm, Realm, RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot, TimeChange,
-    Timestamp, TxId,
+    Timestamp, TxId, Watermark,
 };
 use thiserror::Error;
 
@@ -329,6 +329,8 @@ codec_newtype!(
     DirId,
     Generation,
     Ino,
+    Instance,
+    Watermark,
     Slot,
     ServerId,
     MapEpoch,

@@ -13,14 +13,15 @@
 //! | `0xFFFF 'B'` | superblock and boot epoch | the store |
 //! | `0xFFFF 'P' slot tx` | a prepared part of a transaction, for one slot | the store that voted |
 //! | `0xFFFF 'S' session` | a session | the store |
+//! | `0xFFFF 'V' watermark` | an entry of the invalidation log | the coordinator's store |
 //!
 //! `slot` is 16 bits, `hash` 56 bits, all numbers big-endian so that byte order is numeric order. Reserved tags:
-//! `I` home inode records, `L` rename lists, `K` locks and opens, `Q` realms, `V` invalidation log.
+//! `I` home inode records, `L` rename lists, `K` locks and opens, `Q` realms.
 
 use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
 use crate::record::AttachmentKind;
-use pando_types::{BootEpoch, DirId, Generation, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId};
+use pando_types::{BootEpoch, DirId, Generation, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId, Watermark};
 
 /// The pseudo-slot of records that belong to a store, not to the tree. Sorts last and never moves.
 pub const LOCAL_SLOT: Slot = Slot(0xFFFF);
@@ -66,6 +67,8 @@ pub enum Key {
     Superblock,
     /// A session.
     Session(SessionId),
+    /// An entry of the invalidation log.
+    Invalidation(Watermark),
 }
 
 /// A half-open range of encoded keys.
@@ -85,7 +88,11 @@ impl Key {
                 dir.slot()
             }
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Reply(s, _, _) => *s,
-            Key::Superblock | Key::Session(_) | Key::Decision(_) | Key::Prepared(..) => LOCAL_SLOT,
+            Key::Superblock
+            | Key::Session(_)
+            | Key::Decision(_)
+            | Key::Prepared(..)
+            | Key::Invalidation(_) => LOCAL_SLOT,
         }
     }
 
@@ -102,6 +109,7 @@ impl Key {
             Key::Touch(_) => b'T',
             Key::Superblock => b'B',
             Key::Session(_) => b'S',
+            Key::Invalidation(_) => b'V',
         }
     }
 
@@ -138,6 +146,7 @@ impl Key {
                 out.extend_from_slice(&slot.0.to_be_bytes());
             }
             Key::Session(session) => out.extend_from_slice(&session.0.to_be_bytes()),
+            Key::Invalidation(at) => out.extend_from_slice(&at.0.to_be_bytes()),
         }
         out
     }
@@ -190,6 +199,7 @@ impl Key {
             ),
             b'B' => Key::Superblock,
             b'S' => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
+            b'V' => Key::Invalidation(Watermark(u64::from_be_bytes(array(&mut r)?))),
             tag => return Err(DecodeError::Tag { of: "Key", tag }),
         };
         r.finish()?;
@@ -288,6 +298,11 @@ impl KeyRange {
     /// All sessions of a store.
     pub fn sessions() -> KeyRange {
         KeyRange::of(LOCAL_SLOT, b'S', &[])
+    }
+
+    /// The invalidation log.
+    pub fn invalidations() -> KeyRange {
+        KeyRange::of(LOCAL_SLOT, b'V', &[])
     }
 
     /// Everything after `key` that is still in this range.

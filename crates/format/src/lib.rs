@@ -14,8 +14,9 @@ pub use hash::{HashWidths, NameHash, Position};
 pub use key::{Key, KeyRange, LOCAL_SLOT};
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
-    AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, GarbageRecord, Head, InodeRecord,
-    Layout, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
+    AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord, Head,
+    InodeRecord, Invalidation, Layout, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock, Target,
+    Touch, TouchDelta,
 };
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.

@@ -35,6 +35,8 @@ pub enum Record {
     Session(SessionRecord),
     /// The superblock.
     Superblock(Superblock),
+    /// An entry of the invalidation log.
+    Invalidation(Invalidation),
 }
 
 /// What a name in a directory stands for.
@@ -80,6 +82,9 @@ pub struct AccessRecord {
     pub version: u64,
     /// Number of the ACL that applies; 0 is none.
     pub acl: u64,
+    /// Counts the changes of who may search it that others were told of: what is sealed about it opens under a key of
+    /// this number (H99). The head has the same.
+    pub seal: u64,
 }
 
 /// A file, symlink, device, FIFO or socket.
@@ -163,6 +168,29 @@ pub struct Head {
     pub salt: u64,
     /// Depth of splitting; 0: whole.
     pub split: u8,
+    /// As in the access record.
+    pub seal: u64,
+}
+
+/// An entry of the coordinator's log: what everybody was told about a directory's access record is not true any more
+/// (InfiniFS §3.4).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Invalidation {
+    /// The directory.
+    pub id: DirId,
+    /// Its incarnation.
+    pub generation: Generation,
+    /// What became of it.
+    pub change: FactChange,
+}
+
+/// What became of a directory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FactChange {
+    /// It has another name or parent: ways through it are not true any more. Whoever holds it open still may.
+    Moved,
+    /// Other permissions or owners: nothing known of it is true any more.
+    Access,
 }
 
 /// Content touch of a directory: changed by every create and remove inside it, by commutative deltas.
@@ -265,7 +293,8 @@ pub struct Superblock {
 
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
-    8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s)
+    8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s),
+    12 => Invalidation(i)
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i) });
@@ -280,7 +309,8 @@ codec_struct!(AccessRecord {
     realm,
     salt,
     version,
-    acl
+    acl,
+    seal
 });
 codec_struct!(InodeRecord {
     ino,
@@ -309,8 +339,11 @@ codec_struct!(Head {
     name,
     realm,
     salt,
-    split
+    split,
+    seal
 });
+codec_struct!(Invalidation { id, generation, change });
+codec_enum!(FactChange { 1 => Moved, 2 => Access });
 codec_struct!(Touch { stat, explicit });
 codec_struct!(TouchDelta {
     entries,

@@ -93,6 +93,7 @@ fn access() -> AccessRecord {
         salt: 0x5A17,
         version: 1,
         acl: 0,
+        seal: 0,
     }
 }
 
@@ -185,6 +186,7 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         realm: Realm(2),
         salt: 0x5A17,
         split: 0,
+        seal: 0,
     };
     let superblock = Superblock {
         format: 1,

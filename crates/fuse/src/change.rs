@@ -93,7 +93,12 @@ impl<C: Cluster> Core<C> {
                 self.set_in(d, cred, ino, at.generation, place, change)
             })
         }?;
-        self.nodes().learn(ino, &view, Instant::now());
+        if ino == Ino::ROOT {
+            // What was answered is a ticket of its name; the node keeps a handle.
+            self.relearn(d, ino)?;
+        } else {
+            self.nodes().learn(ino, &view, Instant::now());
+        }
         Ok(view)
     }
 
@@ -136,8 +141,10 @@ impl<C: Cluster> Core<C> {
             return d.run(f.truncate(d.ops(), d.blocks(), cred, size, now, through_handle));
         }
         // By path, of a file that nobody here has open: permission is checked by opening it.
-        let place = self.place(d, ino)?;
-        let opened = d.run(file::open(d.ops(), cred, &place, Access::WRITE))?;
+        let (place, opened) = self.in_place(d, ino, |place| {
+            let opened = d.run(file::open(d.ops(), cred, &place, Access::WRITE))?;
+            Ok((place, opened))
+        })?;
         if opened.entry.attr.ino != ino {
             return Err(Errno::Stale);
         }

@@ -14,13 +14,10 @@ use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A statement this young is used without being learnt anew even if timeouts are 0: the kernel has just walked here.
-const JUST_LEARNT: Duration = Duration::from_millis(10);
-
 /// How a mount behaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// How long the kernel, and statements here, may believe what they were told.
+    /// How long the kernel may believe what it was told.
     pub timeout: Duration,
     pub data_sync: DataSync,
 }
@@ -116,15 +113,9 @@ impl<C: Cluster> Core<C> {
         })
     }
 
-    /// A directory's statement, not older than the attribute timeout.
-    pub fn statement(&self, d: &C::Driver, ino: Ino) -> Result<Statement, Errno> {
-        let believed = self.settings.timeout.max(JUST_LEARNT);
-        let known = self.known(ino)?;
-        if known.1.elapsed() <= believed {
-            Ok(known.0)
-        } else {
-            self.relearn(d, ino)
-        }
+    /// A directory's statement, as it is known: a server that finds it outdated says so.
+    pub fn statement(&self, ino: Ino) -> Result<Statement, Errno> {
+        Ok(self.known(ino)?.0)
     }
 
     fn known(&self, ino: Ino) -> Result<(Statement, Instant), Errno> {
@@ -134,46 +125,19 @@ impl<C: Cluster> Core<C> {
         Ok((known.statement.clone(), known.learnt))
     }
 
-    /// Looks a directory up in its parent again, as the superuser: the kernel has checked the way here, and a
-    /// directory in use stays usable when its parent is closed to the user.
-    fn relearn(&self, d: &C::Driver, ino: Ino) -> Result<Statement, Errno> {
-        let old = self.known(ino)?.0;
-        let again = self.again(ino)?;
-        let view = d.run(d.ops().op(&Cred::root(), again));
-        self.relearnt(ino, old, view).map(|(s, _)| s)
+    /// Asks for a directory's permissions again, as the superuser: the kernel has checked the way here, and a directory in
+    /// use stays usable when its parent is closed to the user, and when another mount has moved it.
+    pub fn relearn(&self, d: &C::Driver, ino: Ino) -> Result<Statement, Errno> {
+        let dir = self.statement(ino)?;
+        let view = d.run(d.ops().op(&Cred::root(), Op::Reopen { dir }));
+        self.relearnt(ino, view).map(|(s, _)| s)
     }
 
-    /// What looks a directory up again.
-    fn again(&self, ino: Ino) -> Result<Op, Errno> {
-        if ino == Ino::ROOT {
-            return Ok(Op::Lookup {
-                dir: Statement::above_root(),
-                name: Name::root(),
-            });
-        }
-        let at = self.at(ino)?;
-        Ok(Op::Lookup {
-            dir: self.known(at.parent)?.0,
-            name: at.name,
-        })
-    }
-
-    /// The answer to [`Core::again`]: the statement and the access half.
-    ///
-    /// If another mount has moved the directory, its name here is not known; then the old statement must do. The
-    /// server checks the directory by its identity in any case.
-    fn relearnt(&self, ino: Ino, old: Statement, answer: Outcome) -> Result<(Statement, Attr), Errno> {
-        match answer.and_then(entry) {
-            Ok(view) if view.attr.ino == ino && view.attr.generation == old.generation => {
-                self.nodes().learn(ino, &view, Instant::now());
-                Ok((view.dir.ok_or(Errno::NotDir)?, view.attr))
-            }
-            Ok(_) | Err(Errno::NotFound | Errno::Stale | Errno::NotDir) => {
-                let attr = self.nodes().get(ino).map(|n| n.attr).ok_or(Errno::Stale)?;
-                Ok((old, attr))
-            }
-            Err(e) => Err(e),
-        }
+    /// The answer to [`Op::Reopen`]: the statement and the access half.
+    fn relearnt(&self, ino: Ino, answer: Outcome) -> Result<(Statement, Attr), Errno> {
+        let view = answer.and_then(entry)?;
+        self.nodes().learn(ino, &view, Instant::now());
+        Ok((view.dir.ok_or(Errno::NotDir)?, view.attr))
     }
 
     /// Does something inside a directory; if the statement turns out stale, once more with a new one.
@@ -183,7 +147,7 @@ impl<C: Cluster> Core<C> {
         ino: Ino,
         mut f: impl FnMut(Statement) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let statement = self.statement(d, ino)?;
+        let statement = self.statement(ino)?;
         match f(statement.clone()) {
             Err(Errno::Stale) => {
                 let again = self.relearn(d, ino)?;
@@ -197,12 +161,19 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// Where a file is, with a fresh statement of its directory.
-    pub fn place(&self, d: &C::Driver, ino: Ino) -> Result<Place, Errno> {
+    /// Does something with a file where it is, with the statement of its directory.
+    pub fn in_place<R>(
+        &self,
+        d: &C::Driver,
+        ino: Ino,
+        mut f: impl FnMut(Place) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
         let at = self.at(ino)?;
-        Ok(Place {
-            dir: self.statement(d, at.parent)?,
-            name: at.name,
+        self.in_dir(d, at.parent, |dir| {
+            f(Place {
+                dir,
+                name: at.name.clone(),
+            })
         })
     }
 
@@ -356,10 +327,15 @@ impl<C: Cluster> Core<C> {
                     ..Shown::new(&joined(last, &content))
                 });
             }
-            let again = self.again(ino)?;
             let (root, stat) = (Cred::root(), Op::DirStat { dir: old.clone() });
+            let again = Op::Reopen { dir: old };
             let (view, half) = d.run(both(d.ops().op(&root, again), d.ops().op(&root, stat)));
-            let (_, access) = self.relearnt(ino, old, view)?;
+            let (relearnt, access) = self.relearnt(ino, view)?;
+            // The old statement may have been outdated.
+            let half = match half {
+                Err(Errno::Stale) => self.dir_stat(d, relearnt).map(Answer::DirStat),
+                half => half,
+            };
             return Ok(Shown::new(&joined(access, &content(half)?)));
         }
         if let Some(slot) = &slot {

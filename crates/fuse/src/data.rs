@@ -57,8 +57,10 @@ impl<C: Cluster> Core<C> {
             return self.opened(d, cred, ino, &slot, &mut state, &want, None, true);
         }
         let generation = self.at(ino)?.generation;
-        let place = self.place(d, ino)?;
-        let opened = d.run(file::open(d.ops(), cred, &place, want.access))?;
+        let (place, opened) = self.in_place(d, ino, |place| {
+            let opened = d.run(file::open(d.ops(), cred, &place, want.access))?;
+            Ok((place, opened))
+        })?;
         if opened.entry.attr.ino != ino || opened.entry.attr.generation != generation {
             return Err(Errno::Stale);
         }

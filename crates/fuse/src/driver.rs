@@ -21,7 +21,7 @@ pub trait Driver: 'static {
     fn blocks(&self) -> &dyn Blocks;
     /// Drives a future to its end on this thread.
     fn run<F: Future>(&self, future: F) -> F::Output;
-    /// The root directory's entry.
+    /// The root directory's entry, as a handle.
     fn root(&self) -> Result<EntryView, Errno>;
     /// Space of all servers.
     fn statfs(&self) -> Result<FsStat, Errno>;

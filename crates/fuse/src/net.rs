@@ -4,11 +4,13 @@ use crate::driver::{Cluster, Driver};
 use pando_client::{Client, ClientConfig};
 use pando_cluster::ClusterMap;
 use pando_data::{Blocks, DirBlocks};
+use pando_env::World;
 use pando_net::{Identity, Options, Reactor};
-use pando_types::Errno;
+use pando_types::{Errno, Instance};
 use pando_wire::{EntryView, FsStat, Role};
 use std::future::Future;
 use std::rc::{Rc, Weak};
+use std::sync::OnceLock;
 
 /// A cluster reached over the network, its blocks in a directory.
 #[derive(Clone, Debug)]
@@ -17,6 +19,8 @@ pub struct NetCluster {
     config: ClientConfig,
     options: Options,
     blocks: DirBlocks,
+    /// The threads of a mount share what they were told.
+    instance: OnceLock<Instance>,
 }
 
 impl NetCluster {
@@ -35,6 +39,7 @@ impl NetCluster {
             config,
             options,
             blocks,
+            instance: OnceLock::new(),
         })
     }
 }
@@ -49,7 +54,11 @@ impl Cluster for NetCluster {
         };
         let reactor = Reactor::new(self.options, identity).map_err(|e| e.to_string())?;
         reactor.set_map(&self.map);
-        let client = Client::new(reactor.clone(), self.config.clone());
+        let world: World = reactor.clone();
+        let instance = *self.instance.get_or_init(|| pando_client::new_instance(&world));
+        let mut config = self.config.clone();
+        config.instance = Some(instance);
+        let client = Client::new(world, config);
         // The reactor holds the client already: a strong reference back would keep both for ever.
         let weak: Weak<Reactor> = Rc::downgrade(&reactor);
         client.on_map(move |map| {
@@ -93,7 +102,7 @@ impl Driver for NetDriver {
     }
 
     fn root(&self) -> Result<EntryView, Errno> {
-        self.run(self.client.root())
+        self.run(self.client.root_handle())
     }
 
     fn statfs(&self) -> Result<FsStat, Errno> {

@@ -3,7 +3,9 @@
 use crate::context::{Context, Place, view};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
-use pando_format::{AccessRecord, AttachmentKind, Entry, InodeRecord, Key, Layout, Record, Target, Touch};
+use pando_format::{
+    AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target, Touch,
+};
 use pando_types::{
     Access, AttrChange, Cred, Errno, FileKind, Generation, Ino, Name, Perm, TimeChange, Timestamp,
 };
@@ -121,6 +123,10 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
         }
         new.ctime = cx.inputs.now;
         new.version = old.version + 1;
+        let same = (new.perm, new.uid, new.gid) == (old.perm, old.uid, old.gid);
+        if !same && cx.invalidate(old, FactChange::Access)? {
+            reseal(cx, &mut new)?;
+        }
     }
     if change.atime.is_some() || change.mtime.is_some() {
         let key = Key::Touch(old.id);
@@ -139,6 +145,20 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
         cx.update(key, Record::Touch(Touch { stat, explicit }));
     }
     Ok(new)
+}
+
+/// What is sealed about the directory from now on opens under a new key (H99).
+fn reseal(cx: &mut Context<'_>, access: &mut AccessRecord) -> Result<(), Stop> {
+    let key = Key::Head(access.id);
+    cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
+    let head = cx.snapshot.head(access.id).ok_or(Errno::Io)?;
+    access.seal += 1;
+    let head = Head {
+        seal: access.seal,
+        ..head.clone()
+    };
+    cx.update(key, Record::Head(head));
+    Ok(())
 }
 
 /// chmod is the owner's; chown is the superuser's, but an owner may give a file to a group of theirs.

@@ -2,12 +2,12 @@
 
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::{
-    AttachmentKind, Entry, HashWidths, Key, Mutation, NameHash, Position, Record, Target, TouchDelta,
+    AccessRecord, AttachmentKind, Entry, FactChange, HashWidths, Invalidation, Key, Mutation, NameHash, Position, Record, Target, TouchDelta,
 };
-use pando_types::{Access, Cred, DirId, Errno, Generation, Ino, Name, SessionId, Timestamp};
+use pando_types::{Access, Cred, DirId, Errno, Generation, Ino, Name, SessionId, Timestamp, Watermark};
 use std::collections::BTreeMap;
 
-use pando_wire::{EntryView, LockMode, LockWant, Outcome, Statement};
+use pando_wire::{EntryView, LockMode, LockWant, Outcome, Scope, Statement};
 
 /// Identities set aside for what an operation may create.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +36,11 @@ pub struct Inputs<'a> {
     pub inline_limit: u32,
     /// Identities; REQUIRED for operations that create.
     pub fresh: Option<Fresh>,
-    /// On the server that serialises directory renames: the pairs (moved directory, new parent) it has walked so far,
-    /// with whether the move would make a loop. `None` elsewhere.
+    /// On the server that coordinates changes of directories' names and permissions: the pairs (moved directory, new
+    /// parent) it has walked so far, with whether the move would make a loop. `None` elsewhere.
     pub walked: Option<&'a BTreeMap<(DirId, DirId), bool>>,
+    /// Whether nobody but the asker was ever told anything of a directory: then nobody need be told of its change.
+    pub private: &'a dyn Fn(DirId, Generation) -> bool,
 }
 
 /// The end of an operation.
@@ -48,6 +50,9 @@ pub struct Decision {
     pub outcome: Outcome,
     /// What changes. Empty when it failed or changes nothing.
     pub mutations: Vec<Mutation>,
+    /// What clients may know and will not be true any more. Every server must have heard of it before the mutations
+    /// take effect (H10).
+    pub invalidates: Vec<Invalidation>,
 }
 
 /// A name within a directory, hashed.
@@ -87,6 +92,7 @@ pub(crate) struct Context<'a> {
     mutations: Vec<Mutation>,
     /// Inserts come after all deletes: their keys may be freed by them.
     inserts: Vec<Mutation>,
+    invalidates: Vec<Invalidation>,
 }
 
 impl<'a> Context<'a> {
@@ -96,12 +102,34 @@ impl<'a> Context<'a> {
             snapshot,
             mutations: Vec::new(),
             inserts: Vec::new(),
+            invalidates: Vec::new(),
         }
     }
 
-    pub fn into_mutations(mut self) -> Vec<Mutation> {
+    pub fn decided(mut self, outcome: Outcome) -> Decision {
         self.mutations.append(&mut self.inserts);
-        self.mutations
+        Decision {
+            outcome,
+            mutations: self.mutations,
+            invalidates: self.invalidates,
+        }
+    }
+
+    /// A directory gets another name, parent or permissions. Only the coordinator can do that, unless nobody else knows
+    /// the directory. True: others know it.
+    pub fn invalidate(&mut self, d: &AccessRecord, change: FactChange) -> Result<bool, Stop> {
+        if (self.inputs.private)(d.id, d.generation) {
+            return Ok(false);
+        }
+        if self.inputs.walked.is_none() {
+            return Err(Stop::UseRenameServer);
+        }
+        self.invalidates.push(Invalidation {
+            id: d.id,
+            generation: d.generation,
+            change,
+        });
+        Ok(true)
     }
 
     pub fn place(&self, dir: &Statement, name: &Name) -> Place {
@@ -270,7 +298,11 @@ pub(crate) fn view(dir: &Statement, name: &Name, target: &Target) -> EntryView {
                 gid: d.gid,
                 acl: d.acl,
                 realm: d.realm,
-                version: d.version,
+                seal: d.seal,
+                // What it rests on is known to the server alone.
+                scope: Scope::Handle,
+                way: Vec::new(),
+                at: Watermark(0),
                 mac: 0,
             }),
             seal: None,

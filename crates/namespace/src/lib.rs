@@ -28,7 +28,7 @@ pub enum Step {
     Need(Vec<LockWant>),
     /// Decided.
     Done(Decision),
-    /// The rename concerns directories of two parents and this server does not serialise those (H28).
+    /// It changes a directory's name, parent or permissions, and this server does not coordinate that (H28).
     UseRenameServer,
     /// This is the rename server: walk up from `into` and say whether `moved` is on the way.
     Walk {
@@ -46,6 +46,7 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
     let mut cx = Context::new(inputs, snapshot);
     let answer = match op {
         Op::Lookup { dir, name } => lookup::lookup(&mut cx, dir, name),
+        Op::Reopen { dir } => lookup::reopen(&mut cx, dir),
         Op::DirStat { dir } => lookup::dir_stat(&mut cx, dir),
         Op::ReadLink { dir, name } => lookup::read_link(&mut cx, dir, name),
         Op::Open { dir, name, want } => lookup::open(&mut cx, dir, name, *want),
@@ -95,14 +96,8 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
         Op::StatFs | Op::Sync => Err(Stop::Fail(pando_types::Errno::Unsupported)),
     };
     match answer {
-        Ok(answer) => Step::Done(Decision {
-            outcome: Ok(answer),
-            mutations: cx.into_mutations(),
-        }),
-        Err(Stop::Fail(errno)) => Step::Done(Decision {
-            outcome: Err(errno),
-            mutations: Vec::new(),
-        }),
+        Ok(answer) => Step::Done(cx.decided(Ok(answer))),
+        Err(Stop::Fail(errno)) => Step::Done(Context::new(inputs, snapshot).decided(Err(errno))),
         Err(Stop::Need(wants)) => Step::Need(wants),
         Err(Stop::UseRenameServer) => Step::UseRenameServer,
         Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },

@@ -4,7 +4,7 @@ use crate::context::{Context, view};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Target};
-use pando_types::{Access, Errno, FileKind, Name};
+use pando_types::{Access, DirId, Errno, FileKind, Name};
 use pando_wire::{Answer, LockMode, LockWant, Statement};
 
 /// One component of a path. Needs search permission on the directory.
@@ -14,6 +14,35 @@ pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resu
     cx.enter(dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
     Ok(Answer::Entry(view(dir, name, &entry.target)))
+}
+
+/// A directory's entry, found by its content, which knows its parent and name. Whoever holds the directory open may know
+/// its permissions; where it is now is shown to nobody: the answer says of that what the caller said.
+pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
+    cx.require(vec![LockWant::Key(Key::Head(dir.id), LockMode::Shared)])?;
+    cx.enter(dir, Access(0))?;
+    let head = cx.snapshot.head(dir.id).ok_or(Errno::Stale)?;
+    let mut parent = Statement {
+        id: head.parent,
+        generation: head.parent_generation,
+        ..Statement::above_root()
+    };
+    if parent.id != DirId::ABOVE_ROOT {
+        cx.require(vec![LockWant::Key(Key::Head(parent.id), LockMode::Shared)])?;
+        parent.salt = cx.snapshot.head(parent.id).ok_or(Errno::Io)?.salt;
+    }
+    let place = cx.place(&parent, &head.name);
+    cx.require(vec![place.bucket(LockMode::Shared)])?;
+    let entry = cx.entry(&place).ok_or(Errno::Io)?;
+    let said = Statement {
+        id: dir.parent,
+        generation: dir.parent_generation,
+        ..Statement::above_root()
+    };
+    match &entry.target {
+        Target::Dir(d) if dir.is_of(d.id, d.generation) => Ok(Answer::Entry(view(&said, &dir.name, &entry.target))),
+        _ => Err(Errno::Io.into()),
+    }
 }
 
 /// The content half of a directory's attributes. Whoever could look the directory up may have it.

@@ -39,6 +39,7 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Pe
         salt,
         version: 0,
         acl: 0,
+        seal: 0,
     };
     let head = Head {
         generation: fresh.generation,
@@ -50,6 +51,7 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Pe
         realm: dir.realm,
         salt,
         split: 0,
+        seal: 0,
     };
     let stat = DirStat {
         entries: 0,

@@ -4,7 +4,7 @@ use crate::context::{Context, Place, identity, view};
 use crate::remove::{content_wants, drop_dir, drop_inode};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
-use pando_format::{AccessRecord, AttachmentKind, Entry, Head, Key, Layout, Record, Target};
+use pando_format::{AccessRecord, AttachmentKind, Entry, FactChange, Head, Key, Layout, Record, Target};
 use pando_types::{Access, Errno, Name};
 use pando_wire::{Answer, LockMode, LockWant, RenameMode, Statement};
 
@@ -227,6 +227,7 @@ fn carried(cx: &mut Context<'_>, target: &Target, from: &Side<'_>, to: &Side<'_>
             Ok(Target::Inode(inode))
         }
         Target::Dir(access) => {
+            cx.invalidate(access, FactChange::Moved)?;
             let head = cx
                 .snapshot
                 .head(access.id)

@@ -11,6 +11,7 @@ use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::codec::Blob;
 use pando_format::{Batch, Codec, DecisionRecord, Key, Mutation, Record, ReplyRecord, ReplyWrite};
+use pando_namespace::Decision;
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, TxId};
 use pando_wire::{LockMode, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Vote};
@@ -32,9 +33,14 @@ impl MetaServer {
         mut txn: Txn<'_>,
         asked: &Asked<'_>,
         now: Timestamp,
-        outcome: Outcome,
-        mutations: Vec<Mutation>,
+        decision: Decision,
     ) -> Result<Committed, Failure> {
+        let Decision {
+            outcome,
+            mutations,
+            invalidates,
+        } = decision;
+        self.keep_private(asked, &mutations);
         let mut by_owner: BTreeMap<ServerId, Vec<Mutation>> = BTreeMap::new();
         for m in mutations {
             by_owner.entry(self.owner(m.slot())).or_default().push(m);
@@ -49,11 +55,13 @@ impl MetaServer {
             return Ok(Committed::Taken);
         }
         if by_owner.is_empty() {
+            // At this instant, and no earlier: what it rests on may have changed while it waited.
+            self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
             let lsn = self.apply(&Batch {
                 mutations: local,
                 reply: local_reply,
             })?;
-            self.observe(asked, now, &outcome, lsn, true);
+            self.observe(asked, now, &outcome, lsn, &invalidates);
             // Readers of what is not yet durable wait on the log position, not on the lock.
             return Ok(Committed::Done(Done {
                 outcome,
@@ -79,18 +87,12 @@ impl MetaServer {
             return Ok(Committed::Taken);
         }
         if votes.contains(&Vote::NoSpace) {
-            let lsn = self.store.applied();
-            let outcome = Err(Errno::NoSpace);
-            self.observe(asked, now, &outcome, lsn, false);
-            return Ok(Committed::Done(Done {
-                outcome,
-                lsn,
-                level: Level::Durable,
-            }));
+            return self.read_only(asked, now, Err(Errno::NoSpace)).map(Committed::Done);
         }
         if votes.iter().any(|v| *v != Vote::Yes) {
             return Err(Failure::Refused(Refusal::Busy));
         }
+        self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
         let participants: Vec<ServerId> = by_owner.keys().copied().collect();
         let mut mutations = local;
         let decision = Record::Decision(DecisionRecord {
@@ -116,7 +118,7 @@ impl MetaServer {
             );
         }
         self.count(|s| s.commits += 1);
-        self.observe(asked, now, &outcome, lsn, true);
+        self.observe(asked, now, &outcome, lsn, &invalidates);
         // Servers that only lent locks are let go; they have nothing prepared.
         let lenders: BTreeSet<ServerId> = txn
             .remote

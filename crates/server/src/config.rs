@@ -3,8 +3,9 @@
 use pando_auth::StatementKeys;
 use pando_cluster::ClusterMap;
 use pando_store::Lsn;
-use pando_types::{Cred, RequestId, ServerId, Timestamp};
-use pando_wire::{Op, Outcome};
+use pando_format::Invalidation;
+use pando_types::{Cred, Instance, RequestId, ServerId, Timestamp, Watermark};
+use pando_wire::{Op, Outcome, Statement};
 use std::time::Duration;
 
 /// Identity and limits of a server.
@@ -47,6 +48,8 @@ pub struct Limits {
     pub reserve_bytes: u64,
     /// How long a measurement of free space is believed.
     pub space_memory: Duration,
+    /// Entries of the invalidation log that are remembered: clients that know less forget all they know.
+    pub invalidations: usize,
     /// Period of background work: inquiries, session expiry, deletion of file data.
     pub tick: Duration,
 }
@@ -66,6 +69,7 @@ impl Default for Limits {
             page: 1024,
             reserve_bytes: 64 << 20,
             space_memory: Duration::from_millis(50),
+            invalidations: 4096,
             tick: Duration::from_millis(250),
         }
     }
@@ -79,6 +83,7 @@ impl Limits {
             page: 3,
             lanes: 8,
             sessions: 200,
+            invalidations: 6,
             ..Limits::default()
         }
     }
@@ -92,8 +97,16 @@ pub struct Executed<'a> {
     pub request: Option<RequestId>,
     /// On whose behalf.
     pub cred: &'a Cred,
+    /// Whose statements it rests on.
+    pub instance: Instance,
     /// What.
     pub op: &'a Op,
+    /// What it rests on: of the directories it names those that must be as said, each with its whole way.
+    pub dirs: Vec<&'a Statement>,
+    /// How far the server has heard the log of invalidations.
+    pub heard: Watermark,
+    /// What it was found to make untrue, and every server has heard of.
+    pub announced: &'a [Invalidation],
     /// The server's calendar time that the operation used.
     pub now: Timestamp,
     /// What the caller is told once `lsn` is durable.
@@ -113,6 +126,9 @@ pub trait Observer {
     /// Called when an operation that changes nothing is decided on locks that other servers lent. They are still to
     /// confirm that they held them; if they do, it took effect now, however long that takes.
     fn weighed(&self, _e: &Executed<'_>) {}
+
+    /// Called when a server answers a guess: whom it tells of which directory.
+    fn guessed(&self, _told: &Statement, _instance: Instance) {}
 
     /// The server cannot go on: its store is poisoned. It serves nothing from here on.
     fn fatal(&self, why: &str);

@@ -1,14 +1,16 @@
 //! Execution of one operation: locks, records, decision.
 
 use crate::commit::Committed;
+use crate::statements::Dirs;
 use crate::txn::Txn;
 use crate::{Executed, Failure, MetaServer};
-use pando_format::{Codec, Key, KeyRange, Position, Record};
-use pando_namespace::{Decision, Fresh, Inputs, Page, Snapshot, Step, page, run};
+use pando_format::{Codec, Invalidation, Key, KeyRange, Record};
+use pando_namespace::{Fresh, Inputs, Page, Snapshot, Step, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{Cred, DirId, Errno, RequestId, Timestamp, plant};
+use pando_types::{Cred, DirId, Errno, Instance, RequestId, Timestamp, plant};
 use pando_wire::{
-    Answer, FsStat, LockMode, LockWant, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Statement,
+    Answer, FsStat, LockMode, LockWant, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Scope,
+    Statement,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,40 +28,60 @@ pub(crate) struct Done {
 pub(crate) struct Asked<'a> {
     pub message: u64,
     pub request: Option<RequestId>,
+    /// Whose statements they are.
+    pub instance: Instance,
     pub cred: &'a Cred,
     pub op: &'a Op,
+    pub dirs: Dirs<'a>,
+    /// A guess, executed for nobody: what comes of it is a link, with keys for these.
+    pub guess: Option<&'a Cred>,
 }
 
-impl<'a> Asked<'a> {
-    fn executed(&'a self, now: Timestamp, outcome: &'a Outcome, lsn: Lsn, changed: bool) -> Executed<'a> {
-        Executed {
-            message: self.message,
-            request: self.request,
-            cred: self.cred,
-            op: self.op,
-            now,
-            outcome,
-            lsn,
-            changed,
-        }
+impl Asked<'_> {
+    /// The statements that must be true at the instant it takes effect. Who has a file open may go on writing it, and who
+    /// has a directory open may ask what has become of it.
+    pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
+        let handle = match self.op {
+            Op::Publish { .. } | Op::SetAttr { through_handle: true, .. } => Some(true),
+            Op::Reopen { .. } => Some(false),
+            _ => None,
+        };
+        self.dirs.all().filter(move |s| match handle {
+            None => true,
+            Some(any) => !any && s.scope != Scope::Handle,
+        })
     }
 }
 
 impl MetaServer {
-    pub(crate) async fn execute(
+    fn seen<'a>(
         &self,
-        message: u64,
-        request: Option<RequestId>,
-        cred: &Cred,
-        op: &Op,
-        unknown: bool,
-    ) -> Result<Done, Failure> {
-        let asked = Asked {
-            message,
-            request,
-            cred,
-            op,
-        };
+        asked: &'a Asked<'a>,
+        now: Timestamp,
+        outcome: &'a Outcome,
+        lsn: Lsn,
+        announced: &'a [Invalidation],
+    ) -> Executed<'a> {
+        Executed {
+            message: asked.message,
+            request: asked.request,
+            cred: asked.cred,
+            instance: asked.instance,
+            op: asked.op,
+            dirs: asked.rests_on().collect(),
+            heard: self.heard_upto(),
+            announced,
+            now,
+            outcome,
+            lsn,
+            changed: false,
+        }
+    }
+
+    pub(crate) async fn execute(&self, asked: &Asked<'_>, unknown: bool) -> Result<Done, Failure> {
+        let Asked {
+            request, cred, op, ..
+        } = *asked;
         match op {
             Op::Sync => {
                 return Ok(Done {
@@ -69,13 +91,13 @@ impl MetaServer {
                 });
             }
             Op::StatFs => {
-                return Ok(self.read_only(&asked, self.world.now(), Ok(Answer::FsStat(self.stat_fs()))));
+                return self.read_only(asked, self.world.now(), Ok(Answer::FsStat(self.stat_fs())));
             }
             _ => {}
         }
         // One rename between directories at a time: the walk that finds no loop stays true until it is decided.
         let _turn = match op {
-            Op::Rename { src, dst, .. } if self.map.rename_server == self.id && src.id != dst.id => {
+            Op::Rename { src, dst, .. } if self.coordinates() && src.id != dst.id => {
                 Some(self.rename_turn().await?)
             }
             _ => None,
@@ -83,19 +105,19 @@ impl MetaServer {
         let mut fresh = self.fresh(op).await?;
         let mut walked = BTreeMap::new();
         let mut wants: BTreeSet<LockWant> = BTreeSet::new();
-        if let (Some(key), true) = (reply_key(&asked), unknown && !plant!(H44)) {
+        if let (Some(key), true) = (reply_key(asked), unknown && !plant!(H44)) {
             wants.insert(LockWant::Key(key, LockMode::Exclusive));
         }
         for _ in 0..ROUNDS {
             let mut txn = Txn::new(self);
             let mut snapshot = Snapshot::default();
             txn.read(&mut snapshot, wants.iter().cloned().collect()).await?;
-            if let Some(remembered) = self.remembered(&asked, unknown, &snapshot)? {
+            if let Some(remembered) = self.remembered(asked, unknown, &snapshot)? {
                 return Ok(remembered);
             }
             // Only now: a retry of what was executed while there was room has its answer.
             if op.grows() && self.low_on_space() {
-                return Ok(self.read_only(&asked, self.world.now(), Err(Errno::NoSpace)));
+                return self.read_only(asked, self.world.now(), Err(Errno::NoSpace));
             }
             let decision = loop {
                 let inputs = Inputs {
@@ -105,7 +127,8 @@ impl MetaServer {
                     widths: self.map.widths(),
                     inline_limit: self.map.inline_limit,
                     fresh,
-                    walked: (self.map.rename_server == self.id).then_some(&walked),
+                    walked: self.coordinates().then_some(&walked),
+                    private: &|id, generation| self.private.borrow().to(id, generation, asked.instance),
                 };
                 match run(op, &inputs, &snapshot) {
                     Step::Need(more) => {
@@ -132,44 +155,45 @@ impl MetaServer {
             let Some((mut decision, now)) = decision else {
                 continue;
             };
-            self.sign(&mut decision.outcome, cred);
-            if let (
-                Op::ReadDir {
-                    dir,
-                    after,
-                    limit,
-                    plus,
-                },
-                Ok(_),
-            ) = (op, &decision.outcome)
+            // What may search it has changed since the guess was begun: it would be sealed under a key of before.
+            if asked.guess.is_some()
+                && asked.dirs.all().any(|d| snapshot.head(d.id).is_some_and(|h| h.seal != d.seal))
             {
-                let mut outcome = self.list(dir, *after, *limit, *plus).await?;
-                self.sign(&mut outcome, cred);
-                return Ok(self.read_only(&asked, now, outcome));
+                return Err(Failure::Refused(Refusal::Busy));
             }
+            if let Op::ReadDir { .. } = op
+                && decision.outcome.is_ok()
+            {
+                let mut outcome = self.list(op).await?;
+                self.sign(&mut outcome, asked);
+                return self.read_only(asked, now, outcome);
+            }
+            if !decision.invalidates.is_empty() {
+                self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
+                self.announce(&decision.invalidates).await?;
+                self.count(|s| s.announced += 1);
+            }
+            self.sign(&mut decision.outcome, asked);
             if decision.mutations.is_empty() {
-                if !txn.remote.is_empty() {
-                    self.observer.weighed(&asked.executed(
-                        now,
-                        &decision.outcome,
-                        self.store.applied(),
-                        false,
-                    ));
+                let remote = !txn.remote.is_empty();
+                if remote {
+                    let outcome = &decision.outcome;
+                    self.observer
+                        .weighed(&self.seen(asked, now, outcome, self.store.applied(), &[]));
                     if !self.still_locked(&mut txn).await {
                         // A server that lent locks has lost them: what was read there and here was never one moment.
                         return Err(Failure::Refused(Refusal::Busy));
                     }
                 }
-                let done = self.read_only(&asked, now, decision.outcome);
-                if !txn.remote.is_empty() {
+                let done = self.read_only(asked, now, decision.outcome)?;
+                if remote {
                     // What was seen on other servers stays as it was until what was seen here cannot be lost: the
                     // operation is one moment also for whoever orders servers by what is durable.
                     self.safe(done.lsn, Level::Durable).await?;
                 }
                 return Ok(done);
             }
-            let Decision { outcome, mutations } = decision;
-            match self.commit(txn, &asked, now, outcome, mutations).await? {
+            match self.commit(txn, asked, now, decision).await? {
                 Committed::Done(done) => return Ok(done),
                 Committed::Taken => {
                     // The directory ID stands for another directory, alive elsewhere: try the next version (H2).
@@ -183,26 +207,31 @@ impl MetaServer {
     }
 
     /// An operation that changed nothing: it counts at this point of the log.
-    fn read_only(&self, asked: &Asked<'_>, now: Timestamp, outcome: Outcome) -> Done {
+    pub(crate) fn read_only(&self, asked: &Asked<'_>, now: Timestamp, outcome: Outcome) -> Result<Done, Failure> {
+        self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
         let lsn = self.store.applied();
-        self.observe(asked, now, &outcome, lsn, false);
-        Done {
+        self.observer
+            .executed(&self.seen(asked, now, &outcome, lsn, &[]));
+        Ok(Done {
             outcome,
             lsn,
             level: Level::Durable,
-        }
+        })
     }
 
+    /// An operation that changed something took effect.
     pub(crate) fn observe(
         &self,
         asked: &Asked<'_>,
         now: Timestamp,
         outcome: &Outcome,
         lsn: Lsn,
-        changed: bool,
+        announced: &[Invalidation],
     ) {
-        self.observer
-            .executed(&asked.executed(now, outcome, lsn, changed));
+        self.observer.executed(&Executed {
+            changed: true,
+            ..self.seen(asked, now, outcome, lsn, announced)
+        });
     }
 
     /// The answer of an earlier boot to this very request (H44, H45).
@@ -255,20 +284,23 @@ impl MetaServer {
     }
 
     /// A page of a listing, under the locks that make it one moment.
-    async fn list(
-        &self,
-        dir: &Statement,
-        after: Position,
-        limit: u32,
-        plus: bool,
-    ) -> Result<Outcome, Failure> {
+    async fn list(&self, op: &Op) -> Result<Outcome, Failure> {
+        let Op::ReadDir {
+            dir,
+            after,
+            limit,
+            plus,
+        } = op
+        else {
+            return Ok(Err(Errno::Invalid));
+        };
         let range = KeyRange::entries_from(dir.id, after.bucket());
-        let mut limit = limit.clamp(1, self.limits.page) as usize;
+        let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
             // One more than shown, to know whether the last bucket is whole.
             let records = self.store.list(&range, limit + 1).wait().await?;
             let complete = records.len() <= limit;
-            match page(dir, &records, complete, after, plus) {
+            match page(dir, &records, complete, *after, *plus) {
                 // A page of entries the caller has seen already says nothing: look further.
                 Page::Entries(Answer::Entries { entries, end: false }) if entries.is_empty() => limit *= 2,
                 Page::Entries(answer) => return Ok(Ok(answer)),

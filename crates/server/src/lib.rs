@@ -7,13 +7,16 @@
 mod admin;
 mod commit;
 mod config;
+mod coordinator;
 mod execute;
+mod heard;
 mod housekeeping;
 mod locks;
 mod mkfs;
 mod numbers;
 mod operate;
 mod participant;
+mod private;
 mod probe;
 mod recovery;
 mod sessions;
@@ -29,13 +32,13 @@ use numbers::Numbers;
 use pando_cluster::ClusterMap;
 use pando_data::Blocks;
 use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
-use pando_format::Codec;
+use pando_format::{Codec, Invalidation};
 use pando_store::{Level, Lsn, Space, Store, StoreError};
-use pando_types::{BootEpoch, Mono, ServerId, TxId};
+use pando_types::{BootEpoch, Mono, ServerId, TxId, Watermark};
 use pando_wire::{Message, PeerAnswer, PeerRequest, Refusal, Request, Response};
 use sessions::{Asker, Sessions};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -77,6 +80,10 @@ pub struct Stats {
     pub busy: u64,
     /// Requests refused because of a statement that this filesystem did not make.
     pub forged: u64,
+    /// Requests refused because of a statement that is not true any more.
+    pub outdated: u64,
+    /// Changes of directories that every server was told of before.
+    pub announced: u64,
     /// Messages between servers sent.
     pub peer_calls: u64,
 }
@@ -114,6 +121,12 @@ pub struct MetaServer {
     locks: Locks,
     numbers: Numbers,
     sessions: RefCell<Sessions>,
+    heard: RefCell<heard::Heard>,
+    /// On the coordinator: entries of the log that are not synced yet.
+    unsynced: RefCell<VecDeque<Invalidation>>,
+    /// On the coordinator: how far others have heard the log.
+    confirmed: RefCell<BTreeMap<ServerId, Watermark>>,
+    private: RefCell<private::Private>,
     caller: Caller<Result<Response, Refusal>>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,

@@ -49,6 +49,7 @@ pub fn format_store(
         salt,
         version: 0,
         acl: 0,
+        seal: 0,
     };
     let name = Name::root();
     insert(
@@ -77,6 +78,7 @@ pub fn format_store(
         realm: Realm(0),
         salt,
         split: 0,
+        seal: 0,
     };
     insert(Key::Head(DirId::ROOT), Record::Head(head));
     let stat = DirStat {

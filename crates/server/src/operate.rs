@@ -1,12 +1,13 @@
 //! From a message to an execution and back: boots, owners, sessions, lanes.
 
+use crate::execute::Asked;
 use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
 use pando_env::Peer;
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
-use pando_types::{BootEpoch, Cred, Errno, RequestId, SessionId, plant};
-use pando_wire::{Op, Outcome, Refusal, Request, Response};
+use pando_types::{BootEpoch, Cred, Errno, Instance, RequestId, SessionId, plant};
+use pando_wire::{Op, Outcome, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,9 +26,11 @@ impl MetaServer {
             Request::Op {
                 request,
                 map: _,
+                instance,
                 cred,
                 op,
-            } => return self.operate(asker, request, cred, op).await,
+                ways,
+            } => return self.operate(asker, request, (instance, cred), op, ways).await,
             Request::OpenSession(session) => self.open_session(session).await,
             Request::KeepAlive(sessions) => {
                 let now = self.world.mono();
@@ -39,7 +42,11 @@ impl MetaServer {
             Request::GetMap => Ok(self.show_map()),
             Request::Null(durable) => self.null(durable).await,
             Request::Scan { range, limit } => self.scan(range, limit).await,
-            Request::Probe { cred, probes } => self.probe(asker.1, &cred, probes).await,
+            Request::Probe {
+                instance,
+                cred,
+                probes,
+            } => self.probe(asker.1, (instance, &cred), probes).await,
             Request::Status => Ok(Response::Status(self.status())),
             Request::Peer(request) => {
                 if self.world.is_server(asker.0) {
@@ -83,10 +90,18 @@ impl MetaServer {
         }
     }
 
-    async fn operate(&self, asker: Asker, request: Option<RequestId>, cred: Cred, op: Op) {
-        let admitted = match self.admit(asker, request, &op) {
-            Ok(Some(admitted)) => admitted,
-            Ok(None) => return,
+    async fn operate(
+        &self,
+        asker: Asker,
+        request: Option<RequestId>,
+        (instance, cred): (Instance, Cred),
+        op: Op,
+        ways: Vec<Statement>,
+    ) {
+        let believed = self.believe(instance, &cred, &op, &ways);
+        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, &op)?)));
+        let (dirs, admitted) = match admitted {
+            Ok(admitted) => admitted,
             Err(refusal) => return self.answer(vec![asker], Err(refusal)),
         };
         let unknown = match admitted {
@@ -99,14 +114,28 @@ impl MetaServer {
             Admission::Refuse(refusal) => return self.answer(vec![asker], Err(refusal)),
         };
         self.count(|s| s.operations += 1);
-        let result = self.run_to_safety(asker.1, request, &cred, &op, unknown).await;
-        match result {
+        let asked = Asked {
+            message: asker.1,
+            request,
+            instance,
+            cred: &cred,
+            op: &op,
+            dirs,
+            guess: None,
+        };
+        match self.run_to_safety(&asked, unknown).await {
             Ok(outcome) => {
                 let askers = match request {
                     Some(id) => self.sessions.borrow_mut().done(id, &outcome),
                     None => vec![asker],
                 };
-                self.answer(askers, Ok(Response::Op(outcome)));
+                let fresh = self.refresh(&asked.dirs, instance);
+                let response = if fresh.is_empty() {
+                    Response::Op(outcome)
+                } else {
+                    Response::Refreshed { outcome, fresh }
+                };
+                self.answer(askers, Ok(response));
             }
             Err(Failure::Refused(why)) => {
                 self.count(|s| s.busy += u64::from(why == Refusal::Busy));
@@ -121,17 +150,19 @@ impl MetaServer {
         }
     }
 
-    /// Is this request for us, and what does its lane say? `None`: answered already.
-    fn admit(&self, asker: Asker, request: Option<RequestId>, op: &Op) -> Result<Option<Admission>, Refusal> {
+    /// Is this request for us, and what does its lane say?
+    fn admit(&self, asker: Asker, request: Option<RequestId>, op: &Op) -> Result<Admission, Refusal> {
         if let Some(slot) = op.home() {
-            let serialised_here = matches!(op, Op::Rename { .. }) && self.map.rename_server == self.id;
-            if self.owner(slot) != self.id && !serialised_here {
+            let here = matches!(op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates();
+            if self.owner(slot) != self.id && !here {
                 return Err(Refusal::NotOwner(self.map.epoch));
             }
         }
-        self.check_statements(op)?;
+        if !self.heard.borrow().joined() && !plant!(H15) {
+            return Err(Refusal::NotReady);
+        }
         if !op.mutates() {
-            return Ok(Some(Admission::Execute { unknown: false }));
+            return Ok(Admission::Execute { unknown: false });
         }
         let id = request.ok_or(Refusal::Invalid)?;
         let now = self.world.mono();
@@ -140,26 +171,19 @@ impl MetaServer {
             .borrow_mut()
             .admit(id, asker, now, self.limits.lanes);
         if plant!(H45) && matches!(admission, Admission::Answer(_)) && matches!(op, Op::Unlink { .. }) {
-            return Ok(Some(Admission::Execute { unknown: false }));
+            return Ok(Admission::Execute { unknown: false });
         }
-        Ok(Some(admission))
+        Ok(admission)
     }
 
     /// Executes, and waits until what is told cannot be lost (rule 8).
-    async fn run_to_safety(
-        &self,
-        message: u64,
-        request: Option<RequestId>,
-        cred: &Cred,
-        op: &Op,
-        unknown: bool,
-    ) -> Result<Outcome, Failure> {
-        let done = match self.execute(message, request, cred, op, unknown).await {
+    async fn run_to_safety(&self, asked: &Asked<'_>, unknown: bool) -> Result<Outcome, Failure> {
+        let done = match self.execute(asked, unknown).await {
             Ok(done) => done,
             Err(Failure::Store(e)) if self.report(&e) => return Ok(Err(Errno::Io)),
             Err(e) => return Err(e),
         };
-        if plant!(H102) && !op.mutates() {
+        if plant!(H102) && !asked.op.mutates() {
             return Ok(done.outcome);
         }
         if let Err(e) = self.safe(done.lsn, done.level).await {

@@ -71,6 +71,8 @@ impl MetaServer {
             }
             PeerRequest::Inquire(tx) => Ok(PeerAnswer::State(self.state_of(tx))),
             PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir).await?)),
+            PeerRequest::Join => self.show_log().await,
+            PeerRequest::Invalidate { after, entries } => Ok(PeerAnswer::Heard(self.hear(after, &entries))),
         }
     }
 
@@ -123,6 +125,7 @@ impl MetaServer {
         // What was taken stays with the part until the coordinator gives up.
         got?;
         let records = self.read_records(&wants).await?;
+        self.lent(records.iter().map(|(_, record)| record));
         if plant!(H32)
             && wants
                 .iter()

@@ -1,11 +1,13 @@
 //! Answers to guesses: entries of directories the asker has no statement for (InfiniFS §3.3.2), sealed (H99).
 
+use crate::execute::Asked;
+use crate::statements::Dirs;
 use crate::{Failure, MetaServer};
 use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_store::Level;
-use pando_types::{Cred, Generation, plant};
+use pando_types::{Cred, Generation, Instance, plant};
 use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Statement};
 
 /// Most guesses of one message.
@@ -15,9 +17,12 @@ impl MetaServer {
     pub(crate) async fn probe(
         &self,
         message: u64,
-        cred: &Cred,
+        (instance, cred): (Instance, &Cred),
         probes: Vec<Probe>,
     ) -> Result<Response, Failure> {
+        if !self.heard.borrow().joined() && !plant!(H15) {
+            return Err(Failure::Refused(Refusal::NotReady));
+        }
         if probes.len() > MOST {
             return Err(Failure::Refused(Refusal::Invalid));
         }
@@ -26,7 +31,7 @@ impl MetaServer {
         }
         let mut answers = Vec::new();
         for probe in probes {
-            answers.push(Blob(self.sealed(message, cred, probe).await?));
+            answers.push(Blob(self.sealed(message, (instance, cred), probe).await?));
         }
         // Nothing is shown that could still be lost (rule 8).
         self.safe(self.store.applied(), Level::Durable).await?;
@@ -34,23 +39,28 @@ impl MetaServer {
     }
 
     /// The entry under the key of its directory; for all else as many random bytes.
-    async fn sealed(&self, message: u64, cred: &Cred, probe: Probe) -> Result<Vec<u8>, Failure> {
+    async fn sealed(
+        &self,
+        message: u64,
+        asker: (Instance, &Cred),
+        probe: Probe,
+    ) -> Result<Vec<u8>, Failure> {
         let dir = probe.dir;
-        let found = match self.guessed(message, cred, probe).await {
+        let found = match self.guessed(message, asker, probe).await {
             Ok(found) => found,
             // A lock was not free: as good as nothing.
             Err(Failure::Refused(_)) => None,
             Err(e) => return Err(e),
         };
-        let (generation, text) = match found {
-            Some((dir, entry)) => (dir.generation, entry.to_bytes()),
+        let (generation, seal_number, text) = match found {
+            Some((dir, entry)) => (dir.generation, dir.seal, entry.to_bytes()),
             // Sealed all the same, under a key that nobody gets.
-            None => (Generation(self.world.random()), Vec::new()),
+            None => (Generation(self.world.random()), 0, Vec::new()),
         };
         if plant!(H99) {
             return Ok(text);
         }
-        let key = self.keys.seal_key(dir, generation);
+        let key = self.keys.seal_key(dir, generation, seal_number);
         // An entry that is too long is looked up in the usual way.
         let sealed = seal::seal(&key, self.nonce(), &text).or_else(|| seal::seal(&key, self.nonce(), &[]));
         Ok(sealed.unwrap_or_default())
@@ -60,34 +70,37 @@ impl MetaServer {
     async fn guessed(
         &self,
         message: u64,
-        cred: &Cred,
+        (instance, cred): (Instance, &Cred),
         probe: Probe,
     ) -> Result<Option<(Statement, EntryView)>, Failure> {
         let Some(head) = self.read_head(probe.dir).await? else {
             return Ok(None);
         };
-        let mut dir = Statement {
-            parent: head.parent,
-            parent_generation: head.parent_generation,
-            name: head.name,
+        let dir = Statement {
             id: probe.dir,
             generation: head.generation,
-            ino: head.ino,
             salt: head.salt,
+            seal: head.seal,
             realm: head.realm,
             ..Statement::above_root()
         };
-        self.keys.sign(&mut dir);
-        let lookup = Op::Lookup {
+        let op = Op::Lookup {
             dir: dir.clone(),
             name: probe.name,
         };
-        let done = self.execute(message, None, &Cred::root(), &lookup, false).await?;
-        let Ok(Answer::Entry(mut entry)) = done.outcome else {
-            return Ok(None);
+        let asked = Asked {
+            message,
+            request: None,
+            instance,
+            cred: &Cred::root(),
+            op: &op,
+            dirs: Dirs::of(&op),
+            guess: Some(cred),
         };
-        self.sign_entry(&mut entry, cred);
-        Ok(Some((dir, entry)))
+        match self.execute(&asked, false).await?.outcome {
+            Ok(Answer::Entry(entry)) => Ok(Some((dir, entry))),
+            _ => Ok(None),
+        }
     }
 
     fn nonce(&self) -> [u8; 24] {

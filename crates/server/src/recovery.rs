@@ -1,6 +1,7 @@
 //! Start: a new boot epoch, the locks of prepared transactions, decisions to deliver, sessions.
 
 use crate::locks::{Locks, in_order, unit_of_mutation};
+use crate::heard::Heard;
 use crate::participant::{Part, Parts};
 use crate::sessions::Sessions;
 use crate::{Coordinated, Decided, MetaServer, Observer, ServerConfig, Stats};
@@ -119,6 +120,12 @@ impl MetaServer {
                 }
             }
         }
+        let heard = if config.map.rename_server == config.id {
+            let most = config.limits.invalidations;
+            crate::coordinator::load(&*store, config.map.epoch, &config.keys, most).await?
+        } else {
+            Heard::default()
+        };
         let to_deliver: Vec<_> = decided.keys().copied().collect();
         let server = Rc::new_cyclic(|me| MetaServer {
             me: me.clone(),
@@ -135,6 +142,10 @@ impl MetaServer {
             locks,
             numbers: Default::default(),
             sessions: RefCell::new(sessions),
+            heard: RefCell::new(heard),
+            unsynced: RefCell::default(),
+            confirmed: RefCell::default(),
+            private: RefCell::default(),
             boots: RefCell::new(BTreeMap::new()),
             coordinated: RefCell::new(Coordinated {
                 decided,
@@ -150,6 +161,7 @@ impl MetaServer {
             server.deliver(tx);
         }
         server.spawn(|me| Box::pin(me.housekeeping()));
+        server.spawn(|me| Box::pin(me.join()));
         Ok(server)
     }
 }

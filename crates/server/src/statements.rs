@@ -1,34 +1,85 @@
-//! Statements: signed when they are told, checked when they come back (H98).
+//! Statements: signed when they are told, checked when they come back (H98), joined to tickets.
 
 use crate::MetaServer;
-use pando_types::{Access, Cred, plant};
-use pando_wire::{Answer, EntryView, Op, Outcome, Refusal};
+use crate::execute::Asked;
+use pando_types::{Access, Cred, Instance, Watermark, plant};
+use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Scope, Statement};
+use std::borrow::Cow;
 
-impl MetaServer {
-    /// Whether all an operation says about directories was said by a server of this filesystem.
-    pub(crate) fn check_statements(&self, op: &Op) -> Result<(), Refusal> {
-        if plant!(H98) || op.statements().into_iter().flatten().all(|s| self.keys.made(s)) {
-            Ok(())
-        } else {
-            self.count(|s| s.forged += 1);
-            Err(Refusal::BadStatement)
-        }
+/// Longest way: as many directories as a path can have.
+const LONGEST: usize = 2048;
+
+/// The directories an operation names, each with the whole way it rests on.
+pub(crate) struct Dirs<'a>([Option<Cow<'a, Statement>>; 2]);
+
+impl<'a> Dirs<'a> {
+    /// Of an operation whose statements need nothing else.
+    pub fn of(op: &'a Op) -> Dirs<'a> {
+        Dirs(op.statements().map(|s| s.map(Cow::Borrowed)))
     }
 
-    /// Signs every statement in an outcome, and adds the keys that the caller may have.
-    pub(crate) fn sign(&self, outcome: &mut Outcome, cred: &Cred) {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Statement> {
+        self.0.iter().flatten().map(|s| &**s)
+    }
+
+    /// Those that were joined from links, or are older than `upto`.
+    pub fn old(&self, upto: Watermark) -> impl Iterator<Item = &Statement> {
+        let old = move |s: &&Cow<'a, Statement>| matches!(s, Cow::Owned(_)) || s.at < upto;
+        self.0.iter().flatten().filter(old).map(|s| &**s)
+    }
+}
+
+impl MetaServer {
+    /// Whether all an operation says about directories was said by a server of this filesystem to who asks, and leads
+    /// all the way from the root.
+    pub(crate) fn believe<'a>(
+        &self,
+        instance: Instance,
+        cred: &Cred,
+        op: &'a Op,
+        ways: &[Statement],
+    ) -> Result<Dirs<'a>, Refusal> {
+        let said = op.statements();
+        let made = |s: &Statement| self.keys.made(s, instance);
+        let genuine = plant!(H98) || said.into_iter().flatten().chain(ways).all(made);
+        let dirs = genuine.then(|| {
+            let [a, b] = said.map(|s| s.map_or(Some(None), |s| weave(cred, s, ways).map(Some)));
+            Some(Dirs([a?, b?]))
+        });
+        dirs.flatten().ok_or_else(|| {
+            self.count(|s| s.forged += 1);
+            Refusal::BadStatement
+        })
+    }
+
+    /// Newer statements of the directories of an operation that has just been executed.
+    pub(crate) fn refresh(&self, dirs: &Dirs<'_>, instance: Instance) -> Vec<Statement> {
+        let upto = self.heard_upto();
+        let still_true = |s: &&Statement| self.check_current([*s]).is_ok();
+        let fresh = |s: &Statement| {
+            let mut fresh = Statement { at: upto, ..s.clone() };
+            self.keys.sign(&mut fresh, instance);
+            fresh
+        };
+        dirs.old(upto).filter(still_true).map(fresh).collect()
+    }
+
+    /// Signs every statement in an outcome, and adds the keys that the caller may have. REQUIRES: the records it was
+    /// made of are locked, so that it is true now.
+    pub(crate) fn sign(&self, outcome: &mut Outcome, asked: &Asked<'_>) {
         let Ok(answer) = outcome else { return };
         match answer {
             Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => {
-                self.sign_entry(e, cred)
+                self.sign_entry(e, asked)
             }
             Answer::Renamed { moved, other } => {
-                self.sign_entry(moved, cred);
-                other.iter_mut().for_each(|e| self.sign_entry(e, cred));
+                self.sign_entry(moved, asked);
+                other.iter_mut().for_each(|e| self.sign_entry(e, asked));
             }
             Answer::Entries { entries, .. } => {
                 for e in entries.iter_mut().filter_map(|e| e.view.as_mut()) {
-                    self.sign_entry(e, cred);
+                    self.sign_entry(e, asked);
                 }
             }
             Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => {}
@@ -36,11 +87,54 @@ impl MetaServer {
     }
 
     /// The key goes only to who may search the directory (H99).
-    pub(crate) fn sign_entry(&self, entry: &mut EntryView, cred: &Cred) {
+    fn sign_entry(&self, entry: &mut EntryView, asked: &Asked<'_>) {
         let Some(s) = &mut entry.dir else { return };
-        self.keys.sign(s);
-        entry.seal = cred
+        let tag = self.keys.tag(s.id, s.generation);
+        let parent = asked.dirs.all().find(|d| d.is_of(s.parent, s.parent_generation));
+        let handle = matches!(asked.op, Op::Reopen { .. });
+        (s.scope, s.way) = match (asked.guess, parent) {
+            (Some(_), _) => (Scope::Link, vec![self.keys.tag(s.parent, s.parent_generation), tag]),
+            (None, Some(parent)) if parent.scope == Scope::Way && !handle => {
+                (Scope::Way, parent.way.iter().copied().chain([tag]).collect())
+            }
+            _ => (Scope::Handle, vec![tag]),
+        };
+        s.at = self.heard_upto();
+        self.keys.sign(s, asked.instance);
+        self.private.borrow_mut().told(s.id, s.generation, asked.instance);
+        entry.seal = asked
+            .guess
+            .unwrap_or(asked.cred)
             .may(Access::EXEC, s.perm, s.uid, s.gid, true)
-            .then(|| self.keys.seal_key(s.id, s.generation));
+            .then(|| self.keys.seal_key(s.id, s.generation, s.seal));
     }
+}
+
+/// The statement with its whole way. A link is joined, by its tags, to others, the last of which is a ticket; each
+/// directory that is passed must let the caller search it. `None`: they do not belong together.
+fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Cow<'a, Statement>> {
+    if s.scope != Scope::Link {
+        return Some(Cow::Borrowed(s));
+    }
+    // From this directory up.
+    let mut way = vec![s.tag()];
+    let mut at = s.at;
+    let mut first = s;
+    while first.scope == Scope::Link {
+        let above = first.way.first().copied()?;
+        first = ways.iter().find(|w| w.tag() == above)?;
+        if !cred.may(Access::EXEC, first.perm, first.uid, first.gid, true) || way.len() > LONGEST {
+            return None;
+        }
+        way.push(above);
+        at = if plant!(H11) { at.max(first.at) } else { at.min(first.at) };
+    }
+    if first.scope != Scope::Way {
+        return None;
+    }
+    // The ticket's own tag is in its way.
+    way.pop();
+    let way = first.way.iter().copied().chain(way.into_iter().rev()).collect();
+    let scope = Scope::Way;
+    Some(Cow::Owned(Statement { scope, way, at, ..s.clone() }))
 }

@@ -42,7 +42,7 @@ fn change(rng: &mut Rng, cred: &Cred, s: &mut Statement) {
         // "It is the directory of that name I mean", guessed.
         3 => s.id = DirId(s.id.0 ^ 1 << rng.below(8)),
         4 => s.generation = Generation(s.generation.0.wrapping_add(rng.range(1, 4))),
-        5 => s.version += 1,
+        5 => s.seal += 1,
         _ => s.mac = (u128::from(rng.next()) << 64) | u128::from(rng.next()),
     }
 }

@@ -482,7 +482,7 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             "{:x}g{:x}v{}",
             d.id.0 >> 112,
             d.generation.0 & 0xFFFF_FFFF,
-            d.version
+            d.seal
         )
     };
     match op {

@@ -618,6 +618,7 @@ mod tests {
             realm: Realm(0),
             salt: 0,
             split: 0,
+            seal: 0,
         };
         insert(Key::Head(id), Record::Head(head))
     }
@@ -645,6 +646,7 @@ mod tests {
             salt: 0,
             version: 0,
             acl: 0,
+            seal: 0,
         };
         let key = Key::Entry {
             dir,

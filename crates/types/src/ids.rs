@@ -61,6 +61,16 @@ id!(
     SessionId(u128)
 );
 id!(
+    /// A random secret name of one client program or mount, shared by its threads. Statements are good only for the
+    /// instance they were given to.
+    Instance(u128)
+);
+id!(
+    /// A position in the cluster's log of invalidations: how far a server has heard of them, or up to where a statement
+    /// is known to be true (InfiniFS §3.4). The upper half is the epoch of the map under which it was written.
+    Watermark(u64)
+);
+id!(
     /// A random name of a filesystem, chosen at format. Servers and clients of another are refused.
     FsId(u128)
 );

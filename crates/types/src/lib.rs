@@ -15,8 +15,8 @@ pub use attr::{Attr, AttrChange, DirStat, FileKind, Perm, TimeChange};
 pub use cred::{Access, Cred};
 pub use error::Errno;
 pub use ids::{
-    Birth, BootEpoch, DirId, FsId, Generation, Ino, MapEpoch, Realm, RequestId, RequestSlot, SLOTS, Sequence,
-    ServerId, SessionId, Slot, TxId,
+    Birth, BootEpoch, DirId, FsId, Generation, Ino, Instance, MapEpoch, Realm, RequestId, RequestSlot, SLOTS,
+    Sequence, ServerId, SessionId, Slot, TxId, Watermark,
 };
 pub use name::{NAME_MAX, Name, PATH_MAX, SYMLINK_MAX};
 pub use time::{Mono, Timestamp};

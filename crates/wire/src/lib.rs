@@ -13,7 +13,7 @@ pub use message::{
 };
 pub use op::{
     Answer, Content, DirEntry, EntryView, FsStat, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, Probe,
-    RenameMode, SealKey, Statement,
+    RenameMode, Scope, SealKey, Statement,
 };
 
 /// Version of everything in this crate; exchanged in the hello.

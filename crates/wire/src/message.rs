@@ -1,9 +1,11 @@
 //! What travels in frames.
 
-use crate::op::{Answer, Op, Probe};
+use crate::op::{Answer, Op, Probe, Statement};
 use pando_format::codec::Blob;
-use pando_format::{Head, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum, codec_struct};
-use pando_types::{BootEpoch, Cred, DirId, Errno, FsId, MapEpoch, RequestId, ServerId, SessionId, TxId};
+use pando_format::{Head, Invalidation, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum, codec_struct};
+use pando_types::{
+    BootEpoch, Cred, DirId, Errno, FsId, Instance, MapEpoch, RequestId, ServerId, SessionId, TxId, Watermark,
+};
 
 /// The first message on a connection, in either direction's hello.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,10 +78,14 @@ pub enum Request {
         request: Option<RequestId>,
         /// The caller's map.
         map: MapEpoch,
+        /// Whose statements these are.
+        instance: Instance,
         /// On whose behalf.
         cred: Cred,
         /// What.
         op: Op,
+        /// What the statements in it of scope [`crate::Scope::Link`] hang on, in any order.
+        ways: Vec<Statement>,
     },
     /// Registers a session with this server. Idempotent.
     OpenSession(SessionId),
@@ -104,6 +110,8 @@ pub enum Request {
     Peer(PeerRequest),
     /// Entries of names in directories the asker has no statement of. All in slots of this server.
     Probe {
+        /// Whose statements the answers will be.
+        instance: Instance,
         /// On whose behalf: decides which keys the answers contain.
         cred: Cred,
         /// What.
@@ -116,6 +124,14 @@ pub enum Request {
 pub enum Response {
     /// Of an operation.
     Op(Outcome),
+    /// Of an operation whose statements were links, or older than what the server knows: the outcome, and newer
+    /// statements of the same directories.
+    Refreshed {
+        /// The outcome.
+        outcome: Outcome,
+        /// In any order.
+        fresh: Vec<Statement>,
+    },
     /// Done, nothing to say.
     Ok,
     /// The cluster map, encoded by `pando-cluster`.
@@ -152,6 +168,9 @@ pub enum Refusal {
     /// A statement in it was not made by this filesystem, or is signed with a key that is not accepted any more: look
     /// the directory up again (H98).
     BadStatement,
+    /// A directory on the way has been renamed, or its permissions changed, since its statement was made: nothing that
+    /// rests on this tag is true any more. 0: the statement is older than the server remembers; forget all (H13).
+    Outdated(u64),
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -213,6 +232,15 @@ pub enum PeerRequest {
     Inquire(TxId),
     /// A directory's head, for the ancestor walk; waits for locks.
     Head(DirId),
+    /// A server that has started asks the coordinator for the log of invalidations, before it serves anybody (H15).
+    Join,
+    /// The coordinator tells entries of its log, in order and without gaps: those after `after` (H12).
+    Invalidate {
+        /// The entry before the first.
+        after: Watermark,
+        /// One after the other.
+        entries: Vec<Invalidation>,
+    },
 }
 
 /// Answers between servers.
@@ -228,6 +256,15 @@ pub enum PeerAnswer {
     State(TxState),
     /// A head.
     Head(Option<Head>),
+    /// The log as far as it is remembered: the entries after `floor`, without gaps.
+    Log {
+        /// Of what was before nothing is known any more (H13).
+        floor: Watermark,
+        /// One after the other.
+        entries: Vec<Invalidation>,
+    },
+    /// How far the log has been heard here; nothing that contradicts it will be executed any more.
+    Heard(Watermark),
 }
 
 /// A participant's vote.
@@ -259,7 +296,7 @@ codec_enum!(Role { 0 => Client, 1 => Server(id) });
 codec_enum!(HelloReply { 0 => Welcome { server, boot }, 1 => WrongVersion(v), 2 => WrongFilesystem(f), 3 => TooMany });
 codec_enum!(Message { 1 => Request { id, boot, request }, 2 => Reply { id, result } });
 codec_enum!(Request {
-    1 => Op { request, map, cred, op },
+    1 => Op { request, map, instance, cred, op, ways },
     2 => OpenSession(s),
     3 => KeepAlive(s),
     4 => CloseSession(s),
@@ -268,12 +305,15 @@ codec_enum!(Request {
     7 => Scan { range, limit },
     8 => Status,
     9 => Peer(p),
-    10 => Probe { cred, probes },
+    10 => Probe { instance, cred, probes },
 });
-codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s) });
+codec_enum!(Response {
+    1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s),
+    8 => Refreshed { outcome, fresh }
+});
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
-    7 => Invalid, 8 => NotReady, 9 => BadStatement
+    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t)
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
@@ -283,7 +323,12 @@ codec_enum!(PeerRequest {
     3 => Decide { tx, commit },
     4 => Inquire(tx),
     5 => Head(dir),
+    6 => Join,
+    7 => Invalidate { after, entries },
 });
-codec_enum!(PeerAnswer { 1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h) });
+codec_enum!(PeerAnswer {
+    1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
+    6 => Log { floor, entries }, 7 => Heard(w)
+});
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
 codec_enum!(TxState { 1 => Active, 2 => Committed, 3 => Aborted });

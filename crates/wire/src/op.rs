@@ -3,7 +3,7 @@
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position, codec_enum, codec_struct};
 use pando_types::{
-    Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, Slot, Timestamp,
+    Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, Slot, Timestamp, Watermark,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.
@@ -39,10 +39,31 @@ pub struct Statement {
     pub acl: u64,
     /// Realm.
     pub realm: Realm,
-    /// Version of the access record.
-    pub version: u64,
+    /// Counts the changes of who may search it that others were told of: with the ID and generation it makes the key
+    /// of what is sealed about it (H99).
+    pub seal: u64,
+    /// What it rests on.
+    pub scope: Scope,
+    /// Keyed tags of the directories it rests on, the nearest to the root first, this one last.
+    pub way: Vec<u64>,
+    /// All this was true when the log of invalidations had come so far. Of later entries the server that executes an
+    /// operation knows whether they concern a directory of the way (InfiniFS §3.4).
+    pub at: Watermark,
     /// Keyed MAC over all the above, by a server: clients pass it on as it is (H98).
     pub mac: u128,
+}
+
+/// What a statement rests on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Scope {
+    /// The whole way from the root, which its server has verified: a ticket for the path.
+    Way,
+    /// One hop: the way is the parent and this directory. It says nothing of the way to the parent, and is good only
+    /// together with a statement of that.
+    Link,
+    /// Nothing but the directory itself, as an open directory does: it stays good when a directory above is renamed or
+    /// closed to the holder.
+    Handle,
 }
 
 impl Statement {
@@ -61,9 +82,22 @@ impl Statement {
             gid: 0,
             acl: 0,
             realm: Realm(0),
-            version: 0,
+            seal: 0,
+            scope: Scope::Way,
+            way: Vec::new(),
+            at: Watermark(u64::MAX),
             mac: 0,
         }
+    }
+
+    /// Whether it is about this incarnation of this directory.
+    pub fn is_of(&self, id: DirId, generation: Generation) -> bool {
+        self.id == id && self.generation == generation
+    }
+
+    /// The tag of the directory itself; that of the place above the root is 0.
+    pub fn tag(&self) -> u64 {
+        self.way.last().copied().unwrap_or(0)
     }
 }
 
@@ -172,6 +206,12 @@ pub enum Op {
         dir: Statement,
         /// What.
         name: Name,
+    },
+    /// A directory's entry, found without its name: as a handle, which stays good wherever the directory is moved. Its
+    /// statement must be good, or a handle, whose permissions may be outdated.
+    Reopen {
+        /// Which.
+        dir: Statement,
     },
     /// The content half of a directory's attributes.
     DirStat {
@@ -359,6 +399,7 @@ impl Op {
     pub fn kind(&self) -> &'static str {
         match self {
             Op::Lookup { .. } => "lookup",
+            Op::Reopen { .. } => "reopen",
             Op::DirStat { .. } => "statdir",
             Op::ReadLink { .. } => "readlink",
             Op::Open { .. } => "open",
@@ -382,6 +423,7 @@ impl Op {
         !matches!(
             self,
             Op::Lookup { .. }
+                | Op::Reopen { .. }
                 | Op::DirStat { .. }
                 | Op::ReadLink { .. }
                 | Op::Open { .. }
@@ -404,6 +446,28 @@ impl Op {
     pub fn statements(&self) -> [Option<&Statement>; 2] {
         match self {
             Op::Lookup { dir, .. }
+            | Op::Reopen { dir }
+            | Op::DirStat { dir }
+            | Op::ReadLink { dir, .. }
+            | Op::Open { dir, .. }
+            | Op::ReadDir { dir, .. }
+            | Op::Create { dir, .. }
+            | Op::Symlink { dir, .. }
+            | Op::Mkdir { dir, .. }
+            | Op::Rmdir { dir, .. }
+            | Op::Unlink { dir, .. }
+            | Op::SetAttr { dir, .. }
+            | Op::Publish { dir, .. } => [Some(dir), None],
+            Op::Rename { src, dst, .. } => [Some(src), Some(dst)],
+            Op::Release { .. } | Op::StatFs | Op::Sync => [None, None],
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn statements_mut(&mut self) -> [Option<&mut Statement>; 2] {
+        match self {
+            Op::Lookup { dir, .. }
+            | Op::Reopen { dir }
             | Op::DirStat { dir }
             | Op::ReadLink { dir, .. }
             | Op::Open { dir, .. }
@@ -423,21 +487,8 @@ impl Op {
     /// The slot of the first name: the operation's home. `None` goes to any server.
     pub fn home(&self) -> Option<Slot> {
         match self {
-            Op::Lookup { dir, .. }
-            | Op::DirStat { dir }
-            | Op::ReadLink { dir, .. }
-            | Op::Open { dir, .. }
-            | Op::ReadDir { dir, .. }
-            | Op::Create { dir, .. }
-            | Op::Symlink { dir, .. }
-            | Op::Mkdir { dir, .. }
-            | Op::Rmdir { dir, .. }
-            | Op::Unlink { dir, .. }
-            | Op::SetAttr { dir, .. }
-            | Op::Publish { dir, .. } => Some(dir.id.slot()),
-            Op::Rename { src, .. } => Some(src.id.slot()),
             Op::Release { slot, .. } => Some(*slot),
-            Op::StatFs | Op::Sync => None,
+            _ => self.statements()[0].map(|dir| dir.id.slot()),
         }
     }
 }
@@ -455,9 +506,13 @@ codec_struct!(Statement {
     gid,
     acl,
     realm,
-    version,
+    seal,
+    scope,
+    way,
+    at,
     mac
 });
+codec_enum!(Scope { 1 => Way, 2 => Link, 3 => Handle });
 codec_struct!(SealKey { low, high });
 codec_struct!(Probe { dir, name });
 codec_struct!(EntryView {
@@ -485,6 +540,7 @@ codec_enum!(Op {
     5 => ReadDir { dir, after, limit, plus },
     6 => StatFs,
     7 => Sync,
+    8 => Reopen { dir },
     16 => Create { dir, name, perm, exclusive, want },
     17 => Symlink { dir, name, target },
     18 => Mkdir { dir, name, perm },

@@ -141,6 +141,7 @@ fn head(id: DirId, parent: DirId, name: &Name) -> [Mutation; 2] {
         realm: Realm(0),
         salt: 7,
         split: 0,
+        seal: 0,
     };
     let touch = Touch {
         stat: DirStat::default(),
@@ -270,6 +271,7 @@ impl Bench<'_> {
             salt: 7,
             version: 0,
             acl: 0,
+            seal: 0,
         };
         let record = Record::Entry(Entry {
             ordinal: 3,

@@ -175,6 +175,7 @@ impl Tree {
             salt,
             version: 0,
             acl: 0,
+            seal: 0,
         };
         self.add(parent, text, Target::Dir(access));
         let head = Head {
@@ -187,6 +188,7 @@ impl Tree {
             realm,
             salt,
             split: 0,
+            seal: 0,
         };
         self.put(Key::Head(id), Record::Head(head));
         self.put(Key::Touch(id), Record::Touch(Touch::default()));
