@@ -176,11 +176,6 @@ impl Cache {
         }
     }
 
-    /// Bytes in use, by its own estimate.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     fn touch(&mut self, tag: Tag) {
         self.clock += 1;
         let Some(node) = self.nodes.get_mut(&tag) else { return };
@@ -270,7 +265,7 @@ mod tests {
         assert_eq!(tags(&c), [1, 2]);
         assert!(c.child(&statement(&[1, 2]), &name(3)).is_none());
         c.forget(0);
-        assert_eq!((tags(&c), c.bytes(), c.leaves.len()), (vec![], 0, 0));
+        assert_eq!((tags(&c), c.bytes, c.leaves.len()), (vec![], 0, 0));
         assert!(c.child(&Statement::above_root(), &Name::root()).is_none());
     }
 
@@ -303,7 +298,7 @@ mod tests {
         c.insert(&statement(&[1, 99]), &name(5), &dir(&[1, 99, 5], Scope::Way));
         assert_eq!(tags(&c), [1, 3, 12]);
         let bytes: usize = c.nodes.values().map(|n| n.bytes).sum();
-        assert_eq!(c.bytes(), bytes);
+        assert_eq!(c.bytes, bytes);
     }
 
     #[test]

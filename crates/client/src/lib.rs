@@ -43,7 +43,8 @@ pub struct ClientConfig {
     pub resolution: Resolution,
     /// Bytes of directories kept in mind; 0: each path is resolved from the root.
     pub cache_bytes: usize,
-    /// Shared by the clients of one program or mount: what one was told the others may use. `None`: a new one.
+    /// Shared by the clients of one program or mount that share what they know: what one was told the others may use, and
+    /// what one changes where nobody else knows of it is told to nobody. `None`: a new one.
     pub instance: Option<Instance>,
 }
 

@@ -443,6 +443,7 @@ impl Record {
                 | (Key::Touch(_), Record::Touch(_))
                 | (Key::Superblock, Record::Superblock(_))
                 | (Key::Session(_), Record::Session(_))
+                | (Key::Invalidation(_), Record::Invalidation(_))
         )
     }
 }

@@ -115,10 +115,10 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// A directory gets another name, parent or permissions. Only the coordinator can do that, unless nobody else knows
-    /// the directory. True: others know it.
+    /// A directory gets another name, parent or permissions. Only the coordinator can do that, unless it is permissions
+    /// of a directory that nobody else knows. True: others know it.
     pub fn invalidate(&mut self, d: &AccessRecord, change: FactChange) -> Result<bool, Stop> {
-        if (self.inputs.private)(d.id, d.generation) {
+        if change == FactChange::Access && (self.inputs.private)(d.id, d.generation) {
             return Ok(false);
         }
         if self.inputs.walked.is_none() {

@@ -3,14 +3,14 @@
 //! Order of a distributed commit: participants prepare (durable votes) → the decision, with this server's own changes
 //! and the reply record, is one batch (rule 3) → it is synced → only then participants and the caller hear of it.
 
-use crate::execute::{Asked, Done, reply_key};
+use crate::execute::{Announced, Asked, Done, reply_key};
 use crate::locks::{Unit, in_order, unit_of_mutation};
 use crate::txn::{Held, Txn};
 use crate::{Decided, Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::codec::Blob;
-use pando_format::{Batch, Codec, DecisionRecord, Key, Mutation, Record, ReplyRecord, ReplyWrite};
+use pando_format::{Batch, Codec, DecisionRecord, Entry, Key, Mutation, Record, ReplyRecord, ReplyWrite, Target};
 use pando_namespace::Decision;
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, TxId};
@@ -27,6 +27,15 @@ pub(crate) enum Committed {
     Taken,
 }
 
+/// Whether it changes a directory's entry.
+fn is_of_dir(m: &Mutation) -> bool {
+    matches!(
+        m,
+        Mutation::Insert { record: Record::Entry(Entry { target: Target::Dir(_), .. }), .. }
+            | Mutation::Update { record: Record::Entry(Entry { target: Target::Dir(_), .. }), .. }
+    )
+}
+
 impl MetaServer {
     pub(crate) async fn commit(
         &self,
@@ -34,13 +43,15 @@ impl MetaServer {
         asked: &Asked<'_>,
         now: Timestamp,
         decision: Decision,
+        announced: Announced,
     ) -> Result<Committed, Failure> {
         let Decision {
-            outcome,
-            mutations,
-            invalidates,
+            outcome, mutations, ..
         } = decision;
         self.keep_private(asked, &mutations);
+        // What statements are made of is shown to nobody before it is synced, in either durability: they would outlive
+        // its loss.
+        let facts = matches!(asked.op, Op::SetAttr { .. } | Op::Rename { .. }) && mutations.iter().any(is_of_dir);
         let mut by_owner: BTreeMap<ServerId, Vec<Mutation>> = BTreeMap::new();
         for m in mutations {
             by_owner.entry(self.owner(m.slot())).or_default().push(m);
@@ -61,7 +72,10 @@ impl MetaServer {
                 mutations: local,
                 reply: local_reply,
             })?;
-            self.observe(asked, now, &outcome, lsn, &invalidates);
+            self.observe(asked, now, &outcome, lsn, &announced);
+            if facts {
+                self.safe(lsn, Level::Synced).await?;
+            }
             // Readers of what is not yet durable wait on the log position, not on the lock.
             return Ok(Committed::Done(Done {
                 outcome,
@@ -118,7 +132,7 @@ impl MetaServer {
             );
         }
         self.count(|s| s.commits += 1);
-        self.observe(asked, now, &outcome, lsn, &invalidates);
+        self.observe(asked, now, &outcome, lsn, &announced);
         // Servers that only lent locks are let go; they have nothing prepared.
         let lenders: BTreeSet<ServerId> = txn
             .remote
@@ -127,6 +141,9 @@ impl MetaServer {
             .filter(|s| !participants.contains(s))
             .collect();
         txn.settle();
+        if !facts {
+            drop(txn);
+        }
         self.safe(lsn, Level::Synced).await?;
         self.tell(tx, false, lenders);
         self.deliver(tx);

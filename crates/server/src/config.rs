@@ -103,10 +103,12 @@ pub struct Executed<'a> {
     pub op: &'a Op,
     /// What it rests on: of the directories it names those that must be as said, each with its whole way.
     pub dirs: Vec<&'a Statement>,
-    /// How far the server has heard the log of invalidations.
-    pub heard: Watermark,
-    /// What it was found to make untrue, and every server has heard of.
+    /// What it makes untrue, of which every server has heard before.
     pub announced: &'a [Invalidation],
+    /// Position of the last of these in the log.
+    pub announced_upto: Watermark,
+    /// A guess: on nobody's behalf, and resting on nothing.
+    pub guess: bool,
     /// The server's calendar time that the operation used.
     pub now: Timestamp,
     /// What the caller is told once `lsn` is durable.
@@ -126,9 +128,6 @@ pub trait Observer {
     /// Called when an operation that changes nothing is decided on locks that other servers lent. They are still to
     /// confirm that they held them; if they do, it took effect now, however long that takes.
     fn weighed(&self, _e: &Executed<'_>) {}
-
-    /// Called when a server answers a guess: whom it tells of which directory.
-    fn guessed(&self, _told: &Statement, _instance: Instance) {}
 
     /// The server cannot go on: its store is poisoned. It serves nothing from here on.
     fn fatal(&self, why: &str);

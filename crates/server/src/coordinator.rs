@@ -71,21 +71,21 @@ impl MetaServer {
 
     /// Writes down and tells every server what will not be true any more; returns when all have heard it. A server that
     /// does not answer holds it up: the caller tries again later.
-    pub(crate) async fn announce(&self, what: &[Invalidation]) -> Result<(), Failure> {
+    pub(crate) async fn announce(&self, what: &[Invalidation]) -> Result<Watermark, Failure> {
         let upto = self.write_down(what).await?;
         let servers = self.map.servers.iter().map(|s| s.id).filter(|s| *s != self.id);
         if plant!(H10) {
             for server in servers {
                 self.spawn(|me| Box::pin(async move { while !me.told(server, upto).await {} }));
             }
-            return Ok(());
+            return Ok(upto);
         }
         let mut telling: Vec<Pin<Box<dyn Future<Output = bool> + '_>>> = Vec::new();
         for server in servers {
             telling.push(Box::pin(self.told(server, upto)));
         }
         if join_all(telling).await.into_iter().all(|heard| heard) {
-            Ok(())
+            Ok(upto)
         } else {
             Err(Failure::Refused(Refusal::Busy))
         }

@@ -4,10 +4,10 @@ use crate::commit::Committed;
 use crate::statements::Dirs;
 use crate::txn::Txn;
 use crate::{Executed, Failure, MetaServer};
-use pando_format::{Codec, Invalidation, Key, KeyRange, Record};
+use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Inputs, Page, Snapshot, Step, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{Cred, DirId, Errno, Instance, RequestId, Timestamp, plant};
+use pando_types::{Cred, DirId, Errno, Instance, RequestId, Timestamp, Watermark, plant};
 use pando_wire::{
     Answer, FsStat, LockMode, LockWant, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Scope,
     Statement,
@@ -22,6 +22,13 @@ pub(crate) struct Done {
     pub outcome: Outcome,
     pub lsn: Lsn,
     pub level: Level,
+}
+
+/// What an operation makes untrue, after every server has heard of it.
+#[derive(Default)]
+pub(crate) struct Announced {
+    what: Vec<Invalidation>,
+    upto: Watermark,
 }
 
 /// Who asked for what.
@@ -60,7 +67,7 @@ impl MetaServer {
         now: Timestamp,
         outcome: &'a Outcome,
         lsn: Lsn,
-        announced: &'a [Invalidation],
+        announced: &'a Announced,
     ) -> Executed<'a> {
         Executed {
             message: asked.message,
@@ -69,8 +76,9 @@ impl MetaServer {
             instance: asked.instance,
             op: asked.op,
             dirs: asked.rests_on().collect(),
-            heard: self.heard_upto(),
-            announced,
+            announced: &announced.what,
+            announced_upto: announced.upto,
+            guess: asked.guess.is_some(),
             now,
             outcome,
             lsn,
@@ -164,13 +172,22 @@ impl MetaServer {
             if let Op::ReadDir { .. } = op
                 && decision.outcome.is_ok()
             {
-                let mut outcome = self.list(op).await?;
+                let mut outcome = match self.list(op).await? {
+                    Listed::Page(outcome) => outcome,
+                    Listed::Wait(changing) => {
+                        wants.extend(changing);
+                        continue;
+                    }
+                };
                 self.sign(&mut outcome, asked);
                 return self.read_only(asked, now, outcome);
             }
-            if !decision.invalidates.is_empty() {
+            let what = std::mem::take(&mut decision.invalidates);
+            let mut announced = Announced::default();
+            if !what.is_empty() {
                 self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
-                self.announce(&decision.invalidates).await?;
+                let upto = self.announce(&what).await?;
+                announced = Announced { what, upto };
                 self.count(|s| s.announced += 1);
             }
             self.sign(&mut decision.outcome, asked);
@@ -179,7 +196,7 @@ impl MetaServer {
                 if remote {
                     let outcome = &decision.outcome;
                     self.observer
-                        .weighed(&self.seen(asked, now, outcome, self.store.applied(), &[]));
+                        .weighed(&self.seen(asked, now, outcome, self.store.applied(), &Announced::default()));
                     if !self.still_locked(&mut txn).await {
                         // A server that lent locks has lost them: what was read there and here was never one moment.
                         return Err(Failure::Refused(Refusal::Busy));
@@ -193,7 +210,7 @@ impl MetaServer {
                 }
                 return Ok(done);
             }
-            match self.commit(txn, asked, now, decision).await? {
+            match self.commit(txn, asked, now, decision, announced).await? {
                 Committed::Done(done) => return Ok(done),
                 Committed::Taken => {
                     // The directory ID stands for another directory, alive elsewhere: try the next version (H2).
@@ -211,7 +228,7 @@ impl MetaServer {
         self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
         let lsn = self.store.applied();
         self.observer
-            .executed(&self.seen(asked, now, &outcome, lsn, &[]));
+            .executed(&self.seen(asked, now, &outcome, lsn, &Announced::default()));
         Ok(Done {
             outcome,
             lsn,
@@ -226,7 +243,7 @@ impl MetaServer {
         now: Timestamp,
         outcome: &Outcome,
         lsn: Lsn,
-        announced: &[Invalidation],
+        announced: &Announced,
     ) {
         self.observer.executed(&Executed {
             changed: true,
@@ -284,7 +301,7 @@ impl MetaServer {
     }
 
     /// A page of a listing, under the locks that make it one moment.
-    async fn list(&self, op: &Op) -> Result<Outcome, Failure> {
+    async fn list(&self, op: &Op) -> Result<Listed, Failure> {
         let Op::ReadDir {
             dir,
             after,
@@ -292,8 +309,9 @@ impl MetaServer {
             plus,
         } = op
         else {
-            return Ok(Err(Errno::Invalid));
+            return Ok(Listed::Page(Err(Errno::Invalid)));
         };
+        let mut changing = self.locks.being_changed(dir.id);
         let range = KeyRange::entries_from(dir.id, after.bucket());
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
@@ -303,7 +321,15 @@ impl MetaServer {
             match page(dir, &records, complete, *after, *plus) {
                 // A page of entries the caller has seen already says nothing: look further.
                 Page::Entries(Answer::Entries { entries, end: false }) if entries.is_empty() => limit *= 2,
-                Page::Entries(answer) => return Ok(Ok(answer)),
+                Page::Entries(answer) => {
+                    changing.extend(self.locks.being_changed(dir.id));
+                    let wait = being_changed(dir.id, &answer, &changing);
+                    return Ok(if wait.is_empty() {
+                        Listed::Page(Ok(answer))
+                    } else {
+                        Listed::Wait(wait)
+                    });
+                }
                 Page::More => limit *= 2,
             }
         }
@@ -352,6 +378,27 @@ impl MetaServer {
         }
         Err(Failure::Refused(Refusal::Busy))
     }
+}
+
+/// What came of reading a page.
+enum Listed {
+    /// The page.
+    Page(Outcome),
+    /// These are needed first.
+    Wait(Vec<LockWant>),
+}
+
+/// Subdirectories on a page whose access records are being changed: every server may have heard already that what they
+/// are now will not be true any more, so their statements must not say that it is.
+fn being_changed(dir: DirId, page: &Answer, changing: &BTreeSet<NameHash>) -> Vec<LockWant> {
+    let Answer::Entries { entries, .. } = page else {
+        return Vec::new();
+    };
+    let told = entries.iter().filter(|e| e.view.as_ref().is_some_and(|v| v.dir.is_some()));
+    told.map(|e| e.position.bucket())
+        .filter(|bucket| changing.contains(bucket))
+        .map(|bucket| LockWant::Bucket(dir, bucket, LockMode::Shared))
+        .collect()
 }
 
 /// The key of a mutating request's reply record.

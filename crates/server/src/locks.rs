@@ -106,6 +106,20 @@ impl Locks {
         Holder(t.next)
     }
 
+    /// The buckets of a directory that somebody holds exclusively.
+    pub fn being_changed(&self, dir: DirId) -> BTreeSet<NameHash> {
+        let t = self.table.borrow();
+        let all = Unit::Bucket(dir, NameHash(0))..=Unit::Bucket(dir, NameHash::MAX);
+        let exclusive = |s: &State| s.holders.iter().any(|(_, mode)| *mode == LockMode::Exclusive);
+        let changed = t.units.range(all).filter(|(_, s)| exclusive(s));
+        changed
+            .filter_map(|(unit, _)| match unit {
+                Unit::Bucket(_, hash) => Some(*hash),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// Takes a lock that is free for `holder` now.
     fn try_one(&self, holder: Holder, unit: &Unit, mode: LockMode) -> bool {
         let mut t = self.table.borrow_mut();

@@ -79,6 +79,7 @@ impl MetaServer {
         let dir = Statement {
             id: probe.dir,
             generation: head.generation,
+            ino: head.ino,
             salt: head.salt,
             seal: head.seal,
             realm: head.realm,

@@ -129,8 +129,8 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// The outcome is durable or being told: dropping no longer aborts, and local locks are given up.
-    pub fn settle(mut self) {
+    /// The outcome is decided: dropping no longer aborts, and only gives up the local locks.
+    pub fn settle(&mut self) {
         self.settled = true;
     }
 }

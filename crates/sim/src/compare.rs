@@ -32,6 +32,9 @@ pub fn judge(
     {
         return judge_page(model, tree, map, cred, dir, (*after, *limit, *plus), outcome);
     }
+    if let Op::Reopen { dir } = op {
+        return judge_reopened(model, dir, outcome);
+    }
     let Some(model_op) = model_op(op, map.inline_limit) else {
         // Release, StatFs, Sync: not part of the tree.
         return match outcome {
@@ -44,6 +47,23 @@ pub fn judge(
         (Err(a), Err(b)) if a == b => Ok(()),
         (Ok(a), Ok(b)) => same_answer(a, b, op, map).map_err(|e| format!("{e}; expected {a:?}, got {b:?}")),
         (a, b) => Err(format!("expected {a:?}, got {b:?}")),
+    }
+}
+
+/// A directory that is open shows its access half, and of where it is what the caller said.
+fn judge_reopened(model: &Model, dir: &Statement, outcome: &Outcome) -> Result<(), String> {
+    match (model.view(NodeId::new(dir.ino, dir.generation)), outcome) {
+        (None, Err(Errno::Stale)) => Ok(()),
+        (Some(view), Ok(Answer::Entry(e))) if e.attr == view.attr => {
+            let same = e.dir.as_ref().is_some_and(|s| {
+                let (a, said) = (&view.attr, (&dir.parent, dir.parent_generation, &dir.name));
+                s.is_of(dir.id, dir.generation)
+                    && (a.perm, a.uid, a.gid) == (s.perm, s.uid, s.gid)
+                    && (&s.parent, s.parent_generation, &s.name) == said
+            });
+            if same { Ok(()) } else { Err(format!("statement of {outcome:?}")) }
+        }
+        (expected, _) => Err(format!("expected {expected:?}, got {outcome:?}")),
     }
 }
 
@@ -151,7 +171,7 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
                 pando_wire::RenameMode::Exchange => RenameMode::Exchange,
             },
         },
-        Op::ReadDir { .. } | Op::StatFs | Op::Sync | Op::Release { .. } => return None,
+        Op::ReadDir { .. } | Op::Reopen { .. } | Op::StatFs | Op::Sync | Op::Release { .. } => return None,
     })
 }
 

@@ -58,7 +58,7 @@ pub fn creds() -> [Cred; 3] {
     ]
 }
 
-const KINDS: [(&str, u32); 19] = [
+const KINDS: [(&str, u32); 20] = [
     ("lookup", 120),
     ("statdir", 45),
     ("readlink", 20),
@@ -67,7 +67,8 @@ const KINDS: [(&str, u32); 19] = [
     ("statfs", 4),
     ("sync", 8),
     ("root", 12),
-    ("path", 12),
+    ("path", 40),
+    ("reopen", 25),
     ("create", 130),
     ("symlink", 45),
     ("mkdir", 110),
@@ -137,6 +138,7 @@ impl Generator {
                 None => Op::Lookup { dir, name },
             },
             "statdir" => Op::DirStat { dir },
+            "reopen" => Op::Reopen { dir },
             "readlink" => match self.seen(rng, own, all, |f| f.kind == FileKind::Symlink) {
                 Some(f) if rng.percent(80) => Op::ReadLink {
                     dir: f.dir,

@@ -11,6 +11,7 @@
 //! there (H102), and a request identity must have taken effect once at most (H44, H45), also after it was answered.
 
 use crate::compare;
+use crate::facts::Facts;
 use crate::replies::Replies;
 use crate::tree::Tree;
 use crate::violation::Kind;
@@ -93,6 +94,8 @@ struct State {
     since: Vec<Rc<Execution>>,
     logs: BTreeMap<ServerId, Log>,
     map: ClusterMap,
+    /// What clients were told.
+    facts: Facts,
     /// What tells the servers' statements from those of liars (H98).
     keys: StatementKeys,
     /// Rises when the model goes back: listings under observation end.
@@ -140,6 +143,7 @@ impl Judge {
             model,
             since: Vec::new(),
             logs,
+            facts: Facts::default(),
             keys: crate::cluster::statement_keys(&map),
             map,
             epoch: 0,
@@ -286,7 +290,8 @@ impl Judge {
             .or_default() += 1;
         *s.by_server.entry(server).or_default() += 1;
         let mut believed = e.op.statements().into_iter().flatten();
-        let result = if let Some(forged) = believed.find(|b| !s.keys.made(b)) {
+        let before = changed_dir(e).and_then(|id| s.model.view(id));
+        let result = if let Some(forged) = believed.find(|b| !e.guess && !s.keys.made(b, e.instance)) {
             Err(format!("it rests on a statement nobody made: {forged:?}"))
         } else if *e.outcome == Err(Errno::NoSpace) {
             let now = self.sim.now();
@@ -301,8 +306,10 @@ impl Judge {
         } else if s.weighed.remove(&(e.message, life)).as_ref() == Some(e.outcome) {
             Ok(())
         } else {
-            compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome)
+            let facts = s.facts.check(&s.model, e);
+            compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome).and(facts)
         };
+        let result = result.and(s.facts.note(&s.keys, e, before));
         s.since.push(execution.clone());
         drop(state);
         if let Err(why) = result {
@@ -324,7 +331,9 @@ impl Judge {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let mut model = s.model.clone();
-        if compare::judge(&mut model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome).is_ok() {
+        if s.facts.check(&s.model, e).is_ok()
+            && compare::judge(&mut model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome).is_ok()
+        {
             s.weighed.insert((e.message, life), e.outcome.clone());
         }
     }
@@ -542,6 +551,14 @@ impl State {
                 .logs
                 .get(&e.server)
                 .is_some_and(|l| l.life != e.life || e.lsn <= l.synced)
+    }
+}
+
+/// The object whose attributes an execution changed.
+fn changed_dir(e: &Executed<'_>) -> Option<pando_model::NodeId> {
+    match e.op {
+        Op::SetAttr { ino, generation, .. } if e.changed => Some(pando_model::NodeId::new(*ino, *generation)),
+        _ => None,
     }
 }
 

@@ -104,7 +104,7 @@ impl Knowledge {
                 }
             }
             (op, Err(pando_types::Errno::Stale)) => {
-                if let Some(d) = dir_of(op) {
+                if let [Some(d), _] = op.statements() {
                     let d = d.clone();
                     self.died(&d);
                 }
@@ -197,23 +197,4 @@ fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {
         queue.pop_front();
     }
     queue.push_back(value);
-}
-
-/// The first directory an operation names.
-pub fn dir_of(op: &Op) -> Option<&Statement> {
-    match op {
-        Op::Lookup { dir, .. }
-        | Op::DirStat { dir }
-        | Op::ReadLink { dir, .. }
-        | Op::Open { dir, .. }
-        | Op::ReadDir { dir, .. }
-        | Op::Create { dir, .. }
-        | Op::Symlink { dir, .. }
-        | Op::Mkdir { dir, .. }
-        | Op::Rmdir { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::SetAttr { dir, .. }
-        | Op::Publish { dir, .. } => Some(dir),
-        Op::Rename { .. } | Op::Release { .. } | Op::StatFs | Op::Sync => None,
-    }
 }

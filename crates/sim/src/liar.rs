@@ -6,35 +6,23 @@ use crate::violation::Kind;
 use crate::workload::Workload;
 use pando_client::Client;
 use pando_types::{Cred, DirId, Errno, Generation, Perm};
-use pando_wire::{Op, Statement};
+use pando_wire::{Op, Scope, Statement};
 
 /// The operation, saying something else in one of its statements. `None` if it makes none.
 pub fn forged(rng: &mut Rng, cred: &Cred, op: &Op) -> Option<Op> {
     let second = rng.percent(50);
     let mut lie = op.clone();
-    let statement = match &mut lie {
-        Op::Lookup { dir, .. }
-        | Op::DirStat { dir }
-        | Op::ReadLink { dir, .. }
-        | Op::Open { dir, .. }
-        | Op::ReadDir { dir, .. }
-        | Op::Create { dir, .. }
-        | Op::Symlink { dir, .. }
-        | Op::Mkdir { dir, .. }
-        | Op::Rmdir { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::SetAttr { dir, .. }
-        | Op::Publish { dir, .. } => dir,
-        Op::Rename { dst, .. } if second => dst,
-        Op::Rename { src, .. } => src,
-        Op::Release { .. } | Op::StatFs | Op::Sync => return None,
+    let statement = match lie.statements_mut() {
+        [Some(_), Some(dst)] if second => dst,
+        [Some(first), _] => first,
+        _ => return None,
     };
     change(rng, cred, statement);
     (lie != *op).then_some(lie)
 }
 
 fn change(rng: &mut Rng, cred: &Cred, s: &mut Statement) {
-    match rng.below(7) {
+    match rng.below(10) {
         // "I may do anything here."
         0 => s.perm = Perm::new(0o777),
         1 => (s.uid, s.perm) = (cred.uid, Perm::new(0o700)),
@@ -43,6 +31,10 @@ fn change(rng: &mut Rng, cred: &Cred, s: &mut Statement) {
         3 => s.id = DirId(s.id.0 ^ 1 << rng.below(8)),
         4 => s.generation = Generation(s.generation.0.wrapping_add(rng.range(1, 4))),
         5 => s.seal += 1,
+        // "This is still so", "and does not depend on that".
+        6 => s.at.0 += rng.range(1, 1 << 33),
+        7 => s.way.truncate(1),
+        8 => s.scope = if s.scope == Scope::Handle { Scope::Way } else { Scope::Handle },
         _ => s.mac = (u128::from(rng.next()) << 64) | u128::from(rng.next()),
     }
 }

@@ -13,6 +13,7 @@ pub mod cli;
 mod cluster;
 mod compare;
 mod disk;
+pub mod facts;
 mod faults;
 mod final_round;
 mod generate;

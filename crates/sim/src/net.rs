@@ -479,10 +479,10 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
     }
     let at = |d: &pando_wire::Statement| {
         format!(
-            "{:x}g{:x}v{}",
+            "{:x}g{:x}@{}",
             d.id.0 >> 112,
             d.generation.0 & 0xFFFF_FFFF,
-            d.seal
+            d.at.0 & 0xFFFF_FFFF
         )
     };
     match op {
@@ -490,7 +490,7 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             format!("{} {}/{}", op.kind(), at(dir), short(name))
         }
         Op::Open { dir, name, want } => format!("open {}/{} {want}", at(dir), short(name)),
-        Op::DirStat { dir } => format!("statdir {}", at(dir)),
+        Op::DirStat { dir } | Op::Reopen { dir } => format!("{} {}", op.kind(), at(dir)),
         Op::ReadDir {
             dir,
             after,

@@ -45,6 +45,8 @@ pub(crate) struct Replies {
     unsynced: Vec<Rc<Execution>>,
     /// Messages that were refused for good, and by which process.
     refused: BTreeSet<(u64, u64)>,
+    /// Messages that were refused because of what they rest on.
+    outdated: BTreeSet<u64>,
     /// Operations that programs gave up; their clients may still be at them.
     abandoned: Vec<(u64, Op)>,
     next: u64,
@@ -191,6 +193,9 @@ impl Replies {
         let Some(asked) = self.asked.get(&message) else {
             return Ok(());
         };
+        if matches!(why, Refusal::BadStatement | Refusal::Outdated(_)) {
+            self.outdated.insert(message);
+        }
         // After these the client asks again under the same identity: a late copy of the message may be what is executed.
         if !matches!(why, Refusal::Busy | Refusal::NotReady) {
             self.refused.insert((message, life));
@@ -254,7 +259,11 @@ impl Replies {
                 describe_op(&w.op)
             )
         };
+        let outdated = *outcome == Err(Errno::Stale) && w.messages.iter().any(|m| self.outdated.contains(m));
         if !w.op.mutates() {
+            if outdated {
+                return Ok(());
+            }
             let seen = w.messages.iter().filter_map(|m| self.reads.get(m)).flatten();
             return if seen.into_iter().any(|e| e.outcome == *outcome) {
                 Ok(())
@@ -263,7 +272,7 @@ impl Replies {
             };
         }
         let mut effects = 0;
-        let mut matches = false;
+        let mut matches = outdated;
         for id in &w.requests {
             let fate = self.fates.entry(*id).or_default();
             for e in &fate.executions {
@@ -346,7 +355,7 @@ impl Judge {
                 Some(server),
                 Message::Reply {
                     id,
-                    result: Ok(Response::Op(outcome)),
+                    result: Ok(Response::Op(outcome) | Response::Refreshed { outcome, .. }),
                 },
             ) => {
                 let result = self.replies.borrow_mut().reply(self, server, *id, outcome);

@@ -44,6 +44,10 @@ pub struct Settings {
     pub fault_gap: Time,
     /// Of a hundred operations so many are lies (see [`crate::liar`]).
     pub lies: u64,
+    /// Whether all clients are one instance, and may use each other's statements.
+    pub accomplices: bool,
+    /// Bytes of directories a client keeps in mind.
+    pub cache_bytes: usize,
 }
 
 impl Settings {
@@ -61,6 +65,7 @@ impl Settings {
         });
         limits.tick = Duration::from_millis(rng.range(50, 250));
         limits.number_block = rng.range(1, 8);
+        limits.invalidations = [6, 20, 100][rng.index(3)];
         limits.page = rng.range(1, 6) as u32;
         Settings {
             servers: rng.range(3, 8) as u16,
@@ -84,6 +89,8 @@ impl Settings {
             think: if rng.percent(50) { 0 } else { rng.below(20 * MS) },
             fault_gap: rng.range(50 * MS, SEC),
             lies: if rng.percent(20) { rng.range(1, 10) } else { 0 },
+            accomplices: rng.percent(60),
+            cache_bytes: [0, 4_000, 16_000, 1 << 20][rng.index(4)],
         }
     }
 }

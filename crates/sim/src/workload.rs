@@ -13,7 +13,7 @@ use pando_env::Env;
 use pando_env::sync::{Either, first};
 use pando_format::Position;
 use pando_model::{Listed, NodeId as ModelId};
-use pando_types::{AttrChange, Cred, Errno, Name, Perm};
+use pando_types::{AttrChange, Cred, Errno, Instance, Name, Perm};
 use pando_wire::{Answer, Op, Outcome, Statement};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -144,6 +144,8 @@ impl Workload {
         let mut config = ClientConfig::new((*self.cluster.map()).clone());
         config.try_timeout = self.try_timeout;
         config.lanes = 4;
+        config.cache_bytes = self.cluster.settings.cache_bytes;
+        config.instance = self.cluster.settings.accomplices.then_some(Instance(7));
         // Most as in production.
         if life.number.is_multiple_of(4) {
             config.resolution = Resolution::Sequential;
@@ -239,9 +241,16 @@ impl Workload {
             return Scribe::new(&me, &life, &client).work(&mut rng).await;
         }
         let mut own = Knowledge::new(self.cluster.settings.known_dirs);
+        let nothing = Knowledge::new(0);
         let creds = creds();
         while !self.stopping.get() && life.alive() {
-            let task = self.generator.draw(&mut rng, &mut own, &self.board.borrow());
+            // What others were told is worth nothing to a stranger.
+            let strangers = !self.cluster.settings.accomplices && rng.percent(90);
+            let task = if strangers {
+                self.generator.draw(&mut rng, &mut own, &nothing)
+            } else {
+                self.generator.draw(&mut rng, &mut own, &self.board.borrow())
+            };
             let cred = if rng.percent(85) {
                 &creds[self.machines[index].cred]
             } else {
