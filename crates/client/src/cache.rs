@@ -178,7 +178,9 @@ impl Cache {
 
     fn touch(&mut self, tag: Tag) {
         self.clock += 1;
-        let Some(node) = self.nodes.get_mut(&tag) else { return };
+        let Some(node) = self.nodes.get_mut(&tag) else {
+            return;
+        };
         let leaf = self.leaves.remove(&(node.used, tag));
         node.used = self.clock;
         if leaf {

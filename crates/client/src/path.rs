@@ -5,7 +5,7 @@ use crate::Client;
 use crate::ahead::Ahead;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
-use pando_types::{Attr, AttrChange, Cred, DirStat, Errno, FileKind, NAME_MAX, Name, PATH_MAX, Perm};
+use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, NAME_MAX, Name, PATH_MAX, Perm};
 use pando_wire::{Answer, DirEntry, EntryView, Op, RenameMode, Scope, Statement};
 use std::collections::VecDeque;
 
@@ -198,7 +198,8 @@ impl Client {
         }
     }
 
-    /// The directory and last name of a path, for operations that make, remove or rename it.
+    /// The directory and last name of a path, for operations that make, remove or rename it. The directory may be one that
+    /// was known, and not be true any more: then whatever is done in it is [`Errno::Stale`].
     pub async fn parent_of(&self, cred: &Cred, path: &[u8]) -> Result<(Statement, Name), Errno> {
         let trimmed = path
             .iter()
@@ -217,6 +218,36 @@ impl Client {
         let name = Name::new(last)?;
         let dir = self.dir(cred, if dir.is_empty() { b"/" } else { dir }).await?;
         Ok((dir, name))
+    }
+
+    /// The directory as a handle: for who works in it for long, whatever becomes of the way to it.
+    pub async fn hold(&self, dir: &Statement) -> Result<Statement, Errno> {
+        if dir.id == DirId::ABOVE_ROOT || dir.scope == Scope::Handle {
+            return Ok(dir.clone());
+        }
+        self.reopen(dir).await?.dir.ok_or(Errno::NotDir)
+    }
+
+    /// What a path leads to, from where its directory is held.
+    pub async fn hold_path(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Found, Errno> {
+        self.persist(async || {
+            let mut found = self.walk(cred, path, follow, Want::Entry).await?;
+            found.parent = self.hold(&found.parent).await?;
+            if let Some(dir) = &mut found.entry.dir {
+                *dir = self.hold(dir).await?;
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// The directory and last name of a path, the directory held.
+    pub async fn hold_parent(&self, cred: &Cred, path: &[u8]) -> Result<(Statement, Name), Errno> {
+        self.persist(async || {
+            let (dir, name) = self.parent_of(cred, path).await?;
+            Ok((self.hold(&dir).await?, name))
+        })
+        .await
     }
 
     /// One component.

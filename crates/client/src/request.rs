@@ -149,12 +149,18 @@ impl Client {
         let mut cache = self.cache.borrow_mut();
         fresh.iter().for_each(|s| cache.refresh(s));
         match (op, &outcome) {
-            (Op::Lookup { dir, name } | Op::Mkdir { dir, name, .. } | Op::SetAttr { dir, name, .. }, Ok(Answer::Entry(e))) => {
+            (
+                Op::Lookup { dir, name } | Op::Mkdir { dir, name, .. } | Op::SetAttr { dir, name, .. },
+                Ok(Answer::Entry(e)),
+            ) => {
                 cache.insert(dir, name, e);
             }
             (_, Ok(Answer::Removed(EntryView { dir: Some(gone), .. }))) => cache.forget(gone.tag()),
             (_, Ok(Answer::Renamed { moved, other })) => {
-                for s in [moved.dir.as_ref(), other.as_ref().and_then(|o| o.dir.as_ref())].into_iter().flatten() {
+                for s in [moved.dir.as_ref(), other.as_ref().and_then(|o| o.dir.as_ref())]
+                    .into_iter()
+                    .flatten()
+                {
                     cache.forget(s.tag());
                 }
             }
@@ -171,7 +177,10 @@ impl Client {
     fn forget(&self, op: &Op) {
         let mut cache = self.cache.borrow_mut();
         // The tag of the place above the root means all.
-        op.statements().into_iter().flatten().for_each(|s| cache.forget(s.tag()));
+        op.statements()
+            .into_iter()
+            .flatten()
+            .for_each(|s| cache.forget(s.tag()));
     }
 
     /// Asks one server until it answers something other than that it has a newer boot.
@@ -346,7 +355,8 @@ impl Client {
         Ok(answers)
     }
 
-    async fn at(&self, server: ServerId, op: Op) -> Outcome {
+    /// One operation that names no directory, at one server.
+    pub async fn at(&self, server: ServerId, op: Op) -> Outcome {
         let request = Request::Op {
             request: None,
             map: self.map().epoch,

@@ -3,9 +3,9 @@
 //! Decoding never allocates more than the input is long, and never panics (fuzzed in `fuzz/`).
 
 use pando_types::{
-    Attr, AttrChange, Birth, BootEpoch, Cred, DirId, DirStat, Errno, FileKind, FsId, Generation, Ino, Instance,
-    MapEpoch, Name, Perm, Realm, RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot, TimeChange,
-    Timestamp, TxId, Watermark,
+    Attr, AttrChange, Birth, BootEpoch, Cred, DirId, DirStat, Errno, FileKind, FsId, Generation, Ino,
+    Instance, MapEpoch, Name, Perm, Realm, RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
+    TimeChange, Timestamp, TxId, Watermark,
 };
 use thiserror::Error;
 

@@ -21,7 +21,9 @@
 use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
 use crate::record::AttachmentKind;
-use pando_types::{BootEpoch, DirId, Generation, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId, Watermark};
+use pando_types::{
+    BootEpoch, DirId, Generation, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId, Watermark,
+};
 
 /// The pseudo-slot of records that belong to a store, not to the tree. Sorts last and never moves.
 pub const LOCAL_SLOT: Slot = Slot(0xFFFF);

@@ -15,8 +15,8 @@ pub use key::{Key, KeyRange, LOCAL_SLOT};
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord, Head,
-    InodeRecord, Invalidation, Layout, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock, Target,
-    Touch, TouchDelta,
+    InodeRecord, Invalidation, Layout, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock,
+    Target, Touch, TouchDelta,
 };
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.

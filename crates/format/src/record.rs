@@ -342,7 +342,11 @@ codec_struct!(Head {
     split,
     seal
 });
-codec_struct!(Invalidation { id, generation, change });
+codec_struct!(Invalidation {
+    id,
+    generation,
+    change
+});
 codec_enum!(FactChange { 1 => Moved, 2 => Access });
 codec_struct!(Touch { stat, explicit });
 codec_struct!(TouchDelta {

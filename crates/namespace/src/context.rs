@@ -2,7 +2,8 @@
 
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::{
-    AccessRecord, AttachmentKind, Entry, FactChange, HashWidths, Invalidation, Key, Mutation, NameHash, Position, Record, Target, TouchDelta,
+    AccessRecord, AttachmentKind, Entry, FactChange, HashWidths, Invalidation, Key, Mutation, NameHash,
+    Position, Record, Target, TouchDelta,
 };
 use pando_types::{Access, Cred, DirId, Errno, Generation, Ino, Name, SessionId, Timestamp, Watermark};
 use std::collections::BTreeMap;

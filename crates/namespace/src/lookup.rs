@@ -40,7 +40,9 @@ pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, St
         ..Statement::above_root()
     };
     match &entry.target {
-        Target::Dir(d) if dir.is_of(d.id, d.generation) => Ok(Answer::Entry(view(&said, &dir.name, &entry.target))),
+        Target::Dir(d) if dir.is_of(d.id, d.generation) => {
+            Ok(Answer::Entry(view(&said, &dir.name, &entry.target)))
+        }
         _ => Err(Errno::Io.into()),
     }
 }

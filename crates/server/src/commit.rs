@@ -10,7 +10,9 @@ use crate::{Decided, Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::codec::Blob;
-use pando_format::{Batch, Codec, DecisionRecord, Entry, Key, Mutation, Record, ReplyRecord, ReplyWrite, Target};
+use pando_format::{
+    Batch, Codec, DecisionRecord, Entry, Key, Mutation, Record, ReplyRecord, ReplyWrite, Target,
+};
 use pando_namespace::Decision;
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, TxId};
@@ -31,8 +33,19 @@ pub(crate) enum Committed {
 fn is_of_dir(m: &Mutation) -> bool {
     matches!(
         m,
-        Mutation::Insert { record: Record::Entry(Entry { target: Target::Dir(_), .. }), .. }
-            | Mutation::Update { record: Record::Entry(Entry { target: Target::Dir(_), .. }), .. }
+        Mutation::Insert {
+            record: Record::Entry(Entry {
+                target: Target::Dir(_),
+                ..
+            }),
+            ..
+        } | Mutation::Update {
+            record: Record::Entry(Entry {
+                target: Target::Dir(_),
+                ..
+            }),
+            ..
+        }
     )
 }
 
@@ -51,7 +64,8 @@ impl MetaServer {
         self.keep_private(asked, &mutations);
         // What statements are made of is shown to nobody before it is synced, in either durability: they would outlive
         // its loss.
-        let facts = matches!(asked.op, Op::SetAttr { .. } | Op::Rename { .. }) && mutations.iter().any(is_of_dir);
+        let facts =
+            matches!(asked.op, Op::SetAttr { .. } | Op::Rename { .. }) && mutations.iter().any(is_of_dir);
         let mut by_owner: BTreeMap<ServerId, Vec<Mutation>> = BTreeMap::new();
         for m in mutations {
             by_owner.entry(self.owner(m.slot())).or_default().push(m);
@@ -101,7 +115,9 @@ impl MetaServer {
             return Ok(Committed::Taken);
         }
         if votes.contains(&Vote::NoSpace) {
-            return self.read_only(asked, now, Err(Errno::NoSpace)).map(Committed::Done);
+            return self
+                .read_only(asked, now, Err(Errno::NoSpace))
+                .map(Committed::Done);
         }
         if votes.iter().any(|v| *v != Vote::Yes) {
             return Err(Failure::Refused(Refusal::Busy));

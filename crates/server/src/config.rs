@@ -2,8 +2,8 @@
 
 use pando_auth::StatementKeys;
 use pando_cluster::ClusterMap;
-use pando_store::Lsn;
 use pando_format::Invalidation;
+use pando_store::Lsn;
 use pando_types::{Cred, Instance, RequestId, ServerId, Timestamp, Watermark};
 use pando_wire::{Op, Outcome, Statement};
 use std::time::Duration;

@@ -9,8 +9,7 @@ use pando_namespace::{Fresh, Inputs, Page, Snapshot, Step, page, run};
 use pando_store::{Level, Lsn};
 use pando_types::{Cred, DirId, Errno, Instance, RequestId, Timestamp, Watermark, plant};
 use pando_wire::{
-    Answer, FsStat, LockMode, LockWant, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Scope,
-    Statement,
+    Answer, FsStat, LockMode, LockWant, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Scope, Statement,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +48,10 @@ impl Asked<'_> {
     /// has a directory open may ask what has become of it.
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
         let handle = match self.op {
-            Op::Publish { .. } | Op::SetAttr { through_handle: true, .. } => Some(true),
+            Op::Publish { .. }
+            | Op::SetAttr {
+                through_handle: true, ..
+            } => Some(true),
             Op::Reopen { .. } => Some(false),
             _ => None,
         };
@@ -165,7 +167,10 @@ impl MetaServer {
             };
             // What may search it has changed since the guess was begun: it would be sealed under a key of before.
             if asked.guess.is_some()
-                && asked.dirs.all().any(|d| snapshot.head(d.id).is_some_and(|h| h.seal != d.seal))
+                && asked
+                    .dirs
+                    .all()
+                    .any(|d| snapshot.head(d.id).is_some_and(|h| h.seal != d.seal))
             {
                 return Err(Failure::Refused(Refusal::Busy));
             }
@@ -195,8 +200,13 @@ impl MetaServer {
                 let remote = !txn.remote.is_empty();
                 if remote {
                     let outcome = &decision.outcome;
-                    self.observer
-                        .weighed(&self.seen(asked, now, outcome, self.store.applied(), &Announced::default()));
+                    self.observer.weighed(&self.seen(
+                        asked,
+                        now,
+                        outcome,
+                        self.store.applied(),
+                        &Announced::default(),
+                    ));
                     if !self.still_locked(&mut txn).await {
                         // A server that lent locks has lost them: what was read there and here was never one moment.
                         return Err(Failure::Refused(Refusal::Busy));
@@ -224,7 +234,12 @@ impl MetaServer {
     }
 
     /// An operation that changed nothing: it counts at this point of the log.
-    pub(crate) fn read_only(&self, asked: &Asked<'_>, now: Timestamp, outcome: Outcome) -> Result<Done, Failure> {
+    pub(crate) fn read_only(
+        &self,
+        asked: &Asked<'_>,
+        now: Timestamp,
+        outcome: Outcome,
+    ) -> Result<Done, Failure> {
         self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
         let lsn = self.store.applied();
         self.observer
@@ -394,7 +409,9 @@ fn being_changed(dir: DirId, page: &Answer, changing: &BTreeSet<NameHash>) -> Ve
     let Answer::Entries { entries, .. } = page else {
         return Vec::new();
     };
-    let told = entries.iter().filter(|e| e.view.as_ref().is_some_and(|v| v.dir.is_some()));
+    let told = entries
+        .iter()
+        .filter(|e| e.view.as_ref().is_some_and(|v| v.dir.is_some()));
     told.map(|e| e.position.bucket())
         .filter(|bucket| changing.contains(bucket))
         .map(|bucket| LockWant::Bucket(dir, bucket, LockMode::Shared))

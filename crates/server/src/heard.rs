@@ -88,7 +88,9 @@ impl Heard {
     }
 
     fn forget_one(&mut self, keys: &StatementKeys) {
-        let Some(old) = self.entries.pop_front() else { return };
+        let Some(old) = self.entries.pop_front() else {
+            return;
+        };
         self.floor = Watermark(self.upto.0 - self.entries.len() as u64);
         for tag in keys.tags(old.id, old.generation) {
             if let Some(newest) = self.by_tag.get(&tag)
@@ -109,11 +111,15 @@ impl Heard {
             return Some(0);
         }
         let newer = |tag: &u64| {
-            self.by_tag.get(tag).is_some_and(|n| {
-                n.access > s.at || n.moved > s.at && s.scope != Scope::Handle
-            })
+            self.by_tag
+                .get(tag)
+                .is_some_and(|n| n.access > s.at || n.moved > s.at && s.scope != Scope::Handle)
         };
-        let from = if plant!(H19) { s.way.len().saturating_sub(1) } else { 0 };
+        let from = if plant!(H19) {
+            s.way.len().saturating_sub(1)
+        } else {
+            0
+        };
         s.way[from..].iter().copied().find(newer)
     }
 }
@@ -144,7 +150,11 @@ impl MetaServer {
         let mut heard = self.heard.borrow_mut();
         heard.hear(after, entries, &self.keys, self.limits.invalidations);
         // An earlier boot's knowledge is gone: nothing is confirmed before the log was fetched.
-        if heard.joined() { heard.upto() } else { Watermark(0) }
+        if heard.joined() {
+            heard.upto()
+        } else {
+            Watermark(0)
+        }
     }
 }
 
@@ -169,7 +179,10 @@ mod tests {
     fn statement(scope: Scope, ids: &[u128], at: u64) -> Statement {
         Statement {
             scope,
-            way: ids.iter().map(|id| keys().tag(DirId(*id), Generation(1))).collect(),
+            way: ids
+                .iter()
+                .map(|id| keys().tag(DirId(*id), Generation(1)))
+                .collect(),
             at: Watermark(at),
             ..Statement::above_root()
         }

@@ -33,7 +33,11 @@ impl Private {
 
     /// Somebody is told of it.
     pub fn told(&mut self, id: DirId, generation: Generation, whom: Instance) {
-        if self.makers.get(&(id, generation)).is_some_and(|maker| *maker != whom) {
+        if self
+            .makers
+            .get(&(id, generation))
+            .is_some_and(|maker| *maker != whom)
+        {
             self.makers.remove(&(id, generation));
         }
     }

@@ -39,12 +39,7 @@ impl MetaServer {
     }
 
     /// The entry under the key of its directory; for all else as many random bytes.
-    async fn sealed(
-        &self,
-        message: u64,
-        asker: (Instance, &Cred),
-        probe: Probe,
-    ) -> Result<Vec<u8>, Failure> {
+    async fn sealed(&self, message: u64, asker: (Instance, &Cred), probe: Probe) -> Result<Vec<u8>, Failure> {
         let dir = probe.dir;
         let found = match self.guessed(message, asker, probe).await {
             Ok(found) => found,

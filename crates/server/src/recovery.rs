@@ -1,7 +1,7 @@
 //! Start: a new boot epoch, the locks of prepared transactions, decisions to deliver, sessions.
 
-use crate::locks::{Locks, in_order, unit_of_mutation};
 use crate::heard::Heard;
+use crate::locks::{Locks, in_order, unit_of_mutation};
 use crate::participant::{Part, Parts};
 use crate::sessions::Sessions;
 use crate::{Coordinated, Decided, MetaServer, Observer, ServerConfig, Stats};

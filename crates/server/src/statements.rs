@@ -58,7 +58,10 @@ impl MetaServer {
         let upto = self.heard_upto();
         let still_true = |s: &&Statement| self.check_current([*s]).is_ok();
         let fresh = |s: &Statement| {
-            let mut fresh = Statement { at: upto, ..s.clone() };
+            let mut fresh = Statement {
+                at: upto,
+                ..s.clone()
+            };
             self.keys.sign(&mut fresh, instance);
             fresh
         };
@@ -93,7 +96,10 @@ impl MetaServer {
         let parent = asked.dirs.all().find(|d| d.is_of(s.parent, s.parent_generation));
         let handle = matches!(asked.op, Op::Reopen { .. });
         (s.scope, s.way) = match (asked.guess, parent) {
-            (Some(_), _) => (Scope::Link, vec![self.keys.tag(s.parent, s.parent_generation), tag]),
+            (Some(_), _) => (
+                Scope::Link,
+                vec![self.keys.tag(s.parent, s.parent_generation), tag],
+            ),
             (None, Some(parent)) if parent.scope == Scope::Way && !handle => {
                 (Scope::Way, parent.way.iter().copied().chain([tag]).collect())
             }
@@ -127,7 +133,11 @@ fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Cow<'a
             return None;
         }
         way.push(above);
-        at = if plant!(H11) { at.max(first.at) } else { at.min(first.at) };
+        at = if plant!(H11) {
+            at.max(first.at)
+        } else {
+            at.min(first.at)
+        };
     }
     if first.scope != Scope::Way {
         return None;
@@ -136,5 +146,10 @@ fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Cow<'a
     way.pop();
     let way = first.way.iter().copied().chain(way.into_iter().rev()).collect();
     let scope = Scope::Way;
-    Some(Cow::Owned(Statement { scope, way, at, ..s.clone() }))
+    Some(Cow::Owned(Statement {
+        scope,
+        way,
+        at,
+        ..s.clone()
+    }))
 }

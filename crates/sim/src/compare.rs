@@ -61,7 +61,11 @@ fn judge_reopened(model: &Model, dir: &Statement, outcome: &Outcome) -> Result<(
                     && (a.perm, a.uid, a.gid) == (s.perm, s.uid, s.gid)
                     && (&s.parent, s.parent_generation, &s.name) == said
             });
-            if same { Ok(()) } else { Err(format!("statement of {outcome:?}")) }
+            if same {
+                Ok(())
+            } else {
+                Err(format!("statement of {outcome:?}"))
+            }
         }
         (expected, _) => Err(format!("expected {expected:?}, got {outcome:?}")),
     }

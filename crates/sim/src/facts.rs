@@ -37,7 +37,8 @@ impl Facts {
     pub fn check(&self, model: &Model, e: &Executed<'_>) -> Result<(), String> {
         // A guess is on nobody's behalf.
         let dirs = e.dirs.iter().filter(|_| !e.guess);
-        dirs.into_iter().try_for_each(|d| self.check_one(model, e.instance, d))
+        dirs.into_iter()
+            .try_for_each(|d| self.check_one(model, e.instance, d))
     }
 
     fn check_one(&self, model: &Model, instance: Instance, d: &Statement) -> Result<(), String> {
@@ -57,7 +58,11 @@ impl Facts {
                 ));
             }
         }
-        let silently = |dir: Dir| self.facts.get(&dir).is_some_and(|f| f.silently.contains(&instance));
+        let silently = |dir: Dir| {
+            self.facts
+                .get(&dir)
+                .is_some_and(|f| f.silently.contains(&instance))
+        };
         let a = view.attr;
         if (a.perm, a.uid, a.gid) != (d.perm, d.uid, d.gid) && !silently((d.id, d.generation)) {
             return Err(format!("permissions have changed unannounced: {d:?}, now {a:?}"));
@@ -72,7 +77,9 @@ impl Facts {
     fn check_way(&self, model: &Model, d: &Statement) -> Result<(), String> {
         let mut above = NodeId::ABOVE_ROOT;
         for tag in &d.way {
-            let Some((_, node)) = self.tags.get(tag) else { continue };
+            let Some((_, node)) = self.tags.get(tag) else {
+                continue;
+            };
             if model.place(*node).map(|(parent, _)| parent) != Some(above) {
                 return Err(format!("{node:?} is not in {above:?} any more: {d:?}"));
             }
@@ -82,7 +89,12 @@ impl Facts {
     }
 
     /// Notes what an execution changed and whom it told what. `before`: what a changed directory was like.
-    pub fn note(&mut self, keys: &StatementKeys, e: &Executed<'_>, before: Option<View>) -> Result<(), String> {
+    pub fn note(
+        &mut self,
+        keys: &StatementKeys,
+        e: &Executed<'_>,
+        before: Option<View>,
+    ) -> Result<(), String> {
         let Ok(answer) = e.outcome else { return Ok(()) };
         let mut result = Ok(());
         if e.changed {
@@ -124,7 +136,11 @@ fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChan
         (Op::SetAttr { .. }, Answer::Entry(e)) => {
             let facts = |a: &pando_types::Attr| (a.perm, a.uid, a.gid);
             let same = before.is_some_and(|b| facts(&b.attr) == facts(&e.attr));
-            dir(e).filter(|_| !same).map(|d| (d, FactChange::Access)).into_iter().collect()
+            dir(e)
+                .filter(|_| !same)
+                .map(|d| (d, FactChange::Access))
+                .into_iter()
+                .collect()
         }
         (Op::Rename { mode, .. }, Answer::Renamed { moved, other }) => {
             let other = other.as_ref().filter(|_| *mode == RenameMode::Exchange);

@@ -102,7 +102,9 @@ async fn touch_everything(
         }
     };
     let Ok(EntryView { dir: Some(dir), .. }) = client.root_handle().await else {
-        return cluster.sim.fail(Kind::NoProgress, "the root does not open in the final round");
+        return cluster
+            .sim
+            .fail(Kind::NoProgress, "the root does not open in the final round");
     };
     let mut todo: Vec<(Statement, Way)> = vec![(dir, Way::default())];
     let (Ok(file), Ok(sub)) = (Name::new(b"final-file"), Name::new(b"final-dir")) else {

@@ -114,8 +114,6 @@ impl Knowledge {
     }
 
     fn saw(&mut self, dir: &Statement, name: &Name, e: &EntryView) {
-        // The scribes' directories are nobody else's business.
-        let theirs = |n: &Name| n.as_bytes().starts_with(crate::scribe::PREFIX);
         if theirs(name) || theirs(&dir.name) {
             return;
         }
@@ -147,7 +145,7 @@ impl Knowledge {
 
     fn died(&mut self, d: &Statement) {
         self.dirs.retain(|x| (x.id, x.generation) != (d.id, d.generation));
-        if !self.stale.contains(d) {
+        if !self.stale.contains(d) && !theirs(&d.name) {
             push(&mut self.stale, d.clone(), STALE);
         }
         self.files
@@ -190,6 +188,11 @@ impl Knowledge {
     pub fn dirs(&self) -> usize {
         self.dirs.len()
     }
+}
+
+/// The scribes' directories are nobody else's business.
+fn theirs(name: &Name) -> bool {
+    name.as_bytes().starts_with(crate::scribe::PREFIX)
 }
 
 fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {

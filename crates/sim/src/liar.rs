@@ -34,7 +34,13 @@ fn change(rng: &mut Rng, cred: &Cred, s: &mut Statement) {
         // "This is still so", "and does not depend on that".
         6 => s.at.0 += rng.range(1, 1 << 33),
         7 => s.way.truncate(1),
-        8 => s.scope = if s.scope == Scope::Handle { Scope::Way } else { Scope::Handle },
+        8 => {
+            s.scope = if s.scope == Scope::Handle {
+                Scope::Way
+            } else {
+                Scope::Handle
+            }
+        }
         _ => s.mac = (u128::from(rng.next()) << 64) | u128::from(rng.next()),
     }
 }

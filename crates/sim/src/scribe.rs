@@ -335,7 +335,9 @@ impl Scribe {
             }
         };
         let generation = dir.generation;
-        let Some(mut place) = self.place(dir, at) else { return };
+        let Some(mut place) = self.place(dir, at) else {
+            return;
+        };
         let mut opened = Err(Errno::Stale);
         // So much may have been renamed since that the servers do not know the handle to be good any more.
         for _ in 0..16 {

@@ -2,7 +2,9 @@
 
 use crate::op::{Answer, Op, Probe, Statement};
 use pando_format::codec::Blob;
-use pando_format::{Head, Invalidation, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum, codec_struct};
+use pando_format::{
+    Head, Invalidation, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum, codec_struct,
+};
 use pando_types::{
     BootEpoch, Cred, DirId, Errno, FsId, Instance, MapEpoch, RequestId, ServerId, SessionId, TxId, Watermark,
 };

@@ -3,7 +3,8 @@
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position, codec_enum, codec_struct};
 use pando_types::{
-    Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, Slot, Timestamp, Watermark,
+    Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, Slot, Timestamp,
+    Watermark,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.

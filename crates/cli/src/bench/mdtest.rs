@@ -263,7 +263,7 @@ impl Worker {
         let mut dirs = Vec::new();
         for dir in tree {
             let path = [root, dir.as_bytes()].concat();
-            let found = conn.run(conn.client.resolve(&cred, &path, true))?;
+            let found = conn.run(conn.client.hold_path(&cred, &path, true))?;
             dirs.push((path, found.entry.dir.context("not a directory")?));
         }
         let sync = if conn.file.durability == "async" {

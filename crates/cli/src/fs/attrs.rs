@@ -172,7 +172,7 @@ pub fn touch(fs: &Rc<Fs>, args: &TouchArgs) -> Result<Value> {
         match client.set_attr(&fs.cred, path, true, change).await {
             Err(Errno::NotFound) if args.no_create => Ok(()),
             Err(Errno::NotFound) => {
-                let (dir, name) = client.parent_of(&fs.cred, path).await?;
+                let (dir, name) = client.hold_parent(&fs.cred, path).await?;
                 let place = Place { dir, name };
                 file::create(&**client, &fs.cred, &place, perm, false, Access(0)).await?;
                 if args.date.is_some() {
@@ -189,7 +189,7 @@ pub fn truncate(fs: &Rc<Fs>, args: &TruncateArgs) -> Result<Value> {
     let perm = Perm::new(0o666 & !umask());
     each(fs, &args.paths, async |path| {
         let client = &**fs.client();
-        let (place, opened) = match client.resolve(&fs.cred, path, true).await {
+        let (place, opened) = match client.hold_path(&fs.cred, path, true).await {
             Ok(found) if found.entry.dir.is_some() => return Err(Errno::IsDir),
             Ok(found) => {
                 let place = Place {
@@ -201,7 +201,7 @@ pub fn truncate(fs: &Rc<Fs>, args: &TruncateArgs) -> Result<Value> {
             }
             Err(Errno::NotFound) if args.no_create => return Ok(()),
             Err(Errno::NotFound) => {
-                let (dir, name) = client.parent_of(&fs.cred, path).await?;
+                let (dir, name) = client.hold_parent(&fs.cred, path).await?;
                 let place = Place { dir, name };
                 let opened = file::create(client, &fs.cred, &place, perm, false, Access::WRITE).await?;
                 (place, opened)

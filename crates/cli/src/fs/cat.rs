@@ -33,7 +33,7 @@ pub fn run(fs: &Rc<Fs>, args: &CatArgs) -> Result<Value> {
 
 /// Writes a file to standard output.
 pub async fn print(fs: &Rc<Fs>, path: &[u8]) -> Result<(), Why> {
-    let found = fs.client().resolve(&fs.cred, path, true).await?;
+    let found = fs.client().hold_path(&fs.cred, path, true).await?;
     if found.entry.dir.is_some() {
         return Err("is a directory; `pando ls` shows what is in it".into());
     }

@@ -3,8 +3,8 @@
 use super::Fs;
 use crate::text;
 use anyhow::Result;
-use pando_types::{Cred, Errno};
-use pando_wire::{FsStat, Op, Request, Response};
+use pando_types::Errno;
+use pando_wire::{FsStat, Op};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
@@ -36,18 +36,12 @@ pub fn run(fs: &Rc<Fs>, args: &DfArgs) -> Result<Value> {
         ]);
     };
     for server in &map.servers {
-        let request = Request::Op {
-            request: None,
-            map: map.epoch,
-            cred: Cred::root(),
-            op: Op::StatFs,
-        };
-        match fs.conn.run(fs.client().admin(server.id, request)) {
-            Ok(Response::Op(Ok(pando_wire::Answer::FsStat(s)))) => {
+        match fs.conn.run(fs.client().at(server.id, Op::StatFs)) {
+            Ok(pando_wire::Answer::FsStat(s)) => {
                 servers.push(json!({ "server": server.id.0, "total": s.total, "available": s.available }));
                 row(format!("server-{}", server.id), s);
             }
-            Ok(Response::Op(Err(e))) | Err(e) => fs.fail(format!("server-{}", server.id).as_bytes(), e),
+            Err(e) => fs.fail(format!("server-{}", server.id).as_bytes(), e),
             Ok(_) => fs.fail(format!("server-{}", server.id).as_bytes(), Errno::Io),
         }
     }

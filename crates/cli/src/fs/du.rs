@@ -65,7 +65,7 @@ pub fn run(fs: &Rc<Fs>, args: &DuArgs) -> Result<Value> {
     let mut all = Vec::new();
     for path in &args.paths {
         let path = absolute(path);
-        match fs.conn.run(fs.client().resolve(&fs.cred, &path, false)) {
+        match fs.conn.run(fs.client().hold_path(&fs.cred, &path, false)) {
             Ok(found) => {
                 let sum = Rc::new(Cell::new(Sum::default()));
                 walk.entry(found.entry, path, 0, sum, None);

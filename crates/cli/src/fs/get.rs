@@ -125,7 +125,7 @@ impl Copy {
         into: bool,
     ) -> Result<(), Why> {
         let fs = &self.fs;
-        let found = fs.client().resolve(&fs.cred, path, !recursive).await?;
+        let found = fs.client().hold_path(&fs.cred, path, !recursive).await?;
         if found.entry.dir.is_some() && !recursive {
             return Err("is a directory; use -r to copy it with all that is in it".into());
         }

@@ -70,7 +70,7 @@ pub fn run(fs: &Rc<Fs>, args: &LsArgs) -> Result<Value> {
 }
 
 async fn one(fs: &Rc<Fs>, args: &LsArgs, path: &[u8]) -> Result<Vec<Line>, Errno> {
-    let found = fs.client().resolve(&fs.cred, path, !args.directory).await?;
+    let found = fs.client().hold_path(&fs.cred, path, !args.directory).await?;
     if let Some(dir) = found.entry.dir.clone().filter(|_| !args.directory) {
         return list(fs, args, dir).await;
     }

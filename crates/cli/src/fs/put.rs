@@ -48,7 +48,7 @@ struct Copy {
 
 pub fn run(fs: &Rc<Fs>, args: &PutArgs) -> Result<Value> {
     let target = absolute(&args.target);
-    let into = fs.conn.run(fs.client().resolve(&fs.cred, &target, true));
+    let into = fs.conn.run(fs.client().hold_path(&fs.cred, &target, true));
     let into = match into {
         Ok(found) => found.entry.dir,
         // A server that is away must not look like a missing target.
@@ -105,7 +105,7 @@ impl Copy {
             if into.is_some() {
                 return Err("standard input has no name; say which file in the directory".into());
             }
-            let (dir, name) = client.parent_of(&fs.cred, target).await?;
+            let (dir, name) = client.hold_parent(&fs.cred, target).await?;
             let mut file = create(fs, Place { dir, name }, Perm::new(0o666 & !umask())).await?;
             let now = fs.world().now();
             fill(fs, &mut file, &mut std::io::stdin().lock(), now, &|n| {
@@ -135,7 +135,7 @@ impl Copy {
             }
             Some(dir) => (dir, Name::new(name)?, below(target, name)),
             None => {
-                let (dir, name) = client.parent_of(&fs.cred, target).await?;
+                let (dir, name) = client.hold_parent(&fs.cred, target).await?;
                 (dir, name, target.to_vec())
             }
         };

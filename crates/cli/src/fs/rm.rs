@@ -100,7 +100,7 @@ impl Removal {
         if base(path).is_empty() && !path.is_empty() {
             return Err(Errno::Busy);
         }
-        let (parent, name) = client.parent_of(&self.fs.cred, path).await?;
+        let (parent, name) = client.hold_parent(&self.fs.cred, path).await?;
         let entry = client.lookup(&self.fs.cred, &parent, &name).await?;
         let Some(dir) = entry.dir else {
             if path.ends_with(b"/") {

@@ -50,7 +50,7 @@ pub fn run(fs: &Rc<Fs>, args: &TreeArgs) -> Result<Value> {
     let mut roots = Vec::new();
     for path in &args.paths {
         let path = absolute(path);
-        let found = fs.conn.run(fs.client().resolve(&fs.cred, &path, true));
+        let found = fs.conn.run(fs.client().hold_path(&fs.cred, &path, true));
         let dir = match found {
             Ok(found) => match found.entry.dir {
                 Some(dir) => dir,

@@ -61,7 +61,7 @@ pub fn run(args: &Args, tasks: u32, seconds: u64, name: &str, stop: Arc<AtomicBo
         for side in 0..2 {
             let path = format!("{top}/t{number}/{side}");
             connection.run(client.mkdir_all(&cred, path.as_bytes(), Perm::new(0o755)))?;
-            let found = connection.run(client.resolve(&cred, path.as_bytes(), true))?;
+            let found = connection.run(client.hold_path(&cred, path.as_bytes(), true))?;
             dirs.push(found.entry.dir.context("not a directory")?);
         }
         let dirs: [Statement; 2] = dirs.try_into().ok().context("two directories")?;
