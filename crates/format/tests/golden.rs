@@ -126,6 +126,13 @@ fn keys() -> Vec<(&'static str, Key)> {
         ),
         ("head", Key::Head(DIR)),
         ("prepared", Key::Prepared(Slot(0x0ABC), TX)),
+        (
+            "rename list",
+            Key::RenameList {
+                parent: DIR,
+                name: name(),
+            },
+        ),
         ("reply", Key::Reply(Slot(0x0ABC), SESSION, RequestSlot(0x0102))),
         ("touch", Key::Touch(DIR)),
         ("superblock", Key::Superblock),
@@ -185,6 +192,7 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         realm: Realm(2),
         salt: 0x5A17,
         split: 0,
+        listed: true,
     };
     let superblock = Superblock {
         format: 1,
@@ -268,6 +276,14 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             }),
         ),
         ("superblock", Key::Superblock, Record::Superblock(superblock)),
+        (
+            "rename list",
+            Key::RenameList {
+                parent: DIR,
+                name: name(),
+            },
+            Record::RenameList([0, 1, 2, 7].into_iter().collect()),
+        ),
     ]
 }
 
@@ -386,7 +402,8 @@ fn the_page_shows_these_bytes() {
     ];
     for (name, bytes) in GOLDEN_RECORDS {
         let on_page = page.contains(&format!("`{bytes}`"));
-        let must = shown.contains(&name) || ["garbage", "session", "superblock"].contains(&name);
+        let must =
+            shown.contains(&name) || ["garbage", "session", "superblock", "rename list"].contains(&name);
         assert_eq!(on_page, must, "record {name}: {bytes}");
     }
 }

@@ -18,8 +18,9 @@ pub struct Fresh {
     pub generation: Generation,
     /// Salt for a new directory.
     pub salt: u64,
-    /// Version of a new directory's birth triple: raised when the ID turns out to be taken (H2).
-    pub version: u32,
+    /// Smallest version that may be tried for a new directory's birth: the IDs of those below turned out to be taken by
+    /// directories of other births (H7).
+    pub floor: u32,
 }
 
 /// Everything an operation may depend on besides records.

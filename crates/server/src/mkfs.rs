@@ -77,6 +77,7 @@ pub fn format_store(
         realm: Realm(0),
         salt,
         split: 0,
+        listed: false,
     };
     insert(Key::Head(DirId::ROOT), Record::Head(head));
     let stat = DirStat {

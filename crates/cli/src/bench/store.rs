@@ -141,6 +141,7 @@ fn head(id: DirId, parent: DirId, name: &Name) -> [Mutation; 2] {
         realm: Realm(0),
         salt: 7,
         split: 0,
+        listed: false,
     };
     let touch = Touch {
         stat: DirStat::default(),

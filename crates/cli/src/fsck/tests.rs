@@ -187,6 +187,7 @@ impl Tree {
             realm,
             salt,
             split: 0,
+            listed: false,
         };
         self.put(Key::Head(id), Record::Head(head));
         self.put(Key::Touch(id), Record::Touch(Touch::default()));
