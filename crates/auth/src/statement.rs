@@ -2,7 +2,7 @@
 //! nobody without its secret can make one up (H98).
 
 use crate::Secret;
-use pando_types::{DirId, FsId, Generation};
+use pando_types::{DirId, FsId, Generation, plant};
 use pando_wire::{SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
@@ -40,8 +40,10 @@ impl StatementKeys {
     /// The key of a directory in one incarnation: what is sealed about it opens with it.
     pub fn seal_key(&self, dir: DirId, generation: Generation) -> SealKey {
         let mut text = [0; 24];
-        text[..16].copy_from_slice(&dir.0.to_le_bytes());
-        text[16..].copy_from_slice(&generation.0.to_le_bytes());
+        if !plant!(H6) {
+            text[..16].copy_from_slice(&dir.0.to_le_bytes());
+            text[16..].copy_from_slice(&generation.0.to_le_bytes());
+        }
         let hash = blake3::keyed_hash(&self.seals, &text);
         let half = |from: usize| {
             let mut bytes = [0; 16];

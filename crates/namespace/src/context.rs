@@ -124,7 +124,10 @@ impl<'a> Context<'a> {
             Some(head) => {
                 (head.generation == dir.generation || pando_types::plant!(H1)) && head.salt == dir.salt
             }
-            None => dir.id == DirId::ABOVE_ROOT && dir.generation == Generation::ABOVE_ROOT,
+            None => {
+                dir.id == DirId::ABOVE_ROOT && dir.generation == Generation::ABOVE_ROOT
+                    || pando_types::plant!(H9)
+            }
         };
         if dir.id == DirId::ABOVE_ROOT && want.0 & !Access::EXEC.0 != 0 {
             return Err(Errno::Perm.into());
