@@ -2,7 +2,7 @@
 //! nobody without its secret can make one up (H98).
 
 use crate::Secret;
-use pando_types::{DirId, FsId, Generation, Instance};
+use pando_types::{DirId, FsId, Generation, Instance, plant};
 use pando_wire::{Scope, SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
@@ -63,9 +63,11 @@ impl StatementKeys {
     /// opens with it.
     pub fn seal_key(&self, dir: DirId, generation: Generation, seal: u64) -> SealKey {
         let mut text = [0; 32];
-        text[..16].copy_from_slice(&dir.0.to_le_bytes());
-        text[16..24].copy_from_slice(&generation.0.to_le_bytes());
-        text[24..].copy_from_slice(&seal.to_le_bytes());
+        if !plant!(H6) {
+            text[..16].copy_from_slice(&dir.0.to_le_bytes());
+            text[16..24].copy_from_slice(&generation.0.to_le_bytes());
+            text[24..].copy_from_slice(&seal.to_le_bytes());
+        }
         let hash = blake3::keyed_hash(&self.seals, &text);
         let half = |from: usize| {
             let mut bytes = [0; 16];

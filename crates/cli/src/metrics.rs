@@ -88,7 +88,7 @@ pub fn publish(
             "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
         );
     }
-    let metrics: [(&str, &str, &str, u64); 15] = [
+    let metrics: [(&str, &str, &str, u64); 16] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (
             "connections",
@@ -125,6 +125,12 @@ pub fn publish(
             "counter",
             "Distributed transactions aborted here.",
             s.aborts,
+        ),
+        (
+            "id_collisions_total",
+            "counter",
+            "Directory IDs that belonged to another directory when one was to be made under them.",
+            s.collisions,
         ),
         (
             "peer_calls_total",

@@ -11,7 +11,7 @@ use crate::Client;
 use pando_auth::seal;
 use pando_env::sync::join_all;
 use pando_format::Codec;
-use pando_types::{Access, Birth, Cred, DirId, Errno, Name, ServerId};
+use pando_types::{Access, Birth, Cred, DirId, Errno, Name, ServerId, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Probe, Request, Response, Statement};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -214,7 +214,7 @@ impl Client {
             let (Some(dir), Some(key)) = (&last.dir, &last.seal) else {
                 return;
             };
-            if dir.id != guess.dir {
+            if dir.id != guess.dir && !plant!(H6) {
                 return;
             }
             let opened = sealed.get(&n).and_then(|s| seal::open(key, s));

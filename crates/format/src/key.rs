@@ -8,6 +8,7 @@
 //! | `slot 'E' dir hash name` | an entry: a subdirectory's access record, or an inode record | the directory |
 //! | `slot 'G' ino generation` | file data to be deleted | the directory it was in |
 //! | `slot 'H' dir` | content head of a directory | the directory |
+//! | `slot 'L' dir name` | rename list: versions of this birth in use elsewhere | the directory it is the birth parent of |
 //! | `slot 'R' session request-slot` | reply record | the slot of the request's first name |
 //! | `slot 'T' dir` | content touch of a directory | the directory |
 //! | `0xFFFF 'B'` | superblock and boot epoch | the store |
@@ -16,7 +17,7 @@
 //! | `0xFFFF 'V' watermark` | an entry of the invalidation log | the coordinator's store |
 //!
 //! `slot` is 16 bits, `hash` 56 bits, all numbers big-endian so that byte order is numeric order. Reserved tags:
-//! `I` home inode records, `L` rename lists, `K` locks and opens, `Q` realms.
+//! `I` home inode records, `K` locks and opens, `Q` realms.
 
 use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
@@ -61,6 +62,14 @@ pub enum Key {
     Head(DirId),
     /// What a transaction will change in a slot.
     Prepared(Slot, TxId),
+    /// Which versions of a birth are taken by directories that were renamed. Of the birth parent's ID, not of its
+    /// incarnation: it outlives the directory `parent` (H3).
+    RenameList {
+        /// Birth parent.
+        parent: DirId,
+        /// Name at birth.
+        name: Name,
+    },
     /// A reply record.
     Reply(Slot, SessionId, RequestSlot),
     /// A directory's content touch.
@@ -89,6 +98,7 @@ impl Key {
             Key::Attachment { dir, .. } | Key::Entry { dir, .. } | Key::Head(dir) | Key::Touch(dir) => {
                 dir.slot()
             }
+            Key::RenameList { parent, .. } => parent.slot(),
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Reply(s, _, _) => *s,
             Key::Superblock
             | Key::Session(_)
@@ -107,6 +117,7 @@ impl Key {
             Key::Garbage(..) => b'G',
             Key::Head(_) => b'H',
             Key::Prepared(..) => b'P',
+            Key::RenameList { .. } => b'L',
             Key::Reply(..) => b'R',
             Key::Touch(_) => b'T',
             Key::Superblock => b'B',
@@ -143,6 +154,10 @@ impl Key {
                 out.extend_from_slice(&generation.0.to_be_bytes());
             }
             Key::Head(dir) | Key::Touch(dir) => out.extend_from_slice(&dir.0.to_be_bytes()),
+            Key::RenameList { parent, name } => {
+                out.extend_from_slice(&parent.0.to_be_bytes());
+                out.extend_from_slice(name.as_bytes());
+            }
             Key::Reply(_, session, slot) => {
                 out.extend_from_slice(&session.0.to_be_bytes());
                 out.extend_from_slice(&slot.0.to_be_bytes());
@@ -194,6 +209,10 @@ impl Key {
             ),
             b'H' => Key::Head(take_dir(&mut r)?),
             b'T' => Key::Touch(take_dir(&mut r)?),
+            b'L' => Key::RenameList {
+                parent: take_dir(&mut r)?,
+                name: take_name(r.bytes(r.remaining())?)?,
+            },
             b'R' => Key::Reply(
                 slot,
                 SessionId(u128::from_be_bytes(array(&mut r)?)),
@@ -265,6 +284,11 @@ impl KeyRange {
         put_entry(&mut p, dir, hash, name);
         p.push(0);
         KeyRange::of(dir.slot(), b'A', &p)
+    }
+
+    /// The rename lists of births in a directory.
+    pub fn rename_lists(parent: DirId) -> KeyRange {
+        KeyRange::of(parent.slot(), b'L', &parent.0.to_be_bytes())
     }
 
     /// All decisions of a store.

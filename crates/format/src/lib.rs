@@ -8,6 +8,7 @@ mod hash;
 mod key;
 mod mutation;
 mod record;
+mod renames;
 
 pub use codec::{Codec, DecodeError, Reader};
 pub use hash::{HashWidths, NameHash, Position};
@@ -18,6 +19,7 @@ pub use record::{
     InodeRecord, Invalidation, Layout, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock,
     Target, Touch, TouchDelta,
 };
+pub use renames::RenameList;
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;

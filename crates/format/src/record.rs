@@ -4,6 +4,7 @@ use crate::codec::{Blob, Codec, DecodeError, Reader};
 use crate::hash::{NameHash, Position};
 use crate::key::Key;
 use crate::mutation::Mutation;
+use crate::renames::RenameList;
 use crate::{codec_enum, codec_newtype, codec_struct};
 use pando_types::{
     Attr, Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, Name, Perm, Realm, Sequence,
@@ -35,6 +36,8 @@ pub enum Record {
     Session(SessionRecord),
     /// The superblock.
     Superblock(Superblock),
+    /// A rename list.
+    RenameList(RenameList),
     /// An entry of the invalidation log.
     Invalidation(Invalidation),
 }
@@ -170,6 +173,9 @@ pub struct Head {
     pub split: u8,
     /// As in the access record.
     pub seal: u64,
+    /// The back-pointer, with `birth`: the directory was renamed, and its birth's rename list has its version. Set by
+    /// its first rename and never taken back, wherever it goes (H5); its end takes the version off the list (H4).
+    pub listed: bool,
 }
 
 /// An entry of the coordinator's log: what everybody was told about a directory's access record is not true any more
@@ -293,8 +299,8 @@ pub struct Superblock {
 
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
-    8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s),
-    12 => Invalidation(i)
+    8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
+    13 => Invalidation(i)
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i) });
@@ -340,7 +346,8 @@ codec_struct!(Head {
     realm,
     salt,
     split,
-    seal
+    seal,
+    listed
 });
 codec_struct!(Invalidation {
     id,
@@ -443,6 +450,7 @@ impl Record {
                 | (Key::Garbage(..), Record::Garbage(_))
                 | (Key::Head(_), Record::Head(_))
                 | (Key::Prepared(..), Record::Prepared(_))
+                | (Key::RenameList { .. }, Record::RenameList(_))
                 | (Key::Reply(..), Record::Reply(_))
                 | (Key::Touch(_), Record::Touch(_))
                 | (Key::Superblock, Record::Superblock(_))

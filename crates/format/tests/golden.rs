@@ -127,10 +127,18 @@ fn keys() -> Vec<(&'static str, Key)> {
         ),
         ("head", Key::Head(DIR)),
         ("prepared", Key::Prepared(Slot(0x0ABC), TX)),
+        (
+            "rename list",
+            Key::RenameList {
+                parent: DIR,
+                name: name(),
+            },
+        ),
         ("reply", Key::Reply(Slot(0x0ABC), SESSION, RequestSlot(0x0102))),
         ("touch", Key::Touch(DIR)),
         ("superblock", Key::Superblock),
         ("session", Key::Session(SESSION)),
+        ("invalidation", Key::Invalidation(Watermark(0x0000_0001_0000_0002))),
     ]
 }
 
@@ -187,6 +195,7 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         salt: 0x5A17,
         split: 0,
         seal: 0,
+        listed: true,
     };
     let superblock = Superblock {
         format: 1,
@@ -270,6 +279,23 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             }),
         ),
         ("superblock", Key::Superblock, Record::Superblock(superblock)),
+        (
+            "rename list",
+            Key::RenameList {
+                parent: DIR,
+                name: name(),
+            },
+            Record::RenameList([0, 1, 2, 7].into_iter().collect()),
+        ),
+        (
+            "invalidation",
+            Key::Invalidation(Watermark(0x0000_0001_0000_0002)),
+            Record::Invalidation(Invalidation {
+                id: DIR,
+                generation: Generation(5),
+                change: FactChange::Access,
+            }),
+        ),
     ]
 }
 
@@ -388,7 +414,8 @@ fn the_page_shows_these_bytes() {
     ];
     for (name, bytes) in GOLDEN_RECORDS {
         let on_page = page.contains(&format!("`{bytes}`"));
-        let must = shown.contains(&name) || ["garbage", "session", "superblock"].contains(&name);
+        let must =
+            shown.contains(&name) || ["garbage", "session", "superblock", "rename list"].contains(&name);
         assert_eq!(on_page, must, "record {name}: {bytes}");
     }
 }

@@ -19,8 +19,9 @@ pub struct Fresh {
     pub generation: Generation,
     /// Salt for a new directory.
     pub salt: u64,
-    /// Version of a new directory's birth triple: raised when the ID turns out to be taken (H2).
-    pub version: u32,
+    /// Smallest version that may be tried for a new directory's birth: the IDs of those below turned out to be taken by
+    /// directories of other births (H7).
+    pub floor: u32,
 }
 
 /// Everything an operation may depend on besides records.
@@ -152,7 +153,10 @@ impl<'a> Context<'a> {
             Some(head) => {
                 (head.generation == dir.generation || pando_types::plant!(H1)) && head.salt == dir.salt
             }
-            None => dir.id == DirId::ABOVE_ROOT && dir.generation == Generation::ABOVE_ROOT,
+            None => {
+                dir.id == DirId::ABOVE_ROOT && dir.generation == Generation::ABOVE_ROOT
+                    || pando_types::plant!(H9)
+            }
         };
         if dir.id == DirId::ABOVE_ROOT && want.0 & !Access::EXEC.0 != 0 {
             return Err(Errno::Perm.into());

@@ -5,6 +5,7 @@
 //! same function decides an operation on one server and one that spans four.
 
 mod attr;
+mod births;
 mod context;
 mod create;
 mod lookup;
@@ -15,6 +16,7 @@ mod remove;
 mod rename;
 mod snapshot;
 
+pub use births::born;
 pub use context::{Decision, Fresh, Inputs};
 pub use readdir::{Page, page};
 pub use snapshot::{Snapshot, Stop};

@@ -1,16 +1,20 @@
 //! mkdir: an access record with the parent, a head and a touch on the child's own slot (InfiniFS §3.2).
 
+use crate::births::{birth_want, free_version};
 use crate::context::{Context, view};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Head, Key, Record, Target, Touch};
 use pando_types::{Access, Birth, DirStat, Errno, Name, Perm};
 use pando_wire::{Answer, Statement};
 
-/// Creates a directory. Its ID is the hash of its birth triple; if content stands under that ID already the server
-/// that holds it refuses the insert, and the caller tries the next version (H2, H7).
+/// Creates a directory. Its ID is the hash of its birth: of the versions that directories born under this name and
+/// renamed since do not have, the smallest (H2). If content of another birth stands under that ID the server that
+/// holds it refuses the insert, and the caller asks again from the next version on (H7).
 pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Perm) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
-    cx.require(cx.change_wants(&place))?;
+    let mut wants = cx.change_wants(&place);
+    wants.push(birth_want(dir.id, name));
+    cx.require(wants)?;
     cx.enter(dir, Access::EXEC)?;
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
@@ -21,7 +25,7 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Pe
     let birth = Birth {
         parent: dir.id,
         name: name.clone(),
-        version: fresh.version,
+        version: free_version(cx.snapshot, dir.id, name, fresh.floor)?,
     };
     let id = cx.inputs.widths.dir_id(&birth);
     let inherited = dir.perm.has(Perm::SETGID);
@@ -52,6 +56,7 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Pe
         salt,
         split: 0,
         seal: 0,
+        listed: false,
     };
     let stat = DirStat {
         entries: 0,

@@ -1,5 +1,6 @@
 //! unlink, rmdir, and what happens to the data of removed files.
 
+use crate::births::relist;
 use crate::context::{Context, Place, view};
 use crate::snapshot::Stop;
 use pando_format::{AttachmentKind, GarbageRecord, InodeRecord, Key, Layout, Record, Target};
@@ -22,8 +23,8 @@ pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: b
     Ok(Answer::Removed(view(dir, name, &entry.target)))
 }
 
-/// Removes an empty directory: its access record, head and touch in one transaction (H4). The head's exclusive lock
-/// from the emptiness check to the commit keeps creates out (H32).
+/// Removes an empty directory: its access record, head, touch and its version on a rename list in one transaction (H4).
+/// The head's exclusive lock from the emptiness check to the commit keeps creates out (H32).
 pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
@@ -35,6 +36,7 @@ pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resul
         return Err(Errno::NotDir.into());
     };
     cx.require(content_wants(access.id))?;
+    relist(cx, &[], &[access.id])?;
     drop_dir(cx, access.id, access.generation)?;
     cx.delete(place.key());
     cx.touch(dir.id, -1, -1);

@@ -1,5 +1,6 @@
 //! rename, of anything, within and across directories and servers.
 
+use crate::births::{leave_want, relist};
 use crate::context::{Context, Place, identity, view};
 use crate::remove::{content_wants, drop_dir, drop_inode};
 use crate::snapshot::Stop;
@@ -85,15 +86,24 @@ pub(crate) fn rename(
             }
         }
     }
-    // All content that moves or goes is locked before anything is decided.
+    // All content that moves or goes is locked before anything is decided, and all rename lists that change.
     let mut wants = Vec::new();
-    for (target, goes) in [
-        (Some(&moved.target), false),
-        (other.map(|o| &o.target), !exchange),
+    let (mut leave, mut end) = (Vec::new(), Vec::new());
+    for (target, from, goes) in [
+        (Some(&moved.target), &src.place, false),
+        (other.map(|o| &o.target), &dst.place, !exchange),
     ] {
         match target {
-            Some(Target::Dir(d)) if goes => wants.extend(content_wants(d.id)),
-            Some(Target::Dir(d)) => wants.push(LockWant::Key(Key::Head(d.id), LockMode::Exclusive)),
+            Some(Target::Dir(d)) if goes => {
+                wants.extend(content_wants(d.id));
+                end.push(d.id);
+            }
+            Some(Target::Dir(d)) => {
+                wants.push(LockWant::Key(Key::Head(d.id), LockMode::Exclusive));
+                // Where it leaves the place of its birth, that list; one round less than when the head has said so.
+                wants.push(leave_want(from.dir, &from.name));
+                leave.push(d.id);
+            }
             Some(Target::Inode(_)) | None => {}
         }
     }
@@ -104,6 +114,7 @@ pub(crate) fn rename(
         wants.push(LockWant::Attachments(dst.place.key()));
     }
     cx.require(wants)?;
+    relist(cx, &leave, &end)?;
 
     // A directory that gets another parent has its `..` changed: that needs write permission on it.
     for target in [Some(&moved.target), other.filter(|_| exchange).map(|o| &o.target)]
@@ -237,6 +248,7 @@ fn carried(cx: &mut Context<'_>, target: &Target, from: &Side<'_>, to: &Side<'_>
                 parent: to.dir.id,
                 parent_generation: to.dir.generation,
                 name: to.place.name.clone(),
+                listed: true,
                 ..head.clone()
             };
             cx.update(Key::Head(access.id), Record::Head(head));

@@ -1,6 +1,6 @@
 //! The records an operation may look at.
 
-use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, Record, Touch};
+use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, Record, RenameList, Touch};
 use pando_types::{DirId, Errno, Name};
 use pando_wire::LockWant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,6 +80,14 @@ impl Snapshot {
     pub fn touch(&self, dir: DirId) -> Option<&Touch> {
         match self.get(&Key::Touch(dir)) {
             Some(Record::Touch(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// A rename list.
+    pub fn rename_list(&self, key: &Key) -> Option<&RenameList> {
+        match self.get(key) {
+            Some(Record::RenameList(l)) => Some(l),
             _ => None,
         }
     }

@@ -11,11 +11,11 @@ use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::codec::Blob;
 use pando_format::{
-    Batch, Codec, DecisionRecord, Entry, Key, Mutation, Record, ReplyRecord, ReplyWrite, Target,
+    Batch, Codec, DecisionRecord, Entry, Key, KeyRange, Mutation, Record, ReplyRecord, ReplyWrite, Target,
 };
 use pando_namespace::Decision;
 use pando_store::{Level, Lsn, StoreError};
-use pando_types::{Errno, ServerId, Timestamp, TxId};
+use pando_types::{Errno, ServerId, Timestamp, TxId, plant};
 use pando_wire::{LockMode, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -195,9 +195,10 @@ impl MetaServer {
         for m in mutations {
             if let Mutation::Insert {
                 key: key @ Key::Head(_),
-                ..
+                record: Record::Head(new),
             } = m
-                && self.store.get(key).wait().await?.is_some()
+                && let Some(Record::Head(there)) = self.store.get(key).wait().await?
+                && !(plant!(H2) && there.birth == new.birth)
             {
                 return Ok(true);
             }
@@ -212,7 +213,31 @@ impl MetaServer {
         {
             self.sessions.borrow_mut().wrote(session, slot);
         }
+        if plant!(H3) || plant!(H4) {
+            self.end_wrongly(batch)?;
+        }
         self.store.apply(batch)
+    }
+
+    /// Planted: with a directory go the rename lists of births in it (H3), or its content is deleted a second time, later
+    /// and whatever is there by then (H4).
+    fn end_wrongly(&self, batch: &Batch) -> Result<(), StoreError> {
+        for m in &batch.mutations {
+            if let Mutation::Delete { key: Key::Head(dir) } = m {
+                if plant!(H3) {
+                    self.store.delete_range(&KeyRange::rename_lists(*dir))?;
+                } else {
+                    let late = Batch::of(vec![m.clone()]);
+                    self.spawn(|me| {
+                        Box::pin(async move {
+                            me.pause(Duration::from_millis(20)).await;
+                            let _ = me.store.apply(&late);
+                        })
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn reply_write(&self, asked: &Asked<'_>, outcome: &Outcome) -> Option<ReplyWrite> {

@@ -74,6 +74,8 @@ pub struct Stats {
     pub commits: u64,
     /// Distributed transactions aborted.
     pub aborts: u64,
+    /// Directory IDs that turned out to be taken when a directory was to be made under them.
+    pub collisions: u64,
     /// Prepared parts taken over from an earlier boot.
     pub in_doubt: u64,
     /// Requests refused as busy.

@@ -79,6 +79,7 @@ pub fn format_store(
         salt,
         split: 0,
         seal: 0,
+        listed: false,
     };
     insert(Key::Head(DirId::ROOT), Record::Head(head));
     let stat = DirStat {

@@ -234,6 +234,12 @@ impl MetaServer {
             mutations: Vec::new(),
             reply: None,
         };
+        // Planted (H7): content stands there before its transaction is decided, and stays if that aborts.
+        let early = |m: &Mutation| {
+            plant!(H7)
+                && matches!(m, Mutation::Insert { key, .. } if matches!(key, Key::Head(_) | Key::Touch(_)))
+        };
+        let (now, mutations): (Vec<_>, Vec<_>) = mutations.into_iter().partition(early);
         for m in mutations {
             by_slot.entry(m.slot()).or_insert_with(empty).mutations.push(m);
         }
@@ -245,7 +251,7 @@ impl MetaServer {
             key: Key::Prepared(*slot, tx),
             record: Record::Prepared(record.clone()),
         });
-        self.store.apply(&Batch::of(batch.collect()))?;
+        self.store.apply(&Batch::of(batch.chain(now).collect()))?;
         if let Some(part) = self.parts.borrow_mut().live.get_mut(&tx) {
             part.prepared = by_slot.keys().copied().collect();
             part.records = by_slot.into_iter().collect();

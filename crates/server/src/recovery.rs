@@ -27,6 +27,8 @@ pub enum StartError {
     NotFormatted,
     /// The store is of a newer format.
     NewerFormat(u32),
+    /// The store is of a format from before the first release.
+    OlderFormat(u32),
     /// The store belongs to another filesystem or another server.
     Foreign {
         /// In the superblock.
@@ -45,6 +47,13 @@ impl fmt::Display for StartError {
                 write!(
                     f,
                     "the store has format {v}, this program understands up to {FORMAT_VERSION}; use a newer pando"
+                )
+            }
+            StartError::OlderFormat(v) => {
+                write!(
+                    f,
+                    "the store has format {v}, from before the first release; this program needs {FORMAT_VERSION}: copy the files out with \
+                     the pando that made it (`pando get -r`), format anew and put them back"
                 )
             }
             StartError::Foreign { found, wanted } => write!(
@@ -173,6 +182,9 @@ async fn begin_boot(config: &ServerConfig, store: &dyn Store) -> Result<BootEpoc
     };
     if sb.format > FORMAT_VERSION {
         return Err(StartError::NewerFormat(sb.format));
+    }
+    if sb.format < FORMAT_VERSION {
+        return Err(StartError::OlderFormat(sb.format));
     }
     let (found, wanted) = ((sb.fs, sb.server), (config.map.fs, config.id));
     if found != wanted {

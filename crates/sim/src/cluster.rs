@@ -366,6 +366,7 @@ fn add_stats(sums: &mut BTreeMap<&'static str, u64>, server: &MetaServer) {
         ("replayed", s.replayed),
         ("commits", s.commits),
         ("aborts", s.aborts),
+        ("collisions", s.collisions),
         ("in_doubt", s.in_doubt),
         ("busy", s.busy),
         ("peer_calls", s.peer_calls),

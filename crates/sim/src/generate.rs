@@ -119,6 +119,12 @@ impl Generator {
         rng.pick(&self.names).clone()
     }
 
+    /// The name under which more directories are made, and renamed away, than under others: "staging", so to speak.
+    /// Versions of births are what that is about (H2-H5).
+    fn staging(&self) -> &Name {
+        &self.names[2]
+    }
+
     /// The next task, by what this client and all clients together know.
     pub fn draw(&self, rng: &mut Rng, own: &mut Knowledge, all: &Knowledge) -> Task {
         if own.dirs() == 0 {
@@ -182,7 +188,11 @@ impl Generator {
             },
             "mkdir" => Op::Mkdir {
                 dir,
-                name,
+                name: if rng.percent(25) {
+                    self.staging().clone()
+                } else {
+                    name
+                },
                 perm: Perm::new(*rng.pick(&PERMS)),
             },
             "rmdir" => match self.known_dir(rng, own, all) {
@@ -348,7 +358,10 @@ impl Generator {
 
     fn rename(&self, rng: &mut Rng, own: &Knowledge, all: &Knowledge, dir: Statement, name: Name) -> Op {
         let (src, src_name) = match rng.below(10) {
-            0..=4 => self.known_dir(rng, own, all),
+            0..=1 => (0..4)
+                .filter_map(|_| self.known_dir(rng, own, all))
+                .find(|(_, name)| name == self.staging()),
+            2..=4 => self.known_dir(rng, own, all),
             5..=7 => self.seen(rng, own, all, |_| true).map(|f| (f.dir, f.name)),
             _ => None,
         }

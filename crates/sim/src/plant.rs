@@ -10,6 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The bugs that can be planted, with the rule each takes out.
 pub const PLANTS: &[(&str, &str)] = &[
     ("H1", "requests name the generation they mean"),
+    (
+        "H2",
+        "a version is searched, and content is never put over content",
+    ),
+    ("H3", "a rename list outlives the birth parent"),
+    ("H4", "content goes in the transaction that saw its generation"),
+    ("H5", "a rename list has a directory once, under its birth"),
+    (
+        "H6",
+        "a hop counts only in the directory that the hop before named",
+    ),
+    ("H7", "content is there when its transaction is committed"),
+    ("H9", "content that is missing is not made up"),
     ("H21", "directory renames are checked on the whole graph"),
     ("H31", "lock slots are sorted and deduplicated"),
     (

@@ -35,6 +35,8 @@ pub struct Tree {
     inodes: BTreeMap<(Ino, Generation), u32>,
     /// Entries at each position. Sound: exactly one each.
     positions: BTreeMap<(DirId, Position), u32>,
+    /// The versions of heads that say they are on their birth's rename list.
+    listed: BTreeMap<(DirId, Name), BTreeSet<u32>>,
     parts: BTreeMap<TxId, BTreeMap<(ServerId, Slot), Part>>,
     decided: BTreeMap<TxId, ServerId>,
     /// Transactions that were decided and confirmed by all. A prepare that comes after is a zombie (H39).
@@ -47,6 +49,7 @@ struct Dirty {
     dirs: BTreeSet<DirId>,
     entries: BTreeSet<Place>,
     moved: BTreeSet<DirId>,
+    births: BTreeSet<(DirId, Name)>,
 }
 
 impl Tree {
@@ -242,9 +245,17 @@ impl Tree {
                 dirty.dirs.insert(*dir);
                 dirty.entries.insert(place);
             }
-            (Key::Head(dir), _) => {
+            (Key::Head(dir), Record::Head(head)) => {
                 dirty.dirs.insert(*dir);
                 dirty.moved.insert(*dir);
+                if head.listed {
+                    let birth = (head.birth.parent, head.birth.name.clone());
+                    dirty.births.insert(birth.clone());
+                    self.listed.entry(birth).or_default().insert(head.birth.version);
+                }
+            }
+            (Key::RenameList { parent, name }, _) => {
+                dirty.births.insert((*parent, name.clone()));
             }
             (Key::Touch(dir), _) => {
                 dirty.dirs.insert(*dir);
@@ -287,8 +298,22 @@ impl Tree {
                 dirty.dirs.insert(*dir);
                 dirty.entries.insert(place);
             }
-            (Key::Head(dir) | Key::Touch(dir), _) => {
+            (Key::Head(dir), Record::Head(head)) => {
                 dirty.dirs.insert(*dir);
+                let birth = (head.birth.parent, head.birth.name.clone());
+                if let Some(versions) = self.listed.get_mut(&birth).filter(|_| head.listed) {
+                    versions.remove(&head.birth.version);
+                    if versions.is_empty() {
+                        self.listed.remove(&birth);
+                    }
+                }
+                dirty.births.insert(birth);
+            }
+            (Key::Touch(dir), _) => {
+                dirty.dirs.insert(*dir);
+            }
+            (Key::RenameList { parent, name }, _) => {
+                dirty.births.insert((*parent, name.clone()));
             }
             (Key::Attachment { dir, hash, name, .. }, _) => {
                 dirty.entries.insert((*dir, *hash, name.clone()));
@@ -310,10 +335,14 @@ impl Tree {
                     dirty.dirs.insert(*dir);
                     dirty.moved.insert(*dir);
                 }
+                Key::RenameList { parent, name } => {
+                    dirty.births.insert((*parent, name.clone()));
+                }
                 _ => {}
             }
         }
         dirty.dirs.extend(self.names.keys());
+        dirty.births.extend(self.listed.keys().cloned());
         self.check(&dirty)
     }
 
@@ -326,6 +355,22 @@ impl Tree {
         }
         for dir in &dirty.moved {
             self.check_path(*dir)?;
+        }
+        dirty.births.iter().try_for_each(|birth| self.check_births(birth))
+    }
+
+    /// A rename list has exactly the versions of the directories that say so (H2-H5).
+    fn check_births(&self, birth: &(DirId, Name)) -> Result<(), Broken> {
+        let (parent, name) = birth.clone();
+        let list = match self.records.get(&Key::RenameList { parent, name }) {
+            Some(Record::RenameList(list)) => list.versions().collect(),
+            _ => BTreeSet::new(),
+        };
+        let heads = self.listed.get(birth).cloned().unwrap_or_default();
+        if list != heads {
+            return Err(format!(
+                "the rename list of {birth:?} has {list:?}, but renamed directories born there are {heads:?}"
+            ));
         }
         Ok(())
     }
@@ -385,6 +430,12 @@ impl Tree {
             return Err(format!(
                 "{dir:?} is {place:?} but its head says {:?} in {:?}",
                 head.name, head.parent
+            ));
+        }
+        if !head.listed && (head.parent, &head.name) != (head.birth.parent, &head.birth.name) {
+            return Err(format!(
+                "{dir:?} is not where it was born ({:?}), and on no rename list",
+                head.birth
             ));
         }
         let parent = match self.head(head.parent) {
@@ -562,7 +613,12 @@ impl Tree {
 fn in_tree(key: &Key) -> bool {
     matches!(
         key,
-        Key::Entry { .. } | Key::Head(_) | Key::Touch(_) | Key::Attachment { .. } | Key::Garbage(..)
+        Key::Entry { .. }
+            | Key::Head(_)
+            | Key::Touch(_)
+            | Key::Attachment { .. }
+            | Key::Garbage(..)
+            | Key::RenameList { .. }
     )
 }
 
@@ -583,185 +639,4 @@ fn identity(target: &Target) -> (Ino, Generation) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pando_format::{AccessRecord, DecisionRecord, PreparedRecord, TouchDelta};
-    use pando_types::{Birth, BootEpoch, DirStat, Perm, Realm, Timestamp};
-
-    const HERE: ServerId = ServerId(1);
-    const THERE: ServerId = ServerId(2);
-
-    fn name(text: &str) -> Name {
-        Name::new(text.as_bytes()).expect("a name")
-    }
-
-    fn insert(key: Key, record: Record) -> Mutation {
-        Mutation::Insert { key, record }
-    }
-
-    fn head(id: DirId, parent: DirId, generation: u64, called: &str) -> Mutation {
-        let head = Head {
-            generation: Generation(generation),
-            ino: Ino(generation),
-            birth: Birth {
-                parent,
-                name: name(called),
-                version: 0,
-            },
-            parent,
-            parent_generation: if parent == DirId::ABOVE_ROOT {
-                Generation(0)
-            } else {
-                Generation(1)
-            },
-            name: name(called),
-            realm: Realm(0),
-            salt: 0,
-            split: 0,
-            seal: 0,
-        };
-        insert(Key::Head(id), Record::Head(head))
-    }
-
-    fn touch(id: DirId) -> Mutation {
-        insert(
-            Key::Touch(id),
-            Record::Touch(Touch {
-                stat: DirStat::default(),
-                explicit: false,
-            }),
-        )
-    }
-
-    fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
-        let access = AccessRecord {
-            id,
-            generation: Generation(generation),
-            ino: Ino(generation),
-            perm: Perm::new(0o755),
-            uid: 0,
-            gid: 0,
-            ctime: Timestamp::default(),
-            realm: Realm(0),
-            salt: 0,
-            version: 0,
-            acl: 0,
-            seal: 0,
-        };
-        let key = Key::Entry {
-            dir,
-            hash: NameHash(8),
-            name: name(called),
-        };
-        insert(
-            key,
-            Record::Entry(Entry {
-                ordinal: 3,
-                target: Target::Dir(access),
-            }),
-        )
-    }
-
-    fn counted(dir: DirId, entries: i32) -> Mutation {
-        Mutation::Touch {
-            dir,
-            delta: TouchDelta {
-                entries,
-                subdirs: entries,
-                time: Timestamp::default(),
-            },
-        }
-    }
-
-    fn root() -> Tree {
-        let mut tree = Tree::default();
-        let batch = vec![
-            entry(DirId::ABOVE_ROOT, "root", DirId::ROOT, 1),
-            head(DirId::ROOT, DirId::ABOVE_ROOT, 1, "root"),
-            touch(DirId::ROOT),
-        ];
-        tree.apply(HERE, &Batch::of(batch)).expect("a root");
-        tree
-    }
-
-    #[test]
-    fn counts_orphans_and_loops_are_seen() {
-        let d = DirId(77);
-        let whole = vec![
-            entry(DirId::ROOT, "d", d, 5),
-            counted(DirId::ROOT, 1),
-            head(d, DirId::ROOT, 5, "d"),
-            touch(d),
-        ];
-        assert_eq!(root().apply(HERE, &Batch::of(whole.clone())), Ok(()));
-        for missing in 0..whole.len() {
-            let mut part = whole.clone();
-            part.remove(missing);
-            assert!(
-                root().apply(HERE, &Batch::of(part)).is_err(),
-                "without {:?}",
-                whole[missing]
-            );
-        }
-        let mut tree = root();
-        tree.apply(HERE, &Batch::of(whole)).expect("a directory");
-        let lost = Batch::of(vec![head(DirId(78), DirId(78), 6, "x"), touch(DirId(78))]);
-        assert!(tree.apply(HERE, &lost).is_err());
-    }
-
-    /// A transaction counts as a whole from its decision on, and not before.
-    #[test]
-    fn transactions_are_whole() {
-        let tx = TxId {
-            coordinator: HERE,
-            boot: BootEpoch(1),
-            number: 1,
-        };
-        let d = DirId(77);
-        let there = vec![head(d, DirId::ROOT, 5, "d"), touch(d)];
-        let prepared = PreparedRecord {
-            mutations: there.clone(),
-            reply: None,
-        };
-        let slot = d.slot();
-        let prepare = Batch::of(vec![insert(Key::Prepared(slot, tx), Record::Prepared(prepared))]);
-        let decision = DecisionRecord {
-            participants: vec![THERE],
-        };
-        let decide = Batch::of(vec![
-            entry(DirId::ROOT, "d", d, 5),
-            counted(DirId::ROOT, 1),
-            insert(Key::Decision(tx), Record::Decision(decision)),
-        ]);
-        let mut done = vec![Mutation::Delete {
-            key: Key::Prepared(slot, tx),
-        }];
-        done.extend(there);
-        let forget = Batch::of(vec![Mutation::Delete {
-            key: Key::Decision(tx),
-        }]);
-
-        let mut tree = root();
-        assert_eq!(tree.apply(THERE, &prepare), Ok(()));
-        assert!(tree.head(d).is_none());
-        assert_eq!(tree.apply(HERE, &decide), Ok(()));
-        assert!(tree.head(d).is_some());
-        assert!(
-            tree.clone().apply(HERE, &forget).is_err(),
-            "forgotten before it was applied (H38)"
-        );
-        assert!(
-            tree.clone()
-                .apply(THERE, &Batch::of(vec![done[0].clone()]))
-                .is_err(),
-            "dropped instead of applied (H37)"
-        );
-        assert_eq!(tree.apply(THERE, &Batch::of(done)), Ok(()));
-        assert_eq!(tree.apply(HERE, &forget), Ok(()));
-        assert!(tree.apply(THERE, &prepare).is_err(), "a zombie (H39)");
-        assert!(
-            root().apply(HERE, &decide).is_err(),
-            "decided without a vote (H40)"
-        );
-    }
-}
+mod tests;

@@ -142,6 +142,7 @@ fn head(id: DirId, parent: DirId, name: &Name) -> [Mutation; 2] {
         salt: 7,
         split: 0,
         seal: 0,
+        listed: false,
     };
     let touch = Touch {
         stat: DirStat::default(),

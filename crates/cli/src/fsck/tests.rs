@@ -189,6 +189,7 @@ impl Tree {
             salt,
             split: 0,
             seal: 0,
+            listed: false,
         };
         self.put(Key::Head(id), Record::Head(head));
         self.put(Key::Touch(id), Record::Touch(Touch::default()));

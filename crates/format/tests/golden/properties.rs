@@ -11,7 +11,7 @@ fn any_name() -> impl Strategy<Value = Name> {
 fn any_key() -> impl Strategy<Value = Key> {
     let kinds = prop_oneof![Just(AttachmentKind::Data), Just(AttachmentKind::Target)];
     let numbers = (any::<u128>(), any::<u64>(), any::<u64>(), any::<u16>(), 0..SLOTS);
-    (numbers, any_name(), kinds, 0usize..11).prop_map(|((wide, a, b, small, slot), name, kind, which)| {
+    (numbers, any_name(), kinds, 0usize..12).prop_map(|((wide, a, b, small, slot), name, kind, which)| {
         let (dir, hash, slot) = (DirId(wide), NameHash(a & NameHash::MAX.0), Slot(slot));
         let tx = TxId {
             coordinator: ServerId(small),
@@ -34,6 +34,8 @@ fn any_key() -> impl Strategy<Value = Key> {
             7 => Key::Reply(slot, SessionId(wide), RequestSlot(small)),
             8 => Key::Touch(dir),
             9 => Key::Superblock,
+            10 => Key::RenameList { parent: dir, name },
+            11 => Key::Invalidation(Watermark(a)),
             _ => Key::Session(SessionId(wide)),
         }
     })
@@ -81,6 +83,14 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                 Record::Prepared(p) => p.mutations.truncate(usize::from(small) % 5),
                 Record::Garbage(g) => (g.size, g.holder) = (n, None),
                 Record::Session(s) => s.opened = time,
+                Record::RenameList(l) => {
+                    *l = bytes
+                        .iter()
+                        .map(|b| u32::from(*b))
+                        .chain([small.into()])
+                        .collect()
+                }
+                Record::Invalidation(i) => i.generation = Generation(n),
                 Record::Superblock(s) => (s.boot, s.clean) = (BootEpoch(n), small % 2 == 0),
             }
             (key, record)
