@@ -94,7 +94,7 @@ impl Client {
 
     /// Does something by path, again and again while directories on the way are removed or replaced meanwhile, or turn
     /// out to have been: what is there now?
-    async fn persist<T>(&self, mut f: impl AsyncFnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    pub(crate) async fn persist<T>(&self, mut f: impl AsyncFnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         for _ in 0..RESTARTS {
             match f().await {
                 Err(Errno::Stale) => {}

@@ -311,8 +311,11 @@ impl Client {
 
     /// The root directory's entry as a handle, for who walks by handles from there.
     pub async fn root_handle(&self) -> Result<EntryView, Errno> {
-        let root = self.root().await?;
-        self.reopen(&root.dir.ok_or(Errno::Io)?).await
+        self.persist(async || {
+            let root = self.root().await?;
+            self.reopen(&root.dir.ok_or(Errno::Io)?).await
+        })
+        .await
     }
 
     /// A directory's entry as a handle, which stays good wherever the directory is moved, and when directories above it

@@ -411,6 +411,7 @@ fn the_page_shows_these_bytes() {
         "counter",
         "reply",
         "decision",
+        "invalidation",
     ];
     for (name, bytes) in GOLDEN_RECORDS {
         let on_page = page.contains(&format!("`{bytes}`"));

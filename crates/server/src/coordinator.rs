@@ -73,15 +73,14 @@ impl MetaServer {
     /// does not answer holds it up: the caller tries again later.
     pub(crate) async fn announce(&self, what: &[Invalidation]) -> Result<Watermark, Failure> {
         let upto = self.write_down(what).await?;
-        let servers = self.map.servers.iter().map(|s| s.id).filter(|s| *s != self.id);
         if plant!(H10) {
-            for server in servers {
+            for server in self.others() {
                 self.spawn(|me| Box::pin(async move { while !me.told(server, upto).await {} }));
             }
             return Ok(upto);
         }
         let mut telling: Vec<Pin<Box<dyn Future<Output = bool> + '_>>> = Vec::new();
-        for server in servers {
+        for server in self.others() {
             telling.push(Box::pin(self.told(server, upto)));
         }
         if join_all(telling).await.into_iter().all(|heard| heard) {
@@ -119,6 +118,30 @@ impl MetaServer {
         let synced: Vec<Invalidation> = unsynced.drain(..upto.0.saturating_sub(from.0) as usize).collect();
         self.hear(from, &synced);
         Ok(upto)
+    }
+
+    /// Who has not heard all of the log hears it now: what was announced and then put off is told too, or servers would
+    /// know of each other's statements less and less.
+    pub(crate) fn tell_all(&self) {
+        if !self.coordinates() {
+            return;
+        }
+        let upto = self.heard_upto();
+        for server in self.others() {
+            let behind = self.confirmed.borrow().get(&server).is_none_or(|known| *known < upto);
+            if behind && self.telling.borrow_mut().insert(server) {
+                self.spawn(|me| {
+                    Box::pin(async move {
+                        me.told(server, upto).await;
+                        me.telling.borrow_mut().remove(&server);
+                    })
+                });
+            }
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = ServerId> + '_ {
+        self.map.servers.iter().map(|s| s.id).filter(|s| *s != self.id)
     }
 
     /// Tells one server the log up to an entry. False: it did not confirm.

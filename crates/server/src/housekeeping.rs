@@ -20,6 +20,7 @@ impl MetaServer {
         while !self.stopped.get() {
             self.world.sleep(self.limits.tick).await;
             self.inquire().await;
+            self.tell_all();
             let result = match self.expire_sessions().await {
                 Ok(()) => self.collect_garbage(&mut slot).await,
                 Err(e) => Err(e),

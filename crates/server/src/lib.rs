@@ -128,6 +128,8 @@ pub struct MetaServer {
     unsynced: RefCell<VecDeque<Invalidation>>,
     /// On the coordinator: how far others have heard the log.
     confirmed: RefCell<BTreeMap<ServerId, Watermark>>,
+    /// On the coordinator: who is being told what it has missed.
+    telling: RefCell<BTreeSet<ServerId>>,
     private: RefCell<private::Private>,
     caller: Caller<Result<Response, Refusal>>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,

@@ -154,6 +154,7 @@ impl MetaServer {
             heard: RefCell::new(heard),
             unsynced: RefCell::default(),
             confirmed: RefCell::default(),
+            telling: RefCell::default(),
             private: RefCell::default(),
             boots: RefCell::new(BTreeMap::new()),
             coordinated: RefCell::new(Coordinated {

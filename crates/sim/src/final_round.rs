@@ -191,7 +191,9 @@ impl Way {
         for cred in creds() {
             let may = |s: &Statement| cred.may(Access::EXEC, s.perm, s.uid, s.gid, true);
             let open = self.above.iter().all(may);
-            let right = match client.resolve(&cred, &self.path, true).await {
+            let resolved = client.resolve(&cred, &self.path, true).await;
+            let came_to = resolved.as_ref().map(|f| f.entry.attr.ino).map_err(|e| *e);
+            let right = match resolved {
                 Ok(found) => {
                     let there = found
                         .entry
@@ -203,7 +205,7 @@ impl Way {
             };
             if !right {
                 let path = String::from_utf8_lossy(&self.path);
-                let text = format!("{path} does not lead user {} where it should", cred.uid);
+                let text = format!("{path} leads user {} to {came_to:?}, not to {}", cred.uid, dir.ino);
                 cluster.sim.fail(Kind::WrongResult, text);
             }
         }
