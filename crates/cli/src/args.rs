@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::connect::ResolutionArg;
+use crate::connect::Paths;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -27,9 +27,9 @@ pub struct Args {
     /// Seconds to wait for a server that is away.
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
     pub wait: u64,
-    /// How paths are resolved. (A mount is asked for one component at a time, so it makes no difference there.)
-    #[arg(long, global = true, value_enum, default_value_t = ResolutionArg::Speculative)]
-    pub resolution: ResolutionArg,
+    /// How paths are resolved.
+    #[command(flatten)]
+    pub paths: Paths,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

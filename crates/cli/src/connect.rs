@@ -2,7 +2,7 @@
 
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use anyhow::{Context, Result};
-use pando_client::{Client, ClientConfig, Resolution};
+use pando_client::{CACHE_BYTES, Client, ClientConfig, Resolution};
 use pando_data::{Blocks, DirBlocks};
 use pando_net::{Identity, Options, Reactor, Waiting};
 use pando_types::Cred;
@@ -29,6 +29,26 @@ impl From<ResolutionArg> for Resolution {
     }
 }
 
+/// How a client comes to what paths lead to.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Paths {
+    /// How paths are resolved. (A mount is asked for one component at a time, so it makes no difference there.)
+    #[arg(long, global = true, value_enum, default_value_t = ResolutionArg::Speculative)]
+    pub resolution: ResolutionArg,
+    /// Bytes of directories that are kept in mind; 0: every path is resolved from the root.
+    #[arg(long, global = true, value_name = "BYTES", default_value_t = CACHE_BYTES)]
+    pub cache_bytes: usize,
+}
+
+impl Default for Paths {
+    fn default() -> Paths {
+        Paths {
+            resolution: ResolutionArg::default(),
+            cache_bytes: CACHE_BYTES,
+        }
+    }
+}
+
 /// A connected client. Not shared between threads: each opens its own.
 pub struct Connection {
     /// Drives it.
@@ -44,7 +64,7 @@ pub struct Connection {
 impl Connection {
     /// Opens a client of the cluster in `dir`. Nothing is sent yet.
     pub fn open(dir: &ClusterDir, waiting: Waiting, give_up: Duration) -> Result<Connection> {
-        Connection::open_with(dir, waiting, give_up, ResolutionArg::default())
+        Connection::open_with(dir, waiting, give_up, Paths::default())
     }
 
     /// The same, resolving paths in the way that was asked for.
@@ -52,7 +72,7 @@ impl Connection {
         dir: &ClusterDir,
         waiting: Waiting,
         give_up: Duration,
-        resolution: ResolutionArg,
+        paths: Paths,
     ) -> Result<Connection> {
         let file = dir.load()?;
         let map = file.map(&dir.path)?;
@@ -72,7 +92,8 @@ impl Connection {
         let blocks = open_blocks(&map.blocks)?;
         let config = ClientConfig {
             give_up,
-            resolution: resolution.into(),
+            resolution: paths.resolution.into(),
+            cache_bytes: paths.cache_bytes,
             ..ClientConfig::new(map)
         };
         let client = Client::new(reactor.clone(), config);

@@ -355,6 +355,7 @@ fn operating_it() {
         ]);
         assert_eq!(bench["results"][0]["round_trips"], 26.0, "{bench}");
         assert_eq!(bench["results"][1]["round_trips"], trips, "{bench}");
+        assert_eq!(bench["results"][2]["round_trips"], 1.0, "{bench}");
     }
     let bench = c.json(&["--json", "bench", "null", "--seconds", "0.05"]);
     assert_eq!(bench["results"][0]["round_trips"], 1.0);

@@ -172,7 +172,7 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
     let base = absolute(&md.base);
     let keeps = (md.create || md.stat || md.read) && !md.remove;
 
-    let first = connect(&dir, md.waiting, args.resolution)?;
+    let first = connect(&dir, md.waiting, args.paths)?;
     let roots: Vec<Vec<u8>> = if md.unique {
         (0..md.clients)
             .map(|c| below(&base, format!("client.{c}").as_bytes()))
@@ -185,7 +185,7 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
     let barrier = Barrier::new(md.clients as usize);
     let parts = on_threads(md.clients as usize, |number| {
         let root = &roots[number % roots.len()];
-        let worker = connect(&dir, md.waiting, args.resolution).and_then(|conn| {
+        let worker = connect(&dir, md.waiting, args.paths).and_then(|conn| {
             let worker = Worker::open(&conn, md, number as u64, root, &tree)?;
             Ok((conn, Rc::new(worker)))
         });

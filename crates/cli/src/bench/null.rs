@@ -48,7 +48,7 @@ pub fn run(args: &Args, bench: &NullArgs) -> Result<Figures> {
     for (op, durable) in [("null", false), ("null-durable", true)] {
         let start = Barrier::new(bench.clients.max(1));
         let parts = on_threads(bench.clients, |client| {
-            let conn = connect(&dir, bench.waiting, args.resolution);
+            let conn = connect(&dir, bench.waiting, args.paths);
             // All threads come here, also those that could not connect: the others wait for them.
             start.wait();
             let conn = conn?;

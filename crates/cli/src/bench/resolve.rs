@@ -4,15 +4,17 @@ use super::meter::Meter;
 use super::{Figures, Wait, connect};
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, ResolutionArg};
+use crate::connect::{Connection, Paths, ResolutionArg};
+use pando_client::CACHE_BYTES;
 use anyhow::{Context, Result, bail};
 use pando_types::{Cred, Perm};
 use pando_wire::RenameMode;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// A deep path, resolved with nothing remembered but the servers' boot epochs: one component after the other, and all at once by predicted
-/// directory IDs. The two take turns, so that both see the same machine. Round trips are those that wait for one another.
+/// A deep path, resolved with nothing remembered but the servers' boot epochs, one component after the other and all at once by predicted
+/// directory IDs; and with the directories above it in mind. They take turns, so that all see the same machine. Round trips are those
+/// that wait for one another.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  pando bench resolve --depth 24 --renamed 2 --json")]
 pub struct ResolveArgs {
@@ -35,25 +37,27 @@ pub fn run(args: &Args, bench: &ResolveArgs) -> Result<Figures> {
         bail!("there are only {} directories to rename", bench.depth);
     }
     let dir = ClusterDir::of(args)?;
+    let way = |op, resolution, cache_bytes| {
+        let paths = Paths {
+            resolution,
+            cache_bytes,
+        };
+        Ok::<_, anyhow::Error>((connect(&dir, bench.waiting, paths)?, op))
+    };
     let ways = [
-        (
-            connect(&dir, bench.waiting, ResolutionArg::Sequential)?,
-            "resolve-sequential",
-        ),
-        (
-            connect(&dir, bench.waiting, ResolutionArg::Speculative)?,
-            "resolve-speculative",
-        ),
+        way("resolve-sequential", ResolutionArg::Sequential, 0)?,
+        way("resolve-speculative", ResolutionArg::Speculative, 0)?,
+        way("resolve-cached", ResolutionArg::Speculative, CACHE_BYTES)?,
     ];
-    let [(conn, _), _] = &ways;
+    let (conn, _) = &ways[0];
     let made = Chain::make(conn, bench)?;
     // The first message to a server learns its boot epoch: that is not what is measured.
     for (conn, _) in &ways {
         conn.run(conn.client.resolve(&Cred::root(), &made.deepest, true))
             .context("cannot resolve what was just made")?;
     }
-    let mut meters = [Meter::new()?, Meter::new()?];
-    let mut trips = [0; 2];
+    let mut meters = [Meter::new()?, Meter::new()?, Meter::new()?];
+    let mut trips = [0; 3];
     let end = Instant::now() + Duration::from_secs_f64(bench.seconds.clamp(0.01, 3600.0));
     while Instant::now() < end {
         for (i, (conn, _)) in ways.iter().enumerate() {

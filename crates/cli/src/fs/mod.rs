@@ -84,7 +84,7 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
         &dir,
         Waiting::default(),
         Duration::from_secs(args.wait),
-        args.resolution,
+        args.paths,
     )?;
     let fs = Rc::new(Fs {
         conn,
