@@ -149,6 +149,11 @@ impl MetaServer {
     pub(crate) fn hear(&self, after: Watermark, entries: &[Invalidation]) -> Watermark {
         let mut heard = self.heard.borrow_mut();
         heard.hear(after, entries, &self.keys, self.limits.invalidations);
+        if heard.joined() && after > heard.upto() && !entries.is_empty() {
+            // So much was missed that the coordinator does not remember it either: begin anew.
+            *heard = Heard::default();
+            self.spawn(|me| Box::pin(me.join()));
+        }
         // An earlier boot's knowledge is gone: nothing is confirmed before the log was fetched.
         if heard.joined() {
             heard.upto()
