@@ -1,4 +1,4 @@
-# about: the simulator: seeds of this commit, seeds that ever failed, planted bugs
+# about: the simulator: seeds of this commit, seeds that ever failed, planted bugs, also in the model of births
 # limit: 1500
 #
 # PANDO_SIM_SEEDS: how many seeds of this commit (default 300).
@@ -15,4 +15,6 @@ sim=$CARGO_TARGET_DIR/release/pando-sim
 check "seeds of this commit" "$sim" run --ci "${PANDO_SIM_SEEDS:-300}"
 check "seeds that ever failed" "$sim" run --regressions
 check "planted bugs are found" "$sim" plant --all
+check "planted bugs are found by the model of births" \
+    cargo test --locked --package pando-namespace --features plant --test births counterexample
 finish

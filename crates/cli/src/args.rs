@@ -100,6 +100,9 @@ pub struct Choices {
     /// Largest file kept with its metadata, in bytes.
     #[arg(long, default_value_t = pando_wire::INLINE_LIMIT_DEFAULT, value_parser = clap::value_parser!(u32).range(0..=i64::from(pando_wire::INLINE_LIMIT_MAX)))]
     pub inline_limit: u32,
+    /// Bits of directory IDs; fewer than 128 only in tests, for collisions.
+    #[arg(long, hide = true, env = "PANDO_ID_BITS", default_value_t = 128, value_parser = clap::value_parser!(u8).range(8..=128))]
+    pub id_bits: u8,
 }
 
 /// Durability.

@@ -141,7 +141,7 @@ pub fn make(
         block_size: BLOCK_SIZE,
         blocks: format!("file:{}", blocks.unwrap_or(Path::new("blocks")).display()),
         name_bits: 55,
-        id_bits: 128,
+        id_bits: choices.id_bits,
     };
     let map = file.map(&dir.path)?;
     let blocks = map.blocks.strip_prefix("file:").unwrap_or("blocks");

@@ -9,6 +9,8 @@
 //!
 //! A seed replays exactly: nothing here or below reads time, randomness or addresses from outside.
 
+#[cfg(test)]
+mod births;
 pub mod cli;
 mod cluster;
 mod compare;

@@ -38,6 +38,8 @@ pub struct Settings {
     pub names: usize,
     /// Directories a client keeps in mind.
     pub known_dirs: usize,
+    /// Live directories at which nobody makes more: of the few IDs of 8 bits there must always be one.
+    pub directories: usize,
     /// Mean pause of a client between two operations.
     pub think: Time,
     /// Mean time between two faults.
@@ -79,13 +81,19 @@ impl Settings {
             },
             async_period: rng.range(20 * MS, 5 * SEC),
             name_bits: if narrow { 4 } else { 55 },
-            id_bits: if narrow { 16 } else { 128 },
+            id_bits: match rng.below(4) {
+                _ if !narrow => 128,
+                0 => 8,
+                _ => 16,
+            },
             inline_limit: 256,
             block_size: 512,
             limits,
             speed: Speed::good(rng),
             names: rng.range(3, 14) as usize,
             known_dirs: rng.range(3, 24) as usize,
+            // Those that are under way at that moment come on top.
+            directories: 50,
             think: if rng.percent(50) { 0 } else { rng.below(20 * MS) },
             fault_gap: rng.range(50 * MS, SEC),
             lies: if rng.percent(20) { rng.range(1, 10) } else { 0 },

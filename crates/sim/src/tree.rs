@@ -543,6 +543,11 @@ impl Tree {
         Ok(())
     }
 
+    /// Live directories.
+    pub fn directories(&self) -> usize {
+        self.names.len()
+    }
+
     /// A directory's head.
     pub fn head(&self, dir: DirId) -> Option<&Head> {
         match self.records.get(&Key::Head(dir)) {

@@ -204,6 +204,13 @@ impl Workload {
         self.machines.iter().any(here)
     }
 
+    /// Whether the IDs of this seed are so few that no more directories are to be made.
+    fn crowded(&self) -> bool {
+        let s = &self.cluster.settings;
+        let directories = || self.cluster.judge().with_model(|_, tree| tree.directories());
+        s.id_bits <= 8 && directories() >= s.directories
+    }
+
     /// Programs end after the operation they are at.
     pub fn stop(&self) {
         self.stopping.set(true);
@@ -281,6 +288,9 @@ impl Workload {
                     name: Name::root(),
                 };
                 self.op(life, client, &Cred::root(), own, op).await;
+            }
+            Task::Op(Op::Mkdir { dir, name, .. }) if self.crowded() => {
+                self.op(life, client, cred, own, Op::Rmdir { dir, name }).await;
             }
             Task::Op(op) => {
                 self.op(life, client, cred, own, op).await;

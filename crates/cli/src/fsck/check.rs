@@ -10,7 +10,7 @@ use pando_cluster::ClusterMap;
 use pando_data::FileKey;
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, FORMAT_VERSION, Head, InodeRecord, Key, LOCAL_SLOT, Layout,
-    Position, Record, Target,
+    Position, Record, RenameList, Target,
 };
 use pando_types::{DirId, FileKind, Generation, Ino, Name, Realm, SLOTS, ServerId, Slot, TxId};
 use std::collections::{HashMap, HashSet};
@@ -39,6 +39,12 @@ struct Content {
     salt: u64,
     realm: Realm,
     born: bool,
+    /// Where it was born, with which version, and whether it was renamed since.
+    birth: u64,
+    version: u32,
+    listed: bool,
+    /// Whether it is where it was born.
+    home: bool,
 }
 
 /// What is known of a directory.
@@ -125,6 +131,8 @@ pub struct Checker {
     lanes: HashMap<ServerId, Lane>,
     seen_foreign: HashSet<(ServerId, Slot)>,
     pending: Vec<(ServerId, Key, TxId)>,
+    /// Rename lists, by birth.
+    lists: HashMap<u64, (DirId, Name, RenameList)>,
     findings: Vec<Finding>,
     counts: Counts,
     /// Files with blocks, if their data is to be looked at.
@@ -152,6 +160,7 @@ impl Checker {
             lanes: HashMap::new(),
             seen_foreign: HashSet::new(),
             pending: Vec::new(),
+            lists: HashMap::new(),
             findings: Vec::new(),
             counts: Counts::default(),
             block_files: None,
@@ -257,6 +266,10 @@ impl Checker {
             (Key::Prepared(_, tx), _) | (Key::Decision(tx), _) => {
                 self.pending.push((server, key.clone(), *tx))
             }
+            (Key::RenameList { parent, name }, Record::RenameList(list)) => {
+                let birth = fingerprint((parent, name));
+                self.lists.insert(birth, (*parent, name.clone(), list.clone()));
+            }
             (Key::Reply(..), _) => self.counts.replies += 1,
             (Key::Session(_), _) => self.counts.sessions += 1,
             (Key::Superblock, Record::Superblock(s)) => {
@@ -285,6 +298,10 @@ impl Checker {
             salt: head.salt,
             realm: head.realm,
             born,
+            birth: fingerprint((&head.birth.parent, &head.birth.name)),
+            version: head.birth.version,
+            listed: head.listed,
+            home: (head.parent, &head.name) == (head.birth.parent, &head.birth.name),
         };
         self.dir(id).1.head = Some(content);
     }

@@ -337,6 +337,24 @@ impl Collector {
             records.extend(self.owned(slot, prefixed(slot, b'A', &rest)).await?);
             records.extend(self.owned(slot, prefixed(slot, b'E', &rest)).await?);
         }
+        // Rename lists: those that findings name, and those of directories that should be on one.
+        let mut lists: BTreeSet<Key> = findings.iter().flat_map(|f| f.keys.iter().cloned()).collect();
+        for (key, record) in &records {
+            if let (Key::Head(id), Record::Head(head)) = (key, record)
+                && dirs.contains(id)
+            {
+                lists.insert(Key::RenameList {
+                    parent: head.birth.parent,
+                    name: head.birth.name.clone(),
+                });
+            }
+        }
+        for key in lists {
+            let server = self.client.map().owner(key.slot());
+            if let Some(record) = self.one(server, &key).await? {
+                records.push((key, record));
+            }
+        }
         let map = self.client.map();
         let mut out: Vec<(ServerId, Key, Record)> = records
             .into_iter()

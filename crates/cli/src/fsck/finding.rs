@@ -1,6 +1,6 @@
 //! What fsck finds.
 
-use pando_format::NameHash;
+use pando_format::{Key, NameHash};
 use pando_types::{DirId, Ino, ServerId, Slot};
 
 /// A name's bucket in a directory.
@@ -37,6 +37,10 @@ pub enum Kind {
     Halves,
     /// An ID that is not the hash of its birth.
     Birth,
+    /// A renamed directory that is not on the rename list of its birth: its ID may be given out again.
+    Unlisted,
+    /// A rename list with a version that no renamed directory has: it is never given out again.
+    Listed,
     /// A content head without a touch.
     NoTouch,
     /// Counts that are not true.
@@ -78,6 +82,8 @@ impl Kind {
             Kind::TwoNames => "directory-with-two-names",
             Kind::Halves => "halves-disagree",
             Kind::Birth => "wrong-id",
+            Kind::Unlisted => "not-on-rename-list",
+            Kind::Listed => "on-rename-list",
             Kind::NoTouch => "directory-without-counts",
             Kind::Counts => "wrong-counts",
             Kind::Moving => "changing",
@@ -129,6 +135,8 @@ pub struct Finding {
     pub detail: String,
     /// Where else to look when it is looked at again.
     pub places: Vec<Place>,
+    /// Which other records to read again.
+    pub keys: Vec<Key>,
 }
 
 impl Finding {
@@ -139,6 +147,7 @@ impl Finding {
             subject,
             detail: detail.into(),
             places: Vec::new(),
+            keys: Vec::new(),
         }
     }
 
@@ -150,6 +159,12 @@ impl Finding {
     /// It concerns these places too.
     pub fn at_each(mut self, places: impl IntoIterator<Item = Place>) -> Finding {
         self.places.extend(places);
+        self
+    }
+
+    /// It concerns this record too.
+    pub fn with(mut self, key: Key) -> Finding {
+        self.keys.push(key);
         self
     }
 

@@ -76,6 +76,7 @@ pub fn describe(range: &KeyRange) -> String {
         Some(b'E') => "entries",
         Some(b'G') => "garbage",
         Some(b'H') => "heads of directories",
+        Some(b'L') => "rename lists",
         Some(b'P') => "prepared transactions",
         Some(b'R') => "reply records",
         Some(b'T') => "counts of directories",

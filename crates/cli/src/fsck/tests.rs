@@ -370,6 +370,56 @@ fn halves_of_directories() {
 }
 
 #[test]
+fn rename_lists() {
+    let moved = |listed: bool, on_list: &[u32]| {
+        let mut t = Tree::new();
+        let (d, e) = (t.d(), t.id_of("e", t.d()));
+        let (_, _, record) = t.remove(&t.key(d, "e"));
+        let (hash, to) = (t.map.widths().name(t.salt(d), &name("moved")), name("moved"));
+        t.put(
+            Key::Entry {
+                dir: d,
+                hash,
+                name: to,
+            },
+            record,
+        );
+        t.change_head(e, |h| (h.name, h.listed) = (name("moved"), listed));
+        if !on_list.is_empty() {
+            let list = on_list.iter().copied().collect();
+            let birth = (d, name("e"));
+            t.put(
+                Key::RenameList {
+                    parent: birth.0,
+                    name: birth.1,
+                },
+                Record::RenameList(list),
+            );
+        }
+        (t.found(), e, d)
+    };
+    assert_eq!(moved(true, &[0]).0, []);
+    for (listed, on_list) in [(true, &[][..]), (false, &[])] {
+        let (found, e, _) = moved(listed, on_list);
+        assert_eq!(found, [(Kind::Unlisted, Subject::Dir(e))]);
+    }
+    // On the list, and the head does not say so.
+    let (found, e, _) = moved(false, &[0]);
+    assert_eq!(
+        found,
+        [(Kind::Unlisted, Subject::Dir(e)), (Kind::Listed, Subject::Dir(e))]
+    );
+    // A version that is nobody's; where to look again is said.
+    let (found, _, d) = moved(true, &[0, 3]);
+    let ghost = map().widths().dir_id(&Birth {
+        parent: d,
+        name: name("e"),
+        version: 3,
+    });
+    assert_eq!(found, [(Kind::Listed, Subject::Dir(ghost))]);
+}
+
+#[test]
 fn two_names_of_one_directory() {
     let mut t = Tree::new();
     let (d, e) = (t.d(), t.id_of("e", t.d()));
@@ -428,7 +478,15 @@ fn the_way_up() {
     t.change_head(d, |h| {
         h.parent = e;
         h.parent_generation = generation;
+        h.listed = true;
     });
+    t.put(
+        Key::RenameList {
+            parent: DirId::ROOT,
+            name: name("d"),
+        },
+        Record::RenameList([0].into_iter().collect()),
+    );
     assert_eq!(t.found(), {
         let mut both = [(Kind::Loop, Subject::Dir(d)), (Kind::Loop, Subject::Dir(e))];
         both.sort();

@@ -2,8 +2,8 @@
 
 use super::{Checker, Dir};
 use crate::fsck::finding::{Finding, Kind, Place, Subject};
-use pando_format::NameHash;
-use pando_types::{DirId, Generation, Ino, SLOTS, Slot};
+use pando_format::{Key, NameHash};
+use pando_types::{Birth, DirId, Generation, Ino, SLOTS, Slot};
 
 impl Checker {
     /// Compares everything, and says what is wrong.
@@ -20,6 +20,7 @@ impl Checker {
             let finding = Finding::new(Kind::TwoNames, Subject::Dir(id), detail);
             self.findings.push(finding.at(access.place).at_each(first));
         }
+        self.renamed();
         self.walk();
         self.doubled_numbers();
         for slot in 0..usize::from(SLOTS) {
@@ -105,6 +106,50 @@ impl Checker {
             }
             Some(_) => {}
         }
+    }
+
+    /// Rename lists against the heads of directories, both ways.
+    fn renamed(&mut self) {
+        // Halves that disagree about the place are reported as that.
+        let placed = |d: &Dir| match (d.access, d.head) {
+            (Some(a), Some(h)) => (a.place.dir, a.name) == (h.parent, h.name),
+            _ => false,
+        };
+        let mut findings = Vec::new();
+        for (id, d) in self.ids.iter().zip(&self.dirs) {
+            let Some(head) = d.head else { continue };
+            let there = self.lists.get(&head.birth);
+            let detail = if head.listed && !there.is_some_and(|(_, _, l)| l.contains(head.version)) {
+                "it was renamed, and the rename list of its birth lacks it"
+            } else if !head.listed && !head.home && placed(d) {
+                "it is not where it was born, and says that it is on no rename list"
+            } else {
+                continue;
+            };
+            findings.push(Finding::new(Kind::Unlisted, Subject::Dir(*id), detail));
+        }
+        for (mark, (parent, name, versions)) in &self.lists {
+            for version in versions.versions() {
+                let birth = Birth {
+                    parent: *parent,
+                    name: name.clone(),
+                    version,
+                };
+                let id = self.map.widths().dir_id(&birth);
+                let head = self.get(id).and_then(|d| d.head);
+                if !head.is_some_and(|h| h.listed && (h.birth, h.version) == (*mark, version)) {
+                    let detail = format!(
+                        "a rename list has version {version} of {name:?} born in {parent}, and no renamed directory is that"
+                    );
+                    let finding = Finding::new(Kind::Listed, Subject::Dir(id), detail);
+                    findings.push(finding.with(Key::RenameList {
+                        parent: *parent,
+                        name: name.clone(),
+                    }));
+                }
+            }
+        }
+        self.findings.extend(findings);
     }
 
     /// Every directory must lead up to the root. Reported are loops, and directories whose parent is not there; what
