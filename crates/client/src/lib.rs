@@ -5,6 +5,7 @@
 //! data of [`file`].
 
 mod ahead;
+pub mod components;
 pub mod file;
 mod lanes;
 mod path;
