@@ -5,6 +5,7 @@
 #   scripts/fuzz.sh --total N              until each target had a million executions and all together N
 #   scripts/fuzz.sh --minimize             keeps in crates/fuzz/corpus what is needed to reach what was reached
 #   scripts/fuzz.sh --sum                  how many executions each target had so far
+#   ... --built                            with the last build, whatever changed since
 #   ... TARGET...                          only these
 #
 # What fails is kept in ~/.cache/pando/fuzz/found. Executions of this machine are summed in ~/.cache/pando/fuzz/executions.
@@ -12,13 +13,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/env.sh
 
-mode=time total=0 targets=()
+mode=time total=0 build=yes targets=()
 while [ $# -gt 0 ]; do
     case $1 in
         --total) mode=total total=${2:?}; shift 2 ;;
         --minimize) mode=minimize; shift ;;
         --sum) mode=sum; shift ;;
-        -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        --built) build=no; shift ;;
+        -*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
         *) targets+=("$1"); shift ;;
     esac
 done
@@ -29,7 +31,7 @@ work=$PANDO_CACHE/fuzz
 tally=$work/executions
 mkdir -p "$work/found" "$work/logs"
 touch "$tally"
-cargo build --quiet --release --locked --package pando-fuzz --bin pando-fuzz
+[ $build = no ] || cargo build --quiet --release --locked --package pando-fuzz --bin pando-fuzz
 tool=$CARGO_TARGET_DIR/release/pando-fuzz
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <("$tool" targets | cut -d ' ' -f 1)
 
@@ -49,24 +51,28 @@ if [ $mode = sum ]; then
     exit
 fi
 
-if ! command -v g++ >/dev/null; then
-    echo "fuzzing needs a C++ compiler for libFuzzer: install g++" >&2
-    exit 1
-fi
 # The instrumentation that libFuzzer reads is a pass of the stable compiler: no nightly is needed. With checks on, because
 # an overflow is a finding; in a folder of its own, because the flags are its own.
-host=$(rustc -vV | sed -n 's/^host: //p')
-flags='-Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks'
-for option in -sanitizer-coverage-level=4 -sanitizer-coverage-inline-8bit-counters -sanitizer-coverage-pc-table \
-    -sanitizer-coverage-trace-compares -simplifycfg-branch-fold-threshold=0; do
-    flags="$flags -Cllvm-args=$option"
-done
-RUSTFLAGS="--cfg fuzzing $flags" CARGO_TARGET_DIR=$PANDO_CACHE/fuzz/target cargo build --release --locked \
-    --package pando-fuzz --bin pando-libfuzzer --features libfuzzer --target "$host"
+build_fuzzer() {
+    local host flags option
+    if ! command -v g++ >/dev/null; then
+        echo "fuzzing needs a C++ compiler for libFuzzer: install g++" >&2
+        exit 1
+    fi
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    flags='-Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks'
+    for option in -sanitizer-coverage-level=4 -sanitizer-coverage-inline-8bit-counters -sanitizer-coverage-pc-table \
+        -sanitizer-coverage-trace-compares -simplifycfg-branch-fold-threshold=0; do
+        flags="$flags -Cllvm-args=$option"
+    done
+    RUSTFLAGS="--cfg fuzzing $flags" CARGO_TARGET_DIR=$work/target cargo build --release --locked \
+        --package pando-fuzz --bin pando-libfuzzer --features libfuzzer --target "$host"
+    # A copy: a later build must not change it under a run.
+    rm -f "$fuzzer"
+    cp "$work/target/$host/release/pando-libfuzzer" "$fuzzer"
+}
 fuzzer=$work/pando-libfuzzer
-# A copy: a later build must not change it under a run.
-rm -f "$fuzzer"
-cp "$work/target/$host/release/pando-libfuzzer" "$fuzzer"
+[ $build = no ] || build_fuzzer
 
 longest() { "$tool" targets | awk -v t="$1" '$1 == t { print $2 }'; }
 

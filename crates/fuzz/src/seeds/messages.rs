@@ -5,7 +5,7 @@ use pando_format::codec::Blob;
 use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
 use pando_types::{
     Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, FsId, Generation, Ino, MapEpoch, Perm,
-    RequestId, RequestSlot, Sequence, ServerId, Slot, TimeChange, TxId,
+    RequestId, RequestSlot, Sequence, ServerId, Slot, TimeChange,
 };
 use pando_wire::{
     Answer, Content, DirEntry, EntryView, FsStat, Hello, HelloReply, LockMode, LockWant, Message, Op,
@@ -244,15 +244,17 @@ pub(super) fn requests() -> Vec<Request> {
     all
 }
 
-fn peer_requests() -> Vec<PeerRequest> {
-    let low = 3;
-    let wants = vec![
+pub(super) fn wants() -> Vec<LockWant> {
+    vec![
         LockWant::Key(Key::Head(DIR), LockMode::Shared),
         LockWant::Key(Key::Touch(DIR), LockMode::Increment),
         LockWant::Bucket(DIR, NameHash(7), LockMode::Exclusive),
         LockWant::Attachments(records::keys().swap_remove(4)),
-    ];
-    let tx: TxId = TX;
+    ]
+}
+
+pub(super) fn peer_requests() -> Vec<PeerRequest> {
+    let (tx, low, wants) = (TX, 3, wants());
     vec![
         PeerRequest::Lock { tx, low, wants },
         PeerRequest::Prepare {
@@ -268,7 +270,7 @@ fn peer_requests() -> Vec<PeerRequest> {
     ]
 }
 
-fn answers() -> Vec<Answer> {
+pub(super) fn answers() -> Vec<Answer> {
     let views = views();
     let stat = DirStat {
         entries: 3,
@@ -310,7 +312,7 @@ fn answers() -> Vec<Answer> {
     ]
 }
 
-fn results() -> Vec<Result<Response, Refusal>> {
+pub(super) fn results() -> Vec<Result<Response, Refusal>> {
     let mut all: Vec<Result<Response, Refusal>> =
         answers().into_iter().map(|a| Ok(Response::Op(Ok(a)))).collect();
     let peers = [

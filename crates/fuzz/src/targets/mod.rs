@@ -5,6 +5,7 @@ mod records;
 mod server;
 
 mod texts;
+mod tree;
 mod wire;
 mod world;
 
