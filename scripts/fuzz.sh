@@ -123,7 +123,7 @@ case $mode in
             gather "$target"
             rm -rf "$work/least"
             mkdir "$work/least"
-            PANDO_FUZZ_TARGET=$target "$fuzzer" -merge=1 -max_len="$(longest "$target")" "$work/least" \
+            PANDO_FUZZ_TARGET=$target "$fuzzer" -set_cover_merge=1 -max_len="$(longest "$target")" "$work/least" \
                 "$work/corpus/$target" >"$work/logs/$target.merge" 2>&1
             "$tool" pack "$work/least" "crates/fuzz/corpus/$target.pack"
             # From here on the least is what there is.

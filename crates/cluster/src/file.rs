@@ -77,23 +77,23 @@ pub enum FileError {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     /// Not an id.
-    #[error("fs is not 32 hexadecimal digits")]
+    #[error("cluster.json: fs is not 32 hexadecimal digits")]
     Fs,
     /// A run of slots is out of bounds.
-    #[error("slots {0}..{1} do not exist")]
+    #[error("cluster.json: slots {0}..{1} do not exist")]
     Run(u16, u16),
     /// Two runs say who owns it.
-    #[error("slot {0} has two owners")]
+    #[error("cluster.json: slot {0} has two owners")]
     TwoOwners(u16),
     /// No run says who owns it.
-    #[error("slot {0} has no owner")]
+    #[error("cluster.json: slot {0} has no owner")]
     NoOwner(u16),
     /// Blocks are kept nowhere that is known.
-    #[error("blocks is not file:PATH")]
+    #[error("cluster.json: blocks is not file:PATH")]
     Blocks,
     /// The map it makes is not usable.
-    #[error(transparent)]
-    Map(#[from] MapError),
+    #[error("cluster.json: {0}")]
+    Map(MapError),
 }
 
 impl ClusterFile {
@@ -139,7 +139,7 @@ impl ClusterFile {
             name_bits: self.name_bits,
             id_bits: self.id_bits,
         };
-        map.check()?;
+        map.check().map_err(FileError::Map)?;
         Ok(map)
     }
 
@@ -199,8 +199,10 @@ mod tests {
     fn wrong(change: impl FnOnce(&mut ClusterFile)) -> String {
         let mut file = file();
         change(&mut file);
-        let error = file.map(Path::new("/d")).map(|_| ());
-        error.map_or_else(|e| e.to_string(), |()| "nothing wrong".into())
+        match file.map(Path::new("/d")) {
+            Ok(_) => "nothing wrong".into(),
+            Err(e) => e.to_string().replace("cluster.json: ", ""),
+        }
     }
 
     #[test]
