@@ -4,9 +4,9 @@
 MOUNT ?= ./mnt
 SERVERS ?= 4
 N ?= 50
-export MOUNT SERVERS DIR PROFILE DURABILITY CARGO_TARGET_DIR
+export MOUNT SERVERS DIR PROFILE DURABILITY TIME CARGO_TARGET_DIR
 
-.PHONY: help setup build up down test soak flaky env clean
+.PHONY: help setup build up down test soak fuzz flaky env clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo 'make down      unmount and stop exactly what `make up` started (DIR=cluster-folder)'
 	@echo 'make test      all tests, as CI runs them; as root everything, else what needs no root'
 	@echo 'make soak      the simulator with fresh seeds (SEEDS=n of them, default 1000)'
+	@echo 'make fuzz      fuzzes every decoder and a server (TIME=seconds for each, default 60)'
 	@echo 'make flaky     the tests with real processes and mounts, N=50 times over'
 	@echo 'make setup     only install what is missing      make build    only build'
 	@echo 'make env       print the build environment, for: eval "$$(make -s env)"'
@@ -37,6 +38,9 @@ test:
 
 soak:
 	@scripts/soak.sh
+
+fuzz:
+	@scripts/fuzz.sh
 
 flaky:
 	@scripts/test.sh --only 'process|mount' --repeat $(N)

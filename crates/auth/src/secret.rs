@@ -9,7 +9,7 @@ pub struct Secret([u8; 32]);
 
 /// Why a text is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("a secret is 64 hexadecimal digits")]
+#[error("a secret is 64 hexadecimal digits on a line of its own")]
 pub struct SecretError;
 
 impl Secret {
@@ -30,6 +30,11 @@ impl Secret {
             *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
         }
         Ok(Secret(bytes))
+    }
+
+    /// The secrets of a file, one on a line, the newest first. There may be none.
+    pub fn from_lines(text: &str) -> Result<Vec<Secret>, SecretError> {
+        text.lines().map(|line| Secret::from_hex(line.trim())).collect()
     }
 
     /// The text form: for the file that keeps it, never for logs.

@@ -13,69 +13,11 @@
 use crate::args::{Args, Mode};
 use anyhow::{Context, Result, bail};
 use pando_auth::{Secret, StatementKeys};
-use pando_cluster::{ClusterMap, ServerInfo};
-use pando_types::{FsId, MapEpoch, SLOTS, ServerId};
-use serde::{Deserialize, Serialize};
+use pando_cluster::{ClusterFile, FileError};
+use pando_types::FsId;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-
-/// `cluster.json`.
-#[derive(Serialize, Deserialize, Debug, Clone)]
-pub struct ClusterFile {
-    /// Version of this file's form.
-    pub format: u32,
-    /// The filesystem's id, 32 hexadecimal digits.
-    pub fs: String,
-    /// Epoch of the map.
-    pub epoch: u64,
-    /// The profile's name when it was made, and what it stood for.
-    pub profile: Profile,
-    /// `sync` or `async`.
-    pub durability: String,
-    /// All servers.
-    pub servers: Vec<Server>,
-    /// Runs of slots: first slot, slot after the last, owner.
-    pub slots: Vec<(u16, u16, u16)>,
-    /// Serialises renames of directories between parents.
-    pub rename_server: u16,
-    /// Largest inline file, in bytes.
-    pub inline_limit: u32,
-    /// Size of blocks, in bytes.
-    pub block_size: u32,
-    /// Where blocks are: `file:PATH`; a relative path counts from this folder.
-    pub blocks: String,
-    /// Width of name hashes.
-    pub name_bits: u8,
-    /// Width of directory IDs.
-    pub id_bits: u8,
-}
-
-/// The choices a profile's name stood for when the filesystem was made.
-#[derive(Serialize, Deserialize, Debug, Clone)]
-pub struct Profile {
-    /// As given.
-    pub name: String,
-    /// Who places records.
-    pub placement: String,
-    /// How directories of two servers are changed.
-    pub directory_updates: String,
-    /// How client caches stay true.
-    pub coherence: String,
-    /// The store.
-    pub store: String,
-}
-
-/// A server.
-#[derive(Serialize, Deserialize, Debug, Clone)]
-pub struct Server {
-    /// Number.
-    pub id: u16,
-    /// `host:port`.
-    pub address: String,
-    /// `host:port` of its Prometheus endpoint.
-    pub metrics: String,
-}
+use std::path::PathBuf;
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -152,10 +94,7 @@ impl ClusterDir {
             ),
             Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
         };
-        let secrets: Vec<Secret> = text
-            .lines()
-            .map(|line| Secret::from_hex(line.trim()))
-            .collect::<Result<_, _>>()
+        let secrets = Secret::from_lines(&text)
             .with_context(|| format!("{} is damaged; restore it from a copy", path.display()))?;
         match secrets.split_first() {
             Some((newest, older)) => Ok(StatementKeys::new(fs, newest, older)),
@@ -174,16 +113,11 @@ impl ClusterDir {
             ),
             Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
         };
-        let file: ClusterFile = serde_json::from_str(&text)
-            .with_context(|| format!("{} is damaged; restore it from a copy", path.display()))?;
-        if file.format != 1 {
-            bail!(
-                "{} has form {}, this program understands 1; use a newer pando",
-                path.display(),
-                file.format
-            );
-        }
-        Ok(file)
+        ClusterFile::parse(&text).map_err(|e| match e {
+            FileError::Form(_) => anyhow::Error::new(e).context(path.display().to_string()),
+            e => anyhow::Error::new(e)
+                .context(format!("{} is damaged; restore it from a copy", path.display())),
+        })
     }
 
     /// Writes `cluster.json`, whole or not at all.
@@ -192,8 +126,7 @@ impl ClusterDir {
         let new = path.with_extension("json.new");
         let write = || -> std::io::Result<()> {
             let mut f = std::fs::File::create(&new)?;
-            f.write_all(serde_json::to_string_pretty(file)?.as_bytes())?;
-            f.write_all(b"\n")?;
+            f.write_all(file.to_text().as_bytes())?;
             f.sync_all()?;
             std::fs::rename(&new, &path)?;
             std::fs::File::open(&self.path)?.sync_all()
@@ -202,54 +135,11 @@ impl ClusterDir {
     }
 }
 
-impl ClusterFile {
-    /// The map, as servers and clients use it.
-    pub fn map(&self, dir: &Path) -> Result<ClusterMap> {
-        let fs =
-            u128::from_str_radix(&self.fs, 16).context("cluster.json: fs is not a hexadecimal number")?;
-        let mut slots = vec![ServerId(0); usize::from(SLOTS)];
-        let mut covered = 0;
-        for (from, to, owner) in &self.slots {
-            let run = slots
-                .get_mut(usize::from(*from)..usize::from(*to))
-                .with_context(|| format!("cluster.json: slots {from}..{to} do not exist"))?;
-            covered += run.len();
-            run.fill(ServerId(*owner));
-        }
-        if covered != usize::from(SLOTS) {
-            bail!("cluster.json: {covered} of {SLOTS} slots have an owner");
-        }
-        let blocks = match self.blocks.strip_prefix("file:") {
-            Some(path) => format!("file:{}", dir.join(path).display()),
-            None => bail!("cluster.json: blocks is not file:PATH"),
-        };
-        let servers = self.servers.iter().map(|s| ServerInfo {
-            id: ServerId(s.id),
-            address: s.address.clone(),
-            metrics: s.metrics.clone(),
-        });
-        let map = ClusterMap {
-            fs: FsId(fs),
-            epoch: MapEpoch(self.epoch),
-            servers: servers.collect(),
-            slots,
-            rename_server: ServerId(self.rename_server),
-            inline_limit: self.inline_limit,
-            block_size: self.block_size,
-            blocks,
-            name_bits: self.name_bits,
-            id_bits: self.id_bits,
-        };
-        map.check().context("cluster.json")?;
-        Ok(map)
-    }
-
-    /// The durability chosen at format.
-    pub fn mode(&self) -> Result<Mode> {
-        match self.durability.as_str() {
-            "sync" => Ok(Mode::Sync),
-            "async" => Ok(Mode::Async),
-            other => bail!("cluster.json: durability is {other:?}, not sync or async"),
-        }
+/// The durability chosen at format.
+pub fn mode(file: &ClusterFile) -> Result<Mode> {
+    match file.durability.as_str() {
+        "sync" => Ok(Mode::Sync),
+        "async" => Ok(Mode::Async),
+        other => bail!("cluster.json: durability is {other:?}, not sync or async"),
     }
 }

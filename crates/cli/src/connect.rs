@@ -1,8 +1,9 @@
 //! A client of a cluster, driven on the calling thread.
 
-use crate::cluster_dir::{ClusterDir, ClusterFile};
+use crate::cluster_dir::ClusterDir;
 use anyhow::{Context, Result};
 use pando_client::{CACHE_BYTES, Client, ClientConfig, Resolution};
+use pando_cluster::ClusterFile;
 use pando_data::{Blocks, DirBlocks};
 use pando_net::{Identity, Options, Reactor, Waiting};
 use pando_types::Cred;

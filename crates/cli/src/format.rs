@@ -1,9 +1,10 @@
 //! `pando format`: a new, empty filesystem.
 
 use crate::args::{Args, Choices, FormatArgs, Mode};
-use crate::cluster_dir::{ClusterDir, ClusterFile, Profile, Server};
+use crate::cluster_dir::ClusterDir;
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
+use pando_cluster::{ClusterFile, Profile, Server};
 use pando_data::DirBlocks;
 use pando_format::{FORMAT_VERSION, Superblock};
 use pando_store::Store;

@@ -1,12 +1,13 @@
 //! `pando map`: who answers for what.
 
 use crate::args::Args;
-use crate::cluster_dir::{ClusterDir, ClusterFile};
+use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, my_cred};
 use crate::fs::absolute;
 use crate::text;
 use anyhow::{Context, Result};
 use clap::Subcommand;
+use pando_cluster::ClusterFile;
 use pando_net::Waiting;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! `pando mount` and `pando umount`.
 
 use crate::args::{Args, Mode, MountArgs};
-use crate::cluster_dir::ClusterDir;
+use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::Connection;
 use crate::{process, up};
 use anyhow::{Context, Result, bail};
@@ -74,7 +74,7 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, mountpoint: &Path) -> Result<()> {
     let mut options = MountOptions::new(mountpoint);
     options.timeout = Duration::try_from_secs_f64(mount.timeout).context("--timeout")?;
     options.read_only = mount.read_only;
-    options.data_sync = if file.mode()? == Mode::Sync {
+    options.data_sync = if cluster_dir::mode(&file)? == Mode::Sync {
         DataSync::BeforePublish
     } else {
         DataSync::OnFsync

@@ -1,7 +1,7 @@
 //! `pando server`: one metadata server in the foreground.
 
 use crate::args::{Args, Mode, ServerArgs, Wait};
-use crate::cluster_dir::ClusterDir;
+use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
 use crate::metrics::{self, Counters};
 use crate::process;
@@ -64,7 +64,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         );
     };
     let path = options.store.clone().unwrap_or_else(|| dir.store(options.id));
-    let durability = if file.mode()? == Mode::Sync {
+    let durability = if cluster_dir::mode(&file)? == Mode::Sync {
         Durability::Sync
     } else {
         Durability::Async

@@ -1,10 +1,11 @@
 //! `pando status`: one line per server, within a second whatever is down.
 
 use crate::args::Args;
-use crate::cluster_dir::{ClusterDir, Server};
+use crate::cluster_dir::ClusterDir;
 use crate::connect::Connection;
 use crate::{process, text};
 use anyhow::Result;
+use pando_cluster::Server;
 use pando_env::sync::{Either, first, join_all};
 use pando_env::{Env, LocalFuture};
 use pando_net::Waiting;

@@ -1,10 +1,11 @@
 //! `pando up`: starts exactly what is missing of a cluster on this machine.
 
 use crate::args::{Args, UpArgs};
-use crate::cluster_dir::{ClusterDir, ClusterFile};
+use crate::cluster_dir::ClusterDir;
 use crate::connect::Connection;
 use crate::{format, process};
 use anyhow::{Context, Result, bail};
+use pando_cluster::ClusterFile;
 use pando_net::Waiting;
 use pando_types::ServerId;
 use pando_wire::Request;

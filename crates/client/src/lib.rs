@@ -6,6 +6,7 @@
 
 mod ahead;
 mod cache;
+pub mod components;
 pub mod file;
 mod lanes;
 mod path;

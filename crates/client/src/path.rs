@@ -3,9 +3,10 @@
 
 use crate::Client;
 use crate::ahead::Ahead;
+use crate::components::{Component, components};
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
-use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, NAME_MAX, Name, PATH_MAX, Perm};
+use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, Name, Perm};
 use pando_wire::{Answer, DirEntry, EntryView, Op, RenameMode, Scope, Statement};
 use std::collections::VecDeque;
 
@@ -42,32 +43,6 @@ enum Want {
     Entry,
     /// A directory to do something in.
     Dir,
-}
-
-enum Component {
-    Dot,
-    DotDot,
-    Name(Name),
-}
-
-/// Splits a path. The last component of a path that ends in `/` must be a directory.
-fn components(path: &[u8]) -> Result<(VecDeque<Component>, bool), Errno> {
-    if path.is_empty() {
-        return Err(Errno::NotFound);
-    }
-    if path.len() >= PATH_MAX {
-        return Err(Errno::NameTooLong);
-    }
-    let parts = path
-        .split(|b| *b == b'/')
-        .filter(|p| !p.is_empty())
-        .map(|part| match part {
-            b"." => Ok(Component::Dot),
-            b".." => Ok(Component::DotDot),
-            p if p.len() > NAME_MAX => Err(Errno::NameTooLong),
-            p => Name::new(p).map(Component::Name),
-        });
-    Ok((parts.collect::<Result<_, _>>()?, path.ends_with(b"/")))
 }
 
 /// The names up to the next `.` or `..`.

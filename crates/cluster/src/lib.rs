@@ -1,7 +1,12 @@
 //! The cluster map: which server answers for which slot. Versioned by an epoch.
 
+mod file;
+
+pub use file::{ClusterFile, FileError, Profile, Server};
+
 use pando_format::{Codec, HashWidths, codec_struct};
 use pando_types::{FsId, MapEpoch, SLOTS, ServerId, Slot};
+use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// A metadata server as others reach it.
@@ -52,6 +57,18 @@ pub enum MapError {
     /// Not as many slots as the filesystem has.
     #[error("the cluster map has {0} slots, not {SLOTS}")]
     Slots(usize),
+    /// One number, two servers.
+    #[error("the cluster map names server {0} twice")]
+    TwoServers(ServerId),
+    /// Nobody serialises renames.
+    #[error("renames belong to server {0}, which the map does not name")]
+    UnknownRenameServer(ServerId),
+    /// No file could be stored in such blocks.
+    #[error("blocks of {0} bytes: their size is a power of two")]
+    BlockSize(u32),
+    /// Hashes cannot be that wide.
+    #[error("hashes of {} and {} bits: names have 1 to 55, directories 8 to 128", .0.name_bits, .0.id_bits)]
+    Widths(HashWidths),
 }
 
 impl ClusterMap {
@@ -63,7 +80,7 @@ impl ClusterMap {
             .collect()
     }
 
-    /// Checks that every slot has an owner.
+    /// Checks that it can be used: that every slot has an owner, and that every number is in its domain.
     pub fn check(&self) -> Result<(), MapError> {
         if self.servers.is_empty() {
             return Err(MapError::NoServers);
@@ -71,10 +88,23 @@ impl ClusterMap {
         if self.slots.len() != usize::from(SLOTS) {
             return Err(MapError::Slots(self.slots.len()));
         }
+        let mut ids = BTreeSet::new();
+        if let Some(twice) = self.servers.iter().find(|s| !ids.insert(s.id)) {
+            return Err(MapError::TwoServers(twice.id));
+        }
         for (slot, owner) in self.slots.iter().enumerate() {
-            if self.server(*owner).is_none() {
+            if !ids.contains(owner) {
                 return Err(MapError::UnknownOwner(Slot(slot as u16), *owner));
             }
+        }
+        if !ids.contains(&self.rename_server) {
+            return Err(MapError::UnknownRenameServer(self.rename_server));
+        }
+        if !self.block_size.is_power_of_two() {
+            return Err(MapError::BlockSize(self.block_size));
+        }
+        if !(1..=55).contains(&self.name_bits) || !(8..=128).contains(&self.id_bits) {
+            return Err(MapError::Widths(self.widths()));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Little-endian, length-checked encoding of values. Hand-written so that every byte is ours to pin and version.
 //!
-//! Decoding never allocates more than the input is long, and never panics (fuzzed in `fuzz/`).
+//! Decoding never panics, nests to a fixed depth, and takes memory in proportion to the input: an announced length takes
+//! none (fuzzed: `crates/fuzz`).
 
 use pando_types::{
     Attr, AttrChange, Birth, BootEpoch, Cred, DirId, DirStat, Errno, FileKind, FsId, Generation, Ino,
@@ -37,12 +38,17 @@ pub enum DecodeError {
 /// Reads values off the front of a byte slice.
 pub struct Reader<'a> {
     rest: &'a [u8],
+    /// Inside a value that may not stand inside itself.
+    within: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Over all of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Reader { rest: bytes }
+        Reader {
+            rest: bytes,
+            within: false,
+        }
     }
 
     /// The next `n` bytes.
@@ -53,6 +59,21 @@ impl<'a> Reader<'a> {
         let (head, rest) = self.rest.split_at(n);
         self.rest = rest;
         Ok(head)
+    }
+
+    /// Reads a value whose type can contain itself, by way of others, and whose values never do: a few bytes for each
+    /// level would else lead a decoder as deep as the input is long, past the end of its stack.
+    pub fn unnested<T>(
+        &mut self,
+        what: &'static str,
+        take: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        if std::mem::replace(&mut self.within, true) {
+            return Err(DecodeError::Invalid(what));
+        }
+        let value = take(self)?;
+        self.within = false;
+        Ok(value)
     }
 
     /// Bytes not read yet.
@@ -211,11 +232,12 @@ impl<T: Codec> Codec for Vec<T> {
     }
     fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let n = u32::take(r)? as usize;
-        // Every element takes at least a byte, so a hostile count cannot make us reserve more than was sent.
+        // Every element takes at least a byte.
         if n > r.remaining() {
             return Err(DecodeError::Truncated);
         }
-        let mut v = Vec::with_capacity(n.min(1024));
+        // Elements are larger in memory than in bytes: a hostile count gets no more room than what was sent takes up.
+        let mut v = Vec::with_capacity(n.min(r.remaining() / size_of::<T>().max(1)));
         for _ in 0..n {
             v.push(T::take(r)?);
         }

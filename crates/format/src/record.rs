@@ -369,7 +369,6 @@ codec_struct!(ReplyRecord {
     answer
 });
 codec_struct!(DecisionRecord { participants });
-codec_struct!(PreparedRecord { mutations, reply });
 codec_struct!(GarbageRecord {
     size,
     block_size,
@@ -407,6 +406,22 @@ impl Codec for AttachmentKind {
     }
     fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         AttachmentKind::from_tag(u8::take(r)?)
+    }
+}
+
+impl Codec for PreparedRecord {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.mutations.put(out);
+        self.reply.put(out);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        // Its mutations are records again, but what is prepared is never a prepared part.
+        r.unnested("prepared part inside a prepared part", |r| {
+            Ok(PreparedRecord {
+                mutations: Codec::take(r)?,
+                reply: Codec::take(r)?,
+            })
+        })
     }
 }
 

@@ -2,8 +2,6 @@
 
 use crate::clock::mono;
 use crate::conn::{Class, Conn, Stage};
-use crate::frames::{HELLO_MAX, cut};
-use crate::hello::{judge, payload, reply};
 use crate::reactor::{Delivery, LISTENER, WAKER};
 use crate::timers::Action;
 use crate::{PeerError, Reactor};
@@ -11,10 +9,12 @@ use mio::event::Event;
 use mio::{Interest, Token};
 use pando_env::Peer;
 use pando_types::ServerId;
-use pando_wire::{FRAME_MAX, HelloReply};
+use pando_wire::{FRAME_MAX, Hello, HelloReply, cut_frame};
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
+/// Longest payload of a hello or its answer: strangers are not given more room than that.
+const HELLO_MAX: usize = 256;
 /// Bytes per read.
 const CHUNK: usize = 128 * 1024;
 /// Bytes read from one connection before others get their turn.
@@ -235,7 +235,7 @@ impl Reactor {
             } else {
                 HELLO_MAX
             };
-            match cut(&bytes[used..], max) {
+            match cut_frame(&bytes[used..], max) {
                 Ok(Some((payload, n))) => {
                     used += n;
                     result = self.frame(id, conn, payload);
@@ -276,7 +276,7 @@ impl Reactor {
         let Some(listener) = listener.as_ref() else {
             return Err(End::Quiet("not serving any more".into()));
         };
-        let answer = match judge(hello, self.identity.fs) {
+        let answer = match Hello::judge(hello, self.identity.fs) {
             Err(None) => return Err(End::Foul("no pando hello".into())),
             Err(Some(refusal)) => refusal,
             Ok(_) if conn.class == Class::Surplus => HelloReply::TooMany,
@@ -295,7 +295,7 @@ impl Reactor {
                 tracing::warn!(?address, ?answer, "refused a connection");
             }
         }
-        self.append(id, conn, &payload(&answer));
+        self.append(id, conn, &answer.to_payload());
         Ok(())
     }
 
@@ -306,7 +306,7 @@ impl Reactor {
             return Err(End::Quiet("not wanted any more".into()));
         };
         let address = link.address.clone();
-        let error = match reply(answer) {
+        let error = match HelloReply::from_payload(answer) {
             Some(HelloReply::Welcome { server: named, .. }) if named == server => {
                 conn.stage = Stage::Up(server);
                 link.state = crate::link::State::Up(id);

@@ -25,7 +25,6 @@
 mod bench;
 mod clock;
 mod conn;
-mod frames;
 mod hello;
 mod inbound;
 mod link;

@@ -2,7 +2,6 @@
 
 use crate::clock::mono;
 use crate::conn::{Class, Conn, Stage};
-use crate::hello::hello;
 use crate::inbound::End;
 use crate::reactor::Delivery;
 use crate::timers::Action;
@@ -242,7 +241,7 @@ impl Reactor {
                 (Ok(None), Ok(_)) => {
                     conn.stage = Stage::Greeting(server);
                     conn.received = mono();
-                    let hello = hello(self.identity);
+                    let hello = self.identity.hello().to_payload();
                     self.append(id, conn, &hello);
                     // It may have ended at once, and the kernel reports that once.
                     conn.readable = true;

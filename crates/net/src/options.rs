@@ -1,7 +1,7 @@
 //! What a reactor can be told.
 
 use pando_types::FsId;
-use pando_wire::Role;
+use pando_wire::{Hello, PROTOCOL_VERSION, Role};
 use std::time::Duration;
 
 /// How a reactor waits when nothing is to be done.
@@ -36,6 +36,17 @@ pub struct Identity {
     pub fs: FsId,
     /// Client, or which server.
     pub role: Role,
+}
+
+impl Identity {
+    /// What is said first on a connection.
+    pub(crate) fn hello(self) -> Hello {
+        Hello {
+            version: PROTOCOL_VERSION,
+            fs: self.fs,
+            role: self.role,
+        }
+    }
 }
 
 /// Limits and timeouts. Everything a peer can make us hold is bounded by one of these.

@@ -33,53 +33,24 @@ pub fn encode_frame(out: &mut Vec<u8>, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Cuts a byte stream into payloads. Holds at most one partial frame.
-#[derive(Default)]
-pub struct FrameReader {
-    buffer: Vec<u8>,
-    start: usize,
-}
-
-impl FrameReader {
-    /// Adds bytes read from the stream.
-    pub fn push(&mut self, bytes: &[u8]) {
-        if self.start > 0 && self.start == self.buffer.len() {
-            self.buffer.clear();
-            self.start = 0;
-        } else if self.start > 64 * 1024 {
-            self.buffer.drain(..self.start);
-            self.start = 0;
-        }
-        self.buffer.extend_from_slice(bytes);
+/// The payload of the first frame of `bytes`, and how many bytes it took; `None` while it is not complete. A payload
+/// longer than `max` is refused before it is there.
+pub fn cut_frame(bytes: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, FrameError> {
+    let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() else {
+        return Ok(None);
+    };
+    let [l0, l1, l2, l3, c0, c1, c2, c3] = *header;
+    let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    if len > max.min(FRAME_MAX) {
+        return Err(FrameError::TooLong(len));
     }
-
-    /// The next whole payload, if there is one.
-    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
-        let rest = &self.buffer[self.start..];
-        let Some(header) = rest.get(..FRAME_HEADER) else {
-            return Ok(None);
-        };
-        let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
-        let sum = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
-        if len > FRAME_MAX {
-            return Err(FrameError::TooLong(len));
-        }
-        if rest.len() < FRAME_HEADER + len {
-            return Ok(None);
-        }
-        let from = self.start + FRAME_HEADER;
-        self.start = from + len;
-        let payload = &self.buffer[from..from + len];
-        if crc32c::crc32c(payload) != sum {
-            return Err(FrameError::Checksum);
-        }
-        Ok(Some(payload))
+    let Some(payload) = rest.get(..len) else {
+        return Ok(None);
+    };
+    if crc32c::crc32c(payload) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        return Err(FrameError::Checksum);
     }
-
-    /// Bytes held.
-    pub fn buffered(&self) -> usize {
-        self.buffer.len() - self.start
-    }
+    Ok(Some((payload, FRAME_HEADER + len)))
 }
 
 #[cfg(test)]
@@ -93,16 +64,15 @@ mod tests {
             encode_frame(&mut stream, &vec![n as u8; n]);
         }
         for step in [1, 3, 8, 4096, stream.len()] {
-            let mut reader = FrameReader::default();
-            let mut seen = Vec::new();
+            let (mut held, mut seen) = (Vec::new(), Vec::new());
             for part in stream.chunks(step) {
-                reader.push(part);
-                while let Ok(Some(p)) = reader.next_frame() {
-                    seen.push(p.len());
+                held.extend_from_slice(part);
+                while let Ok(Some((payload, used))) = cut_frame(&held, FRAME_MAX) {
+                    seen.push(payload.len());
+                    held.drain(..used);
                 }
             }
-            assert_eq!(seen, [0, 1, 7, 5000]);
-            assert_eq!(reader.buffered(), 0);
+            assert_eq!((seen, held.len()), (vec![0, 1, 7, 5000], 0));
         }
     }
 
@@ -110,12 +80,13 @@ mod tests {
     fn damage_and_length_are_refused() {
         let mut stream = Vec::new();
         encode_frame(&mut stream, b"hello");
+        assert_eq!(cut_frame(&stream, 5), Ok(Some((&b"hello"[..], 13))));
+        assert_eq!(cut_frame(&stream, 4), Err(FrameError::TooLong(5)));
         stream[9] ^= 1;
-        let mut reader = FrameReader::default();
-        reader.push(&stream);
-        assert_eq!(reader.next_frame(), Err(FrameError::Checksum));
-        let mut reader = FrameReader::default();
-        reader.push(b"GET / HTTP/1.1\r\n");
-        assert!(matches!(reader.next_frame(), Err(FrameError::TooLong(_))));
+        assert_eq!(cut_frame(&stream, FRAME_MAX), Err(FrameError::Checksum));
+        assert!(matches!(
+            cut_frame(b"GET / HTTP/1.1\r\n", FRAME_MAX),
+            Err(FrameError::TooLong(_))
+        ));
     }
 }

@@ -3,10 +3,11 @@
 //! Layouts are described in `docs/protocol.md`. Decoding never panics and never allocates more than was sent.
 
 mod frame;
+mod hello;
 mod message;
 mod op;
 
-pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, FrameReader, encode_frame};
+pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use message::{
     Hello, HelloReply, LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request,
     Response, Role, TxState, Vote,

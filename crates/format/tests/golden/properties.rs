@@ -170,3 +170,31 @@ proptest! {
         }
     }
 }
+
+/// A few bytes for each level must not lead a decoder as deep as its input is long: what is prepared is never a
+/// prepared part.
+#[test]
+fn prepared_parts_do_not_nest() {
+    let key = Key::Prepared(Slot(1), TX);
+    let insert = |record| Mutation::Insert {
+        key: key.clone(),
+        record,
+    };
+    let part = |mutations| {
+        Record::Prepared(PreparedRecord {
+            mutations,
+            reply: None,
+        })
+    };
+    let whole = part(vec![insert(part(Vec::new()))]);
+    let refused = DecodeError::Invalid("prepared part inside a prepared part");
+    assert_eq!(Record::from_bytes(&whole.to_bytes()), Err(refused));
+    // Two beside each other are as many batches are.
+    let beside = Batch::of(vec![insert(part(Vec::new())), insert(part(Vec::new()))]);
+    assert_eq!(Batch::from_bytes(&beside.to_bytes()), Ok(beside));
+    // A frame full of levels: tag, one mutation, insert, key.
+    let mut level = vec![8, 1, 0, 0, 0, 1];
+    key.put(&mut level);
+    let deep = level.repeat((4 << 20) / level.len());
+    assert_eq!(Record::from_bytes(&deep), Err(refused));
+}

@@ -135,6 +135,7 @@ impl World {
             realm: Realm(0),
             salt: SALT,
             split: 0,
+            seal: 0,
             listed: false,
         };
         let touch = Touch {
@@ -349,6 +350,7 @@ impl World {
                     inline_limit: 0,
                     fresh: Some(fresh),
                     walked: Some(&walked),
+                    private: &|_, _| false,
                 };
                 match run(&op, &inputs, &snapshot) {
                     Step::Need(wants) => {

@@ -1,0 +1,239 @@
+//! `cluster.json`: the map and the choices fixed when a filesystem was made, as text. People edit it, so nothing in it is
+//! taken on trust.
+
+use crate::{ClusterMap, MapError, ServerInfo};
+use pando_types::{FsId, MapEpoch, SLOTS, ServerId};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use thiserror::Error;
+
+/// Version of the file's form.
+const FORM: u32 = 1;
+
+/// The file.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct ClusterFile {
+    /// Version of this file's form.
+    pub format: u32,
+    /// The filesystem's id, 32 hexadecimal digits.
+    pub fs: String,
+    /// Epoch of the map.
+    pub epoch: u64,
+    /// The profile's name when it was made, and what it stood for.
+    pub profile: Profile,
+    /// `sync` or `async`.
+    pub durability: String,
+    /// All servers.
+    pub servers: Vec<Server>,
+    /// Runs of slots: first slot, slot after the last, owner.
+    pub slots: Vec<(u16, u16, u16)>,
+    /// Serialises renames of directories between parents.
+    pub rename_server: u16,
+    /// Largest inline file, in bytes.
+    pub inline_limit: u32,
+    /// Size of blocks, in bytes.
+    pub block_size: u32,
+    /// Where blocks are: `file:PATH`; a relative path counts from this folder.
+    pub blocks: String,
+    /// Width of name hashes.
+    pub name_bits: u8,
+    /// Width of directory IDs.
+    pub id_bits: u8,
+}
+
+/// The choices a profile's name stood for when the filesystem was made.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// As given.
+    pub name: String,
+    /// Who places records.
+    pub placement: String,
+    /// How directories of two servers are changed.
+    pub directory_updates: String,
+    /// How client caches stay true.
+    pub coherence: String,
+    /// The store.
+    pub store: String,
+}
+
+/// A server.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Number.
+    pub id: u16,
+    /// `host:port`.
+    pub address: String,
+    /// `host:port` of its Prometheus endpoint.
+    pub metrics: String,
+}
+
+/// Why a text is not the file of a cluster.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// Another release wrote it.
+    #[error("it has form {0}, this program understands {FORM}; use a newer pando")]
+    Form(u32),
+    /// Not the fields there are.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// Not an id.
+    #[error("cluster.json: fs is not 32 hexadecimal digits")]
+    Fs,
+    /// A run of slots is out of bounds.
+    #[error("cluster.json: slots {0}..{1} do not exist")]
+    Run(u16, u16),
+    /// Two runs say who owns it.
+    #[error("cluster.json: slot {0} has two owners")]
+    TwoOwners(u16),
+    /// No run says who owns it.
+    #[error("cluster.json: slot {0} has no owner")]
+    NoOwner(u16),
+    /// Blocks are kept nowhere that is known.
+    #[error("cluster.json: blocks is not file:PATH")]
+    Blocks,
+    /// The map it makes is not usable.
+    #[error("cluster.json: {0}")]
+    Map(MapError),
+}
+
+impl ClusterFile {
+    /// The file a text is. A newer form is told apart, whatever else is in it.
+    pub fn parse(text: &str) -> Result<ClusterFile, FileError> {
+        #[derive(Deserialize)]
+        struct Form {
+            format: u32,
+        }
+        let Form { format } = serde_json::from_str(text)?;
+        if format != FORM {
+            return Err(FileError::Form(format));
+        }
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// The text that [`ClusterFile::parse`] reads.
+    pub fn to_text(&self) -> String {
+        // Strings and numbers, in structs and lists: there is nothing that JSON does not have.
+        let text = serde_json::to_string_pretty(self).expect("plain data has a JSON form");
+        text + "\n"
+    }
+
+    /// The map, as servers and clients use it, checked. Relative paths count from `dir`.
+    pub fn map(&self, dir: &Path) -> Result<ClusterMap, FileError> {
+        let digits = self.fs.len() == 32 && self.fs.bytes().all(|b| b.is_ascii_hexdigit());
+        let fs = u128::from_str_radix(&self.fs, 16).ok().filter(|_| digits);
+        let blocks = self.blocks.strip_prefix("file:").ok_or(FileError::Blocks)?;
+        let servers = self.servers.iter().map(|s| ServerInfo {
+            id: ServerId(s.id),
+            address: s.address.clone(),
+            metrics: s.metrics.clone(),
+        });
+        let map = ClusterMap {
+            fs: FsId(fs.ok_or(FileError::Fs)?),
+            epoch: MapEpoch(self.epoch),
+            servers: servers.collect(),
+            slots: self.owners()?,
+            rename_server: ServerId(self.rename_server),
+            inline_limit: self.inline_limit,
+            block_size: self.block_size,
+            blocks: format!("file:{}", dir.join(blocks).display()),
+            name_bits: self.name_bits,
+            id_bits: self.id_bits,
+        };
+        map.check().map_err(FileError::Map)?;
+        Ok(map)
+    }
+
+    /// The owner of each slot.
+    fn owners(&self) -> Result<Vec<ServerId>, FileError> {
+        let mut owners = vec![None; usize::from(SLOTS)];
+        for (from, to, owner) in &self.slots {
+            let run = owners
+                .get_mut(usize::from(*from)..usize::from(*to))
+                .ok_or(FileError::Run(*from, *to))?;
+            for (slot, place) in (*from..).zip(run) {
+                if place.replace(ServerId(*owner)).is_some() {
+                    return Err(FileError::TwoOwners(slot));
+                }
+            }
+        }
+        (0..SLOTS)
+            .zip(owners)
+            .map(|(slot, owner)| owner.ok_or(FileError::NoOwner(slot)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> ClusterFile {
+        let server = |id| Server {
+            id,
+            address: format!("host{id}:1"),
+            metrics: String::new(),
+        };
+        ClusterFile {
+            format: 1,
+            fs: "000102030405060708090a0b0c0d0e0f".into(),
+            epoch: 1,
+            profile: Profile {
+                name: "pando".into(),
+                placement: String::new(),
+                directory_updates: String::new(),
+                coherence: String::new(),
+                store: String::new(),
+            },
+            durability: "sync".into(),
+            servers: vec![server(0), server(1)],
+            slots: vec![(0, 2048, 0), (2048, 4096, 1)],
+            rename_server: 1,
+            inline_limit: 65536,
+            block_size: 1 << 22,
+            blocks: "file:blocks".into(),
+            name_bits: 55,
+            id_bits: 128,
+        }
+    }
+
+    fn wrong(change: impl FnOnce(&mut ClusterFile)) -> String {
+        let mut file = file();
+        change(&mut file);
+        match file.map(Path::new("/d")) {
+            Ok(_) => "nothing wrong".into(),
+            Err(e) => e.to_string().replace("cluster.json: ", ""),
+        }
+    }
+
+    #[test]
+    fn text_and_back_and_a_map() {
+        let parsed = ClusterFile::parse(&file().to_text()).unwrap();
+        assert_eq!(parsed, file());
+        let map = parsed.map(Path::new("/d")).unwrap();
+        assert_eq!(map.fs, FsId(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f));
+        assert_eq!(map.blocks, "file:/d/blocks");
+        assert_eq!((map.slots[2047], map.slots[2048]), (ServerId(0), ServerId(1)));
+        let newer = r#"{"format": 2, "shape": "unknown"}"#;
+        assert!(matches!(ClusterFile::parse(newer), Err(FileError::Form(2))));
+        assert!(matches!(ClusterFile::parse("{"), Err(FileError::Json(_))));
+    }
+
+    #[test]
+    fn every_slot_has_one_owner() {
+        // As many slots as there are, but some twice and some not at all.
+        assert_eq!(wrong(|f| f.slots[1].0 = 2047), "slot 2047 has two owners");
+        assert_eq!(wrong(|f| f.slots[1].0 = 2049), "slot 2048 has no owner");
+        let twice = |f: &mut ClusterFile| f.slots = vec![(0, 2048, 0), (0, 2048, 0)];
+        assert_eq!(wrong(twice), "slot 0 has two owners");
+        assert_eq!(wrong(|f| f.slots[1].1 = 4097), "slots 2048..4097 do not exist");
+        assert_eq!(wrong(|f| f.slots.push((9, 8, 0))), "slots 9..8 do not exist");
+    }
+
+    #[test]
+    fn what_people_mistype_is_said() {
+        assert_eq!(wrong(|f| f.fs = "+1".into()), "fs is not 32 hexadecimal digits");
+        assert_eq!(wrong(|f| f.blocks = "blocks".into()), "blocks is not file:PATH");
+        assert!(wrong(|f| f.rename_server = 7).contains("server 7"));
+        assert!(wrong(|f| f.block_size = 0).contains("block"));
+    }
+}

@@ -1,0 +1,211 @@
+//! Where fuzzing starts: an encoding of every variant of everything.
+
+mod messages;
+mod records;
+mod scripts;
+
+use pando_auth::seal;
+use pando_cluster::{ClusterFile, Profile, Server};
+use pando_format::Codec;
+use pando_wire::{HelloReply, Role, encode_frame};
+
+/// The seeds of a target.
+pub fn of(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "frames" => frames(),
+        "hello" => hellos(),
+        "message" => messages::all(),
+        "sealed" => sealed(),
+        "statement" => messages::statements().iter().map(Codec::to_bytes).collect(),
+        "map" => maps(),
+        "key" => records::keys().iter().map(|k| k.encode()).collect(),
+        "range" => records::ranges(),
+        "record" => records::values(),
+        "mutation" => records::mutations(),
+        "bundle" => records::bundles(),
+        "cluster_file" => cluster_files(),
+        "secret" => secrets(),
+        "path" => paths(),
+        "server" => scripts::all(),
+        _ => Vec::new(),
+    }
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    let mut stream = vec![3, 5, 9, 1];
+    for payload in [&b""[..], b"x", b"hello, world"] {
+        encode_frame(&mut stream, payload);
+    }
+    let whole = [&[0], &stream[4..]].concat();
+    let too_long = vec![0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1];
+    let cut = stream[..stream.len() - 3].to_vec();
+    vec![stream, whole, too_long, cut, b"\x00GET / HTTP/1.1\r\n".to_vec()]
+}
+
+fn hellos() -> Vec<Vec<u8>> {
+    let roles = [Role::Client, Role::Server(records::TX.coordinator)];
+    let mut all: Vec<Vec<u8>> = roles
+        .into_iter()
+        .map(|role| messages::hello(role).to_payload())
+        .collect();
+    all.extend(messages::hello_replies().iter().map(HelloReply::to_payload));
+    all.extend(messages::hello_replies().iter().map(Codec::to_bytes));
+    all
+}
+
+fn sealed() -> Vec<Vec<u8>> {
+    let views = messages::views();
+    let key = crate::targets::seal_key();
+    let mut all: Vec<Vec<u8>> = views.iter().map(Codec::to_bytes).collect();
+    all.extend(
+        views
+            .iter()
+            .filter_map(|v| seal::seal(&key, [7; 24], &v.to_bytes())),
+    );
+    all
+}
+
+fn maps() -> Vec<Vec<u8>> {
+    let small = crate::targets::small_map();
+    let mut two = small.clone();
+    let mut other = two.servers[0].clone();
+    other.id.0 = 1;
+    two.servers.push(other);
+    two.slots = pando_cluster::ClusterMap::spread(&two.servers);
+    vec![small.to_bytes(), two.to_bytes()]
+}
+
+fn cluster_files() -> Vec<Vec<u8>> {
+    let server = |id| Server {
+        id,
+        address: format!("host{id}:7000"),
+        metrics: format!("host{id}:8000"),
+    };
+    let file = ClusterFile {
+        format: 1,
+        fs: "0f0e0d0c0b0a09080706050403020100".into(),
+        epoch: 1,
+        profile: Profile {
+            name: "pando".into(),
+            placement: "per-directory".into(),
+            directory_updates: "two-phase-commit".into(),
+            coherence: "none".into(),
+            store: "rocksdb".into(),
+        },
+        durability: "sync".into(),
+        servers: vec![server(0), server(1)],
+        slots: vec![(0, 2048, 0), (2048, 4096, 1)],
+        rename_server: 0,
+        inline_limit: 65_536,
+        block_size: 1 << 22,
+        blocks: "file:blocks".into(),
+        name_bits: 55,
+        id_bits: 128,
+    };
+    let text = file.to_text();
+    let flat: String = text.split_whitespace().collect();
+    let newer = text.replace("\"format\": 1", "\"format\": 2");
+    [text, flat, newer].map(String::into_bytes).to_vec()
+}
+
+fn secrets() -> Vec<Vec<u8>> {
+    let line = "00112233445566778899aabbccddeeff".repeat(2);
+    let texts = [
+        line.clone(),
+        format!("{line}\n{}\n", line.to_uppercase()),
+        format!(" {line} \r\n"),
+        format!("{line}\n\n"),
+        String::new(),
+    ];
+    texts.map(String::into_bytes).to_vec()
+}
+
+fn paths() -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = ["/", "/a/b/c", "a//b/", "./../x/.", "/..../\u{e9}"]
+        .map(|p| p.as_bytes().to_vec())
+        .to_vec();
+    all.push([&b"/"[..], &[b'n'; 255], b"/", &[b'm'; 256]].concat());
+    all.push(b"a\0b".to_vec());
+    all.push(b"d/".repeat(2048));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_format::{Batch, DecodeError, Mutation, Record, ReplyWrite};
+    use pando_wire::{EntryView, Message, Outcome, PeerAnswer, Response};
+    use std::collections::BTreeSet;
+
+    /// Whether there is a seed for every tag that a decoder knows: one that is added needs one.
+    fn complete<T: Codec>(of: &str, seeds: impl IntoIterator<Item = T>) {
+        let known = |tag: &u8| {
+            let bytes = [&[*tag], &[0; 64][..]].concat();
+            !matches!(T::from_bytes(&bytes), Err(DecodeError::Tag { of: o, tag: t }) if o == of && t == *tag)
+        };
+        let known: BTreeSet<u8> = (0..=u8::MAX).filter(known).collect();
+        let there: BTreeSet<u8> = seeds.into_iter().map(|s| s.to_bytes()[0]).collect();
+        assert!(!known.is_empty());
+        assert_eq!(there, known, "tags of {of}");
+    }
+
+    #[test]
+    fn every_variant_has_a_seed() {
+        complete("HelloReply", messages::hello_replies());
+        complete("Op", messages::operations(0));
+        let ops = messages::operations(0).into_iter().map(messages::ask);
+        complete("Request", messages::requests().into_iter().chain(ops));
+        complete("PeerRequest", messages::peer_requests());
+        complete("LockWant", messages::wants());
+        complete("Answer", messages::answers());
+        let results = messages::results();
+        let responses = results.iter().filter_map(|r| r.clone().ok());
+        complete("Response", responses.clone());
+        complete("Refusal", results.iter().filter_map(|r| r.clone().err()));
+        let peers = responses.filter_map(|r| match r {
+            Response::Peer(answer) => Some(answer),
+            _ => None,
+        });
+        complete("PeerAnswer", peers.clone());
+        let votes = peers.clone().filter_map(|p| match p {
+            PeerAnswer::Vote(vote) => Some(vote),
+            _ => None,
+        });
+        complete("Vote", votes);
+        let states = peers.filter_map(|p| match p {
+            PeerAnswer::State(state) => Some(state),
+            _ => None,
+        });
+        complete("TxState", states);
+        complete("Record", records::records().into_iter().map(|(_, r)| r));
+        complete("Mutation", records::changes());
+        complete("Layout", messages::views().into_iter().map(|v| v.layout));
+    }
+
+    #[test]
+    fn seeds_decode() {
+        let all = |target, decodes: fn(&[u8]) -> bool| {
+            for (n, seed) in of(target).iter().enumerate() {
+                assert!(decodes(seed), "{target}: seed {n}");
+            }
+        };
+        all("message", |b| {
+            Message::from_bytes(b).is_ok() || Outcome::from_bytes(b).is_ok()
+        });
+        all("mutation", |b| {
+            Mutation::from_bytes(b).is_ok()
+                || ReplyWrite::from_bytes(b).is_ok()
+                || Batch::from_bytes(b).is_ok()
+        });
+        all("sealed", |b| {
+            EntryView::from_bytes(b).is_ok() || seal::open(&crate::targets::seal_key(), b).is_some()
+        });
+        all("map", |b| pando_cluster::ClusterMap::decode(b).is_ok());
+        all("key", |b| pando_format::Key::decode(b).is_ok());
+        all("bundle", |b| pando_store::Bundle(b.to_vec()).decode().is_ok());
+        all("record", |b| {
+            let body = &b[1 + usize::from(b[0])..];
+            Record::from_bytes(body).is_ok() || body[0] == 1
+        });
+    }
+}

@@ -1,0 +1,376 @@
+//! Every kind of message.
+
+use super::records::{self, DIR, SESSION, TIME, TX, name};
+use pando_format::codec::Blob;
+use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
+use pando_types::{
+    Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, FsId, Generation, Ino, MapEpoch, Perm,
+    RequestId, RequestSlot, Sequence, ServerId, Slot, TimeChange,
+};
+use pando_wire::{
+    Answer, Content, DirEntry, EntryView, FsStat, Hello, HelloReply, LockMode, LockWant, Message, Op,
+    PROTOCOL_VERSION, PeerAnswer, PeerRequest, Probe, Refusal, RenameMode, Request, Response, Role, SealKey,
+    Statement, TxState, Vote,
+};
+
+pub(super) fn hello(role: Role) -> Hello {
+    Hello {
+        version: PROTOCOL_VERSION,
+        fs: crate::targets::FS,
+        role,
+    }
+}
+
+pub(super) fn hello_replies() -> Vec<HelloReply> {
+    vec![
+        HelloReply::Welcome {
+            server: ServerId(3),
+            boot: BootEpoch(7),
+        },
+        HelloReply::WrongVersion(2),
+        HelloReply::WrongFilesystem(FsId(1)),
+        HelloReply::TooMany,
+    ]
+}
+
+/// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
+pub(super) fn statement(which: u128) -> Statement {
+    Statement {
+        parent: DIR,
+        parent_generation: Generation(2),
+        name: name("d"),
+        id: DIR,
+        generation: Generation(3),
+        ino: Ino(4),
+        salt: 5,
+        perm: Perm::new(0o755),
+        uid: 6,
+        gid: 7,
+        acl: 0,
+        realm: pando_types::Realm(1),
+        version: 8,
+        mac: which,
+    }
+}
+
+pub(super) fn statements() -> Vec<Statement> {
+    vec![statement(0), statement(u128::MAX), Statement::above_root()]
+}
+
+fn attr(kind: FileKind) -> Attr {
+    Attr {
+        ino: Ino(0x0abc_0000_0000_0002),
+        generation: Generation(3),
+        kind,
+        perm: Perm::new(0o644),
+        uid: 1000,
+        gid: 100,
+        nlink: 1,
+        size: 5,
+        rdev: 0,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+    }
+}
+
+pub(super) fn views() -> Vec<EntryView> {
+    let view = |kind, layout| EntryView {
+        attr: attr(kind),
+        dir: None,
+        seal: None,
+        layout,
+        version: 4,
+    };
+    let dir = EntryView {
+        dir: Some(statement(1)),
+        seal: Some(SealKey { low: 1, high: 2 }),
+        ..view(FileKind::Directory, Layout::None)
+    };
+    vec![
+        EntryView {
+            seal: None,
+            ..dir.clone()
+        },
+        dir,
+        view(FileKind::Regular, Layout::Inline),
+        view(FileKind::Regular, Layout::Blocks(4096)),
+        view(FileKind::Symlink, Layout::Target(Blob(b"../there".to_vec()))),
+        view(FileKind::Symlink, Layout::LongTarget),
+        view(FileKind::Fifo, Layout::None),
+    ]
+}
+
+/// Every operation, on the directory `which`.
+pub(super) fn operations(which: u128) -> Vec<Op> {
+    let dir = || statement(which);
+    let n = || name("f");
+    let (ino, generation) = (Ino(1), Generation(1));
+    let change = AttrChange {
+        perm: Some(Perm::new(0o700)),
+        uid: Some(1),
+        gid: Some(2),
+        size: Some(3),
+        atime: Some(TimeChange::Now),
+        mtime: Some(TimeChange::To(TIME)),
+    };
+    let publish = |content| Op::Publish {
+        dir: dir(),
+        name: n(),
+        ino,
+        generation,
+        content,
+        size: 5,
+        mtime: Some(TIME),
+    };
+    let rename = |mode| Op::Rename {
+        src: dir(),
+        src_name: n(),
+        dst: statement(which + 1),
+        dst_name: name("g"),
+        mode,
+        held: false,
+    };
+    vec![
+        Op::Lookup {
+            dir: dir(),
+            name: n(),
+        },
+        Op::DirStat { dir: dir() },
+        Op::ReadLink {
+            dir: dir(),
+            name: n(),
+        },
+        Op::Open {
+            dir: dir(),
+            name: n(),
+            want: 6,
+        },
+        Op::ReadDir {
+            dir: dir(),
+            after: Position::START,
+            limit: 100,
+            plus: true,
+        },
+        Op::StatFs,
+        Op::Sync,
+        Op::Create {
+            dir: dir(),
+            name: n(),
+            perm: Perm::new(0o644),
+            exclusive: true,
+            want: 6,
+        },
+        Op::Symlink {
+            dir: dir(),
+            name: n(),
+            target: Blob(b"there".to_vec()),
+        },
+        Op::Mkdir {
+            dir: dir(),
+            name: n(),
+            perm: Perm::new(0o755),
+        },
+        Op::Rmdir {
+            dir: dir(),
+            name: n(),
+        },
+        Op::Unlink {
+            dir: dir(),
+            name: n(),
+            held: true,
+        },
+        Op::SetAttr {
+            dir: dir(),
+            name: n(),
+            ino,
+            generation,
+            change,
+            through_handle: false,
+        },
+        publish(Content::None),
+        publish(Content::Inline(Blob(b"hello".to_vec()))),
+        publish(Content::Blocks(512)),
+        rename(RenameMode::Replace),
+        rename(RenameMode::NoReplace),
+        rename(RenameMode::Exchange),
+        Op::Release {
+            slot: Slot(1),
+            ino,
+            generation,
+        },
+    ]
+}
+
+pub(super) fn ask(op: Op) -> Request {
+    let request = op.mutates().then_some(RequestId {
+        session: SESSION,
+        slot: RequestSlot(0),
+        sequence: Sequence(1),
+    });
+    Request::Op {
+        request,
+        map: MapEpoch(1),
+        cred: Cred {
+            uid: 0,
+            gid: 0,
+            groups: vec![4, 24],
+        },
+        op,
+    }
+}
+
+pub(super) fn requests() -> Vec<Request> {
+    let mut all = vec![
+        Request::OpenSession(SESSION),
+        Request::KeepAlive(vec![SESSION]),
+        Request::CloseSession(SESSION),
+        Request::GetMap,
+        Request::Null(true),
+        Request::Scan {
+            range: KeyRange::slot(Slot(1)),
+            limit: 10,
+        },
+        Request::Status,
+        Request::Probe {
+            cred: Cred::root(),
+            probes: vec![Probe {
+                dir: DIR,
+                name: name("f"),
+            }],
+        },
+    ];
+    all.extend(peer_requests().into_iter().map(Request::Peer));
+    all
+}
+
+pub(super) fn wants() -> Vec<LockWant> {
+    vec![
+        LockWant::Key(Key::Head(DIR), LockMode::Shared),
+        LockWant::Key(Key::Touch(DIR), LockMode::Increment),
+        LockWant::Bucket(DIR, NameHash(7), LockMode::Exclusive),
+        LockWant::Attachments(records::keys().swap_remove(4)),
+    ]
+}
+
+pub(super) fn peer_requests() -> Vec<PeerRequest> {
+    let (tx, low, wants) = (TX, 3, wants());
+    vec![
+        PeerRequest::Lock { tx, low, wants },
+        PeerRequest::Prepare {
+            tx,
+            low,
+            locked: true,
+            mutations: records::changes(),
+            reply: Some(records::reply_write()),
+        },
+        PeerRequest::Decide { tx, commit: true },
+        PeerRequest::Inquire(tx),
+        PeerRequest::Head(DIR),
+    ]
+}
+
+pub(super) fn answers() -> Vec<Answer> {
+    let views = views();
+    let stat = DirStat {
+        entries: 3,
+        subdirs: 1,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+    };
+    let line = |view: Option<EntryView>| DirEntry {
+        position: Position(0x300),
+        name: name("f"),
+        ino: Ino(7),
+        kind: FileKind::Regular,
+        view,
+    };
+    vec![
+        Answer::Done,
+        Answer::Entry(views[0].clone()),
+        Answer::Opened {
+            entry: views[2].clone(),
+            data: Some(Blob(b"hello".to_vec())),
+            created: true,
+        },
+        Answer::Removed(views[3].clone()),
+        Answer::Renamed {
+            moved: views[1].clone(),
+            other: Some(views[4].clone()),
+        },
+        Answer::DirStat(stat),
+        Answer::Target(Blob(b"there".to_vec())),
+        Answer::Entries {
+            entries: vec![line(None), line(Some(views[5].clone()))],
+            end: true,
+        },
+        Answer::FsStat(FsStat {
+            total: 9,
+            available: 8,
+        }),
+    ]
+}
+
+pub(super) fn results() -> Vec<Result<Response, Refusal>> {
+    let mut all: Vec<Result<Response, Refusal>> =
+        answers().into_iter().map(|a| Ok(Response::Op(Ok(a)))).collect();
+    let peers = [
+        PeerAnswer::Locked(records::records()),
+        PeerAnswer::Vote(Vote::Yes),
+        PeerAnswer::Vote(Vote::Exists),
+        PeerAnswer::Vote(Vote::No),
+        PeerAnswer::Vote(Vote::NoSpace),
+        PeerAnswer::Decided,
+        PeerAnswer::State(TxState::Active),
+        PeerAnswer::State(TxState::Committed),
+        PeerAnswer::State(TxState::Aborted),
+        PeerAnswer::Head(Some(records::head())),
+        PeerAnswer::Head(None),
+    ];
+    all.extend(peers.into_iter().map(|p| Ok(Response::Peer(p))));
+    all.extend([
+        Ok(Response::Op(Err(Errno::NotFound))),
+        Ok(Response::Op(Err(Errno::Io))),
+        Ok(Response::Ok),
+        Ok(Response::Map(Blob(vec![0; 16]))),
+        Ok(Response::Records(records::records())),
+        Ok(Response::Status("{}".into())),
+        Ok(Response::Sealed(vec![Blob(vec![1; 40])])),
+    ]);
+    let refusals = [
+        Refusal::WrongBoot(BootEpoch(8)),
+        Refusal::NotOwner(MapEpoch(2)),
+        Refusal::SessionUnknown,
+        Refusal::TooOld,
+        Refusal::Busy,
+        Refusal::UseRenameServer,
+        Refusal::Invalid,
+        Refusal::NotReady,
+        Refusal::BadStatement,
+    ];
+    all.extend(refusals.map(Err));
+    all
+}
+
+pub(super) fn request(id: u64, request: Request) -> Message {
+    Message::Request {
+        id,
+        boot: BootEpoch(1),
+        request,
+    }
+}
+
+/// Inputs of the target `message`, outcomes alone among them.
+pub(super) fn all() -> Vec<Vec<u8>> {
+    let operations = operations(1).into_iter().map(ask);
+    let asked = requests()
+        .into_iter()
+        .chain(operations)
+        .map(|r| request(9, r).to_bytes());
+    let replies = results()
+        .into_iter()
+        .map(|result| Message::Reply { id: 9, result }.to_bytes());
+    let outcomes = answers().into_iter().map(|a| Ok::<_, Errno>(a).to_bytes());
+    asked.chain(replies).chain(outcomes).collect()
+}

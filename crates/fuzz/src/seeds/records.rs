@@ -1,0 +1,309 @@
+//! Every kind of key, record and mutation.
+
+use pando_format::codec::Blob;
+use pando_format::{
+    AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, GarbageRecord, Head,
+    InodeRecord, Key, KeyRange, Layout, Mutation, NameHash, PreparedRecord, Record, ReplyRecord, ReplyWrite,
+    SessionRecord, Superblock, Target, Touch, TouchDelta,
+};
+use pando_store::Bundle;
+use pando_types::{
+    Birth, BootEpoch, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, RequestSlot, Sequence,
+    ServerId, SessionId, Slot, Timestamp, TxId,
+};
+
+pub(super) const DIR: DirId = DirId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+pub(super) const SESSION: SessionId = SessionId(0xf0e0_d0c0_b0a0_9080_7060_5040_3020_1000);
+pub(super) const TX: TxId = TxId {
+    coordinator: ServerId(3),
+    boot: BootEpoch(7),
+    number: 9,
+};
+const HASH: NameHash = NameHash(0x12_3456_789a_bcde);
+pub(super) const TIME: Timestamp = Timestamp {
+    secs: 1_700_000_000,
+    nanos: 123_456_789,
+};
+
+pub(super) fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a seed has valid names")
+}
+
+pub(super) fn keys() -> Vec<Key> {
+    let attachment = |kind| Key::Attachment {
+        dir: DIR,
+        hash: HASH,
+        name: name("hello.txt"),
+        kind,
+    };
+    vec![
+        attachment(AttachmentKind::Data),
+        attachment(AttachmentKind::Target),
+        Key::Counter(Slot(0x0abc)),
+        Key::Decision(TX),
+        entry_key(),
+        Key::Garbage(Slot(0x0abc), Ino(0x0abc_0000_0000_0002), Generation(3)),
+        Key::Head(DIR),
+        Key::Prepared(Slot(0x0abc), TX),
+        reply_key(),
+        Key::Touch(DIR),
+        Key::Superblock,
+        Key::Session(SESSION),
+    ]
+}
+
+fn entry_key() -> Key {
+    Key::Entry {
+        dir: DIR,
+        hash: HASH,
+        name: name("hello.txt"),
+    }
+}
+
+pub(super) fn reply_key() -> Key {
+    Key::Reply(Slot(0x0abc), SESSION, RequestSlot(0x0102))
+}
+
+pub(super) fn ranges() -> Vec<Vec<u8>> {
+    let slot = DIR.slot();
+    let ranges = [
+        KeyRange::slot(slot),
+        KeyRange::entries(DIR),
+        KeyRange::entries_from(DIR, HASH),
+        KeyRange::bucket(DIR, HASH),
+        KeyRange::attachments(DIR, HASH, &name("hello.txt")),
+        KeyRange::decisions(),
+        KeyRange::all_prepared(),
+        KeyRange::prepared(slot),
+        KeyRange::garbage(slot),
+        KeyRange::replies(slot, SESSION),
+        KeyRange::sessions(),
+    ];
+    let keys = keys();
+    let mut all: Vec<Vec<u8>> = ranges.iter().map(Codec::to_bytes).collect();
+    all.extend(
+        ranges
+            .into_iter()
+            .zip(keys.into_iter().cycle())
+            .map(|pair| pair.to_bytes()),
+    );
+    all
+}
+
+fn stat() -> DirStat {
+    DirStat {
+        entries: 3,
+        subdirs: 1,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+    }
+}
+
+pub(super) fn head() -> Head {
+    Head {
+        generation: Generation(6),
+        ino: Ino(8),
+        birth: Birth {
+            parent: DirId::ROOT,
+            name: name("hello.txt"),
+            version: 1,
+        },
+        parent: DirId::ROOT,
+        parent_generation: Generation::ROOT,
+        name: name("renamed"),
+        realm: Realm(2),
+        salt: 0x5a17,
+        split: 0,
+    }
+}
+
+fn entry(target: Target) -> Record {
+    Record::Entry(Entry { ordinal: 3, target })
+}
+
+fn inode(kind: FileKind, layout: Layout) -> Record {
+    entry(Target::Inode(InodeRecord {
+        ino: Ino(0x0abc_0000_0000_0002),
+        generation: Generation(3),
+        kind,
+        perm: Perm::new(0o4644),
+        uid: 1000,
+        gid: 100,
+        nlink: 1,
+        size: 5,
+        rdev: 0,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+        layout,
+        acl: 0,
+        version: 4,
+    }))
+}
+
+fn reply() -> ReplyRecord {
+    ReplyRecord {
+        sequence: Sequence(5),
+        dir: DIR,
+        hash: HASH,
+        answer: Blob(vec![0, 1]),
+    }
+}
+
+pub(super) fn reply_write() -> ReplyWrite {
+    ReplyWrite {
+        key: reply_key(),
+        record: reply(),
+    }
+}
+
+pub(super) fn changes() -> Vec<Mutation> {
+    vec![
+        Mutation::Insert {
+            key: Key::Counter(Slot(1)),
+            record: Record::Counter(CounterRecord {
+                reserved: 2,
+                epoch: 1,
+            }),
+        },
+        Mutation::Update {
+            key: entry_key(),
+            record: inode(FileKind::Regular, Layout::None),
+        },
+        Mutation::Delete { key: Key::Head(DIR) },
+        Mutation::Touch {
+            dir: DIR,
+            delta: TouchDelta {
+                entries: -1,
+                subdirs: 0,
+                time: TIME,
+            },
+        },
+    ]
+}
+
+pub(super) fn records() -> Vec<(Key, Record)> {
+    let access = AccessRecord {
+        id: DIR,
+        generation: Generation(6),
+        ino: Ino(8),
+        perm: Perm::new(0o1777),
+        uid: 0,
+        gid: 0,
+        ctime: TIME,
+        realm: Realm(2),
+        salt: 0x5a17,
+        version: 1,
+        acl: 0,
+    };
+    let touch = Touch {
+        stat: stat(),
+        explicit: true,
+    };
+    let garbage = |holder| GarbageRecord {
+        size: 1 << 23,
+        block_size: 1 << 22,
+        holder,
+    };
+    let superblock = Superblock {
+        format: 1,
+        fs: crate::targets::FS,
+        server: ServerId(3),
+        boot: BootEpoch(7),
+        name_bits: 55,
+        id_bits: 128,
+        clean: true,
+    };
+    let prepared = PreparedRecord {
+        mutations: changes(),
+        reply: Some(reply_write()),
+    };
+    let session = |ended| SessionRecord { opened: TIME, ended };
+    let keys = keys();
+    let mut all = vec![
+        (keys[0].clone(), Record::Attachment(Blob(b"hello".to_vec()))),
+        (
+            keys[2].clone(),
+            Record::Counter(CounterRecord {
+                reserved: 4096,
+                epoch: 1,
+            }),
+        ),
+        (
+            keys[3].clone(),
+            Record::Decision(DecisionRecord {
+                participants: vec![ServerId(1), ServerId(2)],
+            }),
+        ),
+        (keys[4].clone(), entry(Target::Dir(access))),
+        (keys[5].clone(), Record::Garbage(garbage(Some(SESSION)))),
+        (keys[5].clone(), Record::Garbage(garbage(None))),
+        (keys[6].clone(), Record::Head(head())),
+        (keys[7].clone(), Record::Prepared(prepared)),
+        (keys[8].clone(), Record::Reply(reply())),
+        (keys[9].clone(), Record::Touch(touch)),
+        (keys[10].clone(), Record::Superblock(superblock)),
+        (keys[11].clone(), Record::Session(session(None))),
+        (keys[11].clone(), Record::Session(session(Some(TIME)))),
+    ];
+    let layouts = [
+        (FileKind::Regular, Layout::None),
+        (FileKind::Regular, Layout::Inline),
+        (FileKind::Regular, Layout::Blocks(1 << 22)),
+        (FileKind::Symlink, Layout::Target(Blob(b"../there".to_vec()))),
+        (FileKind::Symlink, Layout::LongTarget),
+        (FileKind::Fifo, Layout::None),
+        (FileKind::Socket, Layout::None),
+        (FileKind::CharDevice, Layout::None),
+        (FileKind::BlockDevice, Layout::None),
+    ];
+    all.extend(layouts.map(|(kind, layout)| (entry_key(), inode(kind, layout))));
+    all
+}
+
+/// Inputs of the target `record`: length of the key, key, value without its checksum.
+pub(super) fn values() -> Vec<Vec<u8>> {
+    let one = |(key, record): (Key, Record)| {
+        let (key, value) = (key.encode(), record.to_bytes());
+        [&[key.len() as u8], key.as_slice(), &[1], &value].concat()
+    };
+    let mut all: Vec<Vec<u8>> = records().into_iter().map(one).collect();
+    // One as it stands in a store, with its own checksum; and values alone.
+    let (key, record) = records().swap_remove(0);
+    let (key, value) = (key.encode(), record.encode(&key.encode()));
+    all.push([&[key.len() as u8], key.as_slice(), &value].concat());
+    all.extend(
+        records()
+            .iter()
+            .map(|(_, record)| [&[0], record.to_bytes().as_slice()].concat()),
+    );
+    all
+}
+
+pub(super) fn mutations() -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = changes().iter().map(Codec::to_bytes).collect();
+    all.push(reply_write().to_bytes());
+    all.push(Batch::of(changes()).to_bytes());
+    all.push(Batch::default().to_bytes());
+    let whole = Batch {
+        mutations: changes(),
+        reply: Some(reply_write()),
+    };
+    all.push(whole.to_bytes());
+    let inserts = records()
+        .into_iter()
+        .map(|(key, record)| Mutation::Insert { key, record });
+    all.extend(inserts.map(|m| Batch::of(vec![m]).to_bytes()));
+    all
+}
+
+pub(super) fn bundles() -> Vec<Vec<u8>> {
+    let raw: Vec<_> = records()
+        .into_iter()
+        .map(|(key, record)| (key.encode(), record.encode(&key.encode())))
+        .collect();
+    let mut all: Vec<Vec<u8>> = raw.iter().map(|r| Bundle::of(vec![r.clone()]).0).collect();
+    all.push(Bundle::of(raw).0);
+    all
+}

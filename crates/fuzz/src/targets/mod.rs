@@ -1,0 +1,63 @@
+//! All targets. Whatever a peer, a disk or a person can hand us as bytes goes through one of them.
+
+mod frames;
+mod records;
+mod server;
+
+mod texts;
+mod tree;
+mod wire;
+mod world;
+
+pub(crate) use frames::FS;
+pub(crate) use server::{BOOT, OBJECTS, PASS, SEQUENCE, STATEMENTS, TWICE, small_map};
+pub(crate) use wire::seal_key;
+
+use crate::memory::bounded;
+use pando_format::{Codec, DecodeError};
+use std::fmt::Debug;
+
+/// A property of all byte strings.
+pub struct Target {
+    /// Its name: of its corpus, and for `PANDO_FUZZ_TARGET`.
+    pub name: &'static str,
+    /// Panics if the property does not hold.
+    pub run: fn(&[u8]),
+    /// Inputs longer than this teach nothing new.
+    pub max_len: usize,
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    target("frames", frames::frames, 4096),
+    target("hello", frames::hello, 64),
+    target("message", wire::message, 4096),
+    target("sealed", wire::sealed, 2048),
+    target("statement", wire::statement, 512),
+    target("map", wire::map, 16_384),
+    target("key", records::key, 512),
+    target("range", records::range, 1024),
+    target("record", records::record, 4096),
+    target("mutation", records::mutation, 4096),
+    target("bundle", records::bundle, 8192),
+    target("cluster_file", texts::cluster_file, 4096),
+    target("secret", texts::secret, 512),
+    target("path", texts::path, 4200),
+    target("server", server::server, 8192),
+];
+
+const fn target(name: &'static str, run: fn(&[u8]), max_len: usize) -> Target {
+    Target { name, run, max_len }
+}
+
+/// The target of this name.
+pub fn named(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|t| t.name == name)
+}
+
+/// Decodes, within the memory such bytes are worth. What decodes has one form: it is encoded to the same bytes again.
+fn canonical<T: Codec + PartialEq + Debug>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let value = bounded(bytes.len(), || T::from_bytes(bytes))?;
+    assert_eq!(value.to_bytes(), bytes, "another form of {value:?}");
+    Ok(value)
+}

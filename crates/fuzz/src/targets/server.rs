@@ -1,0 +1,399 @@
+//! A server and a client that says anything. Whatever it says, the server answers, goes on serving, keeps a sound tree,
+//! and starts again.
+//!
+//! The input is a list of steps:
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | `00`, 1 | so many times 50 ms pass |
+//! | flags, 2 + n | length, little-endian, and a message |
+//!
+//! What no fuzzer guesses is put right where a flag says so: the boot epoch (1), statements (2: the one that a server
+//! has told, by the number in the MAC), which object is meant (4: one that was seen, by the number in the inode), the next
+//! sequence of the lane (8). Flag 16: the message comes twice.
+
+use super::frames::FS;
+use super::tree::sound;
+use super::world::Bench;
+use pando_auth::{Secret, StatementKeys};
+use pando_cluster::{ClusterMap, ServerInfo};
+use pando_data::MemBlocks;
+use pando_env::{Node, Peer};
+use pando_format::Codec;
+use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, format_store};
+use pando_store::{Disk, Durability, MemStore, NoFaults};
+use pando_types::{
+    BootEpoch, Cred, DirId, Generation, Ino, MapEpoch, Name, RequestSlot, Sequence, ServerId, SessionId,
+    Timestamp,
+};
+use pando_wire::{Answer, EntryView, Message, Op, Request, Response, Statement};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Most steps of one input.
+const STEPS: usize = 48;
+/// Longer than any answer takes: a lock is waited for once or twice.
+const SETTLE: Duration = Duration::from_secs(2);
+const ME: ServerId = ServerId(0);
+const CLIENT: Peer = Peer::Connection(1);
+/// The message numbers from here on are ours.
+const OURS: u64 = u64::MAX - 16;
+
+pub(crate) const PASS: u8 = 0;
+pub(crate) const BOOT: u8 = 1;
+pub(crate) const STATEMENTS: u8 = 2;
+pub(crate) const OBJECTS: u8 = 4;
+pub(crate) const SEQUENCE: u8 = 8;
+pub(crate) const TWICE: u8 = 16;
+
+pub(crate) fn server(input: &[u8]) {
+    let disk = Disk::new();
+    let mut run = Run::start(&disk, true);
+    run.play(input);
+    run.bench.pass(SETTLE);
+    run.all_answered();
+    run.serves();
+    drop(run);
+    sound(&disk);
+    // What it wrote, it can read.
+    let mut again = Run::start(&disk, false);
+    again.serves();
+    again.bench.pass(Duration::from_secs(1));
+    drop(again);
+    sound(&disk);
+}
+
+/// A server that runs, and what its client knows.
+struct Run {
+    bench: Rc<Bench>,
+    server: Rc<MetaServer>,
+    /// Directories it was told of, and objects.
+    dirs: Vec<Statement>,
+    objects: Vec<(Ino, Generation)>,
+    lanes: BTreeMap<(SessionId, RequestSlot), Sequence>,
+    /// Requests by number: asked minus answered.
+    open: BTreeMap<u64, i64>,
+    /// Operations that succeeded.
+    done: usize,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.bench.kill();
+    }
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn executed(&self, _: &Executed<'_>) {}
+    fn fatal(&self, why: &str) {
+        panic!("the server gave up: {why}");
+    }
+}
+
+thread_local! {
+    /// The map and its bytes: making them takes as long as running a short input.
+    static MAP: (ClusterMap, Vec<u8>) = {
+        let map = make_map();
+        let bytes = map.to_bytes();
+        (map, bytes)
+    };
+}
+
+/// The map of this filesystem: one server, small limits.
+pub(crate) fn small_map() -> ClusterMap {
+    MAP.with(|(map, _)| map.clone())
+}
+
+fn make_map() -> ClusterMap {
+    let servers = vec![ServerInfo {
+        id: ME,
+        address: "host:1".into(),
+        metrics: "host:2".into(),
+    }];
+    ClusterMap {
+        fs: FS,
+        epoch: MapEpoch(1),
+        slots: ClusterMap::spread(&servers),
+        servers,
+        rename_server: ME,
+        inline_limit: 64,
+        block_size: 512,
+        blocks: "file:/nowhere".into(),
+        // So narrow that names and directories collide.
+        name_bits: 3,
+        id_bits: 12,
+    }
+}
+
+impl Run {
+    fn start(disk: &Disk, fresh: bool) -> Run {
+        let bench = Bench::new();
+        let map = small_map();
+        let store = MemStore::open(disk, Durability::Sync, Rc::new(NoFaults));
+        if fresh {
+            let now = Timestamp {
+                secs: 1_600_000_000,
+                nanos: 0,
+            };
+            format_store(&store, ME, &map, now, (0, 0)).expect("an empty store can be formatted");
+        }
+        let config = ServerConfig {
+            id: ME,
+            keys: StatementKeys::new(FS, &Secret::new([0x5a; 32]), &[]),
+            map,
+            limits: Limits {
+                lock_wait: Duration::from_millis(200),
+                // A tick looks into hundreds of slots: most of the time would else be spent there.
+                tick: Duration::from_secs(1),
+                session_timeout: Duration::from_secs(5),
+                session_memory: Duration::from_secs(8),
+                sessions: 6,
+                ..Limits::tiny()
+            },
+        };
+        let started = Rc::new(RefCell::new(None));
+        let (world, into) = (bench.clone(), started.clone());
+        pando_env::Env::spawn(
+            &*bench,
+            Box::pin(async move {
+                let blocks = Rc::new(MemBlocks::new());
+                let result = MetaServer::start(config, world, Rc::new(store), blocks, Rc::new(Silent)).await;
+                *into.borrow_mut() = Some(result);
+            }),
+        );
+        bench.run();
+        let server = match started.take() {
+            Some(Ok(server)) => server,
+            Some(Err(e)) => panic!("the server does not start: {e}"),
+            None => panic!("the server does not start, and does not say why"),
+        };
+        Run {
+            bench,
+            server,
+            dirs: vec![Statement::above_root()],
+            objects: vec![(Ino::ROOT, Generation::ROOT)],
+            lanes: BTreeMap::new(),
+            open: BTreeMap::new(),
+            done: 0,
+        }
+    }
+
+    /// Does what an input says.
+    fn play(&mut self, input: &[u8]) {
+        let mut rest = input;
+        for _ in 0..STEPS {
+            let Some((flags, after)) = rest.split_first() else {
+                break;
+            };
+            if *flags == PASS {
+                let (n, after) = after.split_first().map_or((0, after), |(n, a)| (*n, a));
+                self.bench.pass(Duration::from_millis(50) * u32::from(n));
+                rest = after;
+                continue;
+            }
+            let Some((len, after)) = after.split_first_chunk() else {
+                break;
+            };
+            let (bytes, after) = after.split_at(usize::from(u16::from_le_bytes(*len)).min(after.len()));
+            rest = after;
+            self.say(*flags, bytes);
+        }
+    }
+
+    /// Delivers a message, and hears what comes of it at once.
+    fn say(&mut self, flags: u8, bytes: &[u8]) {
+        let message = Message::from_bytes(bytes).ok().map(|m| self.put_right(flags, m));
+        let copies = if flags & TWICE == 0 { 1 } else { 2 };
+        for _ in 0..copies {
+            if let Some(Message::Request { id, .. }) = message {
+                *self.open.entry(id).or_default() += 1;
+            }
+            let before = self.bench.closed.borrow().len();
+            let bytes = message.as_ref().map_or_else(|| bytes.to_vec(), Codec::to_bytes);
+            self.server.receive(CLIENT, bytes);
+            let closed = self.bench.closed.borrow().len() > before;
+            assert_eq!(
+                closed,
+                message.is_none(),
+                "hangs up on what it cannot read, and on nothing else"
+            );
+        }
+        self.bench.run();
+        self.hear();
+    }
+
+    fn put_right(&mut self, flags: u8, mut message: Message) -> Message {
+        let Message::Request { id, boot, request } = &mut message else {
+            return message;
+        };
+        *id = (*id).min(OURS - 1);
+        if flags & BOOT != 0 {
+            *boot = self.server.boot();
+        }
+        let Request::Op { request, op, .. } = request else {
+            return message;
+        };
+        if flags & STATEMENTS != 0 {
+            for said in statements(op) {
+                *said = self.dirs[said.mac as usize % self.dirs.len()].clone();
+            }
+        }
+        if flags & OBJECTS != 0
+            && let Some((ino, generation)) = object(op)
+        {
+            (*ino, *generation) = self.objects[ino.0 as usize % self.objects.len()];
+        }
+        if flags & SEQUENCE != 0
+            && let Some(request) = request
+        {
+            let last = self.lanes.entry((request.session, request.slot)).or_default();
+            last.0 += 1;
+            request.sequence = *last;
+        }
+        message
+    }
+
+    /// Takes what the server sent.
+    fn hear(&mut self) -> Vec<(u64, Option<Response>)> {
+        let mut heard = Vec::new();
+        for (to, bytes) in self.bench.sent.take() {
+            assert_eq!(to, CLIENT, "there is nobody else");
+            let message = Message::from_bytes(&bytes).expect("the server sends messages");
+            let Message::Reply { id, result } = message else {
+                panic!("a server asks a client: {message:?}")
+            };
+            *self.open.entry(id).or_default() -= 1;
+            if let Ok(Response::Op(Ok(answer))) = &result {
+                self.done += 1;
+                self.learn(answer);
+            }
+            heard.push((id, result.ok()));
+        }
+        heard
+    }
+
+    fn learn(&mut self, answer: &Answer) {
+        let mut seen = |e: &EntryView| {
+            let object = (e.attr.ino, e.attr.generation);
+            if !self.objects.contains(&object) {
+                self.objects.push(object);
+            }
+            if let Some(dir) = &e.dir
+                && !self.dirs.contains(dir)
+            {
+                self.dirs.push(dir.clone());
+            }
+        };
+        match answer {
+            Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => seen(e),
+            Answer::Renamed { moved, other } => {
+                seen(moved);
+                other.iter().for_each(seen);
+            }
+            Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).for_each(seen),
+            Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => {}
+        }
+    }
+
+    fn all_answered(&mut self) {
+        self.hear();
+        for (id, left) in &self.open {
+            assert_eq!(*left, 0, "request {id}: {left} answers too few");
+        }
+    }
+
+    /// It does what a healthy server does.
+    fn serves(&mut self) {
+        assert!(!self.server.stopped());
+        let lookup = Request::Op {
+            request: None,
+            map: MapEpoch(1),
+            cred: Cred::root(),
+            op: Op::Lookup {
+                dir: Statement::above_root(),
+                name: Name::root(),
+            },
+        };
+        for (n, request) in [Request::GetMap, Request::Null(true), Request::Status, lookup]
+            .into_iter()
+            .enumerate()
+        {
+            let id = OURS + n as u64;
+            let boot = if n == 3 { self.server.boot() } else { BootEpoch(0) };
+            *self.open.entry(id).or_default() += 1;
+            self.server
+                .receive(CLIENT, Message::Request { id, boot, request }.to_bytes());
+            self.bench.run();
+            let heard = self.hear();
+            let right = |r: &Option<Response>| match r {
+                Some(Response::Map(map)) => n == 0 && MAP.with(|(_, bytes)| map.0 == *bytes),
+                Some(Response::Ok) => n == 1,
+                Some(Response::Status(_)) => n == 2,
+                Some(Response::Op(Ok(Answer::Entry(e)))) => {
+                    n == 3 && e.dir.as_ref().is_some_and(|d| d.id == DirId::ROOT)
+                }
+                _ => false,
+            };
+            assert!(
+                matches!(heard.as_slice(), [(i, r)] if *i == id && right(r)),
+                "question {n}: {heard:?}"
+            );
+        }
+    }
+}
+
+/// Every statement in an operation.
+fn statements(op: &mut Op) -> Vec<&mut Statement> {
+    match op {
+        Op::Lookup { dir, .. }
+        | Op::DirStat { dir }
+        | Op::ReadLink { dir, .. }
+        | Op::Open { dir, .. }
+        | Op::ReadDir { dir, .. }
+        | Op::Create { dir, .. }
+        | Op::Symlink { dir, .. }
+        | Op::Mkdir { dir, .. }
+        | Op::Rmdir { dir, .. }
+        | Op::Unlink { dir, .. }
+        | Op::SetAttr { dir, .. }
+        | Op::Publish { dir, .. } => vec![dir],
+        Op::Rename { src, dst, .. } => vec![src, dst],
+        Op::Release { .. } | Op::StatFs | Op::Sync => Vec::new(),
+    }
+}
+
+/// The object an operation means.
+fn object(op: &mut Op) -> Option<(&mut Ino, &mut Generation)> {
+    match op {
+        Op::SetAttr { ino, generation, .. }
+        | Op::Publish { ino, generation, .. }
+        | Op::Release { ino, generation, .. } => Some((ino, generation)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The scripts that fuzzing starts from do what they are meant to: most of it succeeds.
+    #[test]
+    fn scripts_are_understood() {
+        let done: Vec<usize> = crate::seeds::of("server")
+            .iter()
+            .take(7)
+            .map(|script| {
+                let mut run = Run::start(&Disk::new(), true);
+                run.play(script);
+                run.done
+            })
+            .collect();
+        let least = [8, 7, 11, 7, 6, 4, 6];
+        let enough = done.iter().zip(least).all(|(done, least)| *done >= least);
+        assert!(enough, "{done:?} operations succeeded, not {least:?}");
+    }
+}

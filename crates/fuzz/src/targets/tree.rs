@@ -1,0 +1,49 @@
+//! The tree that a server leaves on its disk.
+
+use pando_format::{Key, Record, Target};
+use pando_store::Disk;
+use pando_types::DirId;
+use std::collections::BTreeMap;
+
+/// Every directory has one access record, head and touch, and as many entries as it says; every attachment has an entry.
+pub(crate) fn sound(disk: &Disk) {
+    let mut dirs: BTreeMap<DirId, [u64; 5]> = BTreeMap::new();
+    let mut count = |dir: DirId, what: usize, n: u64| {
+        let sum = &mut dirs.entry(dir).or_default()[what];
+        *sum = sum.wrapping_add(n);
+    };
+    let (mut entries, mut attached) = (Vec::new(), Vec::new());
+    for (key, record) in disk.dump() {
+        match (key, record) {
+            (Key::Entry { dir, name, .. }, Record::Entry(entry)) => {
+                count(dir, 0, 1);
+                if let Target::Dir(access) = entry.target {
+                    count(dir, 1, 1);
+                    count(access.id, 2, 1);
+                }
+                entries.push((dir, name));
+            }
+            (Key::Head(dir), Record::Head(_)) => count(dir, 3, 1),
+            (Key::Touch(dir), Record::Touch(t)) => {
+                count(dir, 4, 1);
+                // Taken away again below, so that what is left is what differs.
+                count(dir, 0, t.stat.entries.wrapping_neg());
+                count(dir, 1, t.stat.subdirs.wrapping_neg());
+            }
+            (Key::Attachment { dir, name, .. }, Record::Attachment(_)) => attached.push((dir, name)),
+            (key, record) => assert!(record.fits(&key), "{key:?}"),
+        }
+    }
+    for (dir, counts) in dirs {
+        // The place above the root has an entry and nothing else.
+        let want = if dir == DirId::ABOVE_ROOT {
+            [1, 1, 0, 0, 0]
+        } else {
+            [0, 0, 1, 1, 1]
+        };
+        assert_eq!(counts, want, "directory {:032x}", dir.0);
+    }
+    for place in attached {
+        assert!(entries.contains(&place), "attached to nothing: {place:?}");
+    }
+}

@@ -1,0 +1,118 @@
+//! A world of one server: virtual time, no loss, and a record of all that was sent.
+
+use pando_env::sync::{Sender, oneshot};
+use pando_env::{Env, Executor, LocalFuture, Peer, TaskOwner};
+use pando_types::{Mono, Timestamp};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What is done at once: a server that takes more steps without time passing spins.
+const STEPS: u32 = 200_000;
+
+/// The world.
+pub(crate) struct Bench {
+    executor: Executor,
+    now: Cell<Mono>,
+    numbers: Cell<u64>,
+    timers: RefCell<BTreeMap<(Mono, u64), Sender<()>>>,
+    /// What the server sent, to whom.
+    pub(crate) sent: RefCell<Vec<(Peer, Vec<u8>)>>,
+    /// Whom it hung up on.
+    pub(crate) closed: RefCell<Vec<Peer>>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Rc<Bench> {
+        Rc::new(Bench {
+            executor: Executor::new(|| {}),
+            now: Cell::new(Mono(1_000_000_000)),
+            numbers: Cell::new(1),
+            timers: RefCell::default(),
+            sent: RefCell::default(),
+            closed: RefCell::default(),
+        })
+    }
+
+    fn number(&self) -> u64 {
+        let n = self.numbers.get();
+        self.numbers.set(n + 1);
+        n
+    }
+
+    /// Runs all that can run now.
+    pub(crate) fn run(&self) {
+        let mut steps = 0;
+        while self.executor.run_one(|_| 0) {
+            steps += 1;
+            assert!(steps < STEPS, "the server spins");
+        }
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&self, d: Duration) {
+        self.run();
+        let until = self.now.get().after(d);
+        loop {
+            let next = self.timers.borrow().first_key_value().map(|(k, _)| *k);
+            let Some(due) = next.filter(|(at, _)| *at <= until) else {
+                break;
+            };
+            self.now.set(self.now.get().max(due.0));
+            let timer = self.timers.borrow_mut().remove(&due);
+            if let Some(timer) = timer {
+                timer.send(());
+            }
+            self.run();
+        }
+        self.now.set(until);
+    }
+
+    /// Ends the process: all its tasks and timers go.
+    pub(crate) fn kill(&self) {
+        self.executor.kill(TaskOwner(0));
+        let timers = self.timers.take();
+        drop(timers);
+    }
+}
+
+impl Env for Bench {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(1_700_000_000_000_000_000 + i128::from(self.now.get().0))
+    }
+
+    fn mono(&self) -> Mono {
+        self.now.get()
+    }
+
+    fn random(&self) -> u64 {
+        self.number().wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    fn sleep(&self, d: Duration) -> LocalFuture<()> {
+        let (sender, receiver) = oneshot();
+        let due = (self.now.get().after(d), self.number());
+        self.timers.borrow_mut().insert(due, sender);
+        Box::pin(async move {
+            receiver.await;
+        })
+    }
+
+    fn spawn(&self, task: LocalFuture<()>) {
+        self.executor.spawn(TaskOwner(0), task);
+    }
+
+    fn send(&self, to: Peer, message: Vec<u8>) {
+        self.sent.borrow_mut().push((to, message));
+    }
+
+    fn close(&self, peer: Peer, why: &str) {
+        assert!(!why.is_empty());
+        self.closed.borrow_mut().push(peer);
+    }
+
+    fn is_server(&self, peer: Peer) -> bool {
+        matches!(peer, Peer::Server(_))
+    }
+}
