@@ -2,7 +2,9 @@
 //! nobody without its secret can make one up (H98).
 
 use crate::Secret;
-use pando_types::{DirId, FsId, Generation};
+use crate::frame::{MAC, same};
+use pando_format::Codec;
+use pando_types::{DirId, FsId, Generation, IdentityId};
 use pando_wire::{SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
@@ -37,77 +39,38 @@ impl StatementKeys {
         }
     }
 
-    /// The key of a directory in one incarnation: what is sealed about it opens with it.
-    pub fn seal_key(&self, dir: DirId, generation: Generation) -> SealKey {
-        let mut text = [0; 24];
+    /// One identity's key of a directory in one incarnation: what is sealed about it for that identity opens with it.
+    pub fn seal_key(&self, dir: DirId, generation: Generation, holder: IdentityId) -> SealKey {
+        let mut text = [0; 28];
         text[..16].copy_from_slice(&dir.0.to_le_bytes());
-        text[16..].copy_from_slice(&generation.0.to_le_bytes());
-        let hash = blake3::keyed_hash(&self.seals, &text);
-        let half = |from: usize| {
-            let mut bytes = [0; 16];
-            bytes.copy_from_slice(&hash.as_bytes()[from..from + 16]);
-            u128::from_le_bytes(bytes)
-        };
-        SealKey {
-            low: half(0),
-            high: half(16),
-        }
+        text[16..24].copy_from_slice(&generation.0.to_le_bytes());
+        text[24..].copy_from_slice(&holder.0.to_le_bytes());
+        SealKey(*blake3::keyed_hash(&self.seals, &text).as_bytes())
     }
 
-    /// Signs a statement.
-    pub fn sign(&self, s: &mut Statement) {
-        s.mac = mac(&self.newest, s);
+    /// Signs a statement for one identity.
+    pub fn sign(&self, s: &mut Statement, holder: IdentityId) {
+        s.mac = mac(&self.newest, s, holder);
     }
 
-    /// Whether a server of this filesystem made the statement, as it is. The one of the place above the root is known
-    /// to all and needs no signature.
-    pub fn made(&self, s: &Statement) -> bool {
+    /// Whether a server of this filesystem gave the statement, as it is, to this identity. The one of the place above
+    /// the root is known to all and needs no signature.
+    pub fn made(&self, s: &Statement, holder: IdentityId) -> bool {
         let signed = std::iter::once(&self.newest)
             .chain(&self.older)
-            .any(|key| same(mac(key, s), s.mac));
+            .any(|key| same(mac(key, s, holder), s.mac));
         signed || *s == Statement::above_root()
     }
 }
 
-/// Compares in constant time, so that nobody learns how much of a guess was right.
-fn same(a: u128, b: u128) -> bool {
-    let difference = a ^ b;
-    std::hint::black_box((difference >> 64) as u64 | difference as u64) == 0
-}
-
-fn mac(key: &[u8; 16], s: &Statement) -> u128 {
-    // Every field by name: one that is added and forgotten here does not compile.
-    let Statement {
-        parent,
-        parent_generation,
-        name,
-        id,
-        generation,
-        ino,
-        salt,
-        perm,
-        uid,
-        gid,
-        acl,
-        realm,
-        version,
-        mac: _,
-    } = s;
+/// Over the statement as it is sent, but for the MAC itself, which stands last; after the number of whom it was given.
+fn mac(key: &[u8; 16], s: &Statement, holder: IdentityId) -> u128 {
+    let mut text = Vec::with_capacity(256);
+    holder.put(&mut text);
+    s.put(&mut text);
+    text.truncate(text.len() - MAC);
     let mut h = SipHasher24::new_with_key(key);
-    h.write(&parent.0.to_le_bytes());
-    h.write(&parent_generation.0.to_le_bytes());
-    h.write(&id.0.to_le_bytes());
-    h.write(&generation.0.to_le_bytes());
-    h.write(&ino.0.to_le_bytes());
-    h.write(&salt.to_le_bytes());
-    h.write(&perm.bits().to_le_bytes());
-    h.write(&uid.to_le_bytes());
-    h.write(&gid.to_le_bytes());
-    h.write(&acl.to_le_bytes());
-    h.write(&realm.0.to_le_bytes());
-    h.write(&version.to_le_bytes());
-    // Last, and alone of variable length.
-    h.write(name.as_bytes());
+    h.write(&text);
     h.finish128().as_u128()
 }
 
@@ -144,10 +107,12 @@ mod tests {
     #[test]
     fn any_other_field_is_another_statement() {
         let keys = keys(1, 1, &[]);
-        assert!(!keys.made(&statement()));
+        let me = IdentityId(7);
+        assert!(!keys.made(&statement(), me));
         let mut signed = statement();
-        keys.sign(&mut signed);
-        assert!(keys.made(&signed));
+        keys.sign(&mut signed, me);
+        assert!(keys.made(&signed, me));
+        assert!(!keys.made(&signed, IdentityId(8)), "somebody else's");
         let changes: [fn(&mut Statement); 14] = [
             |s| s.parent.0 ^= 1,
             |s| s.parent_generation.0 ^= 1,
@@ -167,17 +132,18 @@ mod tests {
         for (i, change) in changes.iter().enumerate() {
             let mut forged = signed.clone();
             change(&mut forged);
-            assert!(!keys.made(&forged), "change {i}");
+            assert!(!keys.made(&forged, me), "change {i}");
         }
     }
 
     #[test]
     fn other_filesystems_and_secrets_are_strangers_and_old_ones_are_not() {
         let mut signed = statement();
-        keys(1, 1, &[]).sign(&mut signed);
-        assert!(!keys(2, 1, &[]).made(&signed));
-        assert!(!keys(1, 2, &[3]).made(&signed));
-        assert!(keys(1, 2, &[3, 1]).made(&signed));
-        assert!(keys(1, 2, &[]).made(&Statement::above_root()));
+        let me = IdentityId::ANYONE;
+        keys(1, 1, &[]).sign(&mut signed, me);
+        assert!(!keys(2, 1, &[]).made(&signed, me));
+        assert!(!keys(1, 2, &[3]).made(&signed, me));
+        assert!(keys(1, 2, &[3, 1]).made(&signed, me));
+        assert!(keys(1, 2, &[]).made(&Statement::above_root(), me));
     }
 }

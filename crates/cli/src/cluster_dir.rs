@@ -12,9 +12,9 @@
 
 use crate::args::{Args, Mode};
 use anyhow::{Context, Result, bail};
-use pando_auth::{Secret, StatementKeys};
+use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterMap, ServerInfo};
-use pando_types::{FsId, MapEpoch, SLOTS, ServerId};
+use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -49,6 +49,13 @@ pub struct ClusterFile {
     pub name_bits: u8,
     /// Width of directory IDs.
     pub id_bits: u8,
+    /// How clients identify themselves: `none`, `key` or `tls`. Filesystems made before there was a choice: `none`.
+    #[serde(default = "nobody")]
+    pub auth: String,
+}
+
+fn nobody() -> String {
+    AuthMode::None.word().into()
 }
 
 /// The choices a profile's name stood for when the filesystem was made.
@@ -141,8 +148,8 @@ impl ClusterDir {
         write().with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// What this filesystem's servers sign with: the secrets in the folder, one on a line, the newest first.
-    pub fn statement_keys(&self, fs: FsId) -> Result<StatementKeys> {
+    /// What this filesystem's servers share: the secrets in the folder, one on a line, the one in use first.
+    pub fn secrets(&self, fs: FsId) -> Result<Secrets> {
         let path = self.secret_file();
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -152,13 +159,14 @@ impl ClusterDir {
             ),
             Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
         };
-        let secrets: Vec<Secret> = text
+        let mut secrets = text
             .lines()
             .map(|line| Secret::from_hex(line.trim()))
-            .collect::<Result<_, _>>()
-            .with_context(|| format!("{} is damaged; restore it from a copy", path.display()))?;
-        match secrets.split_first() {
-            Some((newest, older)) => Ok(StatementKeys::new(fs, newest, older)),
+            .collect::<Result<Vec<Secret>, _>>()
+            .with_context(|| format!("{} is damaged; restore it from a copy", path.display()))?
+            .into_iter();
+        match secrets.next() {
+            Some(newest) => Ok(Secrets::new(fs, newest, secrets.collect())),
             None => bail!("{} is empty; restore it from a copy", path.display()),
         }
     }
@@ -239,9 +247,17 @@ impl ClusterFile {
             blocks,
             name_bits: self.name_bits,
             id_bits: self.id_bits,
+            auth: self.auth_mode()?,
         };
         map.check().context("cluster.json")?;
         Ok(map)
+    }
+
+    /// How clients identify themselves.
+    pub fn auth_mode(&self) -> Result<AuthMode> {
+        let modes = [AuthMode::None, AuthMode::Key, AuthMode::Tls];
+        let found = modes.into_iter().find(|m| m.word() == self.auth);
+        found.with_context(|| format!("cluster.json: auth is {:?}, not none, key or tls", self.auth))
     }
 
     /// The durability chosen at format.

@@ -2,11 +2,13 @@
 
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use anyhow::{Context, Result};
+use pando_auth::Introduction;
 use pando_client::{Client, ClientConfig, Resolution};
+use pando_cluster::ClusterMap;
 use pando_data::{Blocks, DirBlocks};
-use pando_net::{Identity, Options, Reactor, Waiting};
+use pando_net::{Options, Reactor, Waiting};
 use pando_types::Cred;
-use pando_wire::Role;
+use pando_wire::{Role, Way};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -29,6 +31,15 @@ impl From<ResolutionArg> for Resolution {
     }
 }
 
+/// As what a command talks to the servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    /// A client, with the key it has.
+    Client,
+    /// An operator: whoever can read the cluster's secret.
+    Operator,
+}
+
 /// A connected client. Not shared between threads: each opens its own.
 pub struct Connection {
     /// Drives it.
@@ -43,13 +54,14 @@ pub struct Connection {
 
 impl Connection {
     /// Opens a client of the cluster in `dir`. Nothing is sent yet.
-    pub fn open(dir: &ClusterDir, waiting: Waiting, give_up: Duration) -> Result<Connection> {
-        Connection::open_with(dir, waiting, give_up, ResolutionArg::default())
+    pub fn open(dir: &ClusterDir, party: Party, waiting: Waiting, give_up: Duration) -> Result<Connection> {
+        Connection::open_with(dir, party, waiting, give_up, ResolutionArg::default())
     }
 
     /// The same, resolving paths in the way that was asked for.
     pub fn open_with(
         dir: &ClusterDir,
+        party: Party,
         waiting: Waiting,
         give_up: Duration,
         resolution: ResolutionArg,
@@ -60,14 +72,8 @@ impl Connection {
             waiting,
             ..Options::default()
         };
-        let reactor = Reactor::new(
-            options,
-            Identity {
-                fs: map.fs,
-                role: Role::Client,
-            },
-        )
-        .context("cannot open an event queue")?;
+        let introduction = introduce(dir, party, &map)?;
+        let reactor = Reactor::new(options, introduction).context("cannot open an event queue")?;
         reactor.set_map(&map);
         let blocks = open_blocks(&map.blocks)?;
         let config = ClientConfig {
@@ -114,6 +120,19 @@ impl Connection {
             Some(reasons.join("; "))
         }
     }
+}
+
+/// How a command introduces itself.
+pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Introduction> {
+    let (role, key) = match party {
+        Party::Operator => (Role::Operator, Some(dir.secrets(map.fs)?.cluster_key())),
+        Party::Client => (Role::Client(Way::Nobody), None),
+    };
+    Ok(Introduction {
+        fs: map.fs,
+        role,
+        key,
+    })
 }
 
 impl Drop for Connection {

@@ -8,7 +8,7 @@ use pando_data::DirBlocks;
 use pando_format::{FORMAT_VERSION, Superblock};
 use pando_store::Store;
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::{BootEpoch, SLOTS, ServerId};
+use pando_types::{AuthMode, BootEpoch, SLOTS, ServerId};
 use std::io::Read;
 use std::net::TcpListener;
 use std::path::Path;
@@ -142,6 +142,7 @@ pub fn make(
         blocks: format!("file:{}", blocks.unwrap_or(Path::new("blocks")).display()),
         name_bits: 55,
         id_bits: 128,
+        auth: AuthMode::None.word().into(),
     };
     let map = file.map(&dir.path)?;
     let blocks = map.blocks.strip_prefix("file:").unwrap_or("blocks");

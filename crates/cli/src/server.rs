@@ -6,7 +6,8 @@ use crate::connect::open_blocks;
 use crate::metrics::{self, Counters};
 use crate::process;
 use anyhow::{Context, Result, bail};
-use pando_net::{Identity, Options, Reactor, Waiting};
+use pando_auth::Introduction;
+use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
 use pando_store::Durability;
 use pando_store_rocks::{RocksOptions, RocksStore};
@@ -85,16 +86,18 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         Wait::Adaptive => Waiting::default(),
         Wait::Polling => Waiting::Polling,
     };
-    let identity = Identity {
+    let secrets = dir.secrets(map.fs)?;
+    let introduction = Introduction {
         fs: map.fs,
         role: Role::Server(id),
+        key: Some(secrets.cluster_key()),
     };
     let reactor = Reactor::new(
         Options {
             waiting,
             ..Options::default()
         },
-        identity,
+        introduction,
     )?;
     reactor.set_map(&map);
     let counters = Rc::new(Counters::default());
@@ -109,7 +112,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     };
     let config = ServerConfig {
         id,
-        keys: dir.statement_keys(map.fs)?,
+        secrets,
         map,
         limits,
     };
@@ -121,12 +124,14 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         watch.clone(),
     ))?;
     reactor.set_node(server.clone());
-    let bound = reactor.listen(&me.address, server.boot()).with_context(|| {
-        format!(
-            "cannot listen on {}; is the port taken by another program?",
-            me.address
-        )
-    })?;
+    let bound = reactor
+        .listen(&me.address, server.boot(), server.clone())
+        .with_context(|| {
+            format!(
+                "cannot listen on {}; is the port taken by another program?",
+                me.address
+            )
+        })?;
 
     let page = metrics::serve(&me.metrics)?;
     spawn_metrics(&reactor, &server, &store, counters, page);

@@ -2,7 +2,7 @@
 
 use crate::args::{Args, UpArgs};
 use crate::cluster_dir::{ClusterDir, ClusterFile};
-use crate::connect::Connection;
+use crate::connect::{Connection, Party};
 use crate::{format, process};
 use anyhow::{Context, Result, bail};
 use pando_net::Waiting;
@@ -84,7 +84,12 @@ fn start_servers(dir: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>> {
             started.push(server.id.to_string());
         }
     }
-    let connection = Connection::open(dir, Waiting::Blocking, Duration::from_millis(500))?;
+    let connection = Connection::open(
+        dir,
+        Party::Operator,
+        Waiting::Blocking,
+        Duration::from_millis(500),
+    )?;
     let deadline = Instant::now() + START_PATIENCE;
     for server in &file.servers {
         while connection

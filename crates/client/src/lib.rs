@@ -18,7 +18,7 @@ use lanes::Lanes;
 use pando_cluster::ClusterMap;
 use pando_env::{Caller, Node, Peer, World};
 use pando_format::Codec;
-use pando_types::{BootEpoch, MapEpoch, ServerId, SessionId};
+use pando_types::{BootEpoch, Cred, IdentityId, MapEpoch, ServerId, SessionId};
 use pando_wire::{Message, Refusal, Response};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,10 @@ pub struct ClientConfig {
     pub lanes: u16,
     /// How paths are resolved.
     pub resolution: Resolution,
+    /// The identity under which its connections are opened.
+    pub identity: IdentityId,
+    /// For whom it acts when no program asks: to find the root, to sync, to measure space.
+    pub own: Cred,
 }
 
 impl ClientConfig {
@@ -49,6 +53,8 @@ impl ClientConfig {
             give_up: Duration::from_secs(120),
             lanes: 64,
             resolution: Resolution::default(),
+            identity: IdentityId::ANYONE,
+            own: Cred::root(),
         }
     }
 }
@@ -96,7 +102,7 @@ pub struct Client {
 impl Client {
     /// A client with a new session. It sends nothing until it is asked for something.
     pub fn new(world: World, config: ClientConfig) -> Rc<Client> {
-        let id = session::new_id(&world);
+        let id = session::new_id(&world, config.identity);
         Rc::new(Client {
             map: RefCell::new(Rc::new(config.map.clone())),
             caller: Caller::new(world.clone()),
@@ -171,5 +177,9 @@ impl Node for Client {
 
     fn disconnected(&self, peer: Peer) {
         self.caller.disconnected(peer);
+    }
+
+    fn denied(&self, server: ServerId) {
+        self.caller.denied(Peer::Server(server));
     }
 }

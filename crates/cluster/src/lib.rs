@@ -1,7 +1,7 @@
 //! The cluster map: which server answers for which slot. Versioned by an epoch.
 
 use pando_format::{Codec, HashWidths, codec_struct};
-use pando_types::{FsId, MapEpoch, SLOTS, ServerId, Slot};
+use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot};
 use thiserror::Error;
 
 /// A metadata server as others reach it.
@@ -38,6 +38,8 @@ pub struct ClusterMap {
     pub name_bits: u8,
     /// Width of directory IDs in bits.
     pub id_bits: u8,
+    /// How clients identify themselves.
+    pub auth: AuthMode,
 }
 
 /// Why a map is not usable.
@@ -120,5 +122,6 @@ codec_struct!(ClusterMap {
     block_size,
     blocks,
     name_bits,
-    id_bits
+    id_bits,
+    auth
 });

@@ -1,12 +1,13 @@
 //! The real cluster: sockets and a client per thread.
 
 use crate::driver::{Cluster, Driver};
+use pando_auth::Introduction;
 use pando_client::{Client, ClientConfig};
 use pando_cluster::ClusterMap;
 use pando_data::{Blocks, DirBlocks};
-use pando_net::{Identity, Options, Reactor};
+use pando_net::{Options, Reactor};
 use pando_types::Errno;
-use pando_wire::{EntryView, FsStat, Role};
+use pando_wire::{EntryView, FsStat};
 use std::future::Future;
 use std::rc::{Rc, Weak};
 
@@ -16,12 +17,17 @@ pub struct NetCluster {
     map: ClusterMap,
     config: ClientConfig,
     options: Options,
+    introduction: Introduction,
     blocks: DirBlocks,
 }
 
 impl NetCluster {
-    /// The cluster of `config.map`. Fails if the directory of its blocks is not there.
-    pub fn new(config: ClientConfig, options: Options) -> Result<NetCluster, String> {
+    /// The cluster of `config.map`, whose servers are told who this is. Fails if the directory of its blocks is not there.
+    pub fn new(
+        config: ClientConfig,
+        options: Options,
+        introduction: Introduction,
+    ) -> Result<NetCluster, String> {
         let map = config.map.clone();
         let Some(path) = map.blocks.strip_prefix("file:") else {
             return Err(format!(
@@ -34,6 +40,7 @@ impl NetCluster {
             map,
             config,
             options,
+            introduction,
             blocks,
         })
     }
@@ -43,11 +50,7 @@ impl Cluster for NetCluster {
     type Driver = NetDriver;
 
     fn connect(&self) -> Result<NetDriver, String> {
-        let identity = Identity {
-            fs: self.map.fs,
-            role: Role::Client,
-        };
-        let reactor = Reactor::new(self.options, identity).map_err(|e| e.to_string())?;
+        let reactor = Reactor::new(self.options, self.introduction.clone()).map_err(|e| e.to_string())?;
         reactor.set_map(&self.map);
         let client = Client::new(reactor.clone(), self.config.clone());
         // The reactor holds the client already: a strong reference back would keep both for ever.

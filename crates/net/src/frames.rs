@@ -1,12 +1,20 @@
 //! Cutting frames out of received bytes without copying them first.
 
+use crate::conn::Conn;
+use pando_auth::HELLO_MAX;
 use pando_wire::{FRAME_HEADER, FRAME_MAX, FrameError};
 
-/// Longest payload of a hello or its answer: strangers are not given more room than that.
-pub(crate) const HELLO_MAX: usize = 256;
+/// As [`cut`], of a connection: by its keys if it has any, and strangers are not given more room than they need.
+pub(crate) fn next<'a>(conn: &mut Conn, bytes: &'a [u8]) -> Result<Option<(&'a [u8], usize)>, FrameError> {
+    match (&mut conn.keys, conn.stage.is_open()) {
+        (Some(keys), true) => keys.receive.cut(bytes),
+        (_, true) => cut(bytes, FRAME_MAX),
+        (_, false) => cut(bytes, HELLO_MAX),
+    }
+}
 
 /// The payload of the first frame of `bytes`, and how many bytes it took; `None` while it is not complete.
-pub(crate) fn cut(bytes: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, FrameError> {
+fn cut(bytes: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() else {
         return Ok(None);
     };

@@ -1,49 +1,9 @@
-//! The hello that opens a connection, and why one fails.
-//!
-//! Payload of the first frame in either direction: the magic `PNDO`, then `Hello` from the side that connected,
-//! `HelloReply` from the side that accepted. The version stands first, so that a hello of any later version can at
-//! least be told apart from noise.
+//! Why a server does not let us in.
 
-use crate::Identity;
-use pando_format::Codec;
+use pando_auth::Rejected;
 use pando_types::{FsId, ServerId};
-use pando_wire::{Hello, HelloReply, PROTOCOL_VERSION, Role};
+use pando_wire::{Denial, PROTOCOL_VERSION};
 use thiserror::Error;
-
-const MAGIC: &[u8; 4] = b"PNDO";
-
-pub(crate) fn hello(identity: Identity) -> Vec<u8> {
-    payload(&Hello {
-        version: PROTOCOL_VERSION,
-        fs: identity.fs,
-        role: identity.role,
-    })
-}
-
-pub(crate) fn payload(body: &impl Codec) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    body.put(&mut out);
-    out
-}
-
-/// Judges what a stranger said first: its role, or what to answer before closing (nothing, if it is not one of us).
-pub(crate) fn judge(payload: &[u8], fs: FsId) -> Result<Role, Option<HelloReply>> {
-    let body = payload.strip_prefix(MAGIC).ok_or(None)?;
-    let version = body.first_chunk().map(|v| u16::from_le_bytes(*v)).ok_or(None)?;
-    if version != PROTOCOL_VERSION {
-        return Err(Some(HelloReply::WrongVersion(PROTOCOL_VERSION)));
-    }
-    let hello = Hello::from_bytes(body).map_err(|_| None)?;
-    if hello.fs != fs {
-        return Err(Some(HelloReply::WrongFilesystem(fs)));
-    }
-    Ok(hello.role)
-}
-
-/// The answer to our hello.
-pub(crate) fn reply(payload: &[u8]) -> Option<HelloReply> {
-    HelloReply::from_bytes(payload.strip_prefix(MAGIC)?).ok()
-}
 
 /// Why a server could not be reached, for whoever has to explain it to a person.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -105,34 +65,60 @@ pub enum PeerError {
     /// It is full.
     #[error("{0} has as many connections as it allows")]
     TooMany(String),
+    /// It does not let us in.
+    #[error("{address} does not let us in: {}", advice(*.why))]
+    Denied {
+        /// As the map has it.
+        address: String,
+        /// What it says.
+        why: Denial,
+    },
+    /// It cannot prove what we ask it to prove.
+    #[error(
+        "{0} does not know our key: it is no server of this filesystem, or the key (or secret) we have is another's"
+    )]
+    NotGenuine(String),
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl PeerError {
+    /// Why a handshake failed.
+    pub(crate) fn of(rejected: Rejected, address: String) -> PeerError {
+        match rejected {
+            Rejected::Foreign => PeerError::Foreign(address),
+            Rejected::WrongVersion(theirs) => PeerError::WrongVersion { address, theirs },
+            Rejected::WrongFilesystem(theirs) => PeerError::WrongFilesystem { address, theirs },
+            Rejected::TooMany => PeerError::TooMany(address),
+            Rejected::Denied(why) => PeerError::Denied { address, why },
+            Rejected::NotGenuine => PeerError::NotGenuine(address),
+        }
+    }
 
-    #[test]
-    fn hellos_are_judged() {
-        let us = Identity {
-            fs: FsId(7),
-            role: Role::Server(ServerId(3)),
-        };
-        let ours = hello(us);
-        assert_eq!(judge(&ours, FsId(7)), Ok(Role::Server(ServerId(3))));
-        assert_eq!(
-            judge(&ours, FsId(8)),
-            Err(Some(HelloReply::WrongFilesystem(FsId(8))))
-        );
-        assert_eq!(judge(&ours[..ours.len() - 1], FsId(7)), Err(None));
-        assert_eq!(judge(b"GET / HTTP/1.1", FsId(7)), Err(None));
-        assert_eq!(judge(b"", FsId(7)), Err(None));
-        // A later version may have any form after the version.
-        let later = [b"PNDO".as_slice(), &[9, 0], b"whatever"].concat();
-        assert_eq!(
-            judge(&later, FsId(7)),
-            Err(Some(HelloReply::WrongVersion(PROTOCOL_VERSION)))
-        );
-        assert_eq!(reply(&payload(&HelloReply::TooMany)), Some(HelloReply::TooMany));
-        assert_eq!(reply(b"PNDO"), None);
+    /// Whether trying again is pointless until somebody does something: who we are, not how things are, is wrong.
+    pub fn is_final(&self) -> bool {
+        match self {
+            PeerError::Denied { why, .. } => match why {
+                Denial::UnknownKey | Denial::WrongProof | Denial::WrongWay(_) => true,
+                Denial::NotReady | Denial::TooManyOfYours => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+/// What to do about it.
+fn advice(why: Denial) -> String {
+    match why {
+        Denial::UnknownKey => {
+            "the key is not known there, or was revoked or replaced; get a new one with `pando auth add` or `pando auth \
+             rotate` (servers and operators: compare the `secret` files)"
+                .into()
+        }
+        Denial::WrongProof => "the proof of our key is wrong; the key file may be damaged".into(),
+        Denial::WrongWay(mode) => format!(
+            "clients of this filesystem identify themselves by `{}`; see `pando auth add`",
+            mode.word()
+        ),
+        Denial::NotReady => "it does not know yet who may connect; it is asking another server".into(),
+        Denial::TooManyOfYours => "this identity has as many connections as it may have".into(),
     }
 }

@@ -1,9 +1,9 @@
 //! What a server is told at start, and whom it tells what it does.
 
-use pando_auth::StatementKeys;
+use pando_auth::Secrets;
 use pando_cluster::ClusterMap;
 use pando_store::Lsn;
-use pando_types::{Cred, RequestId, ServerId, Timestamp};
+use pando_types::{Cred, IdentityId, RequestId, ServerId, Timestamp};
 use pando_wire::{Op, Outcome};
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ pub struct ServerConfig {
     pub id: ServerId,
     /// The cluster.
     pub map: ClusterMap,
-    /// What signs statements.
-    pub keys: StatementKeys,
+    /// What the servers of the filesystem share.
+    pub secrets: Secrets,
     /// Bounds.
     pub limits: Limits,
 }
@@ -88,7 +88,9 @@ impl Limits {
 pub struct Executed<'a> {
     /// Number of the message that asked.
     pub message: u64,
-    /// Identity of a mutating request.
+    /// The identity that asked.
+    pub holder: IdentityId,
+    /// Name of a mutating request.
     pub request: Option<RequestId>,
     /// On whose behalf.
     pub cred: &'a Cred,

@@ -6,7 +6,7 @@ use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Key, KeyRange, Position, Record};
 use pando_namespace::{Decision, Fresh, Inputs, Page, Snapshot, Step, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{Cred, DirId, Errno, RequestId, Timestamp, plant};
+use pando_types::{Cred, DirId, Errno, IdentityId, RequestId, Timestamp, plant};
 use pando_wire::{
     Answer, FsStat, LockMode, LockWant, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Statement,
 };
@@ -25,6 +25,8 @@ pub(crate) struct Done {
 /// Who asked for what.
 pub(crate) struct Asked<'a> {
     pub message: u64,
+    /// The identity that asks, for which statements are signed.
+    pub holder: IdentityId,
     pub request: Option<RequestId>,
     pub cred: &'a Cred,
     pub op: &'a Op,
@@ -34,6 +36,7 @@ impl<'a> Asked<'a> {
     fn executed(&'a self, now: Timestamp, outcome: &'a Outcome, lsn: Lsn, changed: bool) -> Executed<'a> {
         Executed {
             message: self.message,
+            holder: self.holder,
             request: self.request,
             cred: self.cred,
             op: self.op,
@@ -46,20 +49,14 @@ impl<'a> Asked<'a> {
 }
 
 impl MetaServer {
-    pub(crate) async fn execute(
-        &self,
-        message: u64,
-        request: Option<RequestId>,
-        cred: &Cred,
-        op: &Op,
-        unknown: bool,
-    ) -> Result<Done, Failure> {
-        let asked = Asked {
-            message,
+    pub(crate) async fn execute(&self, asked: &Asked<'_>, unknown: bool) -> Result<Done, Failure> {
+        let Asked {
+            holder,
             request,
             cred,
             op,
-        };
+            ..
+        } = *asked;
         match op {
             Op::Sync => {
                 return Ok(Done {
@@ -69,7 +66,7 @@ impl MetaServer {
                 });
             }
             Op::StatFs => {
-                return Ok(self.read_only(&asked, self.world.now(), Ok(Answer::FsStat(self.stat_fs()))));
+                return Ok(self.read_only(asked, self.world.now(), Ok(Answer::FsStat(self.stat_fs()))));
             }
             _ => {}
         }
@@ -83,19 +80,19 @@ impl MetaServer {
         let mut fresh = self.fresh(op).await?;
         let mut walked = BTreeMap::new();
         let mut wants: BTreeSet<LockWant> = BTreeSet::new();
-        if let (Some(key), true) = (reply_key(&asked), unknown && !plant!(H44)) {
+        if let (Some(key), true) = (reply_key(asked), unknown && !plant!(H44)) {
             wants.insert(LockWant::Key(key, LockMode::Exclusive));
         }
         for _ in 0..ROUNDS {
             let mut txn = Txn::new(self);
             let mut snapshot = Snapshot::default();
             txn.read(&mut snapshot, wants.iter().cloned().collect()).await?;
-            if let Some(remembered) = self.remembered(&asked, unknown, &snapshot)? {
+            if let Some(remembered) = self.remembered(asked, unknown, &snapshot)? {
                 return Ok(remembered);
             }
             // Only now: a retry of what was executed while there was room has its answer.
             if op.grows() && self.low_on_space() {
-                return Ok(self.read_only(&asked, self.world.now(), Err(Errno::NoSpace)));
+                return Ok(self.read_only(asked, self.world.now(), Err(Errno::NoSpace)));
             }
             let decision = loop {
                 let inputs = Inputs {
@@ -132,7 +129,7 @@ impl MetaServer {
             let Some((mut decision, now)) = decision else {
                 continue;
             };
-            self.sign(&mut decision.outcome, cred);
+            self.sign(&mut decision.outcome, cred, holder);
             if let (
                 Op::ReadDir {
                     dir,
@@ -144,8 +141,8 @@ impl MetaServer {
             ) = (op, &decision.outcome)
             {
                 let mut outcome = self.list(dir, *after, *limit, *plus).await?;
-                self.sign(&mut outcome, cred);
-                return Ok(self.read_only(&asked, now, outcome));
+                self.sign(&mut outcome, cred, holder);
+                return Ok(self.read_only(asked, now, outcome));
             }
             if decision.mutations.is_empty() {
                 if !txn.remote.is_empty() {
@@ -160,7 +157,7 @@ impl MetaServer {
                         return Err(Failure::Refused(Refusal::Busy));
                     }
                 }
-                let done = self.read_only(&asked, now, decision.outcome);
+                let done = self.read_only(asked, now, decision.outcome);
                 if !txn.remote.is_empty() {
                     // What was seen on other servers stays as it was until what was seen here cannot be lost: the
                     // operation is one moment also for whoever orders servers by what is durable.
@@ -169,7 +166,7 @@ impl MetaServer {
                 return Ok(done);
             }
             let Decision { outcome, mutations } = decision;
-            match self.commit(txn, &asked, now, outcome, mutations).await? {
+            match self.commit(txn, asked, now, outcome, mutations).await? {
                 Committed::Done(done) => return Ok(done),
                 Committed::Taken => {
                     // The directory ID stands for another directory, alive elsewhere: try the next version (H2).

@@ -5,6 +5,7 @@
 //! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer.
 
 mod admin;
+mod claims;
 mod commit;
 mod config;
 mod execute;
@@ -105,6 +106,7 @@ pub struct MetaServer {
     id: ServerId,
     boot: BootEpoch,
     map: Rc<ClusterMap>,
+    secrets: pando_auth::Secrets,
     keys: pando_auth::StatementKeys,
     limits: Limits,
     world: World,
@@ -277,11 +279,20 @@ impl Node for MetaServer {
                 // Late or doubled replies match nothing.
                 self.caller.complete(id, result);
             }
-            Ok(Message::Request { id, boot, request }) => self.dispatch(from, id, boot, request),
+            Ok(Message::Request { id, boot, request }) => {
+                // Whoever is gone needs no answer.
+                if let Some(who) = self.world.who(from) {
+                    self.dispatch(from, who, id, boot, request);
+                }
+            }
         }
     }
 
     fn disconnected(&self, peer: Peer) {
         self.caller.disconnected(peer);
+    }
+
+    fn denied(&self, server: ServerId) {
+        self.caller.denied(Peer::Server(server));
     }
 }

@@ -1,33 +1,38 @@
 //! From a message to an execution and back: boots, owners, sessions, lanes.
 
+use crate::execute::Asked;
 use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
 use pando_env::Peer;
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
-use pando_types::{BootEpoch, Cred, Errno, RequestId, SessionId, plant};
+use pando_types::{BootEpoch, Cred, Errno, IdentityId, PeerId, RequestId, SessionId, plant};
 use pando_wire::{Op, Outcome, Refusal, Request, Response};
 use std::rc::Rc;
 use std::time::Duration;
 
 impl MetaServer {
-    pub(crate) fn dispatch(&self, from: Peer, id: u64, boot: BootEpoch, request: Request) {
+    pub(crate) fn dispatch(&self, from: Peer, who: PeerId, id: u64, boot: BootEpoch, request: Request) {
+        let holder = match self.entitled(who, &request) {
+            Ok(holder) => holder,
+            Err(refusal) => return self.answer(vec![(from, id)], Err(refusal)),
+        };
         // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must know.
         let exempt = matches!(request, Request::GetMap | Request::Status | Request::Null(_));
         if boot != self.boot && !exempt {
             return self.answer(vec![(from, id)], Err(Refusal::WrongBoot(self.boot)));
         }
-        self.spawn(|me| Box::pin(async move { me.serve((from, id), request).await }));
+        self.spawn(|me| Box::pin(async move { me.serve((from, id), holder, request).await }));
     }
 
-    async fn serve(self: Rc<Self>, asker: Asker, request: Request) {
+    async fn serve(self: Rc<Self>, asker: Asker, holder: IdentityId, request: Request) {
         let result = match request {
             Request::Op {
                 request,
                 map: _,
                 cred,
                 op,
-            } => return self.operate(asker, request, cred, op).await,
+            } => return self.operate(asker, holder, request, cred, op).await,
             Request::OpenSession(session) => self.open_session(session).await,
             Request::KeepAlive(sessions) => {
                 let now = self.world.mono();
@@ -39,15 +44,9 @@ impl MetaServer {
             Request::GetMap => Ok(self.show_map()),
             Request::Null(durable) => self.null(durable).await,
             Request::Scan { range, limit } => self.scan(range, limit).await,
-            Request::Probe { cred, probes } => self.probe(asker.1, &cred, probes).await,
+            Request::Probe { cred, probes } => self.probe(asker.1, holder, &cred, probes).await,
             Request::Status => Ok(Response::Status(self.status())),
-            Request::Peer(request) => {
-                if self.world.is_server(asker.0) {
-                    self.participate(request).await.map(Response::Peer)
-                } else {
-                    Err(Failure::Refused(Refusal::Invalid))
-                }
-            }
+            Request::Peer(request) => self.participate(request).await.map(Response::Peer),
         };
         match result {
             Ok(response) => self.answer(vec![asker], Ok(response)),
@@ -83,8 +82,15 @@ impl MetaServer {
         }
     }
 
-    async fn operate(&self, asker: Asker, request: Option<RequestId>, cred: Cred, op: Op) {
-        let admitted = match self.admit(asker, request, &op) {
+    async fn operate(
+        &self,
+        asker: Asker,
+        holder: IdentityId,
+        request: Option<RequestId>,
+        cred: Cred,
+        op: Op,
+    ) {
+        let admitted = match self.admit(asker, holder, request, &op) {
             Ok(Some(admitted)) => admitted,
             Ok(None) => return,
             Err(refusal) => return self.answer(vec![asker], Err(refusal)),
@@ -99,7 +105,14 @@ impl MetaServer {
             Admission::Refuse(refusal) => return self.answer(vec![asker], Err(refusal)),
         };
         self.count(|s| s.operations += 1);
-        let result = self.run_to_safety(asker.1, request, &cred, &op, unknown).await;
+        let asked = Asked {
+            message: asker.1,
+            holder,
+            request,
+            cred: &cred,
+            op: &op,
+        };
+        let result = self.run_to_safety(&asked, unknown).await;
         match result {
             Ok(outcome) => {
                 let askers = match request {
@@ -122,14 +135,20 @@ impl MetaServer {
     }
 
     /// Is this request for us, and what does its lane say? `None`: answered already.
-    fn admit(&self, asker: Asker, request: Option<RequestId>, op: &Op) -> Result<Option<Admission>, Refusal> {
+    fn admit(
+        &self,
+        asker: Asker,
+        holder: IdentityId,
+        request: Option<RequestId>,
+        op: &Op,
+    ) -> Result<Option<Admission>, Refusal> {
         if let Some(slot) = op.home() {
             let serialised_here = matches!(op, Op::Rename { .. }) && self.map.rename_server == self.id;
             if self.owner(slot) != self.id && !serialised_here {
                 return Err(Refusal::NotOwner(self.map.epoch));
             }
         }
-        self.check_statements(op)?;
+        self.check_statements(op, holder)?;
         if !op.mutates() {
             return Ok(Some(Admission::Execute { unknown: false }));
         }
@@ -146,20 +165,13 @@ impl MetaServer {
     }
 
     /// Executes, and waits until what is told cannot be lost (rule 8).
-    async fn run_to_safety(
-        &self,
-        message: u64,
-        request: Option<RequestId>,
-        cred: &Cred,
-        op: &Op,
-        unknown: bool,
-    ) -> Result<Outcome, Failure> {
-        let done = match self.execute(message, request, cred, op, unknown).await {
+    async fn run_to_safety(&self, asked: &Asked<'_>, unknown: bool) -> Result<Outcome, Failure> {
+        let done = match self.execute(asked, unknown).await {
             Ok(done) => done,
             Err(Failure::Store(e)) if self.report(&e) => return Ok(Err(Errno::Io)),
             Err(e) => return Err(e),
         };
-        if plant!(H102) && !op.mutates() {
+        if plant!(H102) && !asked.op.mutates() {
             return Ok(done.outcome);
         }
         if let Err(e) = self.safe(done.lsn, done.level).await {

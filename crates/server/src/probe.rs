@@ -1,11 +1,12 @@
 //! Answers to guesses: entries of directories the asker has no statement for (InfiniFS §3.3.2), sealed (H99).
 
+use crate::execute::Asked;
 use crate::{Failure, MetaServer};
 use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_store::Level;
-use pando_types::{Cred, Generation, plant};
+use pando_types::{Cred, Generation, IdentityId, plant};
 use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Statement};
 
 /// Most guesses of one message.
@@ -15,6 +16,7 @@ impl MetaServer {
     pub(crate) async fn probe(
         &self,
         message: u64,
+        holder: IdentityId,
         cred: &Cred,
         probes: Vec<Probe>,
     ) -> Result<Response, Failure> {
@@ -26,7 +28,7 @@ impl MetaServer {
         }
         let mut answers = Vec::new();
         for probe in probes {
-            answers.push(Blob(self.sealed(message, cred, probe).await?));
+            answers.push(Blob(self.sealed((message, holder), cred, probe).await?));
         }
         // Nothing is shown that could still be lost (rule 8).
         self.safe(self.store.applied(), Level::Durable).await?;
@@ -34,9 +36,9 @@ impl MetaServer {
     }
 
     /// The entry under the key of its directory; for all else as many random bytes.
-    async fn sealed(&self, message: u64, cred: &Cred, probe: Probe) -> Result<Vec<u8>, Failure> {
+    async fn sealed(&self, asker: (u64, IdentityId), cred: &Cred, probe: Probe) -> Result<Vec<u8>, Failure> {
         let dir = probe.dir;
-        let found = match self.guessed(message, cred, probe).await {
+        let found = match self.guessed(asker, cred, probe).await {
             Ok(found) => found,
             // A lock was not free: as good as nothing.
             Err(Failure::Refused(_)) => None,
@@ -50,7 +52,7 @@ impl MetaServer {
         if plant!(H99) {
             return Ok(text);
         }
-        let key = self.keys.seal_key(dir, generation);
+        let key = self.keys.seal_key(dir, generation, asker.1);
         // An entry that is too long is looked up in the usual way.
         let sealed = seal::seal(&key, self.nonce(), &text).or_else(|| seal::seal(&key, self.nonce(), &[]));
         Ok(sealed.unwrap_or_default())
@@ -59,7 +61,7 @@ impl MetaServer {
     /// A lookup on nobody's behalf: who may hear of it is decided by who has the key.
     async fn guessed(
         &self,
-        message: u64,
+        (message, holder): (u64, IdentityId),
         cred: &Cred,
         probe: Probe,
     ) -> Result<Option<(Statement, EntryView)>, Failure> {
@@ -77,16 +79,23 @@ impl MetaServer {
             realm: head.realm,
             ..Statement::above_root()
         };
-        self.keys.sign(&mut dir);
+        self.keys.sign(&mut dir, holder);
         let lookup = Op::Lookup {
             dir: dir.clone(),
             name: probe.name,
         };
-        let done = self.execute(message, None, &Cred::root(), &lookup, false).await?;
+        let asked = Asked {
+            message,
+            holder,
+            request: None,
+            cred: &Cred::root(),
+            op: &lookup,
+        };
+        let done = self.execute(&asked, false).await?;
         let Ok(Answer::Entry(mut entry)) = done.outcome else {
             return Ok(None);
         };
-        self.sign_entry(&mut entry, cred);
+        self.sign_entry(&mut entry, cred, holder);
         Ok(Some((dir, entry)))
     }
 

@@ -1,13 +1,19 @@
 //! Statements: signed when they are told, checked when they come back (H98).
 
 use crate::MetaServer;
-use pando_types::{Access, Cred, plant};
+use pando_types::{Access, Cred, IdentityId, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Refusal};
 
 impl MetaServer {
-    /// Whether all an operation says about directories was said by a server of this filesystem.
-    pub(crate) fn check_statements(&self, op: &Op) -> Result<(), Refusal> {
-        if plant!(H98) || op.statements().into_iter().flatten().all(|s| self.keys.made(s)) {
+    /// Whether all an operation says about directories was said by a server of this filesystem to whoever asks.
+    pub(crate) fn check_statements(&self, op: &Op, holder: IdentityId) -> Result<(), Refusal> {
+        if plant!(H98)
+            || op
+                .statements()
+                .into_iter()
+                .flatten()
+                .all(|s| self.keys.made(s, holder))
+        {
             Ok(())
         } else {
             self.count(|s| s.forged += 1);
@@ -16,19 +22,19 @@ impl MetaServer {
     }
 
     /// Signs every statement in an outcome, and adds the keys that the caller may have.
-    pub(crate) fn sign(&self, outcome: &mut Outcome, cred: &Cred) {
+    pub(crate) fn sign(&self, outcome: &mut Outcome, cred: &Cred, holder: IdentityId) {
         let Ok(answer) = outcome else { return };
         match answer {
             Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => {
-                self.sign_entry(e, cred)
+                self.sign_entry(e, cred, holder)
             }
             Answer::Renamed { moved, other } => {
-                self.sign_entry(moved, cred);
-                other.iter_mut().for_each(|e| self.sign_entry(e, cred));
+                self.sign_entry(moved, cred, holder);
+                other.iter_mut().for_each(|e| self.sign_entry(e, cred, holder));
             }
             Answer::Entries { entries, .. } => {
                 for e in entries.iter_mut().filter_map(|e| e.view.as_mut()) {
-                    self.sign_entry(e, cred);
+                    self.sign_entry(e, cred, holder);
                 }
             }
             Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => {}
@@ -36,11 +42,11 @@ impl MetaServer {
     }
 
     /// The key goes only to who may search the directory (H99).
-    pub(crate) fn sign_entry(&self, entry: &mut EntryView, cred: &Cred) {
+    pub(crate) fn sign_entry(&self, entry: &mut EntryView, cred: &Cred, holder: IdentityId) {
         let Some(s) = &mut entry.dir else { return };
-        self.keys.sign(s);
+        self.keys.sign(s, holder);
         entry.seal = cred
             .may(Access::EXEC, s.perm, s.uid, s.gid, true)
-            .then(|| self.keys.seal_key(s.id, s.generation));
+            .then(|| self.keys.seal_key(s.id, s.generation, holder));
     }
 }

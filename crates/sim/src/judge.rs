@@ -140,7 +140,7 @@ impl Judge {
             model,
             since: Vec::new(),
             logs,
-            keys: crate::cluster::statement_keys(&map),
+            keys: crate::cluster::secrets(&map).statement_keys(),
             map,
             epoch: 0,
             low_space: BTreeMap::new(),
@@ -286,7 +286,7 @@ impl Judge {
             .or_default() += 1;
         *s.by_server.entry(server).or_default() += 1;
         let mut believed = e.op.statements().into_iter().flatten();
-        let result = if let Some(forged) = believed.find(|b| !s.keys.made(b)) {
+        let result = if let Some(forged) = believed.find(|b| !s.keys.made(b, e.holder)) {
             Err(format!("it rests on a statement nobody made: {forged:?}"))
         } else if *e.outcome == Err(Errno::NoSpace) {
             let now = self.sim.now();
@@ -574,6 +574,7 @@ pub fn outcome_word(outcome: &Outcome) -> &'static str {
             Errno::TooManyLinks => "EMLINK",
             Errno::Unreachable => "ETIMEDOUT",
             Errno::Io => "EIO",
+            Errno::ReadOnly => "EROFS",
         },
     }
 }

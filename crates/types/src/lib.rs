@@ -6,6 +6,7 @@
 mod attr;
 mod cred;
 mod error;
+mod identity;
 mod ids;
 mod name;
 pub mod plant;
@@ -14,6 +15,7 @@ mod time;
 pub use attr::{Attr, AttrChange, DirStat, FileKind, Perm, TimeChange};
 pub use cred::{Access, Cred};
 pub use error::Errno;
+pub use identity::{AuthMode, Claims, IdentityId, PeerId, Users};
 pub use ids::{
     Birth, BootEpoch, DirId, FsId, Generation, Ino, MapEpoch, Realm, RequestId, RequestSlot, SLOTS, Sequence,
     ServerId, SessionId, Slot, TxId,

@@ -2,46 +2,8 @@
 
 use crate::op::{Answer, Op, Probe};
 use pando_format::codec::Blob;
-use pando_format::{Head, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum, codec_struct};
-use pando_types::{BootEpoch, Cred, DirId, Errno, FsId, MapEpoch, RequestId, ServerId, SessionId, TxId};
-
-/// The first message on a connection, in either direction's hello.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hello {
-    /// [`crate::PROTOCOL_VERSION`] of the sender.
-    pub version: u16,
-    /// The filesystem meant.
-    pub fs: FsId,
-    /// Who connects.
-    pub role: Role,
-}
-
-/// Who a connection belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// A client.
-    Client,
-    /// Another server of the cluster.
-    Server(ServerId),
-}
-
-/// Answer to a hello.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum HelloReply {
-    /// Go on.
-    Welcome {
-        /// Who answers.
-        server: ServerId,
-        /// Its boot.
-        boot: BootEpoch,
-    },
-    /// The server speaks another version.
-    WrongVersion(u16),
-    /// The server belongs to another filesystem.
-    WrongFilesystem(FsId),
-    /// The server has as many connections as it allows.
-    TooMany,
-}
+use pando_format::{Head, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum};
+use pando_types::{BootEpoch, Cred, DirId, Errno, MapEpoch, RequestId, SessionId, TxId};
 
 /// An operation's result; an error is an outcome too, and is remembered like one.
 pub type Outcome = Result<Answer, Errno>;
@@ -152,6 +114,10 @@ pub enum Refusal {
     /// A statement in it was not made by this filesystem, or is signed with a key that is not accepted any more: look
     /// the directory up again (H98).
     BadStatement,
+    /// The identity that asks may not do this: not as this user, not at all for its kind, or not any more.
+    NotAllowed,
+    /// The identity that asks may change nothing.
+    ReadOnly,
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -254,9 +220,6 @@ pub enum TxState {
     Aborted,
 }
 
-codec_struct!(Hello { version, fs, role });
-codec_enum!(Role { 0 => Client, 1 => Server(id) });
-codec_enum!(HelloReply { 0 => Welcome { server, boot }, 1 => WrongVersion(v), 2 => WrongFilesystem(f), 3 => TooMany });
 codec_enum!(Message { 1 => Request { id, boot, request }, 2 => Reply { id, result } });
 codec_enum!(Request {
     1 => Op { request, map, cred, op },
@@ -273,7 +236,7 @@ codec_enum!(Request {
 codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s) });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
-    7 => Invalid, 8 => NotReady, 9 => BadStatement
+    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => NotAllowed, 11 => ReadOnly
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
