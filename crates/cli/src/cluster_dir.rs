@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cluster.json       the map and the choices fixed at format
-//! secret             what all servers sign with; no client needs it
+//! secret             what all servers share; no client needs it
+//! client.key         what clients of this machine prove who they are with, in mode `key`
 //! server-N/          the store of server N
 //! run/server-N.lock  held by the running server; contains its pid
 //! run/server-N.log   its log
@@ -89,6 +90,8 @@ pub struct Server {
 pub struct ClusterDir {
     /// Where.
     pub path: PathBuf,
+    /// The key that clients use, if not the one in the folder.
+    pub key: Option<PathBuf>,
 }
 
 impl ClusterDir {
@@ -102,7 +105,8 @@ impl ClusterDir {
             }
         };
         let path = std::path::absolute(&path).with_context(|| format!("cannot use {}", path.display()))?;
-        Ok(ClusterDir { path })
+        let key = args.key.as_deref().map(std::path::absolute).transpose()?;
+        Ok(ClusterDir { path, key })
     }
 
     /// Whether a filesystem was made here.
@@ -117,6 +121,11 @@ impl ClusterDir {
     /// The store of a server.
     pub fn store(&self, id: u16) -> PathBuf {
         self.path.join(format!("server-{id}"))
+    }
+
+    /// The key of clients of this machine.
+    pub fn client_key(&self) -> PathBuf {
+        self.key.clone().unwrap_or_else(|| self.path.join("client.key"))
     }
 
     /// Where running processes leave their marks.

@@ -1,13 +1,14 @@
 //! A client of a cluster, driven on the calling thread.
 
 use crate::cluster_dir::{ClusterDir, ClusterFile};
-use anyhow::{Context, Result};
+use crate::key_file::KeyFile;
+use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
 use pando_client::{Client, ClientConfig, Resolution};
 use pando_cluster::ClusterMap;
 use pando_data::{Blocks, DirBlocks};
 use pando_net::{Options, Reactor, Waiting};
-use pando_types::Cred;
+use pando_types::{AuthMode, Cred, IdentityId};
 use pando_wire::{Role, Way};
 use std::rc::Rc;
 use std::time::Duration;
@@ -72,13 +73,19 @@ impl Connection {
             waiting,
             ..Options::default()
         };
-        let introduction = introduce(dir, party, &map)?;
+        let Introduced {
+            introduction,
+            identity,
+            own,
+        } = introduce(dir, party, &map)?;
         let reactor = Reactor::new(options, introduction).context("cannot open an event queue")?;
         reactor.set_map(&map);
         let blocks = open_blocks(&map.blocks)?;
         let config = ClientConfig {
             give_up,
             resolution: resolution.into(),
+            identity,
+            own,
             ..ClientConfig::new(map)
         };
         let client = Client::new(reactor.clone(), config);
@@ -122,17 +129,52 @@ impl Connection {
     }
 }
 
+/// Says to servers who a process is, and to its client what that means.
+pub struct Introduced {
+    /// For the servers.
+    pub introduction: Introduction,
+    /// The identity it has then.
+    pub identity: IdentityId,
+    /// For whom the client acts when no program asks.
+    pub own: Cred,
+}
+
 /// How a command introduces itself.
-pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Introduction> {
-    let (role, key) = match party {
-        Party::Operator => (Role::Operator, Some(dir.secrets(map.fs)?.cluster_key())),
-        Party::Client => (Role::Client(Way::Nobody), None),
-    };
-    Ok(Introduction {
+pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Introduced> {
+    let introduction = |role, key| Introduction {
         fs: map.fs,
         role,
         key,
-    })
+    };
+    let everybody = |introduction| Introduced {
+        introduction,
+        identity: IdentityId::ANYONE,
+        own: Cred::root(),
+    };
+    match (party, map.auth) {
+        (Party::Operator, _) => {
+            let key = dir.secrets(map.fs)?.cluster_key();
+            Ok(everybody(introduction(Role::Operator, Some(key))))
+        }
+        (Party::Client, AuthMode::None) => Ok(everybody(introduction(Role::Client(Way::Nobody), None))),
+        (Party::Client, AuthMode::Key) => {
+            let path = dir.client_key();
+            if !path.exists() {
+                bail!(
+                    "clients of this filesystem need a key, and {} is not there; make one with `pando auth add NAME \
+                     --any-uid --out {0}` where the servers' secret is, or say --key FILE",
+                    path.display()
+                );
+            }
+            let file = KeyFile::load(&path)?;
+            Ok(Introduced {
+                introduction: file.introduction(map.fs)?,
+                identity: file.id(),
+                own: file.own(),
+            })
+        }
+        (Party::Client, AuthMode::Tls) => bail!("mode tls is not there yet; there are none and key"),
+    }
 }
 
 impl Drop for Connection {

@@ -68,8 +68,13 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, mountpoint: &Path) -> Result<()> {
         );
     };
     say_who_is_away(dir)?;
-    let introduction = introduce(dir, Party::Client, &map)?;
-    let cluster = NetCluster::new(ClientConfig::new(map), Options::default(), introduction)
+    let me = introduce(dir, Party::Client, &map)?;
+    let config = ClientConfig {
+        identity: me.identity,
+        own: me.own,
+        ..ClientConfig::new(map)
+    };
+    let cluster = NetCluster::new(config, Options::default(), me.introduction)
         .map_err(anyhow::Error::msg)
         .context("cannot use the block store")?;
     let mut options = MountOptions::new(mountpoint);

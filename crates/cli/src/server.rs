@@ -3,6 +3,7 @@
 use crate::args::{Args, Mode, ServerArgs, Wait};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::open_blocks;
+use crate::format::stays_here;
 use crate::metrics::{self, Counters};
 use crate::process;
 use anyhow::{Context, Result, bail};
@@ -11,7 +12,7 @@ use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
 use pando_store::Durability;
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::ServerId;
+use pando_types::{AuthMode, ServerId};
 use pando_wire::Role;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::Cell;
@@ -86,6 +87,10 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         Wait::Adaptive => Waiting::default(),
         Wait::Polling => Waiting::Polling,
     };
+    stays_here(map.auth, &me.address)?;
+    if map.auth == AuthMode::Tls {
+        bail!("mode tls is not there yet; there are none and key");
+    }
     let secrets = dir.secrets(map.fs)?;
     let introduction = Introduction {
         fs: map.fs,

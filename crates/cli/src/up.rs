@@ -6,7 +6,7 @@ use crate::connect::{Connection, Party};
 use crate::{format, process};
 use anyhow::{Context, Result, bail};
 use pando_net::Waiting;
-use pando_types::ServerId;
+use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -43,6 +43,16 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     let started = start_servers(&dir, &file)?;
     if !started.is_empty() {
         done.push(format!("started server {}", started.join(", ")));
+    }
+    if file.auth_mode()? == AuthMode::Key && !dir.client_key().exists() {
+        let connection = Connection::open(&dir, Party::Operator, Waiting::Blocking, Duration::from_secs(10))?;
+        let [a, b, c, d, ..] = format::random_key()?;
+        let name = format!("local-{:08x}", u32::from_le_bytes([a, b, c, d]));
+        crate::auth::make(&connection, &name, Claims::all(), &dir.client_key())?;
+        done.push(format!(
+            "made the identity {name:?} for this machine ({})",
+            dir.client_key().display()
+        ));
     }
     let mut mounted = None;
     if let Some(mountpoint) = &up.mount {

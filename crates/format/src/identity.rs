@@ -54,7 +54,4 @@ codec_struct!(IdentityRecord {
     change
 });
 codec_struct!(IdentityKey { key, until });
-codec_struct!(IdentityTable {
-    version,
-    identities
-});
+codec_struct!(IdentityTable { version, identities });

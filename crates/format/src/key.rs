@@ -13,6 +13,7 @@
 //! | `0xFFFF 'B'` | superblock and boot epoch | the store |
 //! | `0xFFFF 'P' slot tx` | a prepared part of a transaction, for one slot | the store that voted |
 //! | `0xFFFF 'S' session` | a session | the store |
+//! | `0xFFFF 'U' identity` | an identity that may connect | the store of the server that keeps them |
 //!
 //! `slot` is 16 bits, `hash` 56 bits, all numbers big-endian so that byte order is numeric order. Reserved tags:
 //! `I` home inode records, `L` rename lists, `K` locks and opens, `Q` realms, `V` invalidation log.
@@ -20,7 +21,9 @@
 use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
 use crate::record::AttachmentKind;
-use pando_types::{BootEpoch, DirId, Generation, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId};
+use pando_types::{
+    BootEpoch, DirId, Generation, IdentityId, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId,
+};
 
 /// The pseudo-slot of records that belong to a store, not to the tree. Sorts last and never moves.
 pub const LOCAL_SLOT: Slot = Slot(0xFFFF);
@@ -66,6 +69,8 @@ pub enum Key {
     Superblock,
     /// A session.
     Session(SessionId),
+    /// An identity.
+    Identity(IdentityId),
 }
 
 /// A half-open range of encoded keys.
@@ -85,7 +90,9 @@ impl Key {
                 dir.slot()
             }
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Reply(s, _, _) => *s,
-            Key::Superblock | Key::Session(_) | Key::Decision(_) | Key::Prepared(..) => LOCAL_SLOT,
+            Key::Superblock | Key::Session(_) | Key::Identity(_) | Key::Decision(_) | Key::Prepared(..) => {
+                LOCAL_SLOT
+            }
         }
     }
 
@@ -102,6 +109,7 @@ impl Key {
             Key::Touch(_) => b'T',
             Key::Superblock => b'B',
             Key::Session(_) => b'S',
+            Key::Identity(_) => b'U',
         }
     }
 
@@ -138,6 +146,7 @@ impl Key {
                 out.extend_from_slice(&slot.0.to_be_bytes());
             }
             Key::Session(session) => out.extend_from_slice(&session.0.to_be_bytes()),
+            Key::Identity(id) => out.extend_from_slice(&id.0.to_be_bytes()),
         }
         out
     }
@@ -190,6 +199,7 @@ impl Key {
             ),
             b'B' => Key::Superblock,
             b'S' => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
+            b'U' => Key::Identity(IdentityId(u32::from_be_bytes(array(&mut r)?))),
             tag => return Err(DecodeError::Tag { of: "Key", tag }),
         };
         r.finish()?;
@@ -288,6 +298,11 @@ impl KeyRange {
     /// All sessions of a store.
     pub fn sessions() -> KeyRange {
         KeyRange::of(LOCAL_SLOT, b'S', &[])
+    }
+
+    /// All identities.
+    pub fn identities() -> KeyRange {
+        KeyRange::of(LOCAL_SLOT, b'U', &[])
     }
 
     /// Everything after `key` that is still in this range.

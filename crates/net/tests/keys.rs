@@ -49,7 +49,11 @@ fn pass(mut from: TcpStream, mut to: TcpStream, tamper: Tamper) {
             }
             Tamper::Without(place, len) => {
                 let gap = place..place + len;
-                bytes = (at..).zip(bytes).filter(|(i, _)| !gap.contains(i)).map(|(_, b)| b).collect();
+                bytes = (at..)
+                    .zip(bytes)
+                    .filter(|(i, _)| !gap.contains(i))
+                    .map(|(_, b)| b)
+                    .collect();
             }
             _ => {}
         }
@@ -69,7 +73,9 @@ fn between(server: &Server, there: Tamper, back: Tamper) -> String {
     let behind = server.address;
     std::thread::spawn(move || {
         while let Ok((near, _)) = listener.accept() {
-            let Ok(far) = TcpStream::connect(behind) else { return };
+            let Ok(far) = TcpStream::connect(behind) else {
+                return;
+            };
             let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
             std::thread::spawn(move || pass(near, far, there));
             std::thread::spawn(move || pass(far2, near2, back));
@@ -86,9 +92,12 @@ fn ask(address: &str) -> (Result<Vec<u8>, CallError>, Option<PeerError>) {
         ..Options::default()
     };
     let client = Client::with(address, options, server(cluster_key()));
-    let asked = client.node.calls.call(common::PEER, Duration::from_secs(1), |id| {
-        [&id.to_le_bytes()[..], b"a question of some length"].concat()
-    });
+    let asked = client
+        .node
+        .calls
+        .call(common::PEER, Duration::from_secs(1), |id| {
+            [&id.to_le_bytes()[..], b"a question of some length"].concat()
+        });
     let answer = client.reactor.block_on(asked);
     (answer, client.reactor.peer_failure(SERVER))
 }
@@ -122,7 +131,10 @@ fn another_key_is_told_so_at_once() {
             matches!(failure, PeerError::Denied { why: w, .. } if w == why),
             "{failure}"
         );
-        assert!(failure.is_final() && failure.to_string().contains("pando auth"), "{failure}");
+        assert!(
+            failure.is_final() && failure.to_string().contains("pando auth"),
+            "{failure}"
+        );
     }
 }
 

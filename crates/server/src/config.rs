@@ -47,6 +47,10 @@ pub struct Limits {
     pub reserve_bytes: u64,
     /// How long a measurement of free space is believed.
     pub space_memory: Duration,
+    /// How often a server asks who may connect, lest it missed a change.
+    pub identity_period: Duration,
+    /// Requests of one identity being served at one time; more are refused as busy.
+    pub requests: usize,
     /// Period of background work: inquiries, session expiry, deletion of file data.
     pub tick: Duration,
 }
@@ -66,6 +70,8 @@ impl Default for Limits {
             page: 1024,
             reserve_bytes: 64 << 20,
             space_memory: Duration::from_millis(50),
+            identity_period: Duration::from_secs(2),
+            requests: 4096,
             tick: Duration::from_millis(250),
         }
     }
@@ -94,6 +100,8 @@ pub struct Executed<'a> {
     pub request: Option<RequestId>,
     /// On whose behalf.
     pub cred: &'a Cred,
+    /// Nobody showed a right to ask this; who hears of it is decided by who has a key.
+    pub guess: bool,
     /// What.
     pub op: &'a Op,
     /// The server's calendar time that the operation used.

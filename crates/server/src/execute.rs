@@ -29,6 +29,10 @@ pub(crate) struct Asked<'a> {
     pub holder: IdentityId,
     pub request: Option<RequestId>,
     pub cred: &'a Cred,
+    /// Whose keys the answer contains.
+    pub told: &'a Cred,
+    /// Nobody showed a right to ask this: who hears of the answer is decided otherwise.
+    pub guess: bool,
     pub op: &'a Op,
 }
 
@@ -39,6 +43,7 @@ impl<'a> Asked<'a> {
             holder: self.holder,
             request: self.request,
             cred: self.cred,
+            guess: self.guess,
             op: self.op,
             now,
             outcome,
@@ -54,6 +59,7 @@ impl MetaServer {
             holder,
             request,
             cred,
+            told,
             op,
             ..
         } = *asked;
@@ -129,7 +135,7 @@ impl MetaServer {
             let Some((mut decision, now)) = decision else {
                 continue;
             };
-            self.sign(&mut decision.outcome, cred, holder);
+            self.sign(&mut decision.outcome, told, holder);
             if let (
                 Op::ReadDir {
                     dir,
@@ -141,7 +147,7 @@ impl MetaServer {
             ) = (op, &decision.outcome)
             {
                 let mut outcome = self.list(dir, *after, *limit, *plus).await?;
-                self.sign(&mut outcome, cred, holder);
+                self.sign(&mut outcome, told, holder);
                 return Ok(self.read_only(asked, now, outcome));
             }
             if decision.mutations.is_empty() {

@@ -10,6 +10,7 @@ mod commit;
 mod config;
 mod execute;
 mod housekeeping;
+mod identities;
 mod locks;
 mod mkfs;
 mod numbers;
@@ -32,7 +33,7 @@ use pando_data::Blocks;
 use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
 use pando_format::Codec;
 use pando_store::{Level, Lsn, Space, Store, StoreError};
-use pando_types::{BootEpoch, Mono, ServerId, TxId};
+use pando_types::{BootEpoch, IdentityId, Mono, ServerId, TxId};
 use pando_wire::{Message, PeerAnswer, PeerRequest, Refusal, Request, Response};
 use sessions::{Asker, Sessions};
 use std::cell::{Cell, RefCell};
@@ -116,6 +117,9 @@ pub struct MetaServer {
     locks: Locks,
     numbers: Numbers,
     sessions: RefCell<Sessions>,
+    identities: RefCell<identities::Identities>,
+    /// Requests of each identity that are being served.
+    in_flight: RefCell<BTreeMap<IdentityId, usize>>,
     caller: Caller<Result<Response, Refusal>>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,

@@ -1,5 +1,6 @@
 //! From a message to an execution and back: boots, owners, sessions, lanes.
 
+use crate::claims::Entitled;
 use crate::execute::Asked;
 use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
@@ -13,26 +14,51 @@ use std::time::Duration;
 
 impl MetaServer {
     pub(crate) fn dispatch(&self, from: Peer, who: PeerId, id: u64, boot: BootEpoch, request: Request) {
-        let holder = match self.entitled(who, &request) {
-            Ok(holder) => holder,
-            Err(refusal) => return self.answer(vec![(from, id)], Err(refusal)),
-        };
         // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must know.
         let exempt = matches!(request, Request::GetMap | Request::Status | Request::Null(_));
         if boot != self.boot && !exempt {
             return self.answer(vec![(from, id)], Err(Refusal::WrongBoot(self.boot)));
         }
-        self.spawn(|me| Box::pin(async move { me.serve((from, id), holder, request).await }));
+        let entitled = self.entitled(who, &request).and_then(|entitled| {
+            let turn = self.take_turn(who).ok_or(Refusal::Busy)?;
+            Ok((entitled, turn))
+        });
+        let (entitled, turn) = match entitled {
+            Ok(entitled) => entitled,
+            Err(refusal) => return self.answer(vec![(from, id)], Err(refusal)),
+        };
+        self.spawn(|me| {
+            Box::pin(async move {
+                me.serve((from, id), entitled, request).await;
+                drop(turn);
+            })
+        });
     }
 
-    async fn serve(self: Rc<Self>, asker: Asker, holder: IdentityId, request: Request) {
+    async fn serve(self: Rc<Self>, asker: Asker, entitled: Entitled, request: Request) {
+        let Entitled { holder, subtree } = entitled;
         let result = match request {
             Request::Op {
                 request,
                 map: _,
                 cred,
                 op,
-            } => return self.operate(asker, holder, request, cred, op).await,
+            } => {
+                return match subtree {
+                    Some(root) if op.is_root_lookup() => {
+                        let found = self.find_subtree(asker.1, holder, &cred, root).await;
+                        let result = found.map(Response::Op).map_err(|f| match f {
+                            Failure::Refused(why) => why,
+                            Failure::Store(e) => {
+                                self.report(&e);
+                                Refusal::NotReady
+                            }
+                        });
+                        self.answer(vec![asker], result)
+                    }
+                    _ => self.operate(asker, holder, request, cred, op).await,
+                };
+            }
             Request::OpenSession(session) => self.open_session(session).await,
             Request::KeepAlive(sessions) => {
                 let now = self.world.mono();
@@ -45,6 +71,7 @@ impl MetaServer {
             Request::Null(durable) => self.null(durable).await,
             Request::Scan { range, limit } => self.scan(range, limit).await,
             Request::Probe { cred, probes } => self.probe(asker.1, holder, &cred, probes).await,
+            Request::Auth(request) => self.auth(request).await.map(Response::Auth),
             Request::Status => Ok(Response::Status(self.status())),
             Request::Peer(request) => self.participate(request).await.map(Response::Peer),
         };
@@ -110,6 +137,8 @@ impl MetaServer {
             holder,
             request,
             cred: &cred,
+            told: &cred,
+            guess: false,
             op: &op,
         };
         let result = self.run_to_safety(&asked, unknown).await;

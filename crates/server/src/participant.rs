@@ -71,6 +71,21 @@ impl MetaServer {
             }
             PeerRequest::Inquire(tx) => Ok(PeerAnswer::State(self.state_of(tx))),
             PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir).await?)),
+            PeerRequest::Identities(known) => self.show_identities(known),
+            PeerRequest::Adopt(table) => {
+                self.adopt_identities(table);
+                Ok(PeerAnswer::Adopted)
+            }
+            PeerRequest::Guess {
+                message,
+                holder,
+                cred,
+                probe,
+            } => {
+                let found = self.guessed((message, holder), &cred, probe).await?;
+                self.safe(self.store.applied(), Level::Durable).await?;
+                Ok(PeerAnswer::Guess(found.map(|(_, entry)| entry)))
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Start: a new boot epoch, the locks of prepared transactions, decisions to deliver, sessions.
 
+use crate::identities::Identities;
 use crate::locks::{Locks, in_order, unit_of_mutation};
 use crate::participant::{Part, Parts};
 use crate::sessions::Sessions;
@@ -8,7 +9,7 @@ use pando_data::Blocks;
 use pando_env::{Caller, World};
 use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, Record, Superblock};
 use pando_store::{Level, Lsn, Store, StoreError};
-use pando_types::{BootEpoch, FsId, ServerId, plant};
+use pando_types::{AuthMode, BootEpoch, FsId, ServerId, plant};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -119,6 +120,12 @@ impl MetaServer {
                 }
             }
         }
+        let keeps = config.map.auth != AuthMode::None && config.map.rename_server == config.id;
+        let identities = if keeps {
+            Identities::load(&*store).await?
+        } else {
+            Identities::default()
+        };
         let to_deliver: Vec<_> = decided.keys().copied().collect();
         let server = Rc::new_cyclic(|me| MetaServer {
             me: me.clone(),
@@ -136,6 +143,8 @@ impl MetaServer {
             locks,
             numbers: Default::default(),
             sessions: RefCell::new(sessions),
+            identities: RefCell::new(identities),
+            in_flight: RefCell::default(),
             boots: RefCell::new(BTreeMap::new()),
             coordinated: RefCell::new(Coordinated {
                 decided,
@@ -151,6 +160,7 @@ impl MetaServer {
             server.deliver(tx);
         }
         server.spawn(|me| Box::pin(me.housekeeping()));
+        server.spawn(|me| Box::pin(me.follow_identities()));
         Ok(server)
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! Layouts are described in `docs/protocol.md`. Decoding never panics and never allocates more than was sent.
 
+mod auth;
 mod frame;
 mod hello;
 mod message;
 mod op;
 
+pub use auth::{AuthAnswer, AuthError, AuthRequest, IdentityView};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, FrameReader, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
 pub use message::{

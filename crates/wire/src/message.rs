@@ -1,9 +1,10 @@
 //! What travels in frames.
 
-use crate::op::{Answer, Op, Probe};
+use crate::auth::{AuthAnswer, AuthError, AuthRequest};
+use crate::op::{Answer, EntryView, Op, Probe};
 use pando_format::codec::Blob;
-use pando_format::{Head, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum};
-use pando_types::{BootEpoch, Cred, DirId, Errno, MapEpoch, RequestId, SessionId, TxId};
+use pando_format::{Head, IdentityTable, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum};
+use pando_types::{BootEpoch, Cred, DirId, Errno, IdentityId, MapEpoch, RequestId, SessionId, TxId};
 
 /// An operation's result; an error is an outcome too, and is remembered like one.
 pub type Outcome = Result<Answer, Errno>;
@@ -64,6 +65,8 @@ pub enum Request {
     Status,
     /// From another server.
     Peer(PeerRequest),
+    /// From an operator: who may connect. For the server that the map names to serialise renames.
+    Auth(AuthRequest),
     /// Entries of names in directories the asker has no statement of. All in slots of this server.
     Probe {
         /// On whose behalf: decides which keys the answers contain.
@@ -88,6 +91,8 @@ pub enum Response {
     Status(String),
     /// To another server.
     Peer(PeerAnswer),
+    /// What became of a change of identities.
+    Auth(Result<AuthAnswer, AuthError>),
     /// For each probe, in order, equally many bytes: an entry sealed under the directory's key, or nothing (H99).
     Sealed(Vec<Blob>),
 }
@@ -179,6 +184,22 @@ pub enum PeerRequest {
     Inquire(TxId),
     /// A directory's head, for the ancestor walk; waits for locks.
     Head(DirId),
+    /// Who may connect, if that is newer than this version.
+    Identities(u64),
+    /// Who may connect from now on.
+    Adopt(IdentityTable),
+    /// The entry of a name in a directory that nobody gave a statement of, for a client's message: the directory that
+    /// is its whole filesystem.
+    Guess {
+        /// The client's message.
+        message: u64,
+        /// The identity that asks.
+        holder: IdentityId,
+        /// On whose behalf.
+        cred: Cred,
+        /// What.
+        probe: Probe,
+    },
 }
 
 /// Answers between servers.
@@ -194,6 +215,12 @@ pub enum PeerAnswer {
     State(TxState),
     /// A head.
     Head(Option<Head>),
+    /// Who may connect; nothing, if the asker knows the latest.
+    Identities(Option<IdentityTable>),
+    /// It is in force here, and the connections of those who may not are closed.
+    Adopted,
+    /// An entry.
+    Guess(Option<EntryView>),
 }
 
 /// A participant's vote.
@@ -232,8 +259,9 @@ codec_enum!(Request {
     8 => Status,
     9 => Peer(p),
     10 => Probe { cred, probes },
+    11 => Auth(a),
 });
-codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s) });
+codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s), 8 => Auth(a) });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
     7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => NotAllowed, 11 => ReadOnly
@@ -246,7 +274,10 @@ codec_enum!(PeerRequest {
     3 => Decide { tx, commit },
     4 => Inquire(tx),
     5 => Head(dir),
+    6 => Identities(known),
+    7 => Adopt(table),
+    8 => Guess { message, holder, cred, probe },
 });
-codec_enum!(PeerAnswer { 1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h) });
+codec_enum!(PeerAnswer { 1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h), 6 => Identities(t), 7 => Adopted, 8 => Guess(e) });
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
 codec_enum!(TxState { 1 => Active, 2 => Committed, 3 => Aborted });

@@ -386,6 +386,11 @@ impl Op {
         }
     }
 
+    /// Whether it asks for the root directory, as every client does first.
+    pub fn is_root_lookup(&self) -> bool {
+        matches!(self, Op::Lookup { dir, name } if *dir == Statement::above_root() && *name == Name::root())
+    }
+
     /// What the operation says about directories.
     pub fn statements(&self) -> [Option<&Statement>; 2] {
         match self {

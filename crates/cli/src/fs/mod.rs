@@ -174,6 +174,10 @@ impl Fs {
                     "a metadata server is away ({servers}); `pando up` starts what is missing on this machine, `pando status` shows the rest"
                 )
             }
+            Why::Errno(Errno::Access) => match self.conn.trouble() {
+                Some(why) => format!("{} ({why})", Errno::Access),
+                None => advice(Errno::Access),
+            },
             Why::Errno(e) => advice(e),
             Why::Text(text) => text,
         };

@@ -11,7 +11,7 @@ fn any_name() -> impl Strategy<Value = Name> {
 fn any_key() -> impl Strategy<Value = Key> {
     let kinds = prop_oneof![Just(AttachmentKind::Data), Just(AttachmentKind::Target)];
     let numbers = (any::<u128>(), any::<u64>(), any::<u64>(), any::<u16>(), 0..SLOTS);
-    (numbers, any_name(), kinds, 0usize..11).prop_map(|((wide, a, b, small, slot), name, kind, which)| {
+    (numbers, any_name(), kinds, 0usize..12).prop_map(|((wide, a, b, small, slot), name, kind, which)| {
         let (dir, hash, slot) = (DirId(wide), NameHash(a & NameHash::MAX.0), Slot(slot));
         let tx = TxId {
             coordinator: ServerId(small),
@@ -34,7 +34,8 @@ fn any_key() -> impl Strategy<Value = Key> {
             7 => Key::Reply(slot, SessionId(wide), RequestSlot(small)),
             8 => Key::Touch(dir),
             9 => Key::Superblock,
-            _ => Key::Session(SessionId(wide)),
+            10 => Key::Session(SessionId(wide)),
+            _ => Key::Identity(IdentityId(a as u32)),
         }
     })
 }
@@ -82,6 +83,7 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                 Record::Garbage(g) => (g.size, g.holder) = (n, None),
                 Record::Session(s) => s.opened = time,
                 Record::Superblock(s) => (s.boot, s.clean) = (BootEpoch(n), small % 2 == 0),
+                Record::Identity(i) => (i.change, i.revoked) = (n, Some(time)),
             }
             (key, record)
         })
