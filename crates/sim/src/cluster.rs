@@ -104,7 +104,11 @@ impl Cluster {
             blocks: "sim:".into(),
             name_bits: settings.name_bits,
             id_bits: settings.id_bits,
-            auth: AuthMode::None,
+            auth: if settings.keyed {
+                AuthMode::Key
+            } else {
+                AuthMode::None
+            },
         };
         map.check().map_err(|e| e.to_string())?;
         let now = Timestamp {

@@ -21,7 +21,7 @@ use pando_format::{Batch, Key, LOCAL_SLOT, Mutation};
 use pando_model::Model;
 use pando_server::Executed;
 use pando_store::{Disk, Durability, Lsn};
-use pando_types::{Cred, Errno, RequestId, ServerId, Slot, Timestamp};
+use pando_types::{Claims, Cred, Errno, IdentityId, RequestId, ServerId, Slot, Timestamp};
 use pando_wire::{Op, Outcome};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,6 +104,8 @@ struct State {
     /// once all who lent locks have confirmed them.
     weighed: BTreeMap<(u64, u64), Outcome>,
     counts: Counts,
+    /// Who may do what.
+    book: crate::claims::Book,
 }
 
 /// The judge.
@@ -147,6 +149,7 @@ impl Judge {
             by_server: BTreeMap::new(),
             weighed: BTreeMap::new(),
             counts: Counts::default(),
+            book: crate::claims::Book::default(),
         };
         Ok(Rc::new(Judge {
             sim,
@@ -159,6 +162,16 @@ impl Judge {
 
     fn wrong(&self, text: impl Into<String>) {
         self.sim.fail(Kind::WrongResult, text);
+    }
+
+    /// What an identity may claim.
+    pub fn claims_of(&self, id: IdentityId) -> Claims {
+        self.state.borrow().book.claims_of(id)
+    }
+
+    /// An identity was made.
+    pub fn identity(&self, id: IdentityId, claims: Claims) {
+        self.state.borrow_mut().book.made(id, claims);
     }
 
     /// The map changed; records moved with it.
@@ -286,7 +299,10 @@ impl Judge {
             .or_default() += 1;
         *s.by_server.entry(server).or_default() += 1;
         let mut believed = e.op.statements().into_iter().flatten();
-        let result = if let Some(forged) = believed.find(|b| !s.keys.made(b, e.holder)) {
+        let claimed = s.book.executed(e);
+        let result = if let Err(why) = claimed {
+            Err(why)
+        } else if let Some(forged) = believed.find(|b| !s.keys.made(b, e.holder)) {
             Err(format!("it rests on a statement nobody made: {forged:?}"))
         } else if *e.outcome == Err(Errno::NoSpace) {
             let now = self.sim.now();

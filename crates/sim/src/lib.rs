@@ -9,6 +9,7 @@
 //!
 //! A seed replays exactly: nothing here or below reads time, randomness or addresses from outside.
 
+mod claims;
 pub mod cli;
 mod cluster;
 mod compare;

@@ -160,7 +160,10 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
     sim.net.borrow_mut().identify(admin, PeerId::Operator);
     let opened = {
         let over = workload.aside(admin, |w, life, client| async move {
-            w.open_root(&life, &client).await
+            w.open_root(&life, &client).await;
+            if w.cluster().settings.keyed {
+                w.make_identities(&client).await;
+            }
         });
         sim.run_until(10 * SEC, || over.get())
     };

@@ -44,6 +44,8 @@ pub struct Settings {
     pub fault_gap: Time,
     /// Of a hundred operations so many are lies (see [`crate::liar`]).
     pub lies: u64,
+    /// Whether clients have identities with claims.
+    pub keyed: bool,
 }
 
 impl Settings {
@@ -84,6 +86,7 @@ impl Settings {
             think: if rng.percent(50) { 0 } else { rng.below(20 * MS) },
             fault_gap: rng.range(50 * MS, SEC),
             lies: if rng.percent(20) { rng.range(1, 10) } else { 0 },
+            keyed: rng.percent(40),
         }
     }
 }
