@@ -36,15 +36,15 @@ pub fn open(key: &SealKey, sealed: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn cipher(key: &SealKey) -> XChaCha20Poly1305 {
-    XChaCha20Poly1305::new(&key.to_bytes().into())
+    XChaCha20Poly1305::new(&key.0.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn key(n: u128) -> SealKey {
-        SealKey { low: n, high: 7 }
+    fn key(n: u8) -> SealKey {
+        SealKey(std::array::from_fn(|i| if i == 0 { n } else { 7 }))
     }
 
     #[test]

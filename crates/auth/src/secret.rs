@@ -1,5 +1,7 @@
 //! The secrets all servers of a filesystem share.
 
+use crate::{Key, StatementKeys};
+use pando_types::FsId;
 use std::fmt;
 use thiserror::Error;
 
@@ -20,16 +22,7 @@ impl Secret {
 
     /// From its text form.
     pub fn from_hex(text: &str) -> Result<Secret, SecretError> {
-        let digits = text.as_bytes();
-        let mut bytes = [0; 32];
-        if digits.len() != 2 * bytes.len() {
-            return Err(SecretError);
-        }
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-            let nibble = |c: u8| char::from(c).to_digit(16).ok_or(SecretError);
-            *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
-        }
-        Ok(Secret(bytes))
+        from_hex(text).map(Secret)
     }
 
     /// The secrets of a file, one on a line, the newest first. There may be none.
@@ -39,16 +32,69 @@ impl Secret {
 
     /// The text form: for the file that keeps it, never for logs.
     pub fn to_hex(&self) -> String {
-        self.0.iter().map(|b| format!("{b:02x}")).collect()
+        to_hex(&self.0)
+    }
+
+    /// The key by which servers and operators of a filesystem know each other.
+    fn cluster_key(&self, fs: FsId) -> Key {
+        Key::new(self.derive("pando cluster key v1", fs))
     }
 
     /// A key for one purpose and one filesystem: what is signed under it means nothing elsewhere.
-    pub(crate) fn derive(&self, purpose: &str, fs: pando_types::FsId) -> [u8; 32] {
+    pub(crate) fn derive(&self, purpose: &str, fs: FsId) -> [u8; 32] {
         let mut h = blake3::Hasher::new_derive_key(purpose);
         h.update(&self.0);
         h.update(&fs.0.to_le_bytes());
         *h.finalize().as_bytes()
     }
+}
+
+/// All secrets that a filesystem's servers accept: the newest is used, the others are old or yet to come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Secrets {
+    fs: FsId,
+    newest: Secret,
+    others: Vec<Secret>,
+}
+
+impl Secrets {
+    /// The one in use, and the others.
+    pub fn new(fs: FsId, newest: Secret, others: Vec<Secret>) -> Secrets {
+        Secrets { fs, newest, others }
+    }
+
+    /// What this process proves with that it is a server or an operator.
+    pub fn cluster_key(&self) -> Key {
+        self.newest.cluster_key(self.fs)
+    }
+
+    /// What other servers and operators may prove it with.
+    pub fn cluster_keys(&self) -> Vec<Key> {
+        let all = std::iter::once(&self.newest).chain(&self.others);
+        all.map(|s| s.cluster_key(self.fs)).collect()
+    }
+
+    /// What signs statements.
+    pub fn statement_keys(&self) -> StatementKeys {
+        StatementKeys::new(self.fs, &self.newest, &self.others)
+    }
+}
+
+pub(crate) fn from_hex(text: &str) -> Result<[u8; 32], SecretError> {
+    let digits = text.as_bytes();
+    let mut bytes = [0; 32];
+    if digits.len() != 2 * bytes.len() {
+        return Err(SecretError);
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        let nibble = |c: u8| char::from(c).to_digit(16).ok_or(SecretError);
+        *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
+    }
+    Ok(bytes)
+}
+
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 impl fmt::Debug for Secret {

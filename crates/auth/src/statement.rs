@@ -2,8 +2,10 @@
 //! nobody without its secret can make one up (H98).
 
 use crate::Secret;
-use pando_types::{DirId, FsId, Generation, Instance, plant};
-use pando_wire::{Scope, SealKey, Statement};
+use crate::frame::{MAC, same};
+use pando_format::Codec;
+use pando_types::{Bearer, DirId, FsId, Generation, IdentityId, plant};
+use pando_wire::{SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
@@ -59,100 +61,50 @@ impl StatementKeys {
         })
     }
 
-    /// The key of a directory in one incarnation, while who may search it does not change: what is sealed about it
-    /// opens with it.
-    pub fn seal_key(&self, dir: DirId, generation: Generation, seal: u64) -> SealKey {
-        let mut text = [0; 32];
+    /// One identity's key of a directory in one incarnation, while who may search it does not change: what is sealed
+    /// about it for that identity opens with it.
+    pub fn seal_key(&self, dir: DirId, generation: Generation, seal: u64, whose: IdentityId) -> SealKey {
+        let mut text = [0; 36];
         if !plant!(H6) {
             text[..16].copy_from_slice(&dir.0.to_le_bytes());
             text[16..24].copy_from_slice(&generation.0.to_le_bytes());
-            text[24..].copy_from_slice(&seal.to_le_bytes());
+            text[24..32].copy_from_slice(&seal.to_le_bytes());
+            text[32..].copy_from_slice(&whose.0.to_le_bytes());
         }
-        let hash = blake3::keyed_hash(&self.seals, &text);
-        let half = |from: usize| {
-            let mut bytes = [0; 16];
-            bytes.copy_from_slice(&hash.as_bytes()[from..from + 16]);
-            u128::from_le_bytes(bytes)
-        };
-        SealKey {
-            low: half(0),
-            high: half(16),
-        }
+        SealKey(*blake3::keyed_hash(&self.seals, &text).as_bytes())
     }
 
     /// Signs a statement for whom it is given to.
-    pub fn sign(&self, s: &mut Statement, to: Instance) {
-        s.mac = mac(&self.newest, s, to);
+    pub fn sign(&self, s: &mut Statement, holder: Bearer) {
+        s.mac = mac(&self.newest, s, holder);
     }
 
-    /// Whether a server of this filesystem made the statement, as it is, for who shows it. The one of the place above
+    /// Whether a server of this filesystem gave the statement, as it is, to who shows it. The one of the place above
     /// the root is known to all and needs no signature.
-    pub fn made(&self, s: &Statement, by: Instance) -> bool {
+    pub fn made(&self, s: &Statement, holder: Bearer) -> bool {
         let signed = std::iter::once(&self.newest)
             .chain(&self.older)
-            .any(|key| same(mac(key, s, by), s.mac));
+            .any(|key| same(mac(key, s, holder), s.mac));
         signed || *s == Statement::above_root()
     }
 }
 
-/// Compares in constant time, so that nobody learns how much of a guess was right.
-fn same(a: u128, b: u128) -> bool {
-    let difference = a ^ b;
-    std::hint::black_box((difference >> 64) as u64 | difference as u64) == 0
-}
-
-fn mac(key: &[u8; 16], s: &Statement, holder: Instance) -> u128 {
-    // Every field by name: one that is added and forgotten here does not compile.
-    let Statement {
-        parent,
-        parent_generation,
-        name,
-        id,
-        generation,
-        ino,
-        salt,
-        perm,
-        uid,
-        gid,
-        acl,
-        realm,
-        seal,
-        scope,
-        way,
-        at,
-        mac: _,
-    } = s;
+/// Over the statement as it is sent, but for the MAC itself, which stands last; after whom it was given.
+fn mac(key: &[u8; 16], s: &Statement, holder: Bearer) -> u128 {
+    let mut text = Vec::with_capacity(256);
+    holder.put(&mut text);
+    s.put(&mut text);
+    text.truncate(text.len() - MAC);
     let mut h = SipHasher24::new_with_key(key);
-    h.write(&holder.0.to_le_bytes());
-    h.write_u8(match scope {
-        Scope::Way => 1,
-        Scope::Link => 2,
-        Scope::Handle => 3,
-    });
-    h.write(&(way.len() as u64).to_le_bytes());
-    way.iter().for_each(|tag| h.write(&tag.to_le_bytes()));
-    h.write(&at.0.to_le_bytes());
-    h.write(&parent.0.to_le_bytes());
-    h.write(&parent_generation.0.to_le_bytes());
-    h.write(&id.0.to_le_bytes());
-    h.write(&generation.0.to_le_bytes());
-    h.write(&ino.0.to_le_bytes());
-    h.write(&salt.to_le_bytes());
-    h.write(&perm.bits().to_le_bytes());
-    h.write(&uid.to_le_bytes());
-    h.write(&gid.to_le_bytes());
-    h.write(&acl.to_le_bytes());
-    h.write(&realm.0.to_le_bytes());
-    h.write(&seal.to_le_bytes());
-    // Last, and alone of variable length.
-    h.write(name.as_bytes());
+    h.write(&text);
     h.finish128().as_u128()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_types::{Ino, Name, Perm, Realm, Watermark};
+    use pando_types::{Ino, Instance, Name, Perm, Realm, Watermark};
+    use pando_wire::Scope;
 
     fn statement() -> Statement {
         Statement {
@@ -182,7 +134,10 @@ mod tests {
         StatementKeys::new(FsId(fs), &secret(&newest), &older)
     }
 
-    const A: Instance = Instance(1);
+    const A: Bearer = Bearer {
+        identity: IdentityId(1),
+        instance: Instance(1),
+    };
 
     #[test]
     fn any_other_field_is_another_statement() {
@@ -217,7 +172,18 @@ mod tests {
             change(&mut forged);
             assert!(!keys.made(&forged, A), "change {i}");
         }
-        assert!(!keys.made(&signed, Instance(2)));
+        let b = Bearer {
+            instance: Instance(2),
+            ..A
+        };
+        let c = Bearer {
+            identity: IdentityId(2),
+            ..A
+        };
+        assert!(
+            !keys.made(&signed, b) && !keys.made(&signed, c),
+            "somebody else's"
+        );
     }
 
     #[test]

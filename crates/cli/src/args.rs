@@ -18,6 +18,9 @@ pub struct Args {
     /// [default: ~/.local/share/pando/default]
     #[arg(long, global = true, env = "PANDO_DIR", value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// What proves who we are, in filesystems that ask. [default: client.key in the cluster's folder]
+    #[arg(long, global = true, env = "PANDO_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Print JSON, for scripts.
     #[arg(long, global = true)]
     pub json: bool,
@@ -52,6 +55,9 @@ pub enum Command {
     #[command(after_help = "Examples:\n  pando status\n  pando status --json | jq '.servers[].operations'")]
     Status,
     Map(crate::map::MapArgs),
+    /// Say who may connect, as whom and to what (mode `key`; needs the cluster's secret).
+    #[command(subcommand)]
+    Auth(crate::auth::AuthCommand),
     Fsck(crate::fsck::FsckArgs),
     /// Measure.
     #[command(subcommand)]
@@ -97,12 +103,34 @@ pub struct Choices {
     /// When an answer is given: `sync` after fdatasync, `async` once the kernel has it (synced every 5 s).
     #[arg(long, value_enum, default_value_t = Mode::Sync)]
     pub durability: Mode,
+    /// How clients identify themselves: `none` (they do not; on this machine only), or `key` (a secret for each).
+    #[arg(long, value_enum, default_value_t = Auth::None)]
+    pub auth: Auth,
     /// Largest file kept with its metadata, in bytes.
     #[arg(long, default_value_t = pando_wire::INLINE_LIMIT_DEFAULT, value_parser = clap::value_parser!(u32).range(0..=i64::from(pando_wire::INLINE_LIMIT_MAX)))]
     pub inline_limit: u32,
     /// Bits of directory IDs; fewer than 128 only in tests, for collisions.
     #[arg(long, hide = true, env = "PANDO_ID_BITS", default_value_t = 128, value_parser = clap::value_parser!(u8).range(8..=128))]
     pub id_bits: u8,
+}
+
+/// Ways of identifying clients.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Auth {
+    /// Nobody is asked; servers listen on the loopback address only.
+    None,
+    /// A secret key for each client.
+    Key,
+}
+
+impl Auth {
+    /// As the map has it.
+    pub fn mode(self) -> pando_types::AuthMode {
+        match self {
+            Auth::None => pando_types::AuthMode::None,
+            Auth::Key => pando_types::AuthMode::Key,
+        }
+    }
 }
 
 /// Durability.

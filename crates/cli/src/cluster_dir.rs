@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cluster.json       the map and the choices fixed at format
-//! secret             what all servers sign with; no client needs it
+//! secret             what all servers share; no client needs it
+//! client.key         what clients of this machine prove who they are with, in mode `key`
 //! server-N/          the store of server N
 //! run/server-N.lock  held by the running server; contains its pid
 //! run/server-N.log   its log
@@ -12,7 +13,7 @@
 
 use crate::args::{Args, Mode};
 use anyhow::{Context, Result, bail};
-use pando_auth::{Secret, StatementKeys};
+use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterFile, FileError};
 use pando_types::FsId;
 use std::io::Write;
@@ -24,6 +25,8 @@ use std::path::PathBuf;
 pub struct ClusterDir {
     /// Where.
     pub path: PathBuf,
+    /// The key that clients use, if not the one in the folder.
+    pub key: Option<PathBuf>,
 }
 
 impl ClusterDir {
@@ -37,7 +40,8 @@ impl ClusterDir {
             }
         };
         let path = std::path::absolute(&path).with_context(|| format!("cannot use {}", path.display()))?;
-        Ok(ClusterDir { path })
+        let key = args.key.as_deref().map(std::path::absolute).transpose()?;
+        Ok(ClusterDir { path, key })
     }
 
     /// Whether a filesystem was made here.
@@ -52,6 +56,11 @@ impl ClusterDir {
     /// The store of a server.
     pub fn store(&self, id: u16) -> PathBuf {
         self.path.join(format!("server-{id}"))
+    }
+
+    /// The key of clients of this machine.
+    pub fn client_key(&self) -> PathBuf {
+        self.key.clone().unwrap_or_else(|| self.path.join("client.key"))
     }
 
     /// Where running processes leave their marks.
@@ -83,8 +92,8 @@ impl ClusterDir {
         write().with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// What this filesystem's servers sign with: the secrets in the folder, one on a line, the newest first.
-    pub fn statement_keys(&self, fs: FsId) -> Result<StatementKeys> {
+    /// What this filesystem's servers share: the secrets in the folder, one on a line, the one in use first.
+    pub fn secrets(&self, fs: FsId) -> Result<Secrets> {
         let path = self.secret_file();
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -97,7 +106,7 @@ impl ClusterDir {
         let secrets = Secret::from_lines(&text)
             .with_context(|| format!("{} is damaged; restore it from a copy", path.display()))?;
         match secrets.split_first() {
-            Some((newest, older)) => Ok(StatementKeys::new(fs, newest, older)),
+            Some((newest, older)) => Ok(Secrets::new(fs, newest.clone(), older.to_vec())),
             None => bail!("{} is empty; restore it from a copy", path.display()),
         }
     }

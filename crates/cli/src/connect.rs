@@ -1,13 +1,15 @@
 //! A client of a cluster, driven on the calling thread.
 
 use crate::cluster_dir::ClusterDir;
-use anyhow::{Context, Result};
+use crate::key_file::KeyFile;
+use anyhow::{Context, Result, bail};
+use pando_auth::Introduction;
 use pando_client::{CACHE_BYTES, Client, ClientConfig, Resolution};
-use pando_cluster::ClusterFile;
+use pando_cluster::{ClusterFile, ClusterMap};
 use pando_data::{Blocks, DirBlocks};
-use pando_net::{Identity, Options, Reactor, Waiting};
-use pando_types::Cred;
-use pando_wire::Role;
+use pando_net::{Options, Reactor, Waiting};
+use pando_types::{AuthMode, Cred, IdentityId};
+use pando_wire::{Role, Way};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -50,6 +52,15 @@ impl Default for Paths {
     }
 }
 
+/// As what a command talks to the servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    /// A client, with the key it has.
+    Client,
+    /// An operator: whoever can read the cluster's secret.
+    Operator,
+}
+
 /// A connected client. Not shared between threads: each opens its own.
 pub struct Connection {
     /// Drives it.
@@ -64,13 +75,14 @@ pub struct Connection {
 
 impl Connection {
     /// Opens a client of the cluster in `dir`. Nothing is sent yet.
-    pub fn open(dir: &ClusterDir, waiting: Waiting, give_up: Duration) -> Result<Connection> {
-        Connection::open_with(dir, waiting, give_up, Paths::default())
+    pub fn open(dir: &ClusterDir, party: Party, waiting: Waiting, give_up: Duration) -> Result<Connection> {
+        Connection::open_with(dir, party, waiting, give_up, Paths::default())
     }
 
     /// The same, resolving paths in the way that was asked for.
     pub fn open_with(
         dir: &ClusterDir,
+        party: Party,
         waiting: Waiting,
         give_up: Duration,
         paths: Paths,
@@ -81,20 +93,20 @@ impl Connection {
             waiting,
             ..Options::default()
         };
-        let reactor = Reactor::new(
-            options,
-            Identity {
-                fs: map.fs,
-                role: Role::Client,
-            },
-        )
-        .context("cannot open an event queue")?;
+        let Introduced {
+            introduction,
+            identity,
+            own,
+        } = introduce(dir, party, &map)?;
+        let reactor = Reactor::new(options, introduction).context("cannot open an event queue")?;
         reactor.set_map(&map);
         let blocks = open_blocks(&map.blocks)?;
         let config = ClientConfig {
             give_up,
             resolution: paths.resolution.into(),
             cache_bytes: paths.cache_bytes,
+            identity,
+            own,
             ..ClientConfig::new(map)
         };
         let client = Client::new(reactor.clone(), config);
@@ -135,6 +147,54 @@ impl Connection {
         } else {
             Some(reasons.join("; "))
         }
+    }
+}
+
+/// Says to servers who a process is, and to its client what that means.
+pub struct Introduced {
+    /// For the servers.
+    pub introduction: Introduction,
+    /// The identity it has then.
+    pub identity: IdentityId,
+    /// For whom the client acts when no program asks.
+    pub own: Cred,
+}
+
+/// How a command introduces itself.
+pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Introduced> {
+    let introduction = |role, key| Introduction {
+        fs: map.fs,
+        role,
+        key,
+    };
+    let everybody = |introduction| Introduced {
+        introduction,
+        identity: IdentityId::ANYONE,
+        own: Cred::root(),
+    };
+    match (party, map.auth) {
+        (Party::Operator, _) => {
+            let key = dir.secrets(map.fs)?.cluster_key();
+            Ok(everybody(introduction(Role::Operator, Some(key))))
+        }
+        (Party::Client, AuthMode::None) => Ok(everybody(introduction(Role::Client(Way::Nobody), None))),
+        (Party::Client, AuthMode::Key) => {
+            let path = dir.client_key();
+            if !path.exists() {
+                bail!(
+                    "clients of this filesystem need a key, and {} is not there; make one with `pando auth add NAME \
+                     --any-uid --out {0}` where the servers' secret is, or say --key FILE",
+                    path.display()
+                );
+            }
+            let file = KeyFile::load(&path)?;
+            Ok(Introduced {
+                introduction: file.introduction(map.fs)?,
+                identity: file.id(),
+                own: file.own(),
+            })
+        }
+        (Party::Client, AuthMode::Tls) => bail!("mode tls is not there yet; there are none and key"),
     }
 }
 

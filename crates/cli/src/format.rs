@@ -9,9 +9,9 @@ use pando_data::DirBlocks;
 use pando_format::{FORMAT_VERSION, Superblock};
 use pando_store::Store;
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::{BootEpoch, SLOTS, ServerId};
+use pando_types::{AuthMode, BootEpoch, SLOTS, ServerId};
 use std::io::Read;
-use std::net::TcpListener;
+use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 
 /// Size of blocks of files above the inline limit.
@@ -143,8 +143,12 @@ pub fn make(
         blocks: format!("file:{}", blocks.unwrap_or(Path::new("blocks")).display()),
         name_bits: 55,
         id_bits: choices.id_bits,
+        auth: choices.auth.mode().word().into(),
     };
     let map = file.map(&dir.path)?;
+    for server in &map.servers {
+        stays_here(map.auth, &server.address)?;
+    }
     let blocks = map.blocks.strip_prefix("file:").unwrap_or("blocks");
     DirBlocks::create(blocks).with_context(|| format!("cannot make the block store {blocks}"))?;
     let owner = (
@@ -156,13 +160,37 @@ pub fn make(
         make_store(&path, server.id, &map, owner)
             .with_context(|| format!("cannot make the store {}", path.display()))?;
     }
+    dir.save_secret(&Secret::new(random_key()?))?;
+    dir.save(&file)?;
+    Ok(file)
+}
+
+/// Random bits that are fit for keys.
+pub fn random_key() -> Result<[u8; 32]> {
     let mut random = [0; 32];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut f| f.read_exact(&mut random))
         .context("cannot get random bits")?;
-    dir.save_secret(&Secret::new(random))?;
-    dir.save(&file)?;
-    Ok(file)
+    Ok(random)
+}
+
+/// Whoever asks nobody who they are must not be reached from other machines.
+pub fn stays_here(mode: AuthMode, address: &str) -> Result<()> {
+    if mode != AuthMode::None {
+        return Ok(());
+    }
+    let found = address
+        .to_socket_addrs()
+        .with_context(|| format!("cannot find the address {address}"))?;
+    for at in found {
+        if !at.ip().is_loopback() {
+            bail!(
+                "a server at {address} could be reached from other machines, and this filesystem asks nobody who they \
+                 are; make it with --auth key, or with addresses of 127.0.0.1"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn make_store(path: &Path, id: ServerId, map: &pando_cluster::ClusterMap, owner: (u32, u32)) -> Result<()> {

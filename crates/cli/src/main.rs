@@ -1,6 +1,7 @@
 //! `pando`: one program for servers, mounts, operators and newcomers.
 
 mod args;
+mod auth;
 mod bench;
 mod cluster_dir;
 mod completion;
@@ -11,6 +12,7 @@ mod format;
 mod fs;
 mod fsck;
 mod hammer;
+mod key_file;
 mod map;
 mod metrics;
 mod mount;
@@ -59,6 +61,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Completion(command) => completion::run(command)?,
         Command::Sim(command) => return Ok(sim::run(args, command)),
         Command::Map(command) => return map::run(args, command),
+        Command::Auth(command) => auth::run(args, command)?,
         Command::Mount(mount) => mount::run(args, mount)?,
         Command::Umount { mountpoint, lazy } => mount::run_umount(args, mountpoint, *lazy)?,
         Command::Hammer(command) => hammer::run(args, command)?,

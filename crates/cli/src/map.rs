@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, my_cred};
+use crate::connect::{Connection, Party, my_cred};
 use crate::fs::absolute;
 use crate::text;
 use anyhow::{Context, Result};
@@ -106,7 +106,12 @@ fn whole(args: &Args, dir: &ClusterDir) -> Result<ExitCode> {
 }
 
 fn slot(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode> {
-    let conn = Connection::open(dir, Waiting::default(), Duration::from_secs(args.wait))?;
+    let conn = Connection::open(
+        dir,
+        Party::Client,
+        Waiting::default(),
+        Duration::from_secs(args.wait),
+    )?;
     let cred = my_cred();
     let mut all = Vec::new();
     for path in paths {

@@ -2,7 +2,7 @@
 
 use crate::args::{Args, Mode, MountArgs};
 use crate::cluster_dir::{self, ClusterDir};
-use crate::connect::Connection;
+use crate::connect::{Connection, Party, introduce};
 use crate::{process, up};
 use anyhow::{Context, Result, bail};
 use pando_client::ClientConfig;
@@ -68,7 +68,13 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, mountpoint: &Path) -> Result<()> {
         );
     };
     say_who_is_away(dir)?;
-    let cluster = NetCluster::new(ClientConfig::new(map), Options::default())
+    let me = introduce(dir, Party::Client, &map)?;
+    let config = ClientConfig {
+        identity: me.identity,
+        own: me.own,
+        ..ClientConfig::new(map)
+    };
+    let cluster = NetCluster::new(config, Options::default(), me.introduction)
         .map_err(anyhow::Error::msg)
         .context("cannot use the block store")?;
     let mut options = MountOptions::new(mountpoint);
@@ -89,7 +95,7 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, mountpoint: &Path) -> Result<()> {
 
 /// A mount waits for servers that are away; whoever mounts should know which those are.
 fn say_who_is_away(dir: &ClusterDir) -> Result<()> {
-    let connection = Connection::open(dir, Waiting::Blocking, Duration::from_millis(500))?;
+    let connection = Connection::open(dir, Party::Client, Waiting::Blocking, Duration::from_millis(500))?;
     if connection.run(connection.client.root()).is_err() {
         let why = connection.trouble().unwrap_or_else(|| "no server answers".into());
         bail!("the filesystem cannot be reached: {why}; start its servers (`pando up`) and mount again");

@@ -71,7 +71,11 @@ pub fn start(dir: &ClusterDir, name: &str, arguments: &[String]) -> Result<(Chil
     let out = OpenOptions::new().create(true).append(true).open(&log)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new("setsid");
-    command.arg(&program).arg("--dir").arg(&dir.path).args(arguments);
+    command.arg(&program).arg("--dir").arg(&dir.path);
+    if let Some(key) = &dir.key {
+        command.arg("--key").arg(key);
+    }
+    command.args(arguments);
     command
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)

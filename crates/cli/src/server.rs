@@ -3,14 +3,16 @@
 use crate::args::{Args, Mode, ServerArgs, Wait};
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
+use crate::format::stays_here;
 use crate::metrics::{self, Counters};
 use crate::process;
 use anyhow::{Context, Result, bail};
-use pando_net::{Identity, Options, Reactor, Waiting};
+use pando_auth::Introduction;
+use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
 use pando_store::Durability;
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::ServerId;
+use pando_types::{AuthMode, ServerId};
 use pando_wire::Role;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::Cell;
@@ -85,16 +87,22 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         Wait::Adaptive => Waiting::default(),
         Wait::Polling => Waiting::Polling,
     };
-    let identity = Identity {
+    stays_here(map.auth, &me.address)?;
+    if map.auth == AuthMode::Tls {
+        bail!("mode tls is not there yet; there are none and key");
+    }
+    let secrets = dir.secrets(map.fs)?;
+    let introduction = Introduction {
         fs: map.fs,
         role: Role::Server(id),
+        key: Some(secrets.cluster_key()),
     };
     let reactor = Reactor::new(
         Options {
             waiting,
             ..Options::default()
         },
-        identity,
+        introduction,
     )?;
     reactor.set_map(&map);
     let counters = Rc::new(Counters::default());
@@ -109,7 +117,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     };
     let config = ServerConfig {
         id,
-        keys: dir.statement_keys(map.fs)?,
+        secrets,
         map,
         limits,
     };
@@ -121,12 +129,14 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         watch.clone(),
     ))?;
     reactor.set_node(server.clone());
-    let bound = reactor.listen(&me.address, server.boot()).with_context(|| {
-        format!(
-            "cannot listen on {}; is the port taken by another program?",
-            me.address
-        )
-    })?;
+    let bound = reactor
+        .listen(&me.address, server.boot(), server.clone())
+        .with_context(|| {
+            format!(
+                "cannot listen on {}; is the port taken by another program?",
+                me.address
+            )
+        })?;
 
     let page = metrics::serve(&me.metrics)?;
     spawn_metrics(&reactor, &server, &store, counters, page);

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::Connection;
+use crate::connect::{Connection, Party};
 use crate::{process, text};
 use anyhow::Result;
 use pando_cluster::Server;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(900);
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
     // Short tries, so that a server that is being restarted is found.
-    let conn = Connection::open(&dir, Waiting::Blocking, PATIENCE)?;
+    let conn = Connection::open(&dir, Party::Operator, Waiting::Blocking, PATIENCE)?;
     let questions: Vec<LocalFuture<Option<Value>>> = conn
         .file
         .servers

@@ -2,12 +2,12 @@
 
 use crate::args::{Args, UpArgs};
 use crate::cluster_dir::ClusterDir;
-use crate::connect::Connection;
+use crate::connect::{Connection, Party};
 use crate::{format, process};
 use anyhow::{Context, Result, bail};
 use pando_cluster::ClusterFile;
 use pando_net::Waiting;
-use pando_types::ServerId;
+use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -44,6 +44,16 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     let started = start_servers(&dir, &file)?;
     if !started.is_empty() {
         done.push(format!("started server {}", started.join(", ")));
+    }
+    if file.auth_mode()? == AuthMode::Key && !dir.client_key().exists() {
+        let connection = Connection::open(&dir, Party::Operator, Waiting::Blocking, Duration::from_secs(10))?;
+        let [a, b, c, d, ..] = format::random_key()?;
+        let name = format!("local-{:08x}", u32::from_le_bytes([a, b, c, d]));
+        crate::auth::make(&connection, &name, Claims::all(), &dir.client_key())?;
+        done.push(format!(
+            "made the identity {name:?} for this machine ({})",
+            dir.client_key().display()
+        ));
     }
     let mut mounted = None;
     if let Some(mountpoint) = &up.mount {
@@ -85,7 +95,12 @@ fn start_servers(dir: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>> {
             started.push(server.id.to_string());
         }
     }
-    let connection = Connection::open(dir, Waiting::Blocking, Duration::from_millis(500))?;
+    let connection = Connection::open(
+        dir,
+        Party::Operator,
+        Waiting::Blocking,
+        Duration::from_millis(500),
+    )?;
     let deadline = Instant::now() + START_PATIENCE;
     for server in &file.servers {
         while connection

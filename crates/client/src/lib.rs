@@ -22,7 +22,7 @@ use lanes::Lanes;
 use pando_cluster::ClusterMap;
 use pando_env::{Caller, Node, Peer, World};
 use pando_format::Codec;
-use pando_types::{BootEpoch, Instance, MapEpoch, ServerId, SessionId};
+use pando_types::{BootEpoch, Cred, IdentityId, Instance, MapEpoch, ServerId, SessionId};
 use pando_wire::{Message, Refusal, Response};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +47,10 @@ pub struct ClientConfig {
     /// Shared by the clients of one program or mount that share what they know: what one was told the others may use, and
     /// what one changes where nobody else knows of it is told to nobody. `None`: a new one.
     pub instance: Option<Instance>,
+    /// The identity under which its connections are opened.
+    pub identity: IdentityId,
+    /// For whom it acts when no program asks: to find the root, to sync, to measure space.
+    pub own: Cred,
 }
 
 impl ClientConfig {
@@ -60,6 +64,8 @@ impl ClientConfig {
             resolution: Resolution::default(),
             cache_bytes: CACHE_BYTES,
             instance: None,
+            identity: IdentityId::ANYONE,
+            own: Cred::root(),
         }
     }
 }
@@ -118,7 +124,7 @@ pub fn new_instance(world: &World) -> Instance {
 impl Client {
     /// A client with a new session. It sends nothing until it is asked for something.
     pub fn new(world: World, config: ClientConfig) -> Rc<Client> {
-        let id = session::new_id(&world);
+        let id = session::new_id(&world, config.identity);
         Rc::new(Client {
             map: RefCell::new(Rc::new(config.map.clone())),
             caller: Caller::new(world.clone()),
@@ -195,5 +201,9 @@ impl Node for Client {
 
     fn disconnected(&self, peer: Peer) {
         self.caller.disconnected(peer);
+    }
+
+    fn denied(&self, server: ServerId) {
+        self.caller.denied(Peer::Server(server));
     }
 }

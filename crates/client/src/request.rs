@@ -130,8 +130,14 @@ impl Client {
                         self.cache.borrow_mut().forget(tag);
                         return Err(Errno::Stale);
                     }
+                    Refusal::NotAllowed | Refusal::ReadOnly if uncertain => return Err(Errno::Unreachable),
+                    Refusal::NotAllowed => return Err(Errno::Access),
+                    Refusal::ReadOnly => return Err(Errno::ReadOnly),
                     Refusal::Invalid => return Err(Errno::Invalid),
                 },
+                // Not let in: this try was not executed.
+                Err(CallError::Denied) if !uncertain => return Err(Errno::Access),
+                Err(CallError::Denied) => return Err(Errno::Unreachable),
                 Err(error) => {
                     uncertain = lane.is_some();
                     if uncertain && self.world.mono().since(patience.begun) > self.config.give_up * UNCERTAIN
@@ -243,6 +249,7 @@ impl Client {
         match self.ask(server, request).await? {
             Ok(response) => Ok(response),
             Err(Refusal::Invalid) => Err(Errno::Invalid),
+            Err(Refusal::NotAllowed) => Err(Errno::Access),
             Err(_) => Err(Errno::Unreachable),
         }
     }
@@ -273,6 +280,7 @@ impl Client {
     async fn after(&self, error: CallError, patience: &mut Patience) -> Result<(), Errno> {
         match error {
             CallError::Disconnected => self.wait(patience).await,
+            CallError::Denied => Err(Errno::Access),
             CallError::Timeout if patience.left.is_zero() => Err(Errno::Unreachable),
             CallError::Timeout => {
                 self.count(|s| s.retries += 1);
@@ -303,7 +311,7 @@ impl Client {
             dir: Statement::above_root(),
             name: pando_types::Name::root(),
         };
-        match self.op(&Cred::root(), op).await? {
+        match self.op(&self.config.own, op).await? {
             Answer::Entry(entry) => Ok(entry),
             _ => Err(Errno::Io),
         }
@@ -364,7 +372,7 @@ impl Client {
             request: None,
             map: self.map().epoch,
             instance: self.instance,
-            cred: Cred::root(),
+            cred: self.config.own.clone(),
             op,
             ways: Vec::new(),
         };

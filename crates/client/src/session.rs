@@ -2,13 +2,14 @@
 
 use crate::Client;
 use pando_env::World;
-use pando_types::{Errno, ServerId, SessionId};
+use pando_types::{Errno, IdentityId, ServerId, SessionId};
 use pando_wire::{Refusal, Request, Response};
 use std::collections::BTreeSet;
 
 /// A name nobody ever had (H48).
-pub(crate) fn new_id(world: &World) -> SessionId {
-    SessionId((u128::from(world.random()) << 64) | u128::from(world.random()))
+pub(crate) fn new_id(world: &World, identity: IdentityId) -> SessionId {
+    let random = (u128::from(world.random()) << 64) | u128::from(world.random());
+    SessionId::of(identity, random)
 }
 
 impl Client {
@@ -48,7 +49,7 @@ impl Client {
     }
 
     fn renew(&self, ended: SessionId) {
-        let fresh = new_id(&self.world);
+        let fresh = new_id(&self.world, self.config.identity);
         let mut s = self.session.borrow_mut();
         if s.id == ended {
             s.id = fresh;

@@ -2,7 +2,7 @@
 //! taken on trust.
 
 use crate::{ClusterMap, MapError, ServerInfo};
-use pando_types::{FsId, MapEpoch, SLOTS, ServerId};
+use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use thiserror::Error;
@@ -39,6 +39,13 @@ pub struct ClusterFile {
     pub name_bits: u8,
     /// Width of directory IDs.
     pub id_bits: u8,
+    /// How clients identify themselves: `none`, `key` or `tls`. Filesystems made before there was a choice: `none`.
+    #[serde(default = "nobody")]
+    pub auth: String,
+}
+
+fn nobody() -> String {
+    AuthMode::None.word().into()
 }
 
 /// The choices a profile's name stood for when the filesystem was made.
@@ -91,6 +98,9 @@ pub enum FileError {
     /// Blocks are kept nowhere that is known.
     #[error("cluster.json: blocks is not file:PATH")]
     Blocks,
+    /// No way for clients to identify themselves.
+    #[error("cluster.json: auth is {0:?}, not none, key or tls")]
+    Auth(String),
     /// The map it makes is not usable.
     #[error("cluster.json: {0}")]
     Map(MapError),
@@ -138,9 +148,17 @@ impl ClusterFile {
             blocks: format!("file:{}", dir.join(blocks).display()),
             name_bits: self.name_bits,
             id_bits: self.id_bits,
+            auth: self.auth_mode()?,
         };
         map.check().map_err(FileError::Map)?;
         Ok(map)
+    }
+
+    /// How clients identify themselves.
+    pub fn auth_mode(&self) -> Result<AuthMode, FileError> {
+        let modes = [AuthMode::None, AuthMode::Key, AuthMode::Tls];
+        let found = modes.into_iter().find(|m| m.word() == self.auth);
+        found.ok_or_else(|| FileError::Auth(self.auth.clone()))
     }
 
     /// The owner of each slot.
@@ -193,6 +211,7 @@ mod tests {
             blocks: "file:blocks".into(),
             name_bits: 55,
             id_bits: 128,
+            auth: nobody(),
         }
     }
 

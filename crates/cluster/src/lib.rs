@@ -5,7 +5,7 @@ mod file;
 pub use file::{ClusterFile, FileError, Profile, Server};
 
 use pando_format::{Codec, HashWidths, codec_struct};
-use pando_types::{FsId, MapEpoch, SLOTS, ServerId, Slot};
+use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot};
 use std::collections::BTreeSet;
 use thiserror::Error;
 
@@ -43,6 +43,8 @@ pub struct ClusterMap {
     pub name_bits: u8,
     /// Width of directory IDs in bits.
     pub id_bits: u8,
+    /// How clients identify themselves.
+    pub auth: AuthMode,
 }
 
 /// Why a map is not usable.
@@ -150,5 +152,6 @@ codec_struct!(ClusterMap {
     block_size,
     blocks,
     name_bits,
-    id_bits
+    id_bits,
+    auth
 });

@@ -6,20 +6,25 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Why a call brought no answer. In every case the request may have been executed.
+/// Why a call brought no answer. Unless it was denied, the request may have been executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallError {
     /// Nothing came in time.
     Timeout,
     /// The connection was lost.
     Disconnected,
+    /// The server does not let this process in: this try was not executed.
+    Denied,
 }
+
+/// Who was asked, and who waits for the answer.
+type Pending<R> = (Peer, Sender<Result<R, CallError>>);
 
 /// The outstanding calls of one process.
 pub struct Caller<R> {
     world: World,
     next: Cell<u64>,
-    pending: RefCell<BTreeMap<u64, (Peer, Sender<R>)>>,
+    pending: RefCell<BTreeMap<u64, Pending<R>>>,
 }
 
 impl<R> Caller<R> {
@@ -51,9 +56,12 @@ impl<R> Caller<R> {
         answer
     }
 
-    async fn wait(receiver: Receiver<R>, timer: crate::LocalFuture<()>) -> Result<R, CallError> {
+    async fn wait(
+        receiver: Receiver<Result<R, CallError>>,
+        timer: crate::LocalFuture<()>,
+    ) -> Result<R, CallError> {
         match first(receiver, timer).await {
-            Either::Left(Some(r)) => Ok(r),
+            Either::Left(Some(r)) => r,
             Either::Left(None) => Err(CallError::Disconnected),
             Either::Right(()) => Err(CallError::Timeout),
         }
@@ -62,11 +70,20 @@ impl<R> Caller<R> {
     /// A reply came in. False if nobody waits for it.
     pub fn complete(&self, id: u64, reply: R) -> bool {
         let waiting = self.pending.borrow_mut().remove(&id);
-        waiting.is_some_and(|(_, sender)| sender.send(reply))
+        waiting.is_some_and(|(_, sender)| sender.send(Ok(reply)))
     }
 
     /// The connection to `peer` is gone: its calls end.
     pub fn disconnected(&self, peer: Peer) {
+        self.fail(peer, CallError::Disconnected);
+    }
+
+    /// `peer` does not let us in: its calls end.
+    pub fn denied(&self, peer: Peer) {
+        self.fail(peer, CallError::Denied);
+    }
+
+    fn fail(&self, peer: Peer, why: CallError) {
         let gone: Vec<u64> = self
             .pending
             .borrow()
@@ -76,7 +93,9 @@ impl<R> Caller<R> {
             .collect();
         for id in gone {
             let waiting = self.pending.borrow_mut().remove(&id);
-            drop(waiting);
+            if let Some((_, sender)) = waiting {
+                sender.send(Err(why));
+            }
         }
     }
 }

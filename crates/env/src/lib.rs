@@ -8,7 +8,7 @@ pub mod sync;
 pub use call::{CallError, Caller};
 pub use exec::{Executor, TaskOwner};
 
-use pando_types::{Mono, ServerId, Timestamp};
+use pando_types::{IdentityId, Mono, PeerId, ServerId, Timestamp};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -42,8 +42,10 @@ pub trait Env {
     fn send(&self, to: Peer, message: Vec<u8>);
     /// Ends a connection whose messages make no sense.
     fn close(&self, peer: Peer, why: &str);
-    /// Whether the peer introduced itself as a server of this cluster: only such may send server-to-server messages.
-    fn is_server(&self, peer: Peer) -> bool;
+    /// Who a peer has proved to be; nobody, if its connection is gone.
+    fn who(&self, peer: Peer) -> Option<PeerId>;
+    /// Ends all connections that an identity opened to this process.
+    fn expel(&self, identity: IdentityId, why: &str);
 }
 
 /// Shared handle to the world.
@@ -55,4 +57,9 @@ pub trait Node {
     fn receive(&self, from: Peer, message: Vec<u8>);
     /// The connection to a peer was lost: what is outstanding there will not be answered on it.
     fn disconnected(&self, peer: Peer);
+    /// A server does not let this process in, and will not before somebody does something about it: what is outstanding
+    /// there was not sent.
+    fn denied(&self, server: ServerId) {
+        self.disconnected(Peer::Server(server));
+    }
 }

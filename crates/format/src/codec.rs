@@ -4,9 +4,9 @@
 //! none (fuzzed: `crates/fuzz`).
 
 use pando_types::{
-    Attr, AttrChange, Birth, BootEpoch, Cred, DirId, DirStat, Errno, FileKind, FsId, Generation, Ino,
-    Instance, MapEpoch, Name, Perm, Realm, RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
-    TimeChange, Timestamp, TxId, Watermark,
+    Attr, AttrChange, AuthMode, Bearer, Birth, BootEpoch, Claims, Cred, DirId, DirStat, Errno, FileKind,
+    FsId, Generation, IdentityId, Ino, Instance, MapEpoch, Name, Perm, Realm, RequestId, RequestSlot,
+    Sequence, ServerId, SessionId, Slot, TimeChange, Timestamp, TxId, Users, Watermark,
 };
 use thiserror::Error;
 
@@ -245,6 +245,17 @@ impl<T: Codec> Codec for Vec<T> {
     }
 }
 
+impl<const N: usize> Codec for [u8; N] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(r.bytes(N)?);
+        Ok(bytes)
+    }
+}
+
 impl<A: Codec, B: Codec> Codec for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
@@ -361,8 +372,10 @@ codec_newtype!(
     RequestSlot,
     Sequence,
     SessionId,
-    FsId
+    FsId,
+    IdentityId
 );
+codec_struct!(Bearer { identity, instance });
 codec_struct!(Birth {
     parent,
     name,
@@ -379,6 +392,13 @@ codec_struct!(RequestId {
     sequence
 });
 codec_struct!(Cred { uid, gid, groups });
+codec_struct!(Claims {
+    users,
+    subtree,
+    read_only
+});
+codec_enum!(Users { 0 => Any, 1 => Only { uids, gids } });
+codec_enum!(AuthMode { 0 => None, 1 => Key, 2 => Tls });
 codec_struct!(Attr {
     ino,
     generation,
@@ -415,5 +435,5 @@ codec_enum!(FileKind {
 codec_enum!(Errno {
     1 => NotFound, 2 => Exists, 3 => NotDir, 4 => IsDir, 5 => NotEmpty, 6 => Access, 7 => Perm, 8 => Invalid,
     9 => NameTooLong, 10 => NoSpace, 11 => Stale, 12 => Loop, 13 => TooBig, 14 => Busy, 15 => BadHandle,
-    16 => Unsupported, 17 => Interrupted, 18 => TooManyLinks, 19 => Unreachable, 20 => Io
+    16 => Unsupported, 17 => Interrupted, 18 => TooManyLinks, 19 => Unreachable, 20 => Io, 21 => ReadOnly
 });

@@ -15,6 +15,7 @@
 //! | `0xFFFF 'P' slot tx` | a prepared part of a transaction, for one slot | the store that voted |
 //! | `0xFFFF 'S' session` | a session | the store |
 //! | `0xFFFF 'V' watermark` | an entry of the invalidation log | the coordinator's store |
+//! | `0xFFFF 'U' identity` | an identity that may connect | the store of the server that keeps them |
 //!
 //! `slot` is 16 bits, `hash` 56 bits, all numbers big-endian so that byte order is numeric order. Reserved tags:
 //! `I` home inode records, `K` locks and opens, `Q` realms.
@@ -23,7 +24,8 @@ use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
 use crate::record::AttachmentKind;
 use pando_types::{
-    BootEpoch, DirId, Generation, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId, Watermark,
+    BootEpoch, DirId, Generation, IdentityId, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId,
+    Watermark,
 };
 
 /// The pseudo-slot of records that belong to a store, not to the tree. Sorts last and never moves.
@@ -80,6 +82,8 @@ pub enum Key {
     Session(SessionId),
     /// An entry of the invalidation log.
     Invalidation(Watermark),
+    /// An identity.
+    Identity(IdentityId),
 }
 
 /// A half-open range of encoded keys.
@@ -104,6 +108,7 @@ impl Key {
             | Key::Session(_)
             | Key::Decision(_)
             | Key::Prepared(..)
+            | Key::Identity(_)
             | Key::Invalidation(_) => LOCAL_SLOT,
         }
     }
@@ -123,6 +128,7 @@ impl Key {
             Key::Superblock => b'B',
             Key::Session(_) => b'S',
             Key::Invalidation(_) => b'V',
+            Key::Identity(_) => b'U',
         }
     }
 
@@ -164,6 +170,7 @@ impl Key {
             }
             Key::Session(session) => out.extend_from_slice(&session.0.to_be_bytes()),
             Key::Invalidation(at) => out.extend_from_slice(&at.0.to_be_bytes()),
+            Key::Identity(id) => out.extend_from_slice(&id.0.to_be_bytes()),
         }
         out
     }
@@ -221,6 +228,7 @@ impl Key {
             b'B' => Key::Superblock,
             b'S' => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
             b'V' => Key::Invalidation(Watermark(u64::from_be_bytes(array(&mut r)?))),
+            b'U' => Key::Identity(IdentityId(u32::from_be_bytes(array(&mut r)?))),
             tag => return Err(DecodeError::Tag { of: "Key", tag }),
         };
         r.finish()?;
@@ -329,6 +337,11 @@ impl KeyRange {
     /// The invalidation log.
     pub fn invalidations() -> KeyRange {
         KeyRange::of(LOCAL_SLOT, b'V', &[])
+    }
+
+    /// All identities.
+    pub fn identities() -> KeyRange {
+        KeyRange::of(LOCAL_SLOT, b'U', &[])
     }
 
     /// Everything after `key` that is still in this range.

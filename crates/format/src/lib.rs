@@ -5,6 +5,7 @@
 
 pub mod codec;
 mod hash;
+mod identity;
 mod key;
 mod mutation;
 mod record;
@@ -12,6 +13,7 @@ mod renames;
 
 pub use codec::{Codec, DecodeError, Reader};
 pub use hash::{HashWidths, NameHash, Position};
+pub use identity::{IdentityKey, IdentityRecord, IdentityTable};
 pub use key::{Key, KeyRange, LOCAL_SLOT};
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{

@@ -2,6 +2,7 @@
 
 use crate::codec::{Blob, Codec, DecodeError, Reader};
 use crate::hash::{NameHash, Position};
+use crate::identity::IdentityRecord;
 use crate::key::Key;
 use crate::mutation::Mutation;
 use crate::renames::RenameList;
@@ -40,6 +41,8 @@ pub enum Record {
     RenameList(RenameList),
     /// An entry of the invalidation log.
     Invalidation(Invalidation),
+    /// An identity.
+    Identity(IdentityRecord),
 }
 
 /// What a name in a directory stands for.
@@ -300,7 +303,7 @@ pub struct Superblock {
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
     8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
-    13 => Invalidation(i)
+    13 => Invalidation(i), 14 => Identity(i)
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i) });
@@ -471,6 +474,7 @@ impl Record {
                 | (Key::Superblock, Record::Superblock(_))
                 | (Key::Session(_), Record::Session(_))
                 | (Key::Invalidation(_), Record::Invalidation(_))
+                | (Key::Identity(_), Record::Identity(_))
         )
     }
 }

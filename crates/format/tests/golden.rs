@@ -138,7 +138,11 @@ fn keys() -> Vec<(&'static str, Key)> {
         ("touch", Key::Touch(DIR)),
         ("superblock", Key::Superblock),
         ("session", Key::Session(SESSION)),
-        ("invalidation", Key::Invalidation(Watermark(0x0000_0001_0000_0002))),
+        (
+            "invalidation",
+            Key::Invalidation(Watermark(0x0000_0001_0000_0002)),
+        ),
+        ("identity", Key::Identity(IdentityId(7))),
     ]
 }
 
@@ -296,7 +300,39 @@ fn records() -> Vec<(&'static str, Key, Record)> {
                 change: FactChange::Access,
             }),
         ),
+        (
+            "identity",
+            Key::Identity(IdentityId(7)),
+            Record::Identity(identity()),
+        ),
     ]
+}
+
+fn identity() -> IdentityRecord {
+    IdentityRecord {
+        name: "lab".into(),
+        claims: Claims {
+            users: Users::Only {
+                uids: vec![1000],
+                gids: vec![100],
+            },
+            subtree: Some((DIR, Generation(6))),
+            read_only: true,
+        },
+        keys: vec![
+            IdentityKey {
+                key: [0x5a; 32],
+                until: None,
+            },
+            IdentityKey {
+                key: [0xa5; 32],
+                until: Some(TIME),
+            },
+        ],
+        created: TIME,
+        revoked: None,
+        change: 9,
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -417,6 +453,7 @@ fn the_page_shows_these_bytes() {
         let on_page = page.contains(&format!("`{bytes}`"));
         let must =
             shown.contains(&name) || ["garbage", "session", "superblock", "rename list"].contains(&name);
+        let must = shown.contains(&name) || ["garbage", "session", "superblock", "identity"].contains(&name);
         assert_eq!(on_page, must, "record {name}: {bytes}");
     }
 }

@@ -23,6 +23,7 @@ pub(crate) fn number(e: Errno) -> i32 {
         Errno::BadHandle => libc::EBADF,
         Errno::Unsupported => libc::EOPNOTSUPP,
         Errno::Interrupted => libc::EINTR,
+        Errno::ReadOnly => libc::EROFS,
         Errno::TooManyLinks => libc::EMLINK,
         // A call that gave up after its time, and damage: programs know one error for both.
         Errno::Unreachable | Errno::Io => libc::EIO,

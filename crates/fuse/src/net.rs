@@ -1,13 +1,14 @@
 //! The real cluster: sockets and a client per thread.
 
 use crate::driver::{Cluster, Driver};
+use pando_auth::Introduction;
 use pando_client::{Client, ClientConfig};
 use pando_cluster::ClusterMap;
 use pando_data::{Blocks, DirBlocks};
 use pando_env::World;
-use pando_net::{Identity, Options, Reactor};
+use pando_net::{Options, Reactor};
 use pando_types::{Errno, Instance};
-use pando_wire::{EntryView, FsStat, Role};
+use pando_wire::{EntryView, FsStat};
 use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::OnceLock;
@@ -18,14 +19,19 @@ pub struct NetCluster {
     map: ClusterMap,
     config: ClientConfig,
     options: Options,
+    introduction: Introduction,
     blocks: DirBlocks,
     /// The threads of a mount share what they were told.
     instance: OnceLock<Instance>,
 }
 
 impl NetCluster {
-    /// The cluster of `config.map`. Fails if the directory of its blocks is not there.
-    pub fn new(config: ClientConfig, options: Options) -> Result<NetCluster, String> {
+    /// The cluster of `config.map`, whose servers are told who this is. Fails if the directory of its blocks is not there.
+    pub fn new(
+        config: ClientConfig,
+        options: Options,
+        introduction: Introduction,
+    ) -> Result<NetCluster, String> {
         let map = config.map.clone();
         let Some(path) = map.blocks.strip_prefix("file:") else {
             return Err(format!(
@@ -38,6 +44,7 @@ impl NetCluster {
             map,
             config,
             options,
+            introduction,
             blocks,
             instance: OnceLock::new(),
         })
@@ -48,11 +55,7 @@ impl Cluster for NetCluster {
     type Driver = NetDriver;
 
     fn connect(&self) -> Result<NetDriver, String> {
-        let identity = Identity {
-            fs: self.map.fs,
-            role: Role::Client,
-        };
-        let reactor = Reactor::new(self.options, identity).map_err(|e| e.to_string())?;
+        let reactor = Reactor::new(self.options, self.introduction.clone()).map_err(|e| e.to_string())?;
         reactor.set_map(&self.map);
         let world: World = reactor.clone();
         let instance = *self.instance.get_or_init(|| pando_client::new_instance(&world));

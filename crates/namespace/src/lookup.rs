@@ -20,8 +20,10 @@ pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resu
 /// its permissions; where it is now is shown to nobody: the answer says of that what the caller said.
 pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
     cx.require(vec![LockWant::Key(Key::Head(dir.id), LockMode::Shared)])?;
-    cx.enter(dir, Access(0))?;
-    let head = cx.snapshot.head(dir.id).ok_or(Errno::Stale)?;
+    let head = cx.snapshot.head(dir.id);
+    let head = head
+        .filter(|h| h.generation == dir.generation)
+        .ok_or(Errno::Stale)?;
     let mut parent = Statement {
         id: head.parent,
         generation: head.parent_generation,

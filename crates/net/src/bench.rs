@@ -1,11 +1,12 @@
 //! Ceilings: what the machine, and this crate, can do with messages that say nothing.
 
 use crate::clock::mono;
-use crate::{Identity, Options, Reactor, Waiting};
+use crate::{Options, Reactor, Waiting};
 use hdrhistogram::Histogram;
+use pando_auth::{Introduction, OpenGate};
 use pando_env::{Env, Node, Peer};
 use pando_types::{BootEpoch, FsId, Mono, ServerId};
-use pando_wire::Role;
+use pando_wire::{Role, Way};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
@@ -200,7 +201,11 @@ fn reactor(waiting: Waiting, role: Role) -> io::Result<Rc<Reactor>> {
             waiting,
             ..Options::default()
         },
-        Identity { fs: FsId(0), role },
+        Introduction {
+            fs: FsId(0),
+            role,
+            key: None,
+        },
     )
 }
 
@@ -216,8 +221,14 @@ impl Node for EchoNode {
 }
 
 fn reactor_server(tell: std::sync::mpsc::Sender<io::Result<String>>, waiting: Waiting) {
-    let listening = reactor(waiting, Role::Server(SERVER))
-        .and_then(|reactor| Ok((reactor.listen("127.0.0.1:0", BootEpoch(0))?.to_string(), reactor)));
+    let listening = reactor(waiting, Role::Server(SERVER)).and_then(|reactor| {
+        Ok((
+            reactor
+                .listen("127.0.0.1:0", BootEpoch(0), Rc::new(OpenGate(Vec::new())))?
+                .to_string(),
+            reactor,
+        ))
+    });
     match listening {
         Ok((address, reactor)) => {
             reactor.set_node(Rc::new(EchoNode(reactor.clone())));
@@ -263,7 +274,7 @@ impl Node for Asker {
 }
 
 fn reactor_client(address: &str, options: EchoOptions, waiting: Waiting) -> io::Result<Histogram<u64>> {
-    let reactor = reactor(waiting, Role::Client)?;
+    let reactor = reactor(waiting, Role::Client(Way::Nobody))?;
     reactor.set_addresses(BTreeMap::from([(SERVER, address.to_string())]));
     let meter = RefCell::new(Meter::new(options.time)?);
     let asker = Rc::new(Asker {

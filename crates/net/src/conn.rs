@@ -1,22 +1,22 @@
 //! Connections and the table that holds them.
 
 use mio::net::TcpStream;
-use pando_types::{Mono, ServerId};
-use pando_wire::Role;
+use pando_auth::{Acceptor, FrameKeys, Initiator};
+use pando_types::{Mono, PeerId, ServerId};
 
 /// What a connection is for, and how far it has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// We connect; the system has not said yet whether it works.
     Connecting(ServerId),
-    /// We said hello and wait for the answer.
+    /// We said hello; the handshake goes on.
     Greeting(ServerId),
     /// The server welcomed us.
     Up(ServerId),
-    /// Accepted; its hello is due.
+    /// Accepted; its hello, or its proof, is due.
     Stranger,
     /// Accepted and welcomed.
-    Welcome(Role),
+    Welcome(PeerId),
     /// Refused: closes when the refusal is sent.
     Refused,
 }
@@ -47,11 +47,23 @@ pub(crate) enum Class {
     Surplus,
 }
 
+/// How far a handshake is: all that a connection costs before it is let in.
+pub(crate) enum Handshake {
+    /// We said hello.
+    Connecting(Box<Initiator>),
+    /// We challenged.
+    Accepting(Box<Acceptor>),
+}
+
 /// One connection. Idle ones hold no buffers.
 pub(crate) struct Conn {
     pub stream: TcpStream,
     pub stage: Stage,
     pub class: Class,
+    /// The handshake, while it lasts.
+    pub handshake: Option<Handshake>,
+    /// What frames are authenticated with; `None`: they have checksums.
+    pub keys: Option<Box<FrameKeys>>,
     /// An unfinished frame.
     pub partial: Vec<u8>,
     /// Bytes to send, from `sent` on.
@@ -85,6 +97,8 @@ impl Conn {
             stream,
             stage,
             class,
+            handshake: None,
+            keys: None,
             partial: Vec::new(),
             out: Vec::new(),
             sent: 0,
@@ -204,10 +218,18 @@ impl Table {
 
     /// Numbers of all connections.
     pub fn ids(&self) -> Vec<u64> {
+        self.matching(|_| true)
+    }
+
+    /// Numbers of the connections at a stage.
+    pub fn with_stage(&self, stage: Stage) -> Vec<u64> {
+        self.matching(|conn| conn.stage == stage)
+    }
+
+    fn matching(&self, wanted: impl Fn(&Conn) -> bool) -> Vec<u64> {
         let of = |(i, p): (usize, &Place)| {
-            p.conn
-                .as_ref()
-                .map(|_| (u64::from(p.generation) << 32) | i as u64)
+            let conn = p.conn.as_ref().filter(|c| wanted(c));
+            conn.map(|_| (u64::from(p.generation) << 32) | i as u64)
         };
         self.places.iter().enumerate().filter_map(of).collect()
     }

@@ -1,7 +1,8 @@
-//! Why a connection to a server fails.
+//! Why a server does not let us in.
 
+use pando_auth::Rejected;
 use pando_types::{FsId, ServerId};
-use pando_wire::PROTOCOL_VERSION;
+use pando_wire::{Denial, PROTOCOL_VERSION};
 use thiserror::Error;
 
 /// Why a server could not be reached, for whoever has to explain it to a person.
@@ -64,4 +65,60 @@ pub enum PeerError {
     /// It is full.
     #[error("{0} has as many connections as it allows")]
     TooMany(String),
+    /// It does not let us in.
+    #[error("{address} does not let us in: {}", advice(*.why))]
+    Denied {
+        /// As the map has it.
+        address: String,
+        /// What it says.
+        why: Denial,
+    },
+    /// It cannot prove what we ask it to prove.
+    #[error(
+        "{0} does not know our key: it is no server of this filesystem, or the key (or secret) we have is another's"
+    )]
+    NotGenuine(String),
+}
+
+impl PeerError {
+    /// Why a handshake failed.
+    pub(crate) fn of(rejected: Rejected, address: String) -> PeerError {
+        match rejected {
+            Rejected::Foreign => PeerError::Foreign(address),
+            Rejected::WrongVersion(theirs) => PeerError::WrongVersion { address, theirs },
+            Rejected::WrongFilesystem(theirs) => PeerError::WrongFilesystem { address, theirs },
+            Rejected::TooMany => PeerError::TooMany(address),
+            Rejected::Denied(why) => PeerError::Denied { address, why },
+            Rejected::NotGenuine => PeerError::NotGenuine(address),
+        }
+    }
+
+    /// Whether trying again is pointless until somebody does something: who we are, not how things are, is wrong.
+    pub fn is_final(&self) -> bool {
+        match self {
+            PeerError::Denied { why, .. } => match why {
+                Denial::UnknownKey | Denial::WrongProof | Denial::WrongWay(_) => true,
+                Denial::NotReady | Denial::TooManyOfYours => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+/// What to do about it.
+fn advice(why: Denial) -> String {
+    match why {
+        Denial::UnknownKey => {
+            "the key is not known there, or was revoked or replaced; get a new one with `pando auth add` or `pando auth \
+             rotate` (servers and operators: compare the `secret` files)"
+                .into()
+        }
+        Denial::WrongProof => "the proof of our key is wrong; the key file may be damaged".into(),
+        Denial::WrongWay(mode) => format!(
+            "clients of this filesystem identify themselves by `{}`; see `pando auth add`",
+            mode.word()
+        ),
+        Denial::NotReady => "it does not know yet who may connect; it is asking another server".into(),
+        Denial::TooManyOfYours => "this identity has as many connections as it may have".into(),
+    }
 }

@@ -1,20 +1,20 @@
 //! What comes in: readiness, new connections, bytes, hellos.
 
 use crate::clock::mono;
-use crate::conn::{Class, Conn, Stage};
+use crate::conn::{Class, Conn, Handshake, Stage};
+use crate::frames::next;
 use crate::reactor::{Delivery, LISTENER, WAKER};
 use crate::timers::Action;
 use crate::{PeerError, Reactor};
 use mio::event::Event;
 use mio::{Interest, Token};
+use pando_auth::{Acceptor, Greeting, Step, payload};
 use pando_env::Peer;
 use pando_types::ServerId;
-use pando_wire::{FRAME_MAX, Hello, HelloReply, cut_frame};
+use pando_wire::HelloReply;
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
-/// Longest payload of a hello or its answer: strangers are not given more room than that.
-const HELLO_MAX: usize = 256;
 /// Bytes per read.
 const CHUNK: usize = 128 * 1024;
 /// Bytes read from one connection before others get their turn.
@@ -230,12 +230,7 @@ impl Reactor {
         let mut used = 0;
         let mut result = Ok(());
         while result.is_ok() {
-            let max = if conn.stage.is_open() {
-                FRAME_MAX
-            } else {
-                HELLO_MAX
-            };
-            match cut_frame(&bytes[used..], max) {
+            match next(conn, &bytes[used..]) {
                 Ok(Some((payload, n))) => {
                     used += n;
                     result = self.frame(id, conn, payload);
@@ -270,59 +265,79 @@ impl Reactor {
         Ok(())
     }
 
-    /// Answers a hello.
-    fn greet(&self, id: u64, conn: &mut Conn, hello: &[u8]) -> Result<(), End> {
+    /// Answers a hello, or the proof that followed it.
+    fn greet(&self, id: u64, conn: &mut Conn, said: &[u8]) -> Result<(), End> {
         let listener = self.listener.borrow();
         let Some(listener) = listener.as_ref() else {
             return Err(End::Quiet("not serving any more".into()));
         };
-        let answer = match Hello::judge(hello, self.identity.fs) {
-            Err(None) => return Err(End::Foul("no pando hello".into())),
-            Err(Some(refusal)) => refusal,
-            Ok(_) if conn.class == Class::Surplus => HelloReply::TooMany,
-            Ok(role) => {
-                conn.stage = Stage::Welcome(role);
-                HelloReply::Welcome {
-                    server: listener.server,
-                    boot: listener.boot,
+        let refusal = match conn.handshake.take() {
+            Some(Handshake::Accepting(acceptor)) => match acceptor.accept(said) {
+                Ok(accepted) => {
+                    self.append(id, conn, &payload(&accepted.welcome));
+                    conn.stage = Stage::Welcome(accepted.peer);
+                    conn.keys = Some(Box::new(accepted.keys));
+                    return Ok(());
                 }
-            }
+                Err(None) => return Err(End::Foul("no proof of who it is".into())),
+                Err(Some(refusal)) => refusal,
+            },
+            _ => match Acceptor::greet(said, listener.here, &*listener.gate, None, rand::random()) {
+                Greeting::Noise => return Err(End::Foul("no pando hello".into())),
+                Greeting::Refuse(refusal) => refusal,
+                Greeting::Welcome(..) | Greeting::Challenge(..) if conn.class == Class::Surplus => {
+                    HelloReply::TooMany
+                }
+                Greeting::Welcome(welcome, peer) => {
+                    self.append(id, conn, &payload(&welcome));
+                    conn.stage = Stage::Welcome(peer);
+                    return Ok(());
+                }
+                Greeting::Challenge(challenge, acceptor) => {
+                    self.append(id, conn, &payload(&challenge));
+                    conn.handshake = Some(Handshake::Accepting(Box::new(acceptor)));
+                    return Ok(());
+                }
+            },
         };
-        if !conn.stage.is_open() {
-            conn.stage = Stage::Refused;
-            if self.log.open(mono()) {
-                let address = conn.stream.peer_addr().ok();
-                tracing::warn!(?address, ?answer, "refused a connection");
-            }
+        conn.stage = Stage::Refused;
+        if self.log.open(mono()) {
+            let address = conn.stream.peer_addr().ok();
+            tracing::warn!(?address, ?refusal, "refused a connection");
         }
-        self.append(id, conn, &answer.to_payload());
+        self.append(id, conn, &payload(&refusal));
         Ok(())
     }
 
-    /// Takes the answer to our hello.
-    fn greeted(&self, id: u64, conn: &mut Conn, server: ServerId, answer: &[u8]) -> Result<(), End> {
+    /// Takes the answer to our hello, or to our proof.
+    fn greeted(&self, id: u64, conn: &mut Conn, server: ServerId, said: &[u8]) -> Result<(), End> {
         let mut links = self.links.borrow_mut();
-        let Some(link) = links.get_mut(&server) else {
+        let (Some(link), Some(Handshake::Connecting(initiator))) =
+            (links.get_mut(&server), &mut conn.handshake)
+        else {
             return Err(End::Quiet("not wanted any more".into()));
         };
         let address = link.address.clone();
-        let error = match HelloReply::from_payload(answer) {
-            Some(HelloReply::Welcome { server: named, .. }) if named == server => {
-                conn.stage = Stage::Up(server);
-                link.state = crate::link::State::Up(id);
-                link.error = None;
-                conn.wrote = self.time.get();
-                self.unsent.set(self.unsent.get() + link.queue.len());
-                conn.out.append(&mut link.queue);
-                self.mark_dirty(id, conn);
+        let (theirs, keys) = match initiator.take(said) {
+            Ok(Step::Say(proof)) => {
+                self.append(id, conn, &proof);
                 return Ok(());
             }
-            Some(HelloReply::Welcome { server: theirs, .. }) => PeerError::WrongServer { address, theirs },
-            Some(HelloReply::WrongVersion(theirs)) => PeerError::WrongVersion { address, theirs },
-            Some(HelloReply::WrongFilesystem(theirs)) => PeerError::WrongFilesystem { address, theirs },
-            Some(HelloReply::TooMany) => PeerError::TooMany(address),
-            None => PeerError::Foreign(address),
+            Ok(Step::Up { server, keys }) => (server, keys),
+            Err(rejected) => return Err(End::Server(PeerError::of(rejected, address))),
         };
-        Err(End::Server(error))
+        if theirs != server {
+            return Err(End::Server(PeerError::WrongServer { address, theirs }));
+        }
+        conn.handshake = None;
+        conn.keys = keys.map(Box::new);
+        conn.stage = Stage::Up(server);
+        link.state = crate::link::State::Up(id);
+        link.error = None;
+        link.queued = 0;
+        for message in std::mem::take(&mut link.queue) {
+            self.append(id, conn, &message);
+        }
+        Ok(())
     }
 }

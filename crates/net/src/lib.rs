@@ -4,17 +4,17 @@
 //! ([`Reactor::block_on`]) and drives its client's futures on its own thread, so that no request waits for another
 //! thread to wake. It delivers everything that can be read, runs what became ready, then writes once per connection.
 //!
-//! Knows frames and hellos; knows nothing of what messages say.
+//! Knows frames and handshakes; knows nothing of what messages say.
 //!
 //! ```no_run
-//! # use pando_net::{Identity, Options, Reactor};
-//! # fn sketch(identity: Identity, boot: pando_types::BootEpoch, map: pando_cluster::ClusterMap,
+//! # use pando_net::{Options, Reactor};
+//! # fn sketch(me: pando_auth::Introduction, gate: std::rc::Rc<dyn pando_auth::Gate>, boot: pando_types::BootEpoch, map: pando_cluster::ClusterMap,
 //! #     node: std::rc::Rc<dyn pando_env::Node>, request: impl Future<Output = ()>) -> std::io::Result<()> {
-//! let reactor = Reactor::new(Options::default(), identity)?;
+//! let reactor = Reactor::new(Options::default(), me)?;
 //! reactor.set_map(&map);
 //! reactor.set_node(node); // usually made with `reactor.clone()` as its `World`
 //! // A server:
-//! reactor.listen("0.0.0.0:7400", boot)?;
+//! reactor.listen("0.0.0.0:7400", boot, gate)?;
 //! reactor.run(); // until reactor.stopper().stop(), from any thread
 //! // A caller that blocks, instead of both:
 //! reactor.block_on(request);
@@ -25,6 +25,7 @@
 mod bench;
 mod clock;
 mod conn;
+mod frames;
 mod hello;
 mod inbound;
 mod link;
@@ -42,5 +43,5 @@ pub use bench::{EchoOptions, EchoResult, echo_bench, reactor_bench};
 pub use clock::{raise_file_limit, thread_cpu};
 pub use hello::PeerError;
 pub use notify::Stopper;
-pub use options::{Identity, Options, Waiting};
+pub use options::{Options, Waiting};
 pub use reactor::Reactor;

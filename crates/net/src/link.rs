@@ -1,15 +1,16 @@
 //! Ways to servers: found in the cluster map, connected on demand, tried again after a pause that grows.
 
 use crate::clock::mono;
-use crate::conn::{Class, Conn, Stage};
+use crate::conn::{Class, Conn, Handshake, Stage};
 use crate::inbound::End;
 use crate::reactor::Delivery;
 use crate::timers::Action;
 use crate::{PeerError, Reactor};
 use mio::net::TcpStream;
+use pando_auth::Initiator;
 use pando_env::Peer;
 use pando_types::{Mono, ServerId};
-use pando_wire::{FRAME_MAX, encode_frame};
+use pando_wire::FRAME_MAX;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,8 +35,10 @@ pub(crate) struct Link {
     pub state: State,
     /// As the map has it.
     pub address: String,
-    /// Frames to send once welcomed.
-    pub queue: Vec<u8>,
+    /// Messages to send once welcomed.
+    pub queue: Vec<Vec<u8>>,
+    /// Their bytes.
+    pub queued: usize,
     /// The pause after the next failure.
     pub pause: Duration,
     /// What went wrong last, until a welcome.
@@ -48,6 +51,7 @@ impl Link {
             state: State::Down(Mono(0)),
             address: String::new(),
             queue: Vec::new(),
+            queued: 0,
             pause: Duration::ZERO,
             error: None,
         }
@@ -121,15 +125,17 @@ impl Reactor {
                 drop(links);
                 return self.send_on(conn, message);
             }
-            if message.len() > FRAME_MAX || link.queue.len() + message.len() > self.options.send_limit {
+            if message.len() > FRAME_MAX || link.queued + message.len() > self.options.send_limit {
                 tracing::error!(%server, bytes = message.len(), "too much to send before it is connected");
-                link.queue.clear();
+                link.queue = Vec::new();
+                link.queued = 0;
                 self.inbox
                     .borrow_mut()
                     .push_back(Delivery::Gone(Peer::Server(server)));
                 return;
             }
-            encode_frame(&mut link.queue, message);
+            link.queued += message.len();
+            link.queue.push(message.to_vec());
             if let State::Down(until) = link.state {
                 connect = until <= mono();
                 link.state = State::Pausing;
@@ -241,7 +247,8 @@ impl Reactor {
                 (Ok(None), Ok(_)) => {
                     conn.stage = Stage::Greeting(server);
                     conn.received = mono();
-                    let hello = self.identity.hello().to_payload();
+                    let (initiator, hello) = Initiator::new(&self.introduction, rand::random());
+                    conn.handshake = Some(Handshake::Connecting(Box::new(initiator)));
                     self.append(id, conn, &hello);
                     // It may have ended at once, and the kernel reports that once.
                     conn.readable = true;
@@ -296,11 +303,15 @@ impl Reactor {
         tracing::debug!(%server, %error, "no way to a server");
         let pause = link.next_pause(self.options.backoff, rand::random());
         link.state = State::Down(mono().after(pause));
+        let denied = error.is_final();
         link.error = Some(error);
         link.queue = Vec::new();
-        self.inbox
-            .borrow_mut()
-            .push_back(Delivery::Gone(Peer::Server(server)));
+        link.queued = 0;
+        self.inbox.borrow_mut().push_back(if denied {
+            Delivery::Denied(server)
+        } else {
+            Delivery::Gone(Peer::Server(server))
+        });
     }
 }
 

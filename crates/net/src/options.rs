@@ -1,7 +1,5 @@
 //! What a reactor can be told.
 
-use pando_types::FsId;
-use pando_wire::{Hello, PROTOCOL_VERSION, Role};
 use std::time::Duration;
 
 /// How a reactor waits when nothing is to be done.
@@ -29,26 +27,6 @@ impl Default for Waiting {
     }
 }
 
-/// Who this process is, as its hello says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity {
-    /// The filesystem it belongs to. Processes of another are refused.
-    pub fs: FsId,
-    /// Client, or which server.
-    pub role: Role,
-}
-
-impl Identity {
-    /// What is said first on a connection.
-    pub(crate) fn hello(self) -> Hello {
-        Hello {
-            version: PROTOCOL_VERSION,
-            fs: self.fs,
-            role: self.role,
-        }
-    }
-}
-
 /// Limits and timeouts. Everything a peer can make us hold is bounded by one of these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -56,7 +34,7 @@ pub struct Options {
     pub waiting: Waiting,
     /// Accepted connections at one time; more are told so and closed.
     pub max_connections: usize,
-    /// How long an accepted connection may take to say hello, and a server we connect to, to answer ours.
+    /// How long an accepted connection may take to say who it is, and a server we connect to, to let us in.
     pub hello_timeout: Duration,
     /// How long connecting may take.
     pub connect_timeout: Duration,

@@ -50,7 +50,10 @@ impl Reactor {
         if before == 0 {
             conn.wrote = self.time.get();
         }
-        encode_frame(&mut conn.out, payload);
+        match &mut conn.keys {
+            Some(keys) => keys.send.encode(&mut conn.out, payload),
+            None => encode_frame(&mut conn.out, payload),
+        }
         self.unsent.set(self.unsent.get() + conn.out.len() - before);
         self.mark_dirty(id, conn);
     }

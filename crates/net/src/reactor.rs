@@ -1,18 +1,19 @@
 //! The reactor: what it holds, and what it offers.
 
 use crate::clock::{self, mono, raise_file_limit};
-use crate::conn::Table;
+use crate::conn::{Stage, Table};
 use crate::link::{Link, State};
 use crate::log::LogGate;
 use crate::notify::{Flag, Notify};
 use crate::timers::{Sleep, Timers};
 use crate::wait::Pacer;
-use crate::{Identity, Options, PeerError, Stopper};
+use crate::{Options, PeerError, Stopper};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token};
+use pando_auth::{Gate, Here, Introduction};
 use pando_cluster::ClusterMap;
 use pando_env::{Env, Executor, LocalFuture, Node, Peer, TaskOwner};
-use pando_types::{BootEpoch, Mono, ServerId, Timestamp};
+use pando_types::{BootEpoch, IdentityId, Mono, PeerId, ServerId, Timestamp};
 use pando_wire::Role;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,12 +31,14 @@ pub(crate) const LISTENER: Token = Token(usize::MAX - 1);
 pub(crate) enum Delivery {
     Message(Peer, Vec<u8>),
     Gone(Peer),
+    /// A server does not let us in.
+    Denied(ServerId),
 }
 
 pub(crate) struct Listener {
     pub socket: TcpListener,
-    pub server: ServerId,
-    pub boot: BootEpoch,
+    pub here: Here,
+    pub gate: Rc<dyn Gate>,
     /// Someone may be waiting.
     pub ready: bool,
 }
@@ -46,7 +49,7 @@ pub(crate) struct Listener {
 /// of `fork` shares its parent's sockets and must make a reactor of its own.
 pub struct Reactor {
     pub(crate) options: Options,
-    pub(crate) identity: Identity,
+    pub(crate) introduction: Introduction,
     pub(crate) poll: RefCell<Poll>,
     pub(crate) registry: Registry,
     pub(crate) events: RefCell<Events>,
@@ -88,13 +91,13 @@ pub struct Reactor {
 
 impl Reactor {
     /// A reactor without connections.
-    pub fn new(options: Options, identity: Identity) -> io::Result<Rc<Reactor>> {
+    pub fn new(options: Options, introduction: Introduction) -> io::Result<Rc<Reactor>> {
         let poll = Poll::new()?;
         let notify = Notify::new(mio::Waker::new(poll.registry(), WAKER)?);
         let for_tasks = notify.clone();
         Ok(Rc::new(Reactor {
             options,
-            identity,
+            introduction,
             registry: poll.registry().try_clone()?,
             poll: RefCell::new(poll),
             events: RefCell::new(Events::with_capacity(1024)),
@@ -154,9 +157,9 @@ impl Reactor {
     }
 
     /// Accepts connections at `address` (port 0 lets the system choose) and returns where that is. Lets the process
-    /// open as many files as it may.
-    pub fn listen(&self, address: &str, boot: BootEpoch) -> io::Result<SocketAddr> {
-        let Role::Server(server) = self.identity.role else {
+    /// open as many files as it may. `gate` knows who may come in.
+    pub fn listen(&self, address: &str, boot: BootEpoch, gate: Rc<dyn Gate>) -> io::Result<SocketAddr> {
+        let Role::Server(server) = self.introduction.role else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "clients do not listen",
@@ -172,8 +175,12 @@ impl Reactor {
                     let at = socket.local_addr()?;
                     *self.listener.borrow_mut() = Some(Listener {
                         socket,
-                        server,
-                        boot,
+                        here: Here {
+                            fs: self.introduction.fs,
+                            server,
+                            boot,
+                        },
+                        gate,
                         ready: true,
                     });
                     return Ok(at);
@@ -192,17 +199,6 @@ impl Reactor {
     /// Ends [`Reactor::run`], from any thread.
     pub fn stopper(&self) -> Stopper {
         self.stop.stopper()
-    }
-
-    /// Who is at the other end of a connection, as it said in its hello.
-    pub fn role(&self, peer: Peer) -> Option<Role> {
-        match peer {
-            Peer::Server(id) => Some(Role::Server(id)),
-            Peer::Connection(id) => match self.table.borrow().get(id)?.stage {
-                crate::conn::Stage::Welcome(role) => Some(role),
-                _ => None,
-            },
-        }
     }
 
     /// Why a server could not be reached the last time, in words; nothing once it welcomed us.
@@ -288,7 +284,21 @@ impl Env for Reactor {
         }
     }
 
-    fn is_server(&self, peer: Peer) -> bool {
-        matches!(self.role(peer), Some(Role::Server(_)))
+    fn who(&self, peer: Peer) -> Option<PeerId> {
+        match peer {
+            Peer::Server(id) => Some(PeerId::Server(id)),
+            Peer::Connection(id) => match self.table.borrow().get(id)?.stage {
+                Stage::Welcome(who) => Some(who),
+                _ => None,
+            },
+        }
+    }
+
+    fn expel(&self, identity: IdentityId, why: &str) {
+        let theirs = Stage::Welcome(PeerId::Client(identity));
+        let open = self.table.borrow().with_stage(theirs);
+        for id in open {
+            self.close_conn(id, why);
+        }
     }
 }

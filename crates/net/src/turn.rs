@@ -112,6 +112,7 @@ impl Reactor {
             match (next, &node) {
                 (Some(Delivery::Message(from, message)), Some(node)) => node.receive(from, message),
                 (Some(Delivery::Gone(peer)), Some(node)) => node.disconnected(peer),
+                (Some(Delivery::Denied(server)), Some(node)) => node.denied(server),
                 (Some(_), None) => {}
                 (None, _) => return,
             }

@@ -6,7 +6,7 @@ mod common;
 use common::{Client, PEER, SERVER, Server, identity};
 use pando_env::{CallError, Env, Peer, sync};
 use pando_net::{Options, Waiting};
-use pando_types::ServerId;
+use pando_types::{PeerId, ServerId};
 use pando_wire::Role;
 use std::time::{Duration, Instant};
 
@@ -44,9 +44,9 @@ fn roles_are_known() {
     let server = Server::start("127.0.0.1:0", Options::default());
     let address = server.address.to_string();
     let client = Client::new(&address, Options::default());
-    assert_eq!(client.call(b"WHO"), Ok(b"Some(Client)".to_vec()));
-    assert!(client.reactor.is_server(PEER));
-    assert_eq!(client.reactor.role(Peer::Connection(0)), None);
+    assert_eq!(client.call(b"WHO"), Ok(b"Some(Client(IdentityId(0)))".to_vec()));
+    assert_eq!(client.reactor.who(PEER), Some(PeerId::Server(SERVER)));
+    assert_eq!(client.reactor.who(Peer::Connection(0)), None);
     let other = Client::with(&address, Options::default(), identity(Role::Server(ServerId(9))));
     assert_eq!(other.call(b"WHO"), Ok(b"Some(Server(ServerId(9)))".to_vec()));
 }

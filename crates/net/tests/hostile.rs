@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::{Client, FS, SERVER, Server, greet, hello, identity, resident_mib};
+use common::{CLIENT, Client, FS, SERVER, Server, greet, hello, identity, resident_mib};
+use pando_auth::Introduction;
 use pando_env::{CallError, Peer};
-use pando_net::{Identity, Options, PeerError};
+use pando_net::{Options, PeerError};
 use pando_types::{FsId, ServerId};
-use pando_wire::{FRAME_MAX, PROTOCOL_VERSION, Role, encode_frame};
+use pando_wire::{FRAME_MAX, PROTOCOL_VERSION, encode_frame};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -87,9 +88,9 @@ fn garbage_is_cut_off() {
 fn other_filesystems_and_versions_are_told_so() {
     let server = Server::start("127.0.0.1:0", Options::default());
     let address = server.address.to_string();
-    let foreign = Identity {
+    let foreign = Introduction {
         fs: FsId(43),
-        ..identity(Role::Client)
+        ..identity(CLIENT)
     };
     let client = Client::with(&address, Options::default(), foreign);
     let begin = Instant::now();

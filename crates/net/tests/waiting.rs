@@ -3,10 +3,9 @@
 
 mod common;
 
-use common::{Client, Server, identity};
+use common::{CLIENT, Client, Server, identity};
 use pando_env::Env;
 use pando_net::{Options, Reactor, Waiting, thread_cpu};
-use pando_wire::Role;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -15,7 +14,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 fn reactor() -> Rc<Reactor> {
-    Reactor::new(Options::default(), identity(Role::Client)).unwrap()
+    Reactor::new(Options::default(), identity(CLIENT)).unwrap()
 }
 
 #[test]
@@ -78,7 +77,7 @@ fn wakes_from_another_thread_are_never_lost() {
                 waiting,
                 ..Options::default()
             },
-            identity(Role::Client),
+            identity(CLIENT),
         )
         .unwrap();
         let (there, back) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
@@ -90,7 +89,7 @@ fn wakes_from_another_thread_are_never_lost() {
                     waiting,
                     ..Options::default()
                 },
-                identity(Role::Client),
+                identity(CLIENT),
             );
             let other = other.unwrap();
             for _ in 0..ROUNDS {

@@ -1,10 +1,10 @@
 //! What a server is told at start, and whom it tells what it does.
 
-use pando_auth::StatementKeys;
+use pando_auth::Secrets;
 use pando_cluster::ClusterMap;
 use pando_format::Invalidation;
 use pando_store::Lsn;
-use pando_types::{Cred, Instance, RequestId, ServerId, Timestamp, Watermark};
+use pando_types::{Bearer, Cred, RequestId, ServerId, Timestamp, Watermark};
 use pando_wire::{Op, Outcome, Statement};
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub struct ServerConfig {
     pub id: ServerId,
     /// The cluster.
     pub map: ClusterMap,
-    /// What signs statements.
-    pub keys: StatementKeys,
+    /// What the servers of the filesystem share.
+    pub secrets: Secrets,
     /// Bounds.
     pub limits: Limits,
 }
@@ -50,6 +50,10 @@ pub struct Limits {
     pub space_memory: Duration,
     /// Entries of the invalidation log that are remembered: clients that know less forget all they know.
     pub invalidations: usize,
+    /// How often a server asks who may connect, lest it missed a change.
+    pub identity_period: Duration,
+    /// Requests of one identity being served at one time; more are refused as busy.
+    pub requests: usize,
     /// Period of background work: inquiries, session expiry, deletion of file data.
     pub tick: Duration,
 }
@@ -70,6 +74,8 @@ impl Default for Limits {
             reserve_bytes: 64 << 20,
             space_memory: Duration::from_millis(50),
             invalidations: 4096,
+            identity_period: Duration::from_secs(2),
+            requests: 4096,
             tick: Duration::from_millis(250),
         }
     }
@@ -93,12 +99,12 @@ impl Limits {
 pub struct Executed<'a> {
     /// Number of the message that asked.
     pub message: u64,
-    /// Identity of a mutating request.
+    /// Name of a mutating request.
     pub request: Option<RequestId>,
     /// On whose behalf.
     pub cred: &'a Cred,
-    /// Whose statements it rests on.
-    pub instance: Instance,
+    /// Who asked, and whose statements it rests on.
+    pub holder: Bearer,
     /// What.
     pub op: &'a Op,
     /// What it rests on: of the directories it names those that must be as said, each with its whole way.

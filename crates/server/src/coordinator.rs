@@ -122,13 +122,17 @@ impl MetaServer {
 
     /// Who has not heard all of the log hears it now: what was announced and then put off is told too, or servers would
     /// know of each other's statements less and less.
-    pub(crate) fn tell_all(&self) {
+    pub(crate) fn tell_who_is_behind(&self) {
         if !self.coordinates() {
             return;
         }
         let upto = self.heard_upto();
         for server in self.others() {
-            let behind = self.confirmed.borrow().get(&server).is_none_or(|known| *known < upto);
+            let behind = self
+                .confirmed
+                .borrow()
+                .get(&server)
+                .is_none_or(|known| *known < upto);
             if behind && self.telling.borrow_mut().insert(server) {
                 self.spawn(|me| {
                     Box::pin(async move {

@@ -7,7 +7,7 @@ use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Inputs, Page, Snapshot, Step, born, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{Cred, DirId, Errno, Instance, RequestId, Timestamp, Watermark, plant};
+use pando_types::{Bearer, Cred, DirId, Errno, RequestId, Timestamp, Watermark, plant};
 use pando_wire::{
     Answer, FsStat, LockMode, LockWant, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Scope, Statement,
 };
@@ -33,17 +33,29 @@ pub(crate) struct Announced {
     upto: Watermark,
 }
 
+/// With what right something is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// With the statements that were shown.
+    Shown,
+    /// None: a guess, executed for nobody. What comes of it is a link; who hears of it is decided by who has the key.
+    Guess,
+    /// That it is the identity's root.
+    Subtree,
+}
+
 /// Who asked for what.
 pub(crate) struct Asked<'a> {
     pub message: u64,
+    /// Who, and whose statements they are.
+    pub holder: Bearer,
     pub request: Option<RequestId>,
-    /// Whose statements they are.
-    pub instance: Instance,
     pub cred: &'a Cred,
+    /// Whose keys the answer contains.
+    pub told: &'a Cred,
+    pub basis: Basis,
     pub op: &'a Op,
     pub dirs: Dirs<'a>,
-    /// A guess, executed for nobody: what comes of it is a link, with keys for these.
-    pub guess: Option<&'a Cred>,
 }
 
 impl Asked<'_> {
@@ -51,6 +63,7 @@ impl Asked<'_> {
     /// has a directory open may ask what has become of it.
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
         let handle = match self.op {
+            _ if self.basis != Basis::Shown => Some(true),
             Op::Publish { .. }
             | Op::SetAttr {
                 through_handle: true, ..
@@ -78,12 +91,12 @@ impl MetaServer {
             message: asked.message,
             request: asked.request,
             cred: asked.cred,
-            instance: asked.instance,
+            holder: asked.holder,
             op: asked.op,
             dirs: asked.rests_on().collect(),
             announced: &announced.what,
             announced_upto: announced.upto,
-            guess: asked.guess.is_some(),
+            guess: asked.basis != Basis::Shown,
             now,
             outcome,
             lsn,
@@ -142,7 +155,7 @@ impl MetaServer {
                     inline_limit: self.map.inline_limit,
                     fresh,
                     walked: self.coordinates().then_some(&walked),
-                    private: &|id, generation| self.private.borrow().to(id, generation, asked.instance),
+                    private: &|id, generation| self.private.borrow().to(id, generation, asked.holder),
                 };
                 match run(op, &inputs, &snapshot) {
                     Step::Need(more) => {
@@ -170,7 +183,7 @@ impl MetaServer {
                 continue;
             };
             // What may search it has changed since the guess was begun: it would be sealed under a key of before.
-            if asked.guess.is_some()
+            if asked.basis == Basis::Guess
                 && asked
                     .dirs
                     .all()

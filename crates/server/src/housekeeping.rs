@@ -20,17 +20,20 @@ impl MetaServer {
         while !self.stopped.get() {
             self.world.sleep(self.limits.tick).await;
             self.inquire().await;
-            self.tell_all();
-            let result = match self.expire_sessions().await {
-                Ok(()) => self.collect_garbage(&mut slot).await,
-                Err(e) => Err(e),
-            };
+            self.tell_who_is_behind();
+            let result = self.keep_house(&mut slot).await;
             if let Err(Failure::Store(e)) = result
                 && !self.report(&e)
             {
                 return;
             }
         }
+    }
+
+    async fn keep_house(&self, slot: &mut u16) -> Result<(), Failure> {
+        self.enforce_identities().await?;
+        self.expire_sessions().await?;
+        self.collect_garbage(slot).await
     }
 
     fn my_slots(&self) -> impl Iterator<Item = Slot> + '_ {
@@ -44,19 +47,7 @@ impl MetaServer {
             .borrow()
             .expired(now, self.limits.session_timeout, SESSIONS_PER_TICK);
         for session in expired {
-            // Its client may be out of reach and have requests whose outcome it does not know: remembered, also by
-            // the next boot, so that the name does not come back to life without its reply records.
-            let key = Key::Session(session);
-            let ended = self.world.now();
-            let opened = match self.store.get(&key).wait().await? {
-                Some(Record::Session(s)) => s.opened,
-                _ => ended,
-            };
-            let record = Record::Session(SessionRecord {
-                opened,
-                ended: Some(ended),
-            });
-            self.end_session(session, Some(record)).await?;
+            self.expire(session).await?;
         }
         let forgotten = self
             .sessions
@@ -66,6 +57,22 @@ impl MetaServer {
             self.remove_replies(session, written, None).await?;
         }
         Ok(())
+    }
+
+    /// Ends a session whose client did not say goodbye. It may be out of reach and have requests whose outcome it does
+    /// not know: remembered, also by the next boot, so that the name does not come back to life without its reply records.
+    pub(crate) async fn expire(&self, session: SessionId) -> Result<(), Failure> {
+        let key = Key::Session(session);
+        let ended = self.world.now();
+        let opened = match self.store.get(&key).wait().await? {
+            Some(Record::Session(s)) => s.opened,
+            _ => ended,
+        };
+        let record = Record::Session(SessionRecord {
+            opened,
+            ended: Some(ended),
+        });
+        self.end_session(session, Some(record)).await
     }
 
     /// A client's goodbye: it waits for nothing any more.

@@ -5,12 +5,14 @@
 //! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer.
 
 mod admin;
+mod claims;
 mod commit;
 mod config;
 mod coordinator;
 mod execute;
 mod heard;
 mod housekeeping;
+mod identities;
 mod locks;
 mod mkfs;
 mod numbers;
@@ -34,7 +36,7 @@ use pando_data::Blocks;
 use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
 use pando_format::{Codec, Invalidation};
 use pando_store::{Level, Lsn, Space, Store, StoreError};
-use pando_types::{BootEpoch, Mono, ServerId, TxId, Watermark};
+use pando_types::{BootEpoch, IdentityId, Mono, ServerId, TxId, Watermark};
 use pando_wire::{Message, PeerAnswer, PeerRequest, Refusal, Request, Response};
 use sessions::{Asker, Sessions};
 use std::cell::{Cell, RefCell};
@@ -114,6 +116,7 @@ pub struct MetaServer {
     id: ServerId,
     boot: BootEpoch,
     map: Rc<ClusterMap>,
+    secrets: pando_auth::Secrets,
     keys: pando_auth::StatementKeys,
     limits: Limits,
     world: World,
@@ -131,6 +134,9 @@ pub struct MetaServer {
     /// On the coordinator: who is being told what it has missed.
     telling: RefCell<BTreeSet<ServerId>>,
     private: RefCell<private::Private>,
+    identities: RefCell<identities::Identities>,
+    /// Requests of each identity that are being served.
+    in_flight: RefCell<BTreeMap<IdentityId, usize>>,
     caller: Caller<Result<Response, Refusal>>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,
@@ -294,11 +300,20 @@ impl Node for MetaServer {
                 // Late or doubled replies match nothing.
                 self.caller.complete(id, result);
             }
-            Ok(Message::Request { id, boot, request }) => self.dispatch(from, id, boot, request),
+            Ok(Message::Request { id, boot, request }) => {
+                // Whoever is gone needs no answer.
+                if let Some(who) = self.world.who(from) {
+                    self.dispatch(from, who, id, boot, request);
+                }
+            }
         }
     }
 
     fn disconnected(&self, peer: Peer) {
         self.caller.disconnected(peer);
+    }
+
+    fn denied(&self, server: ServerId) {
+        self.caller.denied(Peer::Server(server));
     }
 }

@@ -1,27 +1,42 @@
 //! From a message to an execution and back: boots, owners, sessions, lanes.
 
-use crate::execute::Asked;
+use crate::claims::Entitled;
+use crate::execute::{Asked, Basis};
 use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
 use pando_env::Peer;
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
-use pando_types::{BootEpoch, Cred, Errno, Instance, RequestId, SessionId, plant};
+use pando_types::{Bearer, BootEpoch, Cred, Errno, PeerId, RequestId, SessionId, plant};
 use pando_wire::{Op, Outcome, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
 
 impl MetaServer {
-    pub(crate) fn dispatch(&self, from: Peer, id: u64, boot: BootEpoch, request: Request) {
+    pub(crate) fn dispatch(&self, from: Peer, who: PeerId, id: u64, boot: BootEpoch, request: Request) {
         // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must know.
         let exempt = matches!(request, Request::GetMap | Request::Status | Request::Null(_));
         if boot != self.boot && !exempt {
             return self.answer(vec![(from, id)], Err(Refusal::WrongBoot(self.boot)));
         }
-        self.spawn(|me| Box::pin(async move { me.serve((from, id), request).await }));
+        let entitled = self.entitled(who, &request).and_then(|entitled| {
+            let turn = self.take_turn(who).ok_or(Refusal::Busy)?;
+            Ok((entitled, turn))
+        });
+        let (entitled, turn) = match entitled {
+            Ok(entitled) => entitled,
+            Err(refusal) => return self.answer(vec![(from, id)], Err(refusal)),
+        };
+        self.spawn(|me| {
+            Box::pin(async move {
+                me.serve((from, id), entitled, request).await;
+                drop(turn);
+            })
+        });
     }
 
-    async fn serve(self: Rc<Self>, asker: Asker, request: Request) {
+    async fn serve(self: Rc<Self>, asker: Asker, entitled: Entitled, request: Request) {
+        let Entitled { holder, subtree } = entitled;
         let result = match request {
             Request::Op {
                 request,
@@ -30,7 +45,38 @@ impl MetaServer {
                 cred,
                 op,
                 ways,
-            } => return self.operate(asker, request, (instance, cred), op, ways).await,
+            } => {
+                return match subtree {
+                    Some(root) if op.is_root_lookup() => {
+                        let found = self
+                            .find_subtree(
+                                asker.1,
+                                Bearer {
+                                    identity: holder,
+                                    instance,
+                                },
+                                &cred,
+                                root,
+                            )
+                            .await;
+                        let result = found.map(Response::Op).map_err(|f| match f {
+                            Failure::Refused(why) => why,
+                            Failure::Store(e) => {
+                                self.report(&e);
+                                Refusal::NotReady
+                            }
+                        });
+                        self.answer(vec![asker], result)
+                    }
+                    _ => {
+                        let holder = Bearer {
+                            identity: holder,
+                            instance,
+                        };
+                        self.operate(asker, request, (holder, cred), op, ways).await
+                    }
+                };
+            }
             Request::OpenSession(session) => self.open_session(session).await,
             Request::KeepAlive(sessions) => {
                 let now = self.world.mono();
@@ -46,15 +92,23 @@ impl MetaServer {
                 instance,
                 cred,
                 probes,
-            } => self.probe(asker.1, (instance, &cred), probes).await,
-            Request::Status => Ok(Response::Status(self.status())),
-            Request::Peer(request) => {
-                if self.world.is_server(asker.0) {
-                    self.participate(request).await.map(Response::Peer)
-                } else {
-                    Err(Failure::Refused(Refusal::Invalid))
-                }
+            } => {
+                self.probe(
+                    asker.1,
+                    (
+                        Bearer {
+                            identity: holder,
+                            instance,
+                        },
+                        &cred,
+                    ),
+                    probes,
+                )
+                .await
             }
+            Request::Auth(request) => self.auth(request).await.map(Response::Auth),
+            Request::Status => Ok(Response::Status(self.status())),
+            Request::Peer(request) => self.participate(request).await.map(Response::Peer),
         };
         match result {
             Ok(response) => self.answer(vec![asker], Ok(response)),
@@ -94,11 +148,11 @@ impl MetaServer {
         &self,
         asker: Asker,
         request: Option<RequestId>,
-        (instance, cred): (Instance, Cred),
+        (holder, cred): (Bearer, Cred),
         op: Op,
         ways: Vec<Statement>,
     ) {
-        let believed = self.believe(instance, &cred, &op, &ways);
+        let believed = self.believe(holder, &cred, &op, &ways);
         let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, &op)?)));
         let (dirs, admitted) = match admitted {
             Ok(admitted) => admitted,
@@ -117,11 +171,12 @@ impl MetaServer {
         let asked = Asked {
             message: asker.1,
             request,
-            instance,
+            holder,
             cred: &cred,
             op: &op,
             dirs,
-            guess: None,
+            told: &cred,
+            basis: Basis::Shown,
         };
         match self.run_to_safety(&asked, unknown).await {
             Ok(outcome) => {
@@ -129,7 +184,7 @@ impl MetaServer {
                     Some(id) => self.sessions.borrow_mut().done(id, &outcome),
                     None => vec![asker],
                 };
-                let fresh = self.refresh(&asked.dirs, instance);
+                let fresh = self.refresh(&asked.dirs, holder);
                 let response = if fresh.is_empty() {
                     Response::Op(outcome)
                 } else {

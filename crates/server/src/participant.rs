@@ -73,6 +73,11 @@ impl MetaServer {
             PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir).await?)),
             PeerRequest::Join => self.show_log().await,
             PeerRequest::Invalidate { after, entries } => Ok(PeerAnswer::Heard(self.hear(after, &entries))),
+            PeerRequest::Identities(known) => self.show_identities(known),
+            PeerRequest::Adopt(table) => {
+                self.adopt_identities(table);
+                Ok(PeerAnswer::Adopted)
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::MetaServer;
 use crate::execute::Asked;
 use pando_format::{Entry, Mutation, Record, Target};
-use pando_types::{DirId, Generation, Instance};
+use pando_types::{Bearer, DirId, Generation};
 use pando_wire::Op;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,13 +15,13 @@ const MOST: usize = 64 * 1024;
 
 #[derive(Default)]
 pub(crate) struct Private {
-    makers: BTreeMap<(DirId, Generation), Instance>,
+    makers: BTreeMap<(DirId, Generation), Bearer>,
     order: VecDeque<(DirId, Generation)>,
 }
 
 impl Private {
     /// `maker` made it, and is the first to be told.
-    pub fn made(&mut self, id: DirId, generation: Generation, maker: Instance) {
+    pub fn made(&mut self, id: DirId, generation: Generation, maker: Bearer) {
         self.makers.insert((id, generation), maker);
         self.order.push_back((id, generation));
         while self.order.len() > MOST {
@@ -32,7 +32,7 @@ impl Private {
     }
 
     /// Somebody is told of it.
-    pub fn told(&mut self, id: DirId, generation: Generation, whom: Instance) {
+    pub fn told(&mut self, id: DirId, generation: Generation, whom: Bearer) {
         if self
             .makers
             .get(&(id, generation))
@@ -48,7 +48,7 @@ impl Private {
     }
 
     /// Whether nobody but `asker` was told.
-    pub fn to(&self, id: DirId, generation: Generation, asker: Instance) -> bool {
+    pub fn to(&self, id: DirId, generation: Generation, asker: Bearer) -> bool {
         self.makers.get(&(id, generation)) == Some(&asker)
     }
 }
@@ -82,8 +82,8 @@ impl MetaServer {
                 }) = record
             {
                 match asked.op {
-                    Op::Mkdir { .. } => private.made(d.id, d.generation, asked.instance),
-                    Op::SetAttr { .. } => private.told(d.id, d.generation, asked.instance),
+                    Op::Mkdir { .. } => private.made(d.id, d.generation, asked.holder),
+                    Op::SetAttr { .. } => private.told(d.id, d.generation, asked.holder),
                     _ => private.left(d.id, d.generation),
                 }
             }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn private_until_somebody_else_is_told() {
-        let (a, b) = (Instance(1), Instance(2));
+        let (a, b) = (Bearer(1), Bearer(2));
         let mut p = Private::default();
         let (d, g) = (DirId(7), Generation(1));
         assert!(!p.to(d, g, a));
@@ -115,10 +115,10 @@ mod tests {
     fn it_forgets_the_oldest() {
         let mut p = Private::default();
         for n in 0..=MOST as u128 {
-            p.made(DirId(n), Generation(1), Instance(1));
+            p.made(DirId(n), Generation(1), Bearer(1));
         }
-        assert!(!p.to(DirId(0), Generation(1), Instance(1)));
-        assert!(p.to(DirId(1), Generation(1), Instance(1)));
+        assert!(!p.to(DirId(0), Generation(1), Bearer(1)));
+        assert!(p.to(DirId(1), Generation(1), Bearer(1)));
         assert_eq!(p.makers.len(), MOST);
     }
 }

@@ -1,13 +1,13 @@
 //! Answers to guesses: entries of directories the asker has no statement for (InfiniFS §3.3.2), sealed (H99).
 
-use crate::execute::Asked;
+use crate::execute::{Asked, Basis};
 use crate::statements::Dirs;
 use crate::{Failure, MetaServer};
 use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_store::Level;
-use pando_types::{Cred, Generation, Instance, plant};
+use pando_types::{Bearer, Cred, Generation, plant};
 use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Statement};
 
 /// Most guesses of one message.
@@ -17,7 +17,7 @@ impl MetaServer {
     pub(crate) async fn probe(
         &self,
         message: u64,
-        (instance, cred): (Instance, &Cred),
+        (holder, cred): (Bearer, &Cred),
         probes: Vec<Probe>,
     ) -> Result<Response, Failure> {
         if !self.heard.borrow().joined() && !plant!(H15) {
@@ -31,7 +31,7 @@ impl MetaServer {
         }
         let mut answers = Vec::new();
         for probe in probes {
-            answers.push(Blob(self.sealed(message, (instance, cred), probe).await?));
+            answers.push(Blob(self.sealed(message, (holder, cred), probe).await?));
         }
         // Nothing is shown that could still be lost (rule 8).
         self.safe(self.store.applied(), Level::Durable).await?;
@@ -39,7 +39,7 @@ impl MetaServer {
     }
 
     /// The entry under the key of its directory; for all else as many random bytes.
-    async fn sealed(&self, message: u64, asker: (Instance, &Cred), probe: Probe) -> Result<Vec<u8>, Failure> {
+    async fn sealed(&self, message: u64, asker: (Bearer, &Cred), probe: Probe) -> Result<Vec<u8>, Failure> {
         let dir = probe.dir;
         let found = match self.guessed(message, asker, probe).await {
             Ok(found) => found,
@@ -55,17 +55,17 @@ impl MetaServer {
         if plant!(H99) {
             return Ok(text);
         }
-        let key = self.keys.seal_key(dir, generation, seal_number);
+        let key = self.keys.seal_key(dir, generation, seal_number, asker.0.identity);
         // An entry that is too long is looked up in the usual way.
         let sealed = seal::seal(&key, self.nonce(), &text).or_else(|| seal::seal(&key, self.nonce(), &[]));
         Ok(sealed.unwrap_or_default())
     }
 
     /// A lookup on nobody's behalf: who may hear of it is decided by who has the key.
-    async fn guessed(
+    pub(crate) async fn guessed(
         &self,
         message: u64,
-        (instance, cred): (Instance, &Cred),
+        (holder, cred): (Bearer, &Cred),
         probe: Probe,
     ) -> Result<Option<(Statement, EntryView)>, Failure> {
         let Some(head) = self.read_head(probe.dir).await? else {
@@ -87,11 +87,12 @@ impl MetaServer {
         let asked = Asked {
             message,
             request: None,
-            instance,
+            holder,
             cred: &Cred::root(),
             op: &op,
             dirs: Dirs::of(&op),
-            guess: Some(cred),
+            told: cred,
+            basis: Basis::Guess,
         };
         match self.execute(&asked, false).await?.outcome {
             Ok(Answer::Entry(entry)) => Ok(Some((dir, entry))),

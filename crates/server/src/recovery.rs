@@ -1,6 +1,7 @@
 //! Start: a new boot epoch, the locks of prepared transactions, decisions to deliver, sessions.
 
 use crate::heard::Heard;
+use crate::identities::Identities;
 use crate::locks::{Locks, in_order, unit_of_mutation};
 use crate::participant::{Part, Parts};
 use crate::sessions::Sessions;
@@ -9,7 +10,7 @@ use pando_data::Blocks;
 use pando_env::{Caller, World};
 use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, Record, Superblock};
 use pando_store::{Level, Lsn, Store, StoreError};
-use pando_types::{BootEpoch, FsId, ServerId, plant};
+use pando_types::{AuthMode, BootEpoch, FsId, ServerId, plant};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -131,9 +132,16 @@ impl MetaServer {
         }
         let heard = if config.map.rename_server == config.id {
             let most = config.limits.invalidations;
-            crate::coordinator::load(&*store, config.map.epoch, &config.keys, most).await?
+            crate::coordinator::load(&*store, config.map.epoch, &config.secrets.statement_keys(), most)
+                .await?
         } else {
             Heard::default()
+        };
+        let keeps = config.map.auth != AuthMode::None && config.map.rename_server == config.id;
+        let identities = if keeps {
+            Identities::load(&*store).await?
+        } else {
+            Identities::default()
         };
         let to_deliver: Vec<_> = decided.keys().copied().collect();
         let server = Rc::new_cyclic(|me| MetaServer {
@@ -141,7 +149,8 @@ impl MetaServer {
             id: config.id,
             boot,
             map: Rc::new(config.map),
-            keys: config.keys,
+            keys: config.secrets.statement_keys(),
+            secrets: config.secrets,
             limits: config.limits,
             caller: Caller::new(world.clone()),
             world,
@@ -156,6 +165,8 @@ impl MetaServer {
             confirmed: RefCell::default(),
             telling: RefCell::default(),
             private: RefCell::default(),
+            identities: RefCell::new(identities),
+            in_flight: RefCell::default(),
             boots: RefCell::new(BTreeMap::new()),
             coordinated: RefCell::new(Coordinated {
                 decided,
@@ -172,6 +183,7 @@ impl MetaServer {
         }
         server.spawn(|me| Box::pin(me.housekeeping()));
         server.spawn(|me| Box::pin(me.join()));
+        server.spawn(|me| Box::pin(me.follow_identities()));
         Ok(server)
     }
 }

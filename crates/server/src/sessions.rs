@@ -6,7 +6,7 @@
 //! epoch every message carries.
 
 use pando_env::Peer;
-use pando_types::{Mono, RequestId, RequestSlot, Sequence, SessionId, Slot};
+use pando_types::{IdentityId, Mono, RequestId, RequestSlot, Sequence, SessionId, Slot};
 use pando_wire::{Outcome, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -164,6 +164,16 @@ impl Sessions {
             .filter(|(_, s)| s.lanes.values().all(|l| !matches!(l.doing, Doing::Running(_))))
             .map(|(id, _)| *id)
             .take(most)
+            .collect()
+    }
+
+    /// Live sessions whose owner is one of these, none of whose requests is running.
+    pub fn owned_by(&self, wanted: impl Fn(IdentityId) -> bool) -> Vec<SessionId> {
+        self.live
+            .iter()
+            .filter(|(id, _)| wanted(id.owner()))
+            .filter(|(_, s)| s.lanes.values().all(|l| !matches!(l.doing, Doing::Running(_))))
+            .map(|(id, _)| *id)
             .collect()
     }
 

@@ -1,8 +1,8 @@
 //! Statements: signed when they are told, checked when they come back (H98), joined to tickets.
 
 use crate::MetaServer;
-use crate::execute::Asked;
-use pando_types::{Access, Cred, Instance, Watermark, plant};
+use crate::execute::{Asked, Basis};
+use pando_types::{Access, Bearer, Cred, Watermark, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Scope, Statement};
 use std::borrow::Cow;
 
@@ -35,13 +35,13 @@ impl MetaServer {
     /// all the way from the root.
     pub(crate) fn believe<'a>(
         &self,
-        instance: Instance,
+        holder: Bearer,
         cred: &Cred,
         op: &'a Op,
         ways: &[Statement],
     ) -> Result<Dirs<'a>, Refusal> {
         let said = op.statements();
-        let made = |s: &Statement| self.keys.made(s, instance);
+        let made = |s: &Statement| self.keys.made(s, holder);
         let genuine = plant!(H98) || said.into_iter().flatten().chain(ways).all(made);
         let dirs = genuine.then(|| {
             let [a, b] = said.map(|s| s.map_or(Some(None), |s| weave(cred, s, ways).map(Some)));
@@ -54,7 +54,7 @@ impl MetaServer {
     }
 
     /// Newer statements of the directories of an operation that has just been executed.
-    pub(crate) fn refresh(&self, dirs: &Dirs<'_>, instance: Instance) -> Vec<Statement> {
+    pub(crate) fn refresh(&self, dirs: &Dirs<'_>, holder: Bearer) -> Vec<Statement> {
         let upto = self.heard_upto();
         let still_true = |s: &&Statement| self.check_current([*s]).is_ok();
         let fresh = |s: &Statement| {
@@ -62,7 +62,7 @@ impl MetaServer {
                 at: upto,
                 ..s.clone()
             };
-            self.keys.sign(&mut fresh, instance);
+            self.keys.sign(&mut fresh, holder);
             fresh
         };
         dirs.old(upto).filter(still_true).map(fresh).collect()
@@ -95,24 +95,24 @@ impl MetaServer {
         let tag = self.keys.tag(s.id, s.generation);
         let parent = asked.dirs.all().find(|d| d.is_of(s.parent, s.parent_generation));
         let handle = matches!(asked.op, Op::Reopen { .. });
-        (s.scope, s.way) = match (asked.guess, parent) {
-            (Some(_), _) => (
+        (s.scope, s.way) = match (asked.basis, parent) {
+            (Basis::Subtree, _) => (Scope::Way, vec![tag]),
+            (Basis::Guess, _) => (
                 Scope::Link,
                 vec![self.keys.tag(s.parent, s.parent_generation), tag],
             ),
-            (None, Some(parent)) if parent.scope == Scope::Way && !handle => {
+            (Basis::Shown, Some(parent)) if parent.scope == Scope::Way && !handle => {
                 (Scope::Way, parent.way.iter().copied().chain([tag]).collect())
             }
             _ => (Scope::Handle, vec![tag]),
         };
         s.at = self.heard_upto();
-        self.keys.sign(s, asked.instance);
-        self.private.borrow_mut().told(s.id, s.generation, asked.instance);
-        entry.seal = asked
-            .guess
-            .unwrap_or(asked.cred)
-            .may(Access::EXEC, s.perm, s.uid, s.gid, true)
-            .then(|| self.keys.seal_key(s.id, s.generation, s.seal));
+        self.keys.sign(s, asked.holder);
+        self.private.borrow_mut().told(s.id, s.generation, asked.holder);
+        entry.seal = asked.told.may(Access::EXEC, s.perm, s.uid, s.gid, true).then(|| {
+            self.keys
+                .seal_key(s.id, s.generation, s.seal, asked.holder.identity)
+        });
     }
 }
 

@@ -7,14 +7,14 @@ use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::violation::Kind;
 use crate::world::{Death, Life, NodeId, Role, SEC, Sim, Tap, Time, US};
-use pando_auth::{Secret, StatementKeys};
+use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterMap, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
 use pando_env::Env;
 use pando_model::Model;
 use pando_server::{Executed, MetaServer, Observer, ServerConfig, format_store};
 use pando_store::{Durability, Level, LocalFuture, MemStore, NoFaults, Store};
-use pando_types::{FsId, MapEpoch, Perm, ServerId, Timestamp};
+use pando_types::{AuthMode, FsId, MapEpoch, Perm, ServerId, Timestamp};
 use pando_wire::Message;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +23,9 @@ use std::time::Duration;
 
 type OnStart = Box<dyn FnOnce(&Device)>;
 
-/// What the servers sign statements with. The clients do not know it.
-pub fn statement_keys(map: &ClusterMap) -> StatementKeys {
-    StatementKeys::new(map.fs, &Secret::new([0x5a; 32]), &[])
+/// What the servers share. The clients do not know it.
+pub fn secrets(map: &ClusterMap) -> Secrets {
+    Secrets::new(map.fs, Secret::new([0x5a; 32]), Vec::new())
 }
 
 /// Hears of the death of a client process.
@@ -104,6 +104,11 @@ impl Cluster {
             blocks: "sim:".into(),
             name_bits: settings.name_bits,
             id_bits: settings.id_bits,
+            auth: if settings.keyed {
+                AuthMode::Key
+            } else {
+                AuthMode::None
+            },
         };
         map.check().map_err(|e| e.to_string())?;
         let now = Timestamp {
@@ -190,7 +195,7 @@ impl Cluster {
         let config = ServerConfig {
             id: server.id,
             map: (*self.map()).clone(),
-            keys: statement_keys(&self.map()),
+            secrets: secrets(&self.map()),
             limits: self.settings.limits.clone(),
         };
         let observer = Rc::new(Watcher {

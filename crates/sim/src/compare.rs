@@ -52,7 +52,12 @@ pub fn judge(
 
 /// A directory that is open shows its access half, and of where it is what the caller said.
 fn judge_reopened(model: &Model, dir: &Statement, outcome: &Outcome) -> Result<(), String> {
-    match (model.view(NodeId::new(dir.ino, dir.generation)), outcome) {
+    // Who asks for the root of an identity says no inode number.
+    let ino = match outcome {
+        Ok(Answer::Entry(e)) if dir.ino == Ino(0) => e.attr.ino,
+        _ => dir.ino,
+    };
+    match (model.view(NodeId::new(ino, dir.generation)), outcome) {
         (None, Err(Errno::Stale)) => Ok(()),
         (Some(view), Ok(Answer::Entry(e))) if e.attr == view.attr => {
             let same = e.dir.as_ref().is_some_and(|s| {

@@ -5,7 +5,7 @@ use pando_auth::StatementKeys;
 use pando_format::FactChange;
 use pando_model::{Model, NodeId, View};
 use pando_server::Executed;
-use pando_types::{DirId, Generation, Instance, Watermark};
+use pando_types::{Bearer, DirId, Generation, IdentityId, Watermark};
 use pando_wire::{Answer, EntryView, Op, RenameMode, Scope, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ struct Fact {
     /// The same of its permissions and owners.
     access: Watermark,
     /// Who was ever given a statement of it.
-    told: BTreeSet<Instance>,
+    told: BTreeSet<Bearer>,
     /// Who changed it without telling anybody: the maker, while nobody else was told.
-    silently: BTreeSet<Instance>,
+    silently: BTreeSet<Bearer>,
 }
 
 /// All of them.
@@ -38,10 +38,10 @@ impl Facts {
         // A guess is on nobody's behalf.
         let dirs = e.dirs.iter().filter(|_| !e.guess);
         dirs.into_iter()
-            .try_for_each(|d| self.check_one(model, e.instance, d))
+            .try_for_each(|d| self.check_one(model, e.holder, d))
     }
 
-    fn check_one(&self, model: &Model, instance: Instance, d: &Statement) -> Result<(), String> {
+    fn check_one(&self, model: &Model, holder: Bearer, d: &Statement) -> Result<(), String> {
         let here = NodeId::new(d.ino, d.generation);
         let Some(view) = model.view(here).filter(|_| d.id != DirId::ABOVE_ROOT) else {
             return Ok(());
@@ -58,29 +58,27 @@ impl Facts {
                 ));
             }
         }
-        let silently = |dir: Dir| {
-            self.facts
-                .get(&dir)
-                .is_some_and(|f| f.silently.contains(&instance))
-        };
+        let silently = |dir: Dir| self.facts.get(&dir).is_some_and(|f| f.silently.contains(&holder));
         let a = view.attr;
         if (a.perm, a.uid, a.gid) != (d.perm, d.uid, d.gid) && !silently((d.id, d.generation)) {
             return Err(format!("permissions have changed unannounced: {d:?}, now {a:?}"));
         }
         if d.scope == Scope::Way {
-            self.check_way(model, d)?;
+            self.check_way(model, holder, d)?;
         }
         Ok(())
     }
 
     /// The directories of a way stand below each other, the first below nothing.
-    fn check_way(&self, model: &Model, d: &Statement) -> Result<(), String> {
+    fn check_way(&self, model: &Model, holder: Bearer, d: &Statement) -> Result<(), String> {
         let mut above = NodeId::ABOVE_ROOT;
         for tag in &d.way {
             let Some((_, node)) = self.tags.get(tag) else {
                 continue;
             };
-            if model.place(*node).map(|(parent, _)| parent) != Some(above) {
+            // What is the root to an identity may be anywhere.
+            let root = above == NodeId::ABOVE_ROOT && holder.identity != IdentityId::ANYONE;
+            if model.place(*node).map(|(parent, _)| parent) != Some(above) && !root {
                 return Err(format!("{node:?} is not in {above:?} any more: {d:?}"));
             }
             above = *node;
@@ -107,8 +105,8 @@ impl Facts {
                 match (announced, change) {
                     (Some((at, _)), FactChange::Moved) => fact.moved = Watermark(at),
                     (Some((at, _)), FactChange::Access) => fact.access = Watermark(at),
-                    (None, FactChange::Access) if fact.told.iter().all(|i| *i == e.instance) => {
-                        fact.silently.insert(e.instance);
+                    (None, FactChange::Access) if fact.told.iter().all(|i| *i == e.holder) => {
+                        fact.silently.insert(e.holder);
                     }
                     (None, _) => {
                         result = Err(format!(
@@ -121,7 +119,7 @@ impl Facts {
         }
         for s in told(answer) {
             let dir = (s.id, s.generation);
-            self.facts.entry(dir).or_default().told.insert(e.instance);
+            self.facts.entry(dir).or_default().told.insert(e.holder);
             let node = NodeId::new(s.ino, s.generation);
             self.tags.insert(keys.tag(s.id, s.generation), (dir, node));
         }

@@ -205,7 +205,10 @@ impl Way {
             };
             if !right {
                 let path = String::from_utf8_lossy(&self.path);
-                let text = format!("{path} leads user {} to {came_to:?}, not to {}", cred.uid, dir.ino);
+                let text = format!(
+                    "{path} leads user {} to {came_to:?}, not to {}",
+                    cred.uid, dir.ino
+                );
                 cluster.sim.fail(Kind::WrongResult, text);
             }
         }

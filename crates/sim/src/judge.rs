@@ -22,7 +22,7 @@ use pando_format::{Batch, Key, LOCAL_SLOT, Mutation};
 use pando_model::Model;
 use pando_server::Executed;
 use pando_store::{Disk, Durability, Lsn};
-use pando_types::{Cred, Errno, RequestId, ServerId, Slot, Timestamp};
+use pando_types::{Claims, Cred, Errno, IdentityId, RequestId, ServerId, Slot, Timestamp};
 use pando_wire::{Op, Outcome};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,6 +107,8 @@ struct State {
     /// once all who lent locks have confirmed them.
     weighed: BTreeMap<(u64, u64), Outcome>,
     counts: Counts,
+    /// Who may do what.
+    book: crate::claims::Book,
 }
 
 /// The judge.
@@ -144,13 +146,14 @@ impl Judge {
             since: Vec::new(),
             logs,
             facts: Facts::default(),
-            keys: crate::cluster::statement_keys(&map),
+            keys: crate::cluster::secrets(&map).statement_keys(),
             map,
             epoch: 0,
             low_space: BTreeMap::new(),
             by_server: BTreeMap::new(),
             weighed: BTreeMap::new(),
             counts: Counts::default(),
+            book: crate::claims::Book::default(),
         };
         Ok(Rc::new(Judge {
             sim,
@@ -163,6 +166,16 @@ impl Judge {
 
     fn wrong(&self, text: impl Into<String>) {
         self.sim.fail(Kind::WrongResult, text);
+    }
+
+    /// What an identity may claim.
+    pub fn claims_of(&self, id: IdentityId) -> Claims {
+        self.state.borrow().book.claims_of(id)
+    }
+
+    /// An identity was made.
+    pub fn identity(&self, id: IdentityId, claims: Claims) {
+        self.state.borrow_mut().book.made(id, claims);
     }
 
     /// The map changed; records moved with it.
@@ -291,7 +304,10 @@ impl Judge {
         *s.by_server.entry(server).or_default() += 1;
         let mut believed = e.op.statements().into_iter().flatten();
         let before = changed_dir(e).and_then(|id| s.model.view(id));
-        let result = if let Some(forged) = believed.find(|b| !e.guess && !s.keys.made(b, e.instance)) {
+        let claimed = s.book.executed(e);
+        let result = if let Err(why) = claimed {
+            Err(why)
+        } else if let Some(forged) = believed.find(|b| !e.guess && !s.keys.made(b, e.holder)) {
             Err(format!("it rests on a statement nobody made: {forged:?}"))
         } else if *e.outcome == Err(Errno::NoSpace) {
             let now = self.sim.now();
@@ -603,6 +619,7 @@ pub fn outcome_word(outcome: &Outcome) -> &'static str {
             Errno::TooManyLinks => "EMLINK",
             Errno::Unreachable => "ETIMEDOUT",
             Errno::Io => "EIO",
+            Errno::ReadOnly => "EROFS",
         },
     }
 }

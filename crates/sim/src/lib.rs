@@ -11,6 +11,7 @@
 
 #[cfg(test)]
 mod births;
+mod claims;
 pub mod cli;
 mod cluster;
 mod compare;

@@ -10,9 +10,9 @@ use crate::violation::Kind;
 use crate::world::{Event, Life, MS, NodeId, Role, SEC, Sim, Time, US};
 use pando_env::Peer;
 use pando_format::Codec;
-use pando_types::ServerId;
+use pando_types::{IdentityId, PeerId, ServerId};
 use pando_wire::{Message, PeerRequest, Request, Response};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// How the network behaves.
@@ -125,8 +125,10 @@ pub struct Net {
     cuts: Vec<u64>,
     conns: BTreeMap<u64, Conn>,
     by_ends: BTreeMap<(u64, u64), u64>,
-    /// Connections that servers opened, closed ones too.
-    from_servers: BTreeSet<u64>,
+    /// Who each machine proves to be.
+    proved: Vec<PeerId>,
+    /// Who opened each connection, closed ones too.
+    opened_by: BTreeMap<u64, PeerId>,
     next: u64,
 }
 
@@ -140,7 +142,8 @@ impl Net {
             cuts: Vec::new(),
             conns: BTreeMap::new(),
             by_ends: BTreeMap::new(),
-            from_servers: BTreeSet::new(),
+            proved: Vec::new(),
+            opened_by: BTreeMap::new(),
             next: 1,
         }
     }
@@ -148,7 +151,16 @@ impl Net {
     pub(crate) fn machine(&mut self, id: NodeId, role: Role) {
         debug_assert_eq!(id.0, self.roles.len());
         self.roles.push(role);
+        self.proved.push(match role {
+            Role::Server(id) => PeerId::Server(id),
+            Role::Client(_) => PeerId::Client(IdentityId::ANYONE),
+        });
         self.cuts.push(0);
+    }
+
+    /// What connections that a machine opens from here on prove.
+    pub fn identify(&mut self, machine: NodeId, who: PeerId) {
+        self.proved[machine.0] = who;
     }
 
     /// Cuts the way from one machine to another; the way back stays.
@@ -172,8 +184,8 @@ impl Net {
     }
 
     fn connect(&mut self, opener: (u64, NodeId), acceptor: (u64, NodeId)) -> u64 {
-        let (next, conns, from_servers) = (&mut self.next, &mut self.conns, &mut self.from_servers);
-        let is_server = matches!(self.roles[opener.1.0], Role::Server(_));
+        let (next, conns, opened_by) = (&mut self.next, &mut self.conns, &mut self.opened_by);
+        let who = self.proved[opener.1.0];
         *self.by_ends.entry((opener.0, acceptor.0)).or_insert_with(|| {
             let id = *next;
             *next += 1;
@@ -184,9 +196,7 @@ impl Net {
                 acceptor: acceptor.1,
             };
             conns.insert(id, conn);
-            if is_server {
-                from_servers.insert(id);
-            }
+            opened_by.insert(id, who);
             id
         })
     }
@@ -197,10 +207,10 @@ impl Net {
         Some(conn)
     }
 
-    pub(crate) fn is_server(&self, peer: Peer) -> bool {
+    pub(crate) fn who(&self, peer: Peer) -> Option<PeerId> {
         match peer {
-            Peer::Server(_) => true,
-            Peer::Connection(c) => self.from_servers.contains(&c),
+            Peer::Server(id) => Some(PeerId::Server(id)),
+            Peer::Connection(c) => self.opened_by.get(&c).copied(),
         }
     }
 
@@ -332,6 +342,21 @@ impl Sim {
                 peer,
             },
         );
+    }
+
+    /// A server ends the connections that an identity opened to it.
+    pub(crate) fn expel(&self, life: u64, identity: IdentityId) {
+        let mut net = self.net.borrow_mut();
+        let net = &mut *net;
+        let theirs = Some(&PeerId::Client(identity));
+        let opened_by = &net.opened_by;
+        let wanted = |(id, c): &(&u64, &Conn)| c.acceptor_life == life && opened_by.get(id) == theirs;
+        let ended: Vec<u64> = net.conns.iter().filter(wanted).map(|(id, _)| *id).collect();
+        for id in ended {
+            if let Some(conn) = net.disconnect(id) {
+                self.tell_both(net, id, conn);
+            }
+        }
     }
 
     /// A process died: its connections end, and most of the other ends hear of it.

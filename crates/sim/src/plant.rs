@@ -38,6 +38,7 @@ pub const PLANTS: &[(&str, &str)] = &[
     ("H47", "reply records move with their slot"),
     ("H98", "a statement must have been made by a server"),
     ("H99", "answers to guesses are sealed"),
+    ("H100", "who may ask for what is checked before anything else"),
     ("H102", "reads wait until what they show is durable"),
     ("H114", "recovery takes the locks of prepared transactions again"),
 ];

@@ -54,6 +54,11 @@ pub(crate) struct Replies {
     pub repeated: u64,
 }
 
+/// The root of an identity may be gone, if it is not the filesystem's: nothing is executed to find that out.
+fn no_subtree(op: &Op, outcome: &Outcome) -> bool {
+    op.is_root_lookup() && *outcome == Err(Errno::NotFound)
+}
+
 impl Replies {
     /// A client process sent a request.
     pub fn asked(&mut self, life: u64, message: &Message) {
@@ -144,7 +149,7 @@ impl Replies {
             ));
         };
         self.checked += 1;
-        if matches!(asked.op, Op::Sync) {
+        if matches!(asked.op, Op::Sync) || no_subtree(&asked.op, outcome) {
             return Ok(());
         }
         let text = || describe_op(&asked.op);
@@ -249,7 +254,10 @@ impl Replies {
                 e.server
             ));
         }
-        if *outcome == Err(Errno::Unreachable) || matches!(w.op, Op::Sync | Op::StatFs) {
+        if *outcome == Err(Errno::Unreachable)
+            || matches!(w.op, Op::Sync | Op::StatFs)
+            || no_subtree(&w.op, outcome)
+        {
             return Ok(());
         }
         let text = || {

@@ -9,6 +9,7 @@ use crate::trace::Print;
 use crate::violation::{Kind, Violation};
 use crate::workload::Workload;
 use crate::world::{MS, Role, SEC, Sim};
+use pando_types::PeerId;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -156,9 +157,13 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
         return sim.fail(Kind::NoProgress, "a new cluster does not start");
     }
     let admin = sim.machine(Role::Client(1000));
+    sim.net.borrow_mut().identify(admin, PeerId::Operator);
     let opened = {
         let over = workload.aside(admin, |w, life, client| async move {
-            w.open_root(&life, &client).await
+            w.open_root(&life, &client).await;
+            if w.cluster().settings.keyed {
+                w.make_identities(&client).await;
+            }
         });
         sim.run_until(10 * SEC, || over.get())
     };

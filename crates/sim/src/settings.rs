@@ -50,6 +50,8 @@ pub struct Settings {
     pub accomplices: bool,
     /// Bytes of directories a client keeps in mind.
     pub cache_bytes: usize,
+    /// Whether clients have identities with claims.
+    pub keyed: bool,
 }
 
 impl Settings {
@@ -99,6 +101,7 @@ impl Settings {
             lies: if rng.percent(20) { rng.range(1, 10) } else { 0 },
             accomplices: rng.percent(60),
             cache_bytes: [0, 4_000, 16_000, 1 << 20][rng.index(4)],
+            keyed: rng.percent(40),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Clients at work: each machine runs one client with one to four programs, which come and go and sometimes crash.
 
+use crate::claims::{IDENTITIES, forbids, own};
 use crate::cluster::{Cluster, SlowBlocks};
 use crate::generate::{Generator, Task, creds};
 use crate::judge::outcome_word;
@@ -13,7 +14,7 @@ use pando_env::Env;
 use pando_env::sync::{Either, first};
 use pando_format::Position;
 use pando_model::{Listed, NodeId as ModelId};
-use pando_types::{AttrChange, Cred, Errno, Instance, Name, Perm};
+use pando_types::{AttrChange, Cred, Errno, IdentityId, Instance, Name, PeerId, Perm};
 use pando_wire::{Answer, Op, Outcome, Statement};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ pub struct Machine {
     scribe: bool,
     /// Identity most of its operations run under.
     cred: usize,
+    /// Who it proves to be.
+    who: PeerId,
     running: RefCell<Option<Rc<Client>>>,
     /// Programs that have not ended.
     active: Cell<usize>,
@@ -69,7 +72,8 @@ pub struct Workload {
     /// The machines.
     pub machines: Vec<Machine>,
     generator: Generator,
-    board: RefCell<Knowledge>,
+    /// What clients know, by identity: what one was told is worth nothing to another.
+    boards: BTreeMap<IdentityId, RefCell<Knowledge>>,
     done: RefCell<Done>,
     stopping: Cell<bool>,
     rng: RefCell<Rng>,
@@ -88,6 +92,7 @@ impl Workload {
         let machines = (0..s.clients)
             .map(|n| Machine {
                 node: cluster.sim.machine(Role::Client(n)),
+                who: PeerId::Client(IdentityId::ANYONE),
                 programs: if rng.percent(60) {
                     1
                 } else {
@@ -99,12 +104,15 @@ impl Workload {
                 active: Cell::new(0),
             })
             .collect();
+        let machines = identify(cluster, machines);
         Rc::new_cyclic(|me| Workload {
             me: me.clone(),
             cluster: cluster.clone(),
             machines,
             generator: Generator::new(&mut cluster.sim.stream(8), s.names, s.inline_limit, s.block_size),
-            board: RefCell::new(Knowledge::new(s.known_dirs)),
+            boards: (0..=IDENTITIES.len() as u32)
+                .map(|n| (IdentityId(n), RefCell::new(Knowledge::new(s.known_dirs))))
+                .collect(),
             done: RefCell::default(),
             stopping: Cell::new(false),
             // Several tries fit into a session's life, as they do in production.
@@ -146,6 +154,8 @@ impl Workload {
         config.lanes = 4;
         config.cache_bytes = self.cluster.settings.cache_bytes;
         config.instance = self.cluster.settings.accomplices.then_some(Instance(7));
+        config.identity = self.identity_of(life.node);
+        config.own = own(config.identity);
         // Most as in production.
         if life.number.is_multiple_of(4) {
             config.resolution = Resolution::Sequential;
@@ -161,6 +171,14 @@ impl Workload {
             }
         }));
         client
+    }
+
+    /// The identity of a machine's clients.
+    fn identity_of(&self, node: NodeId) -> IdentityId {
+        match self.machines.iter().find(|m| m.node == node).map(|m| m.who) {
+            Some(PeerId::Client(id)) => id,
+            _ => IdentityId::ANYONE,
+        }
     }
 
     /// A client process is gone.
@@ -250,19 +268,35 @@ impl Workload {
         let mut own = Knowledge::new(self.cluster.settings.known_dirs);
         let nothing = Knowledge::new(0);
         let creds = creds();
+        let machine = &self.machines[index];
+        let identity = self.identity_of(machine.node);
+        let claims = self.cluster.judge().claims_of(identity);
         while !self.stopping.get() && life.alive() {
             // What others were told is worth nothing to a stranger.
             let strangers = !self.cluster.settings.accomplices && rng.percent(90);
             let task = if strangers {
                 self.generator.draw(&mut rng, &mut own, &nothing)
             } else {
-                self.generator.draw(&mut rng, &mut own, &self.board.borrow())
+                self.generator
+                    .draw(&mut rng, &mut own, &self.boards[&identity].borrow())
             };
-            let cred = if rng.percent(85) {
-                &creds[self.machines[index].cred]
-            } else {
-                rng.pick(&creds)
+            let usual = match identity {
+                IdentityId(2) => &crate::claims::own(identity),
+                _ => &creds[machine.cred],
             };
+            let mut cred = if rng.percent(85) { usual } else { rng.pick(&creds) };
+            if let Task::Op(op) | Task::Write { publish: op, .. } = &task
+                && forbids(&claims, cred, op)
+            {
+                self.forbidden(&client, cred, op.clone()).await;
+                continue;
+            }
+            if !claims.covers(cred) {
+                cred = usual;
+            }
+            if rng.percent(self.cluster.settings.lies) && matches!(machine.who, PeerId::Client(_)) {
+                self.intrude(&mut rng, &life, &client).await;
+            }
             let lie = match &task {
                 Task::Op(op) if rng.percent(self.cluster.settings.lies) => {
                     crate::liar::forged(&mut rng, cred, op)
@@ -287,7 +321,12 @@ impl Workload {
                     dir: Statement::above_root(),
                     name: Name::root(),
                 };
-                self.op(life, client, &Cred::root(), own, op).await;
+                let asker = crate::claims::own(self.identity_of(life.node));
+                let outcome = self.op(life, client, &asker, own, op).await;
+                if matches!(outcome, Some(Err(Errno::NotFound))) {
+                    // Somebody removed the directory that is all there is for this identity.
+                    life.sleep(Duration::from_millis(500)).await;
+                }
             }
             Task::Op(Op::Mkdir { dir, name, .. }) if self.crowded() => {
                 self.op(life, client, cred, own, Op::Rmdir { dir, name }).await;
@@ -442,7 +481,8 @@ impl Workload {
             );
         }
         own.learn(&op, &outcome);
-        self.board.borrow_mut().learn(&op, &outcome);
+        let board = &self.boards[&self.identity_of(life.node)];
+        board.borrow_mut().learn(&op, &outcome);
         Some(outcome)
     }
 
@@ -497,4 +537,19 @@ impl Workload {
     pub fn below(&self, most: Time) -> Time {
         self.rng.borrow_mut().below(most)
     }
+}
+
+/// Gives every machine an identity, if clients have any. Scribes share what they were told, so all are operators.
+fn identify(cluster: &Cluster, mut machines: Vec<Machine>) -> Vec<Machine> {
+    if cluster.settings.keyed {
+        for (n, machine) in machines.iter_mut().enumerate() {
+            machine.who = if machine.scribe {
+                PeerId::Operator
+            } else {
+                PeerId::Client(IDENTITIES[n % IDENTITIES.len()])
+            };
+            cluster.sim.net.borrow_mut().identify(machine.node, machine.who);
+        }
+    }
+    machines
 }

@@ -6,7 +6,7 @@ use crate::rng::Rng;
 use crate::trace::{Print, Trace};
 use crate::violation::{Kind, Violation};
 use pando_env::{Env, Executor, LocalFuture, Node, Peer, TaskOwner, World};
-use pando_types::{Mono, ServerId, Timestamp};
+use pando_types::{IdentityId, Mono, PeerId, ServerId, Timestamp};
 use pando_wire::Message;
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
@@ -626,8 +626,14 @@ impl Env for Life {
         }
     }
 
-    fn is_server(&self, peer: Peer) -> bool {
-        self.sim.net.borrow().is_server(peer)
+    fn who(&self, peer: Peer) -> Option<PeerId> {
+        self.sim.net.borrow().who(peer)
+    }
+
+    fn expel(&self, identity: IdentityId, _why: &str) {
+        if self.alive() {
+            self.sim.expel(self.number, identity);
+        }
     }
 
     fn close(&self, peer: Peer, why: &str) {

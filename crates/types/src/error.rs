@@ -56,6 +56,9 @@ pub enum Errno {
     /// EINTR
     #[error("interrupted")]
     Interrupted,
+    /// EROFS
+    #[error("this identity may change nothing (read-only)")]
+    ReadOnly,
     /// EMLINK
     #[error("too many links")]
     TooManyLinks,

@@ -1,6 +1,6 @@
 //! Identities. Each is its own type, so that a generation can never be passed for an epoch.
 
-use crate::Name;
+use crate::{IdentityId, Name};
 use std::fmt;
 
 /// Number of slots a filesystem's key space is divided into (fixed at format).
@@ -170,4 +170,13 @@ pub struct RequestId {
     pub slot: RequestSlot,
     /// The number within the lane.
     pub sequence: Sequence,
+}
+
+/// Whom a statement is given to: it is worth nothing to anybody else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Bearer {
+    /// Under whose name the connection was opened.
+    pub identity: IdentityId,
+    /// Which program or mount of theirs.
+    pub instance: Instance,
 }

@@ -6,6 +6,7 @@
 mod attr;
 mod cred;
 mod error;
+mod identity;
 mod ids;
 mod name;
 pub mod plant;
@@ -14,9 +15,10 @@ mod time;
 pub use attr::{Attr, AttrChange, DirStat, FileKind, Perm, TimeChange};
 pub use cred::{Access, Cred};
 pub use error::Errno;
+pub use identity::{AuthMode, Claims, IdentityId, PeerId, Users};
 pub use ids::{
-    Birth, BootEpoch, DirId, FsId, Generation, Ino, Instance, MapEpoch, Realm, RequestId, RequestSlot, SLOTS,
-    Sequence, ServerId, SessionId, Slot, TxId, Watermark,
+    Bearer, Birth, BootEpoch, DirId, FsId, Generation, Ino, Instance, MapEpoch, Realm, RequestId,
+    RequestSlot, SLOTS, Sequence, ServerId, SessionId, Slot, TxId, Watermark,
 };
 pub use name::{NAME_MAX, Name, PATH_MAX, SYMLINK_MAX};
 pub use time::{Mono, Timestamp};

@@ -6,7 +6,8 @@
 //! | 4 | CRC-32C of the payload |
 //! | n | payload |
 //!
-//! The hello that opens a connection has the same form; its payload starts with the magic `PNDO`.
+//! The hello that opens a connection has the same form; its payload starts with the magic `PNDO`. On connections that were
+//! authenticated by a key, a MAC stands in place of the checksum (`pando-auth`).
 
 use thiserror::Error;
 
@@ -24,6 +25,9 @@ pub enum FrameError {
     /// The checksum does not match.
     #[error("frame checksum mismatch: not a pando peer, or a damaged stream")]
     Checksum,
+    /// The MAC does not match.
+    #[error("frame MAC mismatch: the stream was damaged or tampered with")]
+    Mac,
 }
 
 /// Appends a frame around what `body` writes.

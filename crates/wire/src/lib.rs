@@ -2,15 +2,17 @@
 //!
 //! Layouts are described in `docs/protocol.md`. Decoding never panics and never allocates more than was sent.
 
+mod auth;
 mod frame;
 mod hello;
 mod message;
 mod op;
 
+pub use auth::{AuthAnswer, AuthError, AuthRequest, IdentityView};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
+pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
 pub use message::{
-    Hello, HelloReply, LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request,
-    Response, Role, TxState, Vote,
+    LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request, Response, TxState, Vote,
 };
 pub use op::{
     Answer, Content, DirEntry, EntryView, FsStat, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, Probe,
@@ -18,4 +20,4 @@ pub use op::{
 };
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;

@@ -1,51 +1,12 @@
 //! What travels in frames.
 
+use crate::auth::{AuthAnswer, AuthError, AuthRequest};
 use crate::op::{Answer, Op, Probe, Statement};
 use pando_format::codec::Blob;
 use pando_format::{
-    Head, Invalidation, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum, codec_struct,
+    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum,
 };
-use pando_types::{
-    BootEpoch, Cred, DirId, Errno, FsId, Instance, MapEpoch, RequestId, ServerId, SessionId, TxId, Watermark,
-};
-
-/// The first message on a connection, in either direction's hello.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hello {
-    /// [`crate::PROTOCOL_VERSION`] of the sender.
-    pub version: u16,
-    /// The filesystem meant.
-    pub fs: FsId,
-    /// Who connects.
-    pub role: Role,
-}
-
-/// Who a connection belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// A client.
-    Client,
-    /// Another server of the cluster.
-    Server(ServerId),
-}
-
-/// Answer to a hello.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum HelloReply {
-    /// Go on.
-    Welcome {
-        /// Who answers.
-        server: ServerId,
-        /// Its boot.
-        boot: BootEpoch,
-    },
-    /// The server speaks another version.
-    WrongVersion(u16),
-    /// The server belongs to another filesystem.
-    WrongFilesystem(FsId),
-    /// The server has as many connections as it allows.
-    TooMany,
-}
+use pando_types::{BootEpoch, Cred, DirId, Errno, Instance, MapEpoch, RequestId, SessionId, TxId, Watermark};
 
 /// An operation's result; an error is an outcome too, and is remembered like one.
 pub type Outcome = Result<Answer, Errno>;
@@ -110,6 +71,8 @@ pub enum Request {
     Status,
     /// From another server.
     Peer(PeerRequest),
+    /// From an operator: who may connect. For the server that the map names to serialise renames.
+    Auth(AuthRequest),
     /// Entries of names in directories the asker has no statement of. All in slots of this server.
     Probe {
         /// Whose statements the answers will be.
@@ -144,6 +107,8 @@ pub enum Response {
     Status(String),
     /// To another server.
     Peer(PeerAnswer),
+    /// What became of a change of identities.
+    Auth(Result<AuthAnswer, AuthError>),
     /// For each probe, in order, equally many bytes: an entry sealed under the directory's key, or nothing (H99).
     Sealed(Vec<Blob>),
 }
@@ -173,6 +138,10 @@ pub enum Refusal {
     /// A directory on the way has been renamed, or its permissions changed, since its statement was made: nothing that
     /// rests on this tag is true any more. 0: the statement is older than the server remembers; forget all (H13).
     Outdated(u64),
+    /// The identity that asks may not do this: not as this user, not at all for its kind, or not any more.
+    NotAllowed,
+    /// The identity that asks may change nothing.
+    ReadOnly,
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -243,6 +212,10 @@ pub enum PeerRequest {
         /// One after the other.
         entries: Vec<Invalidation>,
     },
+    /// Who may connect, if that is newer than this version.
+    Identities(u64),
+    /// Who may connect from now on.
+    Adopt(IdentityTable),
 }
 
 /// Answers between servers.
@@ -267,6 +240,10 @@ pub enum PeerAnswer {
     },
     /// How far the log has been heard here; nothing that contradicts it will be executed any more.
     Heard(Watermark),
+    /// Who may connect; nothing, if the asker knows the latest.
+    Identities(Option<IdentityTable>),
+    /// It is in force here, and the connections of those who may not are closed.
+    Adopted,
 }
 
 /// A participant's vote.
@@ -293,9 +270,6 @@ pub enum TxState {
     Aborted,
 }
 
-codec_struct!(Hello { version, fs, role });
-codec_enum!(Role { 0 => Client, 1 => Server(id) });
-codec_enum!(HelloReply { 0 => Welcome { server, boot }, 1 => WrongVersion(v), 2 => WrongFilesystem(f), 3 => TooMany });
 codec_enum!(Message { 1 => Request { id, boot, request }, 2 => Reply { id, result } });
 codec_enum!(Request {
     1 => Op { request, map, instance, cred, op, ways },
@@ -308,14 +282,15 @@ codec_enum!(Request {
     8 => Status,
     9 => Peer(p),
     10 => Probe { instance, cred, probes },
+    11 => Auth(a),
 });
 codec_enum!(Response {
     1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s),
-    8 => Refreshed { outcome, fresh }
+    8 => Refreshed { outcome, fresh }, 9 => Auth(a)
 });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
-    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t)
+    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t), 11 => NotAllowed, 12 => ReadOnly
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
@@ -327,10 +302,12 @@ codec_enum!(PeerRequest {
     5 => Head(dir),
     6 => Join,
     7 => Invalidate { after, entries },
+    8 => Identities(known),
+    9 => Adopt(table),
 });
 codec_enum!(PeerAnswer {
     1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
-    6 => Log { floor, entries }, 7 => Heard(w)
+    6 => Log { floor, entries }, 7 => Heard(w), 8 => Identities(t), 9 => Adopted
 });
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
 codec_enum!(TxState { 1 => Active, 2 => Committed, 3 => Aborted });

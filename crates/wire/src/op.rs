@@ -1,7 +1,7 @@
 //! Operations on the tree, as clients ask for them and servers answer.
 
 use pando_format::codec::Blob;
-use pando_format::{Layout, Position, codec_enum, codec_struct};
+use pando_format::{Layout, Position, codec_enum, codec_newtype, codec_struct};
 use pando_types::{
     Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, Slot, Timestamp,
     Watermark,
@@ -50,7 +50,8 @@ pub struct Statement {
     /// All this was true when the log of invalidations had come so far. Of later entries the server that executes an
     /// operation knows whether they concern a directory of the way (InfiniFS §3.4).
     pub at: Watermark,
-    /// Keyed MAC over all the above, by a server: clients pass it on as it is (H98).
+    /// Keyed MAC over all the above and whom it was told, by a server: clients pass it on as it is (H98).
+    /// Invariant: encoded last.
     pub mac: u128,
 }
 
@@ -104,22 +105,7 @@ impl Statement {
 
 /// Opens the sealed answers about one directory (H99). Told with its statement, to callers who may search it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SealKey {
-    /// The first half.
-    pub low: u128,
-    /// The second half.
-    pub high: u128,
-}
-
-impl SealKey {
-    /// Its bytes.
-    pub fn to_bytes(self) -> [u8; 32] {
-        let mut bytes = [0; 32];
-        bytes[..16].copy_from_slice(&self.low.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.high.to_le_bytes());
-        bytes
-    }
-}
+pub struct SealKey(pub [u8; 32]);
 
 impl std::fmt::Debug for SealKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -443,6 +429,11 @@ impl Op {
         }
     }
 
+    /// Whether it asks for the root directory, as every client does first.
+    pub fn is_root_lookup(&self) -> bool {
+        matches!(self, Op::Lookup { dir, name } if *dir == Statement::above_root() && *name == Name::root())
+    }
+
     /// What the operation says about directories.
     pub fn statements(&self) -> [Option<&Statement>; 2] {
         match self {
@@ -514,7 +505,7 @@ codec_struct!(Statement {
     mac
 });
 codec_enum!(Scope { 1 => Way, 2 => Link, 3 => Handle });
-codec_struct!(SealKey { low, high });
+codec_newtype!(SealKey);
 codec_struct!(Probe { dir, name });
 codec_struct!(EntryView {
     attr,

@@ -10,7 +10,7 @@ mod store;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, Paths};
+use crate::connect::{Connection, Party, Paths};
 use crate::text;
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -159,7 +159,13 @@ fn on_threads<T: Send>(threads: usize, work: impl Fn(usize) -> Result<T> + Sync)
 
 /// A client of the running cluster, connected to every server.
 fn connect(dir: &ClusterDir, waiting: Wait, paths: Paths) -> Result<Connection> {
-    let conn = Connection::open_with(dir, waiting.waiting(), Duration::from_secs(5), paths)?;
+    let conn = Connection::open_with(
+        dir,
+        Party::Client,
+        waiting.waiting(),
+        Duration::from_secs(5),
+        paths,
+    )?;
     for server in conn.client.map().servers.iter().map(|s| s.id) {
         let answer = conn.run(conn.client.admin(server, pando_wire::Request::Null(false)));
         answer.with_context(|| {

@@ -17,7 +17,7 @@ mod tree;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, my_cred};
+use crate::connect::{Connection, Party, my_cred};
 use crate::progress::Progress;
 use crate::text;
 use anyhow::Result;
@@ -82,6 +82,7 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
     let conn = Connection::open_with(
         &dir,
+        Party::Client,
         Waiting::default(),
         Duration::from_secs(args.wait),
         args.paths,
@@ -173,6 +174,10 @@ impl Fs {
                     "a metadata server is away ({servers}); `pando up` starts what is missing on this machine, `pando status` shows the rest"
                 )
             }
+            Why::Errno(Errno::Access) => match self.conn.trouble() {
+                Some(why) => format!("{} ({why})", Errno::Access),
+                None => advice(Errno::Access),
+            },
             Why::Errno(e) => advice(e),
             Why::Text(text) => text,
         };

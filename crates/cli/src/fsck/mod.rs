@@ -14,7 +14,7 @@ mod tests;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::Connection;
+use crate::connect::{Connection, Party};
 use crate::progress::{Progress, Unit};
 use anyhow::Result;
 use check::{BlockFile, Checker, Counts};
@@ -68,8 +68,14 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
         }
         ExitCode::from(2)
     };
-    let opened = ClusterDir::of(args)
-        .and_then(|dir| Connection::open(&dir, Waiting::default(), Duration::from_secs(args.wait.min(10))));
+    let opened = ClusterDir::of(args).and_then(|dir| {
+        Connection::open(
+            &dir,
+            Party::Operator,
+            Waiting::default(),
+            Duration::from_secs(args.wait.min(10)),
+        )
+    });
     let conn = match opened {
         Ok(conn) => conn,
         Err(e) => return could_not(format!("{e:#}")),

@@ -40,6 +40,7 @@ fn map() -> ClusterMap {
         blocks: "file:blocks".into(),
         name_bits: 55,
         id_bits: 128,
+        auth: pando_types::AuthMode::None,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::log::{State, Step};
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::Connection;
+use crate::connect::{Connection, Party};
 use anyhow::{Context, Result};
 use pando_client::Client;
 use pando_env::Env;
@@ -50,7 +50,7 @@ pub fn end_of_input() -> Result<Arc<AtomicBool>> {
 
 pub fn run(args: &Args, tasks: u32, seconds: u64, name: &str, stop: Arc<AtomicBool>) -> Result<()> {
     let dir = ClusterDir::of(args)?;
-    let connection = Connection::open(&dir, Waiting::default(), Duration::from_secs(120))?;
+    let connection = Connection::open(&dir, Party::Client, Waiting::default(), Duration::from_secs(120))?;
     let (client, reactor) = (connection.client.clone(), connection.reactor.clone());
     let cred = Cred::root();
     let top = format!("/hammer-{name}");

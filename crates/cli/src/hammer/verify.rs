@@ -3,7 +3,7 @@
 use super::log::{History, Log, State, Thing};
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::Connection;
+use crate::connect::{Connection, Party};
 use anyhow::{Context, Result, bail};
 use pando_net::Waiting;
 use pando_types::{Cred, FileKind};
@@ -15,7 +15,7 @@ pub fn run(args: &Args, log: &Path, allow_lost_tail: bool) -> Result<()> {
     let text = std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
     let log = Log::parse(&text)?;
     let dir = ClusterDir::of(args)?;
-    let connection = Connection::open(&dir, Waiting::Blocking, Duration::from_secs(60))?;
+    let connection = Connection::open(&dir, Party::Client, Waiting::Blocking, Duration::from_secs(60))?;
     let mut wrong = log.wrong.clone();
     let mut lost = 0;
     for (task, history) in &log.tasks {

@@ -36,6 +36,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             9 => Key::Superblock,
             10 => Key::RenameList { parent: dir, name },
             11 => Key::Invalidation(Watermark(a)),
+            12 => Key::Identity(IdentityId(a as u32)),
             _ => Key::Session(SessionId(wide)),
         }
     })
@@ -92,6 +93,7 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                 }
                 Record::Invalidation(i) => i.generation = Generation(n),
                 Record::Superblock(s) => (s.boot, s.clean) = (BootEpoch(n), small % 2 == 0),
+                Record::Identity(i) => (i.change, i.revoked) = (n, Some(time)),
             }
             (key, record)
         })

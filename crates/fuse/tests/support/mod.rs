@@ -1,15 +1,16 @@
 //! A cluster of real servers on threads of this process, stores in memory, file data in a temporary directory.
 #![allow(dead_code, clippy::unwrap_used)]
 
+use pando_auth::{Introduction, Secret, Secrets};
 use pando_client::ClientConfig;
 use pando_cluster::{ClusterMap, ServerInfo};
 use pando_data::DirBlocks;
 use pando_fuse::NetCluster;
-use pando_net::{Identity, Options, Reactor, Stopper};
+use pando_net::{Options, Reactor, Stopper};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, format_store};
 use pando_store::{Durability, MemStore};
-use pando_types::{FsId, MapEpoch, ServerId, Timestamp};
-use pando_wire::Role;
+use pando_types::{AuthMode, FsId, MapEpoch, ServerId, Timestamp};
+use pando_wire::{Role, Way};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -69,6 +70,7 @@ impl TestCluster {
             name_bits: 55,
             // Short IDs collide; the tests do not care.
             id_bits: std::env::var("PANDO_ID_BITS").map_or(128, |bits| bits.parse().unwrap()),
+            auth: AuthMode::None,
         };
         map.check().unwrap();
         DirBlocks::create(data).unwrap();
@@ -97,7 +99,12 @@ impl TestCluster {
             give_up: Duration::from_secs(20),
             ..ClientConfig::new(self.map.clone())
         };
-        NetCluster::new(config, Options::default()).unwrap()
+        let nobody = Introduction {
+            fs: self.map.fs,
+            role: Role::Client(Way::Nobody),
+            key: None,
+        };
+        NetCluster::new(config, Options::default(), nobody).unwrap()
     }
 }
 
@@ -124,23 +131,27 @@ fn serve(id: ServerId, map: ClusterMap, data: &Path) -> Started {
     let (go, addresses) = mpsc::channel();
     let blocks = DirBlocks::open(data).unwrap();
     let thread = std::thread::spawn(move || {
-        let identity = Identity {
+        let secrets = Secrets::new(map.fs, Secret::new([1; 32]), Vec::new());
+        let me = Introduction {
             fs: map.fs,
             role: Role::Server(id),
+            key: Some(secrets.cluster_key()),
         };
-        let reactor = Reactor::new(Options::default(), identity).unwrap();
+        let reactor = Reactor::new(Options::default(), me).unwrap();
         let store = Rc::new(MemStore::new(Durability::Sync));
         format_store(&*store, id, &map, Timestamp { secs: 1, nanos: 0 }, (0, 0)).unwrap();
         let config = ServerConfig {
             id,
-            keys: pando_auth::StatementKeys::new(map.fs, &pando_auth::Secret::new([1; 32]), &[]),
+            secrets,
             map,
             limits: Limits::default(),
         };
         let start = MetaServer::start(config, reactor.clone(), store, Rc::new(blocks), Rc::new(Watch));
         let server = reactor.block_on(start).unwrap();
         reactor.set_node(server.clone());
-        let address = reactor.listen("127.0.0.1:0", server.boot()).unwrap();
+        let address = reactor
+            .listen("127.0.0.1:0", server.boot(), server.clone())
+            .unwrap();
         ready.send((address, reactor.stopper())).unwrap();
         reactor.set_map(&addresses.recv().unwrap());
         reactor.run();

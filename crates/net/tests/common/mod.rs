@@ -1,11 +1,12 @@
 //! An echoing server on a thread, and a client that calls it.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+use pando_auth::{Introduction, Key, OpenGate};
 use pando_env::{CallError, Caller, Env, Node, Peer};
 use pando_format::Codec;
-use pando_net::{Identity, Options, Reactor, Stopper};
+use pando_net::{Options, Reactor, Stopper};
 use pando_types::{BootEpoch, FsId, ServerId};
-use pando_wire::{Hello, PROTOCOL_VERSION, Role, encode_frame};
+use pando_wire::{Hello, PROTOCOL_VERSION, Role, Way, encode_frame};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,8 +20,18 @@ pub const FS: FsId = FsId(42);
 pub const SERVER: ServerId = ServerId(1);
 pub const PEER: Peer = Peer::Server(SERVER);
 
-pub fn identity(role: Role) -> Identity {
-    Identity { fs: FS, role }
+pub const CLIENT: Role = Role::Client(Way::Nobody);
+
+pub fn cluster_key() -> Key {
+    Key::new([6; 32])
+}
+
+pub fn identity(role: Role) -> Introduction {
+    Introduction {
+        fs: FS,
+        role,
+        key: (role != CLIENT).then(cluster_key),
+    }
 }
 
 /// Answers `n` with `n`; a message that starts with `BIG` with 1 MiB; tells who is a server on `WHO`.
@@ -38,7 +49,7 @@ impl Node for Echo {
             self.reactor.send(from, reply);
         } else if body == b"WHO" {
             let mut reply = message[..8].to_vec();
-            reply.extend(format!("{:?}", self.reactor.role(from)).bytes());
+            reply.extend(format!("{:?}", self.reactor.who(from)).bytes());
             self.reactor.send(from, reply);
         } else if body == b"CLOSE" {
             self.reactor.close(from, "asked to");
@@ -63,7 +74,9 @@ impl Server {
         let address = address.to_string();
         let thread = std::thread::spawn(move || {
             let reactor = Reactor::new(options, identity(Role::Server(SERVER))).unwrap();
-            let at = reactor.listen(&address, BootEpoch(1)).unwrap();
+            let at = reactor
+                .listen(&address, BootEpoch(1), Rc::new(OpenGate(vec![cluster_key()])))
+                .unwrap();
             reactor.set_node(Rc::new(Echo {
                 reactor: reactor.clone(),
                 gone: Cell::new(0),
@@ -120,10 +133,10 @@ impl Node for ClientNode {
 
 impl Client {
     pub fn new(server: &str, options: Options) -> Client {
-        Client::with(server, options, identity(Role::Client))
+        Client::with(server, options, identity(CLIENT))
     }
 
-    pub fn with(server: &str, options: Options, identity: Identity) -> Client {
+    pub fn with(server: &str, options: Options, identity: Introduction) -> Client {
         let reactor = Reactor::new(options, identity).unwrap();
         reactor.set_addresses(BTreeMap::from([(SERVER, server.to_string())]));
         let node = Rc::new(ClientNode {
@@ -160,7 +173,9 @@ pub fn hello(fs: FsId, version: u16) -> Vec<u8> {
     Hello {
         version,
         fs,
-        role: Role::Client,
+        role: CLIENT,
+        key_name: 0,
+        nonce: [0; 32],
     }
     .put(&mut payload);
     let mut frame = Vec::new();
@@ -172,7 +187,7 @@ pub fn hello(fs: FsId, version: u16) -> Vec<u8> {
 pub fn greet(server: &Server) -> TcpStream {
     let mut s = TcpStream::connect(server.address).unwrap();
     s.write_all(&hello(FS, PROTOCOL_VERSION)).unwrap();
-    let mut answer = [0; 23];
+    let mut answer = [0; 24];
     s.read_exact(&mut answer).unwrap();
     assert_eq!(&answer[8..12], b"PNDO");
     assert_eq!(answer[12], 0, "welcome");

@@ -18,7 +18,7 @@ const MAY: [(&str, &[&str]); 19] = [
     ("model", &["types"]),
     ("namespace", &["types", "format", "wire", "store"]),
     ("cluster", &["types", "format", "wire", "store"]),
-    ("auth", &["types", "wire"]),
+    ("auth", &["types", "format", "wire"]),
     (
         "server",
         &[
@@ -59,13 +59,13 @@ const MAY: [(&str, &[&str]); 19] = [
     (
         "net",
         &[
-            "types", "format", "wire", "store", "cluster", "env", "data", "server", "client",
+            "types", "format", "wire", "auth", "store", "cluster", "env", "data", "server", "client",
         ],
     ),
     (
         "fuse",
         &[
-            "types", "format", "wire", "cluster", "env", "data", "client", "net",
+            "types", "format", "wire", "auth", "cluster", "env", "data", "client", "net",
         ],
     ),
     (

@@ -1,0 +1,208 @@
+//! Connections that are authenticated by keys, with somebody in between who changes what passes.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Client, FS, SERVER, Server, cluster_key};
+use pando_auth::{Introduction, Key};
+use pando_env::CallError;
+use pando_net::{Options, PeerError};
+use pando_types::ServerId;
+use pando_wire::{Denial, Role};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+fn server(key: Key) -> Introduction {
+    Introduction {
+        fs: FS,
+        role: Role::Server(ServerId(9)),
+        key: Some(key),
+    }
+}
+
+/// What the one in between does to the bytes of a direction.
+#[derive(Clone, Copy)]
+enum Tamper {
+    Nothing,
+    /// Flips a bit of the byte at this place.
+    Flip(usize),
+    /// Sends everything from this place on twice.
+    Twice(usize),
+    /// Leaves out so many bytes from this place on.
+    Without(usize, usize),
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, tamper: Tamper) {
+    let mut at = 0;
+    let mut buffer = [0; 4096];
+    while let Ok(n) = from.read(&mut buffer) {
+        if n == 0 {
+            break;
+        }
+        let mut bytes = buffer[..n].to_vec();
+        match tamper {
+            Tamper::Flip(place) if (at..at + n).contains(&place) => bytes[place - at] ^= 4,
+            Tamper::Twice(place) if at + n > place => {
+                let again = bytes[place.saturating_sub(at)..].to_vec();
+                bytes.extend(again);
+            }
+            Tamper::Without(place, len) => {
+                let gap = place..place + len;
+                bytes = (at..)
+                    .zip(bytes)
+                    .filter(|(i, _)| !gap.contains(i))
+                    .map(|(_, b)| b)
+                    .collect();
+            }
+            _ => {}
+        }
+        at += n;
+        if to.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+    let _ = from.shutdown(std::net::Shutdown::Both);
+}
+
+/// A way to the server past somebody who does this to what the client sends, and to what it is answered.
+fn between(server: &Server, there: Tamper, back: Tamper) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let behind = server.address;
+    std::thread::spawn(move || {
+        while let Ok((near, _)) = listener.accept() {
+            let Ok(far) = TcpStream::connect(behind) else {
+                return;
+            };
+            let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            std::thread::spawn(move || pass(near, far, there));
+            std::thread::spawn(move || pass(far2, near2, back));
+        }
+    });
+    address
+}
+
+/// One call, not repeated.
+fn ask(address: &str) -> (Result<Vec<u8>, CallError>, Option<PeerError>) {
+    let options = Options {
+        hello_timeout: Duration::from_millis(400),
+        stall_timeout: Duration::from_millis(400),
+        ..Options::default()
+    };
+    let client = Client::with(address, options, server(cluster_key()));
+    let asked = client
+        .node
+        .calls
+        .call(common::PEER, Duration::from_secs(1), |id| {
+            [&id.to_le_bytes()[..], b"a question of some length"].concat()
+        });
+    let answer = client.reactor.block_on(asked);
+    (answer, client.reactor.peer_failure(SERVER))
+}
+
+#[test]
+fn whoever_has_the_key_is_let_in_and_knows_whom_it_talks_to() {
+    let server_ = Server::start("127.0.0.1:0", Options::default());
+    let address = between(&server_, Tamper::Nothing, Tamper::Nothing);
+    let client = Client::with(&address, Options::default(), server(cluster_key()));
+    let large = vec![7; 3 << 20];
+    assert_eq!(client.call(&large), Ok(large));
+    assert_eq!(client.call(b"WHO"), Ok(b"Some(Server(ServerId(9)))".to_vec()));
+}
+
+#[test]
+fn another_key_is_told_so_at_once() {
+    let server_ = Server::start("127.0.0.1:0", Options::default());
+    let address = server_.address.to_string();
+    for role in [Role::Server(ServerId(9)), Role::Operator] {
+        let introduction = Introduction {
+            role,
+            ..server(Key::new([7; 32]))
+        };
+        let client = Client::with(&address, Options::default(), introduction);
+        let begin = Instant::now();
+        assert!(client.call(b"?").is_err());
+        assert!(begin.elapsed() < Duration::from_secs(4));
+        let failure = client.reactor.peer_failure(SERVER).unwrap();
+        let why = Denial::UnknownKey;
+        assert!(
+            matches!(failure, PeerError::Denied { why: w, .. } if w == why),
+            "{failure}"
+        );
+        assert!(
+            failure.is_final() && failure.to_string().contains("pando auth"),
+            "{failure}"
+        );
+    }
+}
+
+#[test]
+fn nothing_that_was_tampered_with_is_answered() {
+    let server = Server::start("127.0.0.1:0", Options::default());
+    // Lengths of what the client sends: hello, proof, then one request; of what it is sent: challenge, welcome, answer.
+    let (hello, proof) = (8 + 4 + 2 + 16 + 3 + 8 + 32, 8 + 4 + 32);
+    let (challenge, welcome) = (8 + 4 + 1 + 2 + 8 + 32 + 32, 8 + 4 + 1 + 2 + 8 + 1 + 32);
+    let request = 4 + 16 + 8 + 25;
+    let none = Tamper::Nothing;
+    for place in (0..hello + proof + request).step_by(5) {
+        let (answer, _) = ask(&between(&server, Tamper::Flip(place), none));
+        assert!(answer.is_err(), "a bit of byte {place} sent");
+    }
+    for place in (0..challenge + welcome + request).step_by(5) {
+        let (answer, _) = ask(&between(&server, none, Tamper::Flip(place)));
+        assert!(answer.is_err(), "a bit of byte {place} received");
+    }
+    let (answer, _) = ask(&between(&server, Tamper::Without(hello + proof, request), none));
+    assert!(answer.is_err(), "left out");
+    // A frame that comes twice is noticed after the first was answered: the connection ends.
+    let address = between(&server, Tamper::Twice(hello + proof), none);
+    let client = Client::with(&address, Options::default(), self::server(cluster_key()));
+    let _ = client.call(b"first");
+    client.reactor.turn(Some(Duration::from_millis(300)));
+    assert!(!client.reactor.is_connected(SERVER), "replayed");
+}
+
+#[test]
+fn a_server_without_the_secret_is_not_believed() {
+    // It relays the hello of the client and makes up the rest.
+    use pando_auth::payload;
+    use pando_types::BootEpoch;
+    use pando_wire::{HelloReply, encode_frame};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let replies = [
+        HelloReply::Welcome {
+            server: SERVER,
+            boot: BootEpoch(1),
+            proof: None,
+        },
+        HelloReply::Challenge {
+            server: SERVER,
+            boot: BootEpoch(1),
+            nonce: [1; 32],
+            proof: [2; 32],
+        },
+        HelloReply::Welcome {
+            server: SERVER,
+            boot: BootEpoch(1),
+            proof: Some([3; 32]),
+        },
+    ];
+    let n = replies.len();
+    std::thread::spawn(move || {
+        for reply in replies {
+            let (mut s, _) = listener.accept().unwrap();
+            let mut frame = Vec::new();
+            encode_frame(&mut frame, &payload(&reply));
+            s.write_all(&frame).unwrap();
+            let _ = s.read_to_end(&mut Vec::new());
+        }
+    });
+    for _ in 0..n {
+        let (answer, failure) = ask(&address);
+        assert!(answer.is_err());
+        assert!(matches!(failure, Some(PeerError::NotGenuine(_))), "{failure:?}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Who may ask for what: the one place where a message is weighed against what its sender proved to be, before anything
+//! else (H100).
+
+use crate::execute::{Asked, Basis};
+use crate::statements::Dirs;
+use crate::{Failure, MetaServer};
+use pando_auth::{Gate, Key};
+use pando_types::{
+    AuthMode, Bearer, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, PeerId, SessionId, plant,
+};
+use pando_wire::{Denial, Op, Outcome, Refusal, Request, Role, Statement, Way};
+use std::rc::Rc;
+
+/// What a sender may do beyond what its message says.
+pub(crate) struct Entitled {
+    /// The identity it has.
+    pub holder: IdentityId,
+    /// The directory that is its root, if that is not the filesystem's.
+    pub subtree: Option<(DirId, Generation)>,
+}
+
+/// A request of an identity that is being served.
+pub(crate) struct Turn {
+    server: Rc<MetaServer>,
+    id: IdentityId,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut in_flight = self.server.in_flight.borrow_mut();
+        if let Some(n) = in_flight.get_mut(&self.id) {
+            *n -= 1;
+            if *n == 0 {
+                in_flight.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl MetaServer {
+    /// What a request may do, if this sender may make it at all.
+    pub(crate) fn entitled(&self, who: PeerId, request: &Request) -> Result<Entitled, Refusal> {
+        let may = match request {
+            // What anybody needs to find the server to ask, and what says nothing.
+            Request::GetMap | Request::Null(_) => true,
+            Request::Peer(_) => matches!(who, PeerId::Server(_)),
+            Request::Scan { .. } | Request::Status | Request::Auth(_) => who == PeerId::Operator,
+            Request::Op { .. }
+            | Request::Probe { .. }
+            | Request::OpenSession(_)
+            | Request::KeepAlive(_)
+            | Request::CloseSession(_) => !matches!(who, PeerId::Server(_)),
+        };
+        if !may && !plant!(H100) {
+            return Err(Refusal::NotAllowed);
+        }
+        let PeerId::Client(holder) = who else {
+            let owner = IdentityId::ANYONE;
+            check(owner, &Claims::all(), request)?;
+            return Ok(Entitled {
+                holder: owner,
+                subtree: None,
+            });
+        };
+        if self.map.auth == AuthMode::None {
+            check(holder, &Claims::all(), request)?;
+            return Ok(Entitled {
+                holder,
+                subtree: None,
+            });
+        }
+        let identities = self.identities.borrow();
+        let claims = identities.claims(holder)?;
+        check(holder, claims, request)?;
+        Ok(Entitled {
+            holder,
+            subtree: claims.subtree,
+        })
+    }
+
+    /// Counts a request, unless its identity has as many as it may have.
+    pub(crate) fn take_turn(&self, who: PeerId) -> Option<Option<Turn>> {
+        let PeerId::Client(id) = who else {
+            return Some(None);
+        };
+        let mut in_flight = self.in_flight.borrow_mut();
+        let n = in_flight.entry(id).or_default();
+        if *n >= self.limits.requests {
+            return None;
+        }
+        *n += 1;
+        Some(self.me.upgrade().map(|server| Turn { server, id }))
+    }
+
+    /// The entry of the directory that is an identity's whole filesystem, wherever it is by now: what the root is to
+    /// others.
+    pub(crate) async fn find_subtree(
+        &self,
+        message: u64,
+        holder: Bearer,
+        cred: &Cred,
+        (id, generation): (DirId, Generation),
+    ) -> Result<Outcome, Failure> {
+        let above = Statement::above_root();
+        let dir = Statement {
+            parent: above.id,
+            parent_generation: above.generation,
+            name: Name::root(),
+            id,
+            generation,
+            ..above
+        };
+        let op = Op::Reopen { dir };
+        let asked = Asked {
+            message,
+            holder,
+            request: None,
+            cred: &Cred::root(),
+            told: cred,
+            basis: Basis::Subtree,
+            op: &op,
+            dirs: Dirs::of(&op),
+        };
+        let done = self.execute(&asked, false).await?;
+        self.safe(done.lsn, done.level).await?;
+        Ok(match done.outcome {
+            // It was removed: nothing is left for this identity.
+            Err(Errno::Stale) => Err(Errno::NotFound),
+            outcome => outcome,
+        })
+    }
+}
+
+/// Whether an identity with these claims may make this request.
+fn check(holder: IdentityId, claims: &Claims, request: &Request) -> Result<(), Refusal> {
+    if plant!(H100) {
+        return Ok(());
+    }
+    let mine = |session: &SessionId| session.owner() == holder;
+    match request {
+        Request::Op {
+            request, cred, op, ..
+        } => {
+            // These two say and do nothing on anybody's behalf.
+            if !claims.covers(cred) && !matches!(op, Op::StatFs | Op::Sync) {
+                return Err(Refusal::NotAllowed);
+            }
+            if request.is_some_and(|r| !mine(&r.session)) {
+                return Err(Refusal::NotAllowed);
+            }
+            if claims.read_only && changes(op) {
+                return Err(Refusal::ReadOnly);
+            }
+            // The place above the root is the one directory that nobody needs a statement of. To whom a subtree is all
+            // there is, it is only where that subtree is found.
+            let above = |s: &&Statement| s.id == DirId::ABOVE_ROOT;
+            if claims.subtree.is_some() && op.statements().iter().flatten().any(above) && !op.is_root_lookup()
+            {
+                return Err(Refusal::NotAllowed);
+            }
+            Ok(())
+        }
+        Request::Probe { cred, .. } if !claims.covers(cred) => Err(Refusal::NotAllowed),
+        Request::OpenSession(s) | Request::CloseSession(s) if !mine(s) => Err(Refusal::NotAllowed),
+        Request::KeepAlive(all) if !all.iter().all(mine) => Err(Refusal::NotAllowed),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an operation changes anything, or asks to.
+fn changes(op: &Op) -> bool {
+    match op {
+        Op::Open { want, .. } => want & pando_types::Access::WRITE.0 != 0,
+        op => op.mutates(),
+    }
+}
+
+impl Gate for MetaServer {
+    fn mode(&self) -> AuthMode {
+        self.map.auth
+    }
+
+    fn key(&self, role: Role, key_name: u64) -> Result<Key, Denial> {
+        match role {
+            Role::Server(_) | Role::Operator => {
+                let keys = self.secrets.cluster_keys();
+                keys.into_iter()
+                    .find(|k| k.name() == key_name)
+                    .ok_or(Denial::UnknownKey)
+            }
+            Role::Client(Way::Key(id)) => self.identities.borrow().key(id, key_name, self.world.now()),
+            Role::Client(_) => Err(Denial::UnknownKey),
+        }
+    }
+}

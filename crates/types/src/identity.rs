@@ -1,0 +1,156 @@
+//! Who may connect, and what they may claim.
+
+use crate::{Cred, DirId, Generation, SessionId};
+use std::fmt;
+
+/// A client's identity within a filesystem. Numbers are never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct IdentityId(pub u32);
+
+impl IdentityId {
+    /// Whoever connects to a filesystem that asks nobody who they are; operators too.
+    pub const ANYONE: IdentityId = IdentityId(0);
+}
+
+impl fmt::Display for IdentityId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// How clients prove who they are; chosen when the filesystem is made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum AuthMode {
+    /// They do not. Only on the loopback address.
+    #[default]
+    None,
+    /// A secret key per client.
+    Key,
+    /// A certificate per client.
+    Tls,
+}
+
+impl AuthMode {
+    /// As it is typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            AuthMode::None => "none",
+            AuthMode::Key => "key",
+            AuthMode::Tls => "tls",
+        }
+    }
+}
+
+/// Who a message comes from: what the handshake of its connection proved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerId {
+    /// A server of this cluster.
+    Server(crate::ServerId),
+    /// Whoever has the cluster's secret and is not a server.
+    Operator,
+    /// A client.
+    Client(IdentityId),
+}
+
+/// The users a client may act for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Users {
+    /// All of them: a trusted mount.
+    Any,
+    /// These users, in these groups.
+    Only {
+        /// User numbers, in order.
+        uids: Vec<u32>,
+        /// Group numbers, in order.
+        gids: Vec<u32>,
+    },
+}
+
+/// What an identity may claim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claims {
+    /// For whom it may act.
+    pub users: Users,
+    /// The directory that is its whole filesystem; nothing outside exists for it.
+    pub subtree: Option<(DirId, Generation)>,
+    /// It may change nothing.
+    pub read_only: bool,
+}
+
+impl Claims {
+    /// Everything.
+    pub fn all() -> Claims {
+        Claims {
+            users: Users::Any,
+            subtree: None,
+            read_only: false,
+        }
+    }
+
+    /// Whether the identity may act under these credentials: user, group and every supplementary group.
+    pub fn covers(&self, cred: &Cred) -> bool {
+        match &self.users {
+            Users::Any => true,
+            Users::Only { uids, gids } => {
+                uids.contains(&cred.uid)
+                    && gids.contains(&cred.gid)
+                    && cred.groups.iter().all(|g| gids.contains(g))
+            }
+        }
+    }
+}
+
+impl SessionId {
+    /// Bits of a session's name below its owner's number.
+    const RANDOM: u32 = 96;
+
+    /// A session of `owner`: its name says whose it is, so that nobody can speak of another's (H100).
+    pub fn of(owner: IdentityId, random: u128) -> SessionId {
+        SessionId(u128::from(owner.0) << Self::RANDOM | random & ((1 << Self::RANDOM) - 1))
+    }
+
+    /// Whose session this is.
+    pub fn owner(self) -> IdentityId {
+        IdentityId((self.0 >> Self::RANDOM) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_cover_whole_credentials() {
+        let cred = |uid, gid, groups: &[u32]| Cred {
+            uid,
+            gid,
+            groups: groups.to_vec(),
+        };
+        let some = Claims {
+            users: Users::Only {
+                uids: vec![5, 6],
+                gids: vec![7, 8],
+            },
+            ..Claims::all()
+        };
+        assert!(some.covers(&cred(5, 7, &[])));
+        assert!(some.covers(&cred(6, 8, &[7, 8])));
+        for wrong in [
+            cred(7, 7, &[]),
+            cred(5, 5, &[]),
+            cred(5, 7, &[7, 0]),
+            Cred::root(),
+        ] {
+            assert!(!some.covers(&wrong), "{wrong:?}");
+            assert!(Claims::all().covers(&wrong));
+        }
+    }
+
+    #[test]
+    fn sessions_say_whose_they_are() {
+        let s = SessionId::of(IdentityId(u32::MAX), u128::MAX);
+        assert_eq!(s.owner(), IdentityId(u32::MAX));
+        assert_eq!(SessionId::of(IdentityId(3), u128::MAX).owner(), IdentityId(3));
+        assert_eq!(SessionId::of(IdentityId::ANYONE, 9), SessionId(9));
+    }
+}
