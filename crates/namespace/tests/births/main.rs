@@ -2,15 +2,17 @@
 //! and two names, with transactions that are decided here and applied there later, or abort. The operations are the
 //! production functions; `world` stands for the servers (InfiniFS §3.3.1, H2-H5, H7).
 
+mod operate;
 mod world;
 
+use operate::{Spot, What};
 use pando_format::codec::Codec;
 use pando_format::{HashWidths, Head, Key, Record, Target};
 use pando_types::{Birth, DirId, Name};
 use pando_wire::RenameMode;
 use stateright::{Checker, Model, Property};
 use std::collections::{BTreeMap, BTreeSet};
-use world::{Setup, Spot, What, World};
+use world::{Setup, World};
 
 /// One step.
 #[derive(Clone, PartialEq, Debug)]
