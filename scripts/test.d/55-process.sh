@@ -8,6 +8,7 @@ run() {
 }
 
 check "the commands, with good and bad input" run commands
+check "identities: claims, revocation, rotation, secrets" run auth
 check "kill -9 under load, sync and async" run kills
 why=$(why_not_root)
 [ -n "$why" ] || why=$(why_missing mkfs.xfs xfs_io losetup)

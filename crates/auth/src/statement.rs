@@ -4,8 +4,8 @@
 use crate::Secret;
 use crate::frame::{MAC, same};
 use pando_format::Codec;
-use pando_types::{DirId, FsId, Generation, IdentityId};
-use pando_wire::{SealKey, Statement};
+use pando_types::{DirId, FsId, Generation, IdentityId, Ino};
+use pando_wire::{Handle, SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
@@ -14,6 +14,8 @@ use std::hash::Hasher;
 pub struct StatementKeys {
     newest: [u8; 16],
     older: Vec<[u8; 16]>,
+    /// What handles are signed with, the newest first.
+    handles: Vec<[u8; 16]>,
     /// What the keys of directories are derived from.
     seals: [u8; 32],
 }
@@ -27,14 +29,18 @@ impl std::fmt::Debug for StatementKeys {
 impl StatementKeys {
     /// From the secrets, the newest first.
     pub fn new(fs: FsId, newest: &Secret, older: &[Secret]) -> StatementKeys {
-        let key = |secret: &Secret| {
+        let of = |secret: &Secret, purpose| {
             let mut key = [0; 16];
-            key.copy_from_slice(&secret.derive("pando statement mac v1", fs)[..16]);
+            key.copy_from_slice(&secret.derive(purpose, fs)[..16]);
             key
         };
+        let key = |secret: &Secret| of(secret, "pando statement mac v1");
+        let all = std::iter::once(newest).chain(older);
+        let handles = all.map(|s| of(s, "pando handle mac v1")).collect();
         StatementKeys {
             newest: key(newest),
             older: older.iter().map(key).collect(),
+            handles,
             seals: newest.derive("pando seal keys v1", fs),
         }
     }
@@ -46,6 +52,22 @@ impl StatementKeys {
         text[16..24].copy_from_slice(&generation.0.to_le_bytes());
         text[24..].copy_from_slice(&holder.0.to_le_bytes());
         SealKey(*blake3::keyed_hash(&self.seals, &text).as_bytes())
+    }
+
+    /// A handle of a file that an identity opened for writing.
+    pub fn handle(&self, file: (Ino, Generation), holder: IdentityId) -> Handle {
+        Handle(
+            self.handles
+                .first()
+                .map_or(0, |key| handle_mac(key, file, holder)),
+        )
+    }
+
+    /// Whether a server gave this handle of this file to this identity.
+    pub fn opened(&self, handle: Handle, file: (Ino, Generation), holder: IdentityId) -> bool {
+        self.handles
+            .iter()
+            .any(|key| same(handle_mac(key, file, holder), handle.0))
     }
 
     /// Signs a statement for one identity.
@@ -63,6 +85,12 @@ impl StatementKeys {
     }
 }
 
+fn handle_mac(key: &[u8; 16], (ino, generation): (Ino, Generation), holder: IdentityId) -> u128 {
+    let mut h = SipHasher24::new_with_key(key);
+    h.write(&(ino, (generation, holder)).to_bytes());
+    h.finish128().as_u128()
+}
+
 /// Over the statement as it is sent, but for the MAC itself, which stands last; after the number of whom it was given.
 fn mac(key: &[u8; 16], s: &Statement, holder: IdentityId) -> u128 {
     let mut text = Vec::with_capacity(256);
@@ -77,7 +105,7 @@ fn mac(key: &[u8; 16], s: &Statement, holder: IdentityId) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_types::{Ino, Name, Perm, Realm};
+    use pando_types::{Name, Perm, Realm};
 
     fn statement() -> Statement {
         Statement {
@@ -134,6 +162,28 @@ mod tests {
             change(&mut forged);
             assert!(!keys.made(&forged, me), "change {i}");
         }
+    }
+
+    #[test]
+    fn handles_are_of_one_file_and_one_identity() {
+        let (file, me) = ((Ino(1), Generation(2)), IdentityId(3));
+        let handle = keys(1, 1, &[]).handle(file, me);
+        assert!(keys(1, 1, &[]).opened(handle, file, me));
+        assert!(
+            keys(1, 2, &[1]).opened(handle, file, me),
+            "a restart with a newer secret"
+        );
+        for (h, f, i) in [
+            (handle, file, IdentityId(4)),
+            (handle, (Ino(2), Generation(2)), me),
+            (handle, (Ino(1), Generation(3)), me),
+            (Handle(handle.0 ^ 1), file, me),
+            (Handle(0), file, me),
+        ] {
+            assert!(!keys(1, 1, &[]).opened(h, f, i));
+        }
+        assert!(!keys(2, 1, &[]).opened(handle, file, me));
+        assert!(!keys(1, 2, &[]).opened(handle, file, me));
     }
 
     #[test]

@@ -109,7 +109,10 @@ impl Client {
                     Refusal::BadStatement if uncertain => return Err(Errno::Unreachable),
                     // What was looked up is worth nothing any more: the caller looks again.
                     Refusal::BadStatement => return Err(Errno::Stale),
-                    Refusal::NotAllowed | Refusal::ReadOnly if uncertain => return Err(Errno::Unreachable),
+                    Refusal::NotAllowed | Refusal::ReadOnly | Refusal::BadHandle if uncertain => {
+                        return Err(Errno::Unreachable);
+                    }
+                    Refusal::BadHandle => return Err(Errno::BadHandle),
                     Refusal::NotAllowed => return Err(Errno::Access),
                     Refusal::ReadOnly => return Err(Errno::ReadOnly),
                     Refusal::Invalid => return Err(Errno::Invalid),

@@ -17,11 +17,14 @@ pub enum CallError {
     Denied,
 }
 
+/// Who waits for a call's answer.
+type Waiting<R> = Sender<Result<R, CallError>>;
+
 /// The outstanding calls of one process.
 pub struct Caller<R> {
     world: World,
     next: Cell<u64>,
-    pending: RefCell<BTreeMap<u64, (Peer, Sender<Result<R, CallError>>)>>,
+    pending: RefCell<BTreeMap<u64, (Peer, Waiting<R>)>>,
 }
 
 impl<R> Caller<R> {

@@ -77,6 +77,7 @@ pub(crate) fn opened(
                 entry: view(dir, name, target),
                 data: None,
                 created: false,
+                handle: None,
             });
         }
     };
@@ -94,6 +95,7 @@ pub(crate) fn opened(
         entry: view(dir, name, target),
         data,
         created: false,
+        handle: None,
     })
 }
 

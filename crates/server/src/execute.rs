@@ -136,6 +136,7 @@ impl MetaServer {
                 continue;
             };
             self.sign(&mut decision.outcome, told, holder);
+            self.give_handle(op, &mut decision.outcome, holder);
             if let (
                 Op::ReadDir {
                     dir,

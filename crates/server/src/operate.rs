@@ -178,6 +178,7 @@ impl MetaServer {
             }
         }
         self.check_statements(op, holder)?;
+        self.check_handle(op, holder)?;
         if !op.mutates() {
             return Ok(Some(Admission::Execute { unknown: false }));
         }

@@ -21,6 +21,41 @@ impl MetaServer {
         }
     }
 
+    /// Whether a handle that an operation comes through was given to whoever asks.
+    pub(crate) fn check_handle(&self, op: &Op, holder: IdentityId) -> Result<(), Refusal> {
+        let (handle, file) = match op {
+            Op::Publish {
+                ino,
+                generation,
+                handle,
+                ..
+            }
+            | Op::SetAttr {
+                ino,
+                generation,
+                handle: Some(handle),
+                ..
+            } => (*handle, (*ino, *generation)),
+            _ => return Ok(()),
+        };
+        if plant!(H100) || self.keys.opened(handle, file, holder) {
+            Ok(())
+        } else {
+            self.count(|s| s.forged += 1);
+            Err(Refusal::BadHandle)
+        }
+    }
+
+    /// Gives a handle to who has opened a file for writing.
+    pub(crate) fn give_handle(&self, op: &Op, outcome: &mut Outcome, holder: IdentityId) {
+        if let (Op::Open { want, .. } | Op::Create { want, .. }, Ok(Answer::Opened { entry, handle, .. })) =
+            (op, outcome)
+            && want & Access::WRITE.0 != 0
+        {
+            *handle = Some(self.keys.handle((entry.attr.ino, entry.attr.generation), holder));
+        }
+    }
+
     /// Signs every statement in an outcome, and adds the keys that the caller may have.
     pub(crate) fn sign(&self, outcome: &mut Outcome, cred: &Cred, holder: IdentityId) {
         let Ok(answer) = outcome else { return };

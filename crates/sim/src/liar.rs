@@ -1,4 +1,5 @@
-//! Programs that speak the protocol themselves and say about directories what no server said (H98). They know every
+//! Programs that speak the protocol themselves and say about directories, and about what they opened, what no server said
+//! (H98). They know every
 //! name and ID; all they lack is the servers' secret.
 
 use crate::rng::Rng;
@@ -23,8 +24,13 @@ pub fn forged(rng: &mut Rng, cred: &Cred, op: &Op) -> Option<Op> {
         | Op::Mkdir { dir, .. }
         | Op::Rmdir { dir, .. }
         | Op::Unlink { dir, .. }
-        | Op::SetAttr { dir, .. }
-        | Op::Publish { dir, .. } => dir,
+        | Op::SetAttr { dir, .. } => dir,
+        // "I opened it for writing."
+        Op::Publish { handle, .. } if second => {
+            handle.0 ^= 1 << rng.below(128);
+            return Some(lie);
+        }
+        Op::Publish { dir, .. } => dir,
         Op::Rename { dst, .. } if second => dst,
         Op::Rename { src, .. } => src,
         Op::Release { .. } | Op::StatFs | Op::Sync => return None,
@@ -52,7 +58,7 @@ impl Workload {
     pub async fn lie(&self, client: &Client, cred: &Cred, op: Op) {
         let outcome = client.op(cred, op.clone()).await;
         self.lied();
-        if !matches!(outcome, Err(Errno::Stale | Errno::Unreachable)) {
+        if !matches!(outcome, Err(Errno::Stale | Errno::BadHandle | Errno::Unreachable)) {
             let text = format!(
                 "a forged {} was answered with {outcome:?}",
                 crate::net::describe_op(&op)

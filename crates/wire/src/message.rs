@@ -123,6 +123,8 @@ pub enum Refusal {
     NotAllowed,
     /// The identity that asks may change nothing.
     ReadOnly,
+    /// No server of this filesystem gave that handle to whoever asks.
+    BadHandle,
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -264,7 +266,7 @@ codec_enum!(Request {
 codec_enum!(Response { 1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s), 8 => Auth(a) });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
-    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => NotAllowed, 11 => ReadOnly
+    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => NotAllowed, 11 => ReadOnly, 12 => BadHandle
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
