@@ -4,8 +4,8 @@
 use crate::Secret;
 use crate::frame::{MAC, same};
 use pando_format::Codec;
-use pando_types::{Bearer, DirId, FsId, Generation, IdentityId, plant};
-use pando_wire::{SealKey, Statement};
+use pando_types::{Bearer, DirId, FsId, Generation, IdentityId, Ino, plant};
+use pando_wire::{Handle, SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
@@ -14,6 +14,8 @@ use std::hash::Hasher;
 pub struct StatementKeys {
     newest: [u8; 16],
     older: Vec<[u8; 16]>,
+    /// What handles are signed with, the newest first.
+    handles: Vec<[u8; 16]>,
     /// What the keys of directories are derived from.
     seals: [u8; 32],
     /// What the tags of directories are made with, the newest first.
@@ -36,9 +38,11 @@ impl StatementKeys {
         };
         let mac = |secret: &Secret| short(secret, "pando statement mac v1");
         let all = std::iter::once(newest).chain(older);
+        let handles = all.clone().map(|s| short(s, "pando handle mac v1")).collect();
         StatementKeys {
             newest: mac(newest),
             older: older.iter().map(mac).collect(),
+            handles,
             seals: newest.derive("pando seal keys v1", fs),
             tags: all.map(|secret| short(secret, "pando tags v1")).collect(),
         }
@@ -74,6 +78,22 @@ impl StatementKeys {
         SealKey(*blake3::keyed_hash(&self.seals, &text).as_bytes())
     }
 
+    /// A handle of a file that an identity opened for writing.
+    pub fn handle(&self, file: (Ino, Generation), holder: IdentityId) -> Handle {
+        Handle(
+            self.handles
+                .first()
+                .map_or(0, |key| handle_mac(key, file, holder)),
+        )
+    }
+
+    /// Whether a server gave this handle of this file to this identity.
+    pub fn opened(&self, handle: Handle, file: (Ino, Generation), holder: IdentityId) -> bool {
+        self.handles
+            .iter()
+            .any(|key| same(handle_mac(key, file, holder), handle.0))
+    }
+
     /// Signs a statement for whom it is given to.
     pub fn sign(&self, s: &mut Statement, holder: Bearer) {
         s.mac = mac(&self.newest, s, holder);
@@ -87,6 +107,12 @@ impl StatementKeys {
             .any(|key| same(mac(key, s, holder), s.mac));
         signed || *s == Statement::above_root()
     }
+}
+
+fn handle_mac(key: &[u8; 16], (ino, generation): (Ino, Generation), holder: IdentityId) -> u128 {
+    let mut h = SipHasher24::new_with_key(key);
+    h.write(&(ino, (generation, holder)).to_bytes());
+    h.finish128().as_u128()
 }
 
 /// Over the statement as it is sent, but for the MAC itself, which stands last; after whom it was given.
@@ -103,7 +129,7 @@ fn mac(key: &[u8; 16], s: &Statement, holder: Bearer) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_types::{Ino, Instance, Name, Perm, Realm, Watermark};
+    use pando_types::{Instance, Name, Perm, Realm, Watermark};
     use pando_wire::Scope;
 
     fn statement() -> Statement {
@@ -184,6 +210,28 @@ mod tests {
             !keys.made(&signed, b) && !keys.made(&signed, c),
             "somebody else's"
         );
+    }
+
+    #[test]
+    fn handles_are_of_one_file_and_one_identity() {
+        let (file, me) = ((Ino(1), Generation(2)), IdentityId(3));
+        let handle = keys(1, 1, &[]).handle(file, me);
+        assert!(keys(1, 1, &[]).opened(handle, file, me));
+        assert!(
+            keys(1, 2, &[1]).opened(handle, file, me),
+            "a restart with a newer secret"
+        );
+        for (h, f, i) in [
+            (handle, file, IdentityId(4)),
+            (handle, (Ino(2), Generation(2)), me),
+            (handle, (Ino(1), Generation(3)), me),
+            (Handle(handle.0 ^ 1), file, me),
+            (Handle(0), file, me),
+        ] {
+            assert!(!keys(1, 1, &[]).opened(h, f, i));
+        }
+        assert!(!keys(2, 1, &[]).opened(handle, file, me));
+        assert!(!keys(1, 2, &[]).opened(handle, file, me));
     }
 
     #[test]

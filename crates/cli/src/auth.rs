@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Commands.
 #[derive(Subcommand, Debug)]
 #[command(
-    after_help = "Examples:\n  pando auth add laptop --any-uid --out laptop.key\n  pando auth add alice --uid 1000 --gid 1000 --subtree /home/alice --out alice.key\n  pando auth rotate laptop --out laptop.key --grace 1h\n  pando auth revoke laptop"
+    after_help = "Examples:\n  pando auth add laptop --any-uid --out laptop.key\n  pando auth add alice --uid 1000 --gid 1000 --subtree /people/alice --out alice.key\n  pando auth rotate laptop --out laptop.key --grace 1h\n  pando auth revoke laptop"
 )]
 pub enum AuthCommand {
     /// Let a client in: write its key to a file.

@@ -23,7 +23,7 @@ pub use open::{Opened, create, open};
 use pando_data::{BlockError, FileKey};
 use pando_format::Layout;
 use pando_types::{Attr, AttrChange, Cred, Errno, FileKind, Perm, Slot, TimeChange, Timestamp};
-use pando_wire::{EntryView, Op, Outcome, Statement};
+use pando_wire::{EntryView, Handle, Op, Outcome, Statement};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -115,6 +115,8 @@ enum Body {
 #[derive(Clone, Debug)]
 pub struct OpenFile {
     key: FileKey,
+    /// Shows that some handle of this mount was opened for writing.
+    handle: Option<Handle>,
     location: Location,
     data_sync: DataSync,
     /// As the servers last showed them, but for what is below.
@@ -142,13 +144,19 @@ pub struct OpenFile {
 impl OpenFile {
     /// The state of a file that was just opened.
     pub fn new(place: Place, opened: Opened, data_sync: DataSync) -> Result<OpenFile, Errno> {
-        let Opened { entry, data, created } = opened;
+        let Opened {
+            entry,
+            data,
+            created,
+            handle,
+        } = opened;
         check_regular(entry.attr.kind)?;
         Ok(OpenFile {
             key: FileKey {
                 ino: entry.attr.ino,
                 generation: entry.attr.generation,
             },
+            handle,
             location: Location::new(place),
             data_sync,
             version: entry.version,
@@ -168,10 +176,13 @@ impl OpenFile {
     /// Takes over what another open of the same file on this mount has just learnt. Returns whether the content is
     /// another than this state had. Unpublished changes stay, and will overwrite what the other mount published.
     pub fn refresh(&mut self, opened: Opened) -> Result<bool, Errno> {
-        let Opened { entry, data, .. } = opened;
+        let Opened {
+            entry, data, handle, ..
+        } = opened;
         if entry.attr.ino != self.key.ino || entry.attr.generation != self.key.generation {
             return Err(Errno::Stale);
         }
+        self.handle = handle.or(self.handle);
         // An answer may have been overtaken by a publish of ours: versions only rise (H49).
         if entry.version < self.version || self.removed {
             return Ok(false);

@@ -377,7 +377,7 @@ impl Client {
                 ino: attr.ino,
                 generation: attr.generation,
                 change,
-                through_handle: false,
+                handle: None,
             };
             entry(self.op(cred, op).await?)
         })

@@ -130,7 +130,10 @@ impl Client {
                         self.cache.borrow_mut().forget(tag);
                         return Err(Errno::Stale);
                     }
-                    Refusal::NotAllowed | Refusal::ReadOnly if uncertain => return Err(Errno::Unreachable),
+                    Refusal::NotAllowed | Refusal::ReadOnly | Refusal::BadHandle if uncertain => {
+                        return Err(Errno::Unreachable);
+                    }
+                    Refusal::BadHandle => return Err(Errno::BadHandle),
                     Refusal::NotAllowed => return Err(Errno::Access),
                     Refusal::ReadOnly => return Err(Errno::ReadOnly),
                     Refusal::Invalid => return Err(Errno::Invalid),

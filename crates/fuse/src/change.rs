@@ -118,7 +118,7 @@ impl<C: Cluster> Core<C> {
             ino,
             generation,
             change,
-            through_handle: false,
+            handle: None,
         };
         entry(self.op(d, cred, op)?)
     }

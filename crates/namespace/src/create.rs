@@ -46,6 +46,7 @@ pub(crate) fn create(
         entry,
         data: None,
         created: true,
+        handle: None,
     })
 }
 

@@ -110,6 +110,7 @@ pub(crate) fn opened(
                 entry: view(dir, name, target),
                 data: None,
                 created: false,
+                handle: None,
             });
         }
     };
@@ -127,6 +128,7 @@ pub(crate) fn opened(
         entry: view(dir, name, target),
         data,
         created: false,
+        handle: None,
     })
 }
 

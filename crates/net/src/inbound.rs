@@ -10,8 +10,8 @@ use mio::event::Event;
 use mio::{Interest, Token};
 use pando_auth::{Acceptor, Greeting, Step, payload};
 use pando_env::Peer;
-use pando_types::ServerId;
-use pando_wire::HelloReply;
+use pando_types::{PeerId, ServerId};
+use pando_wire::{Denial, HelloReply};
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
@@ -265,6 +265,28 @@ impl Reactor {
         Ok(())
     }
 
+    /// Counts a connection of an identity, unless it has as many as it may have.
+    fn take_place(&self, peer: PeerId) -> bool {
+        let PeerId::Client(id) = peer else { return true };
+        let mut places = self.places.borrow_mut();
+        let taken = places.entry(id).or_default();
+        let free = *taken < self.options.max_per_identity;
+        *taken += usize::from(free);
+        free
+    }
+
+    /// A connection of an identity that proved who it is has ended.
+    pub(crate) fn leave_place(&self, peer: PeerId) {
+        let PeerId::Client(id) = peer else { return };
+        let mut places = self.places.borrow_mut();
+        if let Some(taken) = places.get_mut(&id) {
+            *taken = taken.saturating_sub(1);
+            if *taken == 0 {
+                places.remove(&id);
+            }
+        }
+    }
+
     /// Answers a hello, or the proof that followed it.
     fn greet(&self, id: u64, conn: &mut Conn, said: &[u8]) -> Result<(), End> {
         let listener = self.listener.borrow();
@@ -273,6 +295,7 @@ impl Reactor {
         };
         let refusal = match conn.handshake.take() {
             Some(Handshake::Accepting(acceptor)) => match acceptor.accept(said) {
+                Ok(accepted) if !self.take_place(accepted.peer) => HelloReply::Denied(Denial::TooManyOfYours),
                 Ok(accepted) => {
                     self.append(id, conn, &payload(&accepted.welcome));
                     conn.stage = Stage::Welcome(accepted.peer);

@@ -34,6 +34,8 @@ pub struct Options {
     pub waiting: Waiting,
     /// Accepted connections at one time; more are told so and closed.
     pub max_connections: usize,
+    /// Accepted connections of one identity at one time; more are told so and closed.
+    pub max_per_identity: usize,
     /// How long an accepted connection may take to say who it is, and a server we connect to, to let us in.
     pub hello_timeout: Duration,
     /// How long connecting may take.
@@ -58,6 +60,7 @@ impl Default for Options {
         Options {
             waiting: Waiting::default(),
             max_connections: 16_384,
+            max_per_identity: 1024,
             hello_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(3),
             stall_timeout: Duration::from_secs(30),

@@ -153,10 +153,14 @@ impl Reactor {
             End::Server(error) => tracing::debug!(%error, "a server did not welcome us"),
         }
         match conn.stage {
-            Stage::Welcome(_) => self
-                .inbox
-                .borrow_mut()
-                .push_back(Delivery::Gone(Peer::Connection(id))),
+            Stage::Welcome(peer) => {
+                if conn.keys.is_some() {
+                    self.leave_place(peer);
+                }
+                self.inbox
+                    .borrow_mut()
+                    .push_back(Delivery::Gone(Peer::Connection(id)));
+            }
             stage => {
                 if let Some(server) = stage.server() {
                     self.link_ended(server, id, &conn, end);

@@ -71,6 +71,8 @@ pub struct Reactor {
     /// Connections with a deadline.
     pub(crate) watched: RefCell<Vec<u64>>,
     pub(crate) sweeping: Cell<bool>,
+    /// Accepted connections of each identity.
+    pub(crate) places: RefCell<BTreeMap<IdentityId, usize>>,
     /// Bytes waiting to be sent, of all connections.
     pub(crate) unsent: Cell<usize>,
     /// Bytes of unfinished frames, of all connections.
@@ -115,6 +117,7 @@ impl Reactor {
             dirty: RefCell::default(),
             watched: RefCell::default(),
             sweeping: Cell::new(false),
+            places: RefCell::default(),
             unsent: Cell::new(0),
             partial: Cell::new(0),
             buffer: RefCell::default(),
@@ -234,6 +237,7 @@ impl Reactor {
             let conn = self.table.borrow_mut().remove(id);
             drop(conn);
         }
+        self.places.borrow_mut().clear();
         self.unsent.set(0);
         self.partial.set(0);
         self.links.borrow_mut().clear();

@@ -4,13 +4,14 @@
 mod common;
 
 use common::{Client, FS, SERVER, Server, cluster_key};
-use pando_auth::{Introduction, Key};
+use pando_auth::{Gate, Introduction, Key};
 use pando_env::CallError;
 use pando_net::{Options, PeerError};
-use pando_types::ServerId;
-use pando_wire::{Denial, Role};
+use pando_types::{AuthMode, IdentityId, ServerId};
+use pando_wire::{Denial, Role, Way};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 fn server(key: Key) -> Introduction {
@@ -136,6 +137,50 @@ fn another_key_is_told_so_at_once() {
             "{failure}"
         );
     }
+}
+
+/// Lets in whoever has the key of identity 5.
+struct Five;
+
+impl Gate for Five {
+    fn mode(&self) -> AuthMode {
+        AuthMode::Key
+    }
+    fn key(&self, role: Role, key_name: u64) -> Result<Key, Denial> {
+        let five = role == Role::Client(Way::Key(IdentityId(5)));
+        Some(cluster_key())
+            .filter(|k| five && k.name() == key_name)
+            .ok_or(Denial::UnknownKey)
+    }
+}
+
+#[test]
+fn one_identity_cannot_take_all_places() {
+    let options = Options {
+        max_per_identity: 2,
+        ..Options::default()
+    };
+    let server = Server::start_behind("127.0.0.1:0", options, || Rc::new(Five));
+    let address = server.address.to_string();
+    let five = Introduction {
+        fs: FS,
+        role: Role::Client(Way::Key(IdentityId(5))),
+        key: Some(cluster_key()),
+    };
+    let client = || Client::with(&address, Options::default(), five.clone());
+    let (a, b, c) = (client(), client(), client());
+    assert_eq!(a.call(b"WHO"), Ok(b"Some(Client(IdentityId(5)))".to_vec()));
+    assert_eq!(b.call(b"b"), Ok(b"b".to_vec()));
+    assert!(c.call(b"c").is_err());
+    let failure = c.reactor.peer_failure(SERVER).unwrap();
+    let expected = Denial::TooManyOfYours;
+    assert!(
+        matches!(failure, PeerError::Denied { why, .. } if why == expected),
+        "{failure}"
+    );
+    drop(a);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(c.call(b"c"), Ok(b"c".to_vec()));
 }
 
 #[test]

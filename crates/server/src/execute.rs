@@ -64,10 +64,7 @@ impl Asked<'_> {
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
         let handle = match self.op {
             _ if self.basis != Basis::Shown => Some(true),
-            Op::Publish { .. }
-            | Op::SetAttr {
-                through_handle: true, ..
-            } => Some(true),
+            Op::Publish { .. } | Op::SetAttr { handle: Some(_), .. } => Some(true),
             Op::Reopen { .. } => Some(false),
             _ => None,
         };
@@ -213,6 +210,7 @@ impl MetaServer {
                 self.count(|s| s.announced += 1);
             }
             self.sign(&mut decision.outcome, asked);
+            self.give_handle(op, &mut decision.outcome, asked.holder.identity);
             if decision.mutations.is_empty() {
                 let remote = !txn.remote.is_empty();
                 if remote {

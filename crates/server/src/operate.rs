@@ -152,7 +152,9 @@ impl MetaServer {
         op: Op,
         ways: Vec<Statement>,
     ) {
-        let believed = self.believe(holder, &cred, &op, &ways);
+        let believed = self
+            .check_handle(&op, holder.identity)
+            .and_then(|()| self.believe(holder, &cred, &op, &ways));
         let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, &op)?)));
         let (dirs, admitted) = match admitted {
             Ok(admitted) => admitted,

@@ -94,10 +94,18 @@ impl MetaServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_types::{IdentityId, Instance};
+
+    fn whom(n: u128) -> Bearer {
+        Bearer {
+            identity: IdentityId(0),
+            instance: Instance(n),
+        }
+    }
 
     #[test]
     fn private_until_somebody_else_is_told() {
-        let (a, b) = (Bearer(1), Bearer(2));
+        let (a, b) = (whom(1), whom(2));
         let mut p = Private::default();
         let (d, g) = (DirId(7), Generation(1));
         assert!(!p.to(d, g, a));
@@ -115,10 +123,10 @@ mod tests {
     fn it_forgets_the_oldest() {
         let mut p = Private::default();
         for n in 0..=MOST as u128 {
-            p.made(DirId(n), Generation(1), Bearer(1));
+            p.made(DirId(n), Generation(1), whom(1));
         }
-        assert!(!p.to(DirId(0), Generation(1), Bearer(1)));
-        assert!(p.to(DirId(1), Generation(1), Bearer(1)));
+        assert!(!p.to(DirId(0), Generation(1), whom(1)));
+        assert!(p.to(DirId(1), Generation(1), whom(1)));
         assert_eq!(p.makers.len(), MOST);
     }
 }

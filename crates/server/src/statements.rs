@@ -2,7 +2,7 @@
 
 use crate::MetaServer;
 use crate::execute::{Asked, Basis};
-use pando_types::{Access, Bearer, Cred, Watermark, plant};
+use pando_types::{Access, Bearer, Cred, IdentityId, Watermark, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Scope, Statement};
 use std::borrow::Cow;
 
@@ -66,6 +66,41 @@ impl MetaServer {
             fresh
         };
         dirs.old(upto).filter(still_true).map(fresh).collect()
+    }
+
+    /// Whether a handle that an operation comes through was given to whoever asks.
+    pub(crate) fn check_handle(&self, op: &Op, holder: IdentityId) -> Result<(), Refusal> {
+        let (handle, file) = match op {
+            Op::Publish {
+                ino,
+                generation,
+                handle,
+                ..
+            }
+            | Op::SetAttr {
+                ino,
+                generation,
+                handle: Some(handle),
+                ..
+            } => (*handle, (*ino, *generation)),
+            _ => return Ok(()),
+        };
+        if plant!(H100) || self.keys.opened(handle, file, holder) {
+            Ok(())
+        } else {
+            self.count(|s| s.forged += 1);
+            Err(Refusal::BadHandle)
+        }
+    }
+
+    /// Gives a handle to who has opened a file for writing.
+    pub(crate) fn give_handle(&self, op: &Op, outcome: &mut Outcome, holder: IdentityId) {
+        if let (Op::Open { want, .. } | Op::Create { want, .. }, Ok(Answer::Opened { entry, handle, .. })) =
+            (op, outcome)
+            && want & Access::WRITE.0 != 0
+        {
+            *handle = Some(self.keys.handle((entry.attr.ino, entry.attr.generation), holder));
+        }
     }
 
     /// Signs every statement in an outcome, and adds the keys that the caller may have. REQUIRES: the records it was

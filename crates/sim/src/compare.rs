@@ -130,19 +130,20 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             ino,
             generation,
             change,
-            through_handle,
+            handle,
         } => ModelOp::SetAttr {
             dir: dir_ref(dir),
             name: name.clone(),
             id: NodeId::new(*ino, *generation),
             change: *change,
-            through_handle: *through_handle,
+            through_handle: handle.is_some(),
         },
         Op::Publish {
             dir,
             name,
             ino,
             generation,
+            handle: _,
             content,
             size,
             mtime,
@@ -227,6 +228,7 @@ fn same_answer(expected: &ModelAnswer, got: &Answer, op: &Op, map: &ClusterMap) 
                 entry: b,
                 data,
                 created: cb,
+                handle: _,
             },
         ) => {
             if ca != cb {

@@ -3,8 +3,8 @@
 use crate::knowledge::{Knowledge, Seen};
 use crate::rng::Rng;
 use pando_format::codec::Blob;
-use pando_types::{AttrChange, Cred, FileKind, NAME_MAX, Name, Perm, TimeChange, Timestamp};
-use pando_wire::{Content, Op, RenameMode, Statement};
+use pando_types::{Access, AttrChange, Cred, FileKind, NAME_MAX, Name, Perm, TimeChange, Timestamp};
+use pando_wire::{Content, Handle, Op, RenameMode, Statement};
 
 /// One thing to do.
 #[derive(Clone, Debug)]
@@ -221,7 +221,7 @@ impl Generator {
                         mtime: times(rng),
                         ..AttrChange::default()
                     };
-                    set(f, change, false)
+                    set(f, change, None)
                 }
                 None => Op::DirStat { dir },
             },
@@ -309,7 +309,7 @@ impl Generator {
         if rng.percent(20) {
             change.gid = Some(*rng.pick(&[0, 100, 101, 200]));
         }
-        let through_handle = f.kind == FileKind::Regular && rng.percent(20);
+        let mut handle = f.handle.filter(|_| rng.percent(20));
         if f.kind == FileKind::Regular && rng.percent(50) || rng.percent(5) {
             change.size = Some(if rng.percent(3) { u64::MAX } else { rng.below(600) });
         }
@@ -318,18 +318,28 @@ impl Generator {
         }
         if rng.percent(4) {
             f.generation.0 ^= 1;
+            handle = None;
         }
-        set(f, change, through_handle)
+        set(f, change, handle)
     }
 
     fn publish(&self, rng: &mut Rng, f: Seen) -> Task {
         let size = rng.below(u64::from(self.inline_limit) * 3 / 2);
+        let Some(handle) = f.handle else {
+            // What nobody has opened for writing cannot be written.
+            return Task::Op(Op::Open {
+                dir: f.dir,
+                name: f.name,
+                want: Access::READ.and(Access::WRITE).0,
+            });
+        };
         let mtime = rng.percent(40).then(|| stamp(rng));
         let op = |content, size| Op::Publish {
             dir: f.dir.clone(),
             name: f.name.clone(),
             ino: f.ino,
             generation: f.generation,
+            handle,
             content,
             size,
             mtime,
@@ -391,14 +401,14 @@ impl Generator {
     }
 }
 
-fn set(f: Seen, change: AttrChange, through_handle: bool) -> Op {
+fn set(f: Seen, change: AttrChange, handle: Option<Handle>) -> Op {
     Op::SetAttr {
         dir: f.dir,
         name: f.name,
         ino: f.ino,
         generation: f.generation,
         change,
-        through_handle,
+        handle,
     }
 }
 

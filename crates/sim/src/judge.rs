@@ -302,10 +302,27 @@ impl Judge {
             .entry((e.op.kind(), outcome_word(e.outcome)))
             .or_default() += 1;
         *s.by_server.entry(server).or_default() += 1;
+        let forged_handle = match e.op {
+            Op::Publish {
+                ino,
+                generation,
+                handle,
+                ..
+            }
+            | Op::SetAttr {
+                ino,
+                generation,
+                handle: Some(handle),
+                ..
+            } => !s.keys.opened(*handle, (*ino, *generation), e.holder.identity),
+            _ => false,
+        };
         let mut believed = e.op.statements().into_iter().flatten();
         let before = changed_dir(e).and_then(|id| s.model.view(id));
         let claimed = s.book.executed(e);
-        let result = if let Err(why) = claimed {
+        let result = if forged_handle {
+            Err("it rests on a handle that nobody was given".to_string())
+        } else if let Err(why) = claimed {
             Err(why)
         } else if let Some(forged) = believed.find(|b| !e.guess && !s.keys.made(b, e.holder)) {
             Err(format!("it rests on a statement nobody made: {forged:?}"))

@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 use pando_types::{FileKind, Generation, Ino, Name, Slot};
-use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
+use pando_wire::{Answer, EntryView, Handle, Op, Outcome, Statement};
 use std::collections::VecDeque;
 
 /// A file, symlink or directory as it was seen.
@@ -18,6 +18,8 @@ pub struct Seen {
     pub generation: Generation,
     /// What it is.
     pub kind: FileKind,
+    /// Shows that it was opened for writing.
+    pub handle: Option<Handle>,
 }
 
 /// What was seen, the latest last.
@@ -63,6 +65,12 @@ impl Knowledge {
                 Ok(Answer::Opened { entry: e, .. }),
             ) => {
                 self.saw(dir, name, e);
+                if let Ok(Answer::Opened {
+                    handle: Some(handle), ..
+                }) = outcome
+                {
+                    self.opened(e, *handle);
+                }
             }
             (Op::Rmdir { .. }, Ok(Answer::Removed(e))) => {
                 if let Some(d) = &e.dir {
@@ -123,12 +131,24 @@ impl Knowledge {
             ino: e.attr.ino,
             generation: e.attr.generation,
             kind: e.attr.kind,
+            handle: self
+                .files
+                .iter()
+                .find(|f| (f.ino, f.generation) == (e.attr.ino, e.attr.generation))
+                .and_then(|f| f.handle),
         };
         self.files
             .retain(|f| (f.ino, f.generation) != (file.ino, file.generation));
         push(&mut self.files, file, FILES);
         if let Some(d) = &e.dir {
             self.saw_dir(d);
+        }
+    }
+
+    fn opened(&mut self, e: &EntryView, handle: Handle) {
+        let it = |f: &&mut Seen| (f.ino, f.generation) == (e.attr.ino, e.attr.generation);
+        if let Some(f) = self.files.iter_mut().find(it) {
+            f.handle = Some(handle);
         }
     }
 

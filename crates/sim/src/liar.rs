@@ -1,4 +1,5 @@
-//! Programs that speak the protocol themselves and say about directories what no server said (H98). They know every
+//! Programs that speak the protocol themselves and say about directories, and about what they opened, what no server said
+//! (H98). They know every
 //! name and ID; all they lack is the servers' secret.
 
 use crate::rng::Rng;
@@ -12,6 +13,13 @@ use pando_wire::{Op, Scope, Statement};
 pub fn forged(rng: &mut Rng, cred: &Cred, op: &Op) -> Option<Op> {
     let second = rng.percent(50);
     let mut lie = op.clone();
+    // "I opened it for writing."
+    if let Op::Publish { handle, .. } = &mut lie
+        && second
+    {
+        handle.0 ^= 1 << rng.below(128);
+        return Some(lie);
+    }
     let statement = match lie.statements_mut() {
         [Some(_), Some(dst)] if second => dst,
         [Some(first), _] => first,
@@ -50,7 +58,7 @@ impl Workload {
     pub async fn lie(&self, client: &Client, cred: &Cred, op: Op) {
         let outcome = client.op(cred, op.clone()).await;
         self.lied();
-        if !matches!(outcome, Err(Errno::Stale | Errno::Unreachable)) {
+        if !matches!(outcome, Err(Errno::Stale | Errno::BadHandle | Errno::Unreachable)) {
             let text = format!(
                 "a forged {} was answered with {outcome:?}",
                 crate::net::describe_op(&op)

@@ -508,7 +508,7 @@ impl Workload {
                 perm: Some(Perm::new(0o777)),
                 ..AttrChange::default()
             },
-            through_handle: false,
+            handle: None,
         };
         self.op(life, client, &Cred::root(), &mut own, op).await;
     }

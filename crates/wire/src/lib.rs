@@ -15,7 +15,7 @@ pub use message::{
     LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request, Response, TxState, Vote,
 };
 pub use op::{
-    Answer, Content, DirEntry, EntryView, FsStat, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, Probe,
+    Answer, Content, DirEntry, EntryView, FsStat, Handle, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, Probe,
     RenameMode, Scope, SealKey, Statement,
 };
 

@@ -142,6 +142,8 @@ pub enum Refusal {
     NotAllowed,
     /// The identity that asks may change nothing.
     ReadOnly,
+    /// No server of this filesystem gave that handle to whoever asks.
+    BadHandle,
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -290,7 +292,7 @@ codec_enum!(Response {
 });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
-    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t), 11 => NotAllowed, 12 => ReadOnly
+    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t), 11 => NotAllowed, 12 => ReadOnly, 13 => BadHandle
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });

@@ -113,6 +113,17 @@ impl std::fmt::Debug for SealKey {
     }
 }
 
+/// Shows that the holder opened a file for writing: a server's keyed MAC over the file's number, its generation and the
+/// identity. Good as long as the file and the identity are, whatever becomes of the file's permissions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Handle(pub u128);
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Handle(..)")
+    }
+}
+
 /// A name in a directory of which the asker has no statement: a guess of a path that is resolved ahead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
@@ -295,10 +306,10 @@ pub enum Op {
         generation: Generation,
         /// What to change.
         change: AttrChange,
-        /// A truncate through a handle opened for writing: permission was checked at open.
-        through_handle: bool,
+        /// A truncate through a handle opened for writing: permission was checked at open, as this shows.
+        handle: Option<Handle>,
     },
-    /// Publishes written content through a handle opened for writing: permission was checked at open.
+    /// Publishes written content through a handle opened for writing.
     Publish {
         /// Where.
         dir: Statement,
@@ -308,6 +319,8 @@ pub enum Op {
         ino: Ino,
         /// Its incarnation.
         generation: Generation,
+        /// Permission was checked at open, as this shows.
+        handle: Handle,
         /// The data.
         content: Content,
         /// The new size.
@@ -356,6 +369,8 @@ pub enum Answer {
         data: Option<Blob>,
         /// Whether this request created it.
         created: bool,
+        /// If it was opened for writing, what shows that.
+        handle: Option<Handle>,
     },
     /// What was removed (Unlink, Rmdir).
     Removed(EntryView),
@@ -505,7 +520,7 @@ codec_struct!(Statement {
     mac
 });
 codec_enum!(Scope { 1 => Way, 2 => Link, 3 => Handle });
-codec_newtype!(SealKey);
+codec_newtype!(SealKey, Handle);
 codec_struct!(Probe { dir, name });
 codec_struct!(EntryView {
     attr,
@@ -538,15 +553,15 @@ codec_enum!(Op {
     18 => Mkdir { dir, name, perm },
     19 => Rmdir { dir, name },
     20 => Unlink { dir, name, held },
-    21 => SetAttr { dir, name, ino, generation, change, through_handle },
-    22 => Publish { dir, name, ino, generation, content, size, mtime },
+    21 => SetAttr { dir, name, ino, generation, change, handle },
+    22 => Publish { dir, name, ino, generation, handle, content, size, mtime },
     23 => Rename { src, src_name, dst, dst_name, mode, held },
     24 => Release { slot, ino, generation },
 });
 codec_enum!(Answer {
     1 => Done,
     2 => Entry(e),
-    3 => Opened { entry, data, created },
+    3 => Opened { entry, data, created, handle },
     4 => Removed(e),
     5 => Renamed { moved, other },
     6 => DirStat(s),

@@ -121,7 +121,7 @@ pub async fn set(
         ino: object.ino,
         generation: object.generation,
         change,
-        through_handle: false,
+        handle: None,
     };
     match fs.client().op(&fs.cred, op).await? {
         Answer::Entry(view) => Ok(view),

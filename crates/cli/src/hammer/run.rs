@@ -197,11 +197,11 @@ impl Task {
                     ino,
                     generation,
                     change,
-                    through_handle: false,
+                    handle: None,
                 }
             }
             Step::Write(s, n, content) => {
-                let (ino, generation) = self.object(&dir(*s), n).await?;
+                let (ino, generation, handle) = self.opened(&dir(*s), n).await?;
                 let data = Content::Inline(Blob(content.clone().into_bytes()));
                 let size = content.len() as u64;
                 Op::Publish {
@@ -209,6 +209,7 @@ impl Task {
                     name: name(n)?,
                     ino,
                     generation,
+                    handle,
                     content: data,
                     size,
                     mtime: None,
@@ -216,6 +217,27 @@ impl Task {
             }
         };
         self.client.op(&Cred::root(), op).await.map(|_| ())
+    }
+
+    /// A file as a program that is about to write it has it.
+    async fn opened(
+        &self,
+        dir: &Statement,
+        n: &str,
+    ) -> Result<(pando_types::Ino, pando_types::Generation, pando_wire::Handle), Errno> {
+        let open = Op::Open {
+            dir: dir.clone(),
+            name: name(n)?,
+            want: pando_types::Access::WRITE.0,
+        };
+        match self.client.op(&Cred::root(), open).await? {
+            Answer::Opened {
+                entry,
+                handle: Some(handle),
+                ..
+            } => Ok((entry.attr.ino, entry.attr.generation, handle)),
+            _ => Err(Errno::Io),
+        }
     }
 
     async fn object(

@@ -16,6 +16,10 @@ pub struct Cluster {
 impl Cluster {
     /// Formats and starts one.
     pub fn start(servers: usize, durability: &str) -> Cluster {
+        Self::start_in(&Self::folder(), servers, durability, true)
+    }
+
+    fn folder() -> PathBuf {
         let unique = format!(
             "pando-test-{}-{:?}",
             std::process::id(),
@@ -23,23 +27,28 @@ impl Cluster {
         );
         let dir = std::env::temp_dir().join(unique.replace(['(', ')'], ""));
         let _ = std::fs::remove_dir_all(&dir);
-        Self::start_in(&dir, servers, durability, true)
+        dir
+    }
+
+    /// The same, made with more options.
+    pub fn start_with(servers: usize, durability: &str, options: &[&str]) -> Cluster {
+        Self::make(&Self::folder(), servers, durability, true, options)
     }
 
     /// The same in a given folder.
     pub fn start_in(dir: &Path, servers: usize, durability: &str, temporary: bool) -> Cluster {
+        Self::make(dir, servers, durability, temporary, &[])
+    }
+
+    fn make(dir: &Path, servers: usize, durability: &str, temporary: bool, options: &[&str]) -> Cluster {
         let cluster = Cluster {
             dir: dir.to_owned(),
             temporary,
             servers,
         };
-        cluster.run(&[
-            "up",
-            "--servers",
-            &servers.to_string(),
-            "--durability",
-            durability,
-        ]);
+        let servers = servers.to_string();
+        let up = ["up", "--servers", &servers, "--durability", durability];
+        cluster.run(&[&up, options].concat());
         cluster
     }
 

@@ -3,7 +3,7 @@
 use super::{Ops, Place};
 use pando_format::codec::Blob;
 use pando_types::{Access, Cred, Errno, Perm};
-use pando_wire::{Answer, EntryView, Op};
+use pando_wire::{Answer, EntryView, Handle, Op};
 
 /// What a server answered to an open.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +14,8 @@ pub struct Opened {
     pub data: Option<Blob>,
     /// Whether it was created by this.
     pub created: bool,
+    /// If it was opened for writing, what shows that.
+    pub handle: Option<Handle>,
 }
 
 /// Checks permission to open the file at `place` and fetches its inline data.
@@ -47,7 +49,17 @@ pub async fn create(
 
 fn opened(answer: Answer) -> Result<Opened, Errno> {
     match answer {
-        Answer::Opened { entry, data, created } => Ok(Opened { entry, data, created }),
+        Answer::Opened {
+            entry,
+            data,
+            created,
+            handle,
+        } => Ok(Opened {
+            entry,
+            data,
+            created,
+            handle,
+        }),
         _ => Err(Errno::Io),
     }
 }

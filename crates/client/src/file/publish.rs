@@ -19,6 +19,8 @@ impl OpenFile {
             self.dirty = None;
         }
         let Some(time) = self.dirty else { return Ok(()) };
+        // Nobody writes who has not opened it for writing.
+        let handle = self.handle.ok_or(Errno::BadHandle)?;
         if self.data_sync == DataSync::BeforePublish {
             self.sync_blocks(blocks).await?;
         }
@@ -35,6 +37,7 @@ impl OpenFile {
                 name: place.name.clone(),
                 ino: self.key.ino,
                 generation: self.key.generation,
+                handle,
                 content: content.clone(),
                 size: self.size,
                 mtime: Some(time),
@@ -164,6 +167,10 @@ impl OpenFile {
         through_handle: bool,
     ) -> Result<EntryView, Errno> {
         let place = self.location.get();
+        let handle = match through_handle {
+            true => Some(self.handle.ok_or(Errno::BadHandle)?),
+            false => None,
+        };
         let op = Op::SetAttr {
             dir: place.dir,
             name: place.name,
@@ -173,7 +180,7 @@ impl OpenFile {
                 size: Some(size),
                 ..AttrChange::default()
             },
-            through_handle,
+            handle,
         };
         match ops.op(cred, op).await? {
             Answer::Entry(view) => Ok(view),

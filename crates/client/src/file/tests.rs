@@ -108,6 +108,7 @@ impl Fake {
                     entry: s.view.clone(),
                     data: s.data.clone(),
                     created: false,
+                    handle: Some(pando_wire::Handle(1)),
                 })
             }
             Op::SetAttr { name, change, .. } => {

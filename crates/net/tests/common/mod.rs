@@ -1,7 +1,7 @@
 //! An echoing server on a thread, and a client that calls it.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
-use pando_auth::{Introduction, Key, OpenGate};
+use pando_auth::{Gate, Introduction, Key, OpenGate};
 use pando_env::{CallError, Caller, Env, Node, Peer};
 use pando_format::Codec;
 use pando_net::{Options, Reactor, Stopper};
@@ -70,13 +70,20 @@ pub struct Server {
 
 impl Server {
     pub fn start(address: &str, options: Options) -> Server {
+        Server::start_behind(address, options, || Rc::new(OpenGate(vec![cluster_key()])))
+    }
+
+    /// The same with another gate, made on the server's thread.
+    pub fn start_behind(
+        address: &str,
+        options: Options,
+        gate: impl FnOnce() -> Rc<dyn Gate> + Send + 'static,
+    ) -> Server {
         let (tell, told) = channel();
         let address = address.to_string();
         let thread = std::thread::spawn(move || {
             let reactor = Reactor::new(options, identity(Role::Server(SERVER))).unwrap();
-            let at = reactor
-                .listen(&address, BootEpoch(1), Rc::new(OpenGate(vec![cluster_key()])))
-                .unwrap();
+            let at = reactor.listen(&address, BootEpoch(1), gate()).unwrap();
             reactor.set_node(Rc::new(Echo {
                 reactor: reactor.clone(),
                 gone: Cell::new(0),

@@ -1,0 +1,200 @@
+//! Identities on real servers: what each may do, revocation, rotation, servers that were away, and secrets.
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+
+use cluster::Cluster;
+use std::time::{Duration, Instant};
+
+/// A cluster of mode `key` with a file of alice's, and a way to run commands with a key.
+struct Keyed(Cluster);
+
+impl Keyed {
+    fn start() -> Keyed {
+        let cluster = Cluster::start_with(3, "sync", &["--auth", "key"]);
+        cluster.run(&["mkdir", "/people"]);
+        cluster.run(&["mkdir", "/people/alice"]);
+        std::fs::write(cluster.path("text"), "hello\n").unwrap();
+        let text = cluster.path("text").display().to_string();
+        cluster.run(&["put", &text, "/people/alice/file"]);
+        Keyed(cluster)
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.0.path(name).display().to_string()
+    }
+
+    fn add(&self, name: &str, claims: &[&str]) -> String {
+        let key = self.key(name);
+        self.0
+            .run(&[&["auth", "add", name, "--out", &key], claims].concat());
+        key
+    }
+
+    /// Runs a command with a key; what it printed, or what it complained.
+    fn with(&self, key: &str, arguments: &[&str]) -> Result<String, String> {
+        let all = [&["--wait", "10", "--key", key], arguments].concat();
+        let out = self.0.pando(&all).output().unwrap();
+        if out.status.success() {
+            Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+        } else {
+            Err(String::from_utf8_lossy(&out.stderr).into_owned())
+        }
+    }
+}
+
+#[test]
+fn an_identity_does_what_its_claims_allow() {
+    let c = Keyed::start();
+    let alice = c.add("alice", &["--any-uid", "--subtree", "/people/alice"]);
+    assert_eq!(c.with(&alice, &["ls", "/"]), Ok("file\n".into()));
+    assert_eq!(c.with(&alice, &["cat", "/file"]), Ok("hello\n".into()));
+    c.with(&alice, &["mkdir", "/made"]).unwrap();
+    assert!(
+        c.with(&alice, &["ls", "/people"])
+            .unwrap_err()
+            .contains("no such file")
+    );
+    assert_eq!(c.with(&alice, &["ls", "/.."]), Ok("file\nmade\n".into()));
+    // It follows its directory, wherever that goes.
+    c.0.run(&["mv", "/people/alice", "/people/alicia"]);
+    assert_eq!(c.with(&alice, &["ls", "/"]), Ok("file\nmade\n".into()));
+    c.0.run(&["rm", "-r", "/people/alicia"]);
+    assert!(c.with(&alice, &["ls", "/"]).is_err());
+
+    let reader = c.add("reader", &["--any-uid", "--read-only"]);
+    c.with(&reader, &["ls", "/people"]).unwrap();
+    assert!(
+        c.with(&reader, &["mkdir", "/x"])
+            .unwrap_err()
+            .contains("read-only")
+    );
+
+    // These tests run as somebody; that somebody is not user 4711.
+    let other = c.add("other", &["--uid", "4711", "--gid", "4711"]);
+    assert!(
+        c.with(&other, &["ls", "/"])
+            .unwrap_err()
+            .contains("permission denied")
+    );
+    let complaint =
+        c.0.fail(&["auth", "add", "other", "--any-uid", "--out", &c.key("other2")]);
+    assert!(
+        complaint.contains("there is an identity of that name"),
+        "{complaint}"
+    );
+    let listed = c.0.run(&["auth", "list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["identities"].as_array().unwrap().len(), 4, "{listed}");
+}
+
+#[test]
+fn revoked_and_replaced_keys_are_worth_nothing() {
+    let c = Keyed::start();
+    let laptop = c.add("laptop", &["--any-uid"]);
+    let (old, older) = (c.key("old"), c.key("older"));
+    std::fs::copy(&laptop, &older).unwrap();
+    c.0.run(&["auth", "rotate", "laptop", "--out", &laptop]);
+    std::fs::copy(&laptop, &old).unwrap();
+    // During the grace period both are good.
+    c.with(&older, &["ls", "/"]).unwrap();
+    c.with(&laptop, &["ls", "/"]).unwrap();
+    c.0.run(&["auth", "rotate", "laptop", "--grace", "0s", "--out", &laptop]);
+    let begin = Instant::now();
+    for key in [&old, &older] {
+        let complaint = c.with(key, &["ls", "/"]).unwrap_err();
+        assert!(complaint.contains("pando auth"), "{complaint}");
+    }
+    assert!(
+        begin.elapsed() < Duration::from_secs(8),
+        "a refusal is no reason to wait"
+    );
+    c.with(&laptop, &["ls", "/"]).unwrap();
+    c.0.run(&["auth", "revoke", "laptop"]);
+    assert!(c.with(&laptop, &["ls", "/"]).is_err());
+    // A server that was away meanwhile knows it as soon as it is back, and the number is not given out again.
+    let away = c.add("away", &["--any-uid"]);
+    c.0.kill(1);
+    let said = c.0.run(&["auth", "revoke", "away"]);
+    assert!(said.contains("Server 1 has not confirmed"), "{said}");
+    c.0.up();
+    assert!(c.with(&away, &["ls", "/"]).is_err());
+    let again = c.add("away", &["--any-uid"]);
+    c.with(&again, &["ls", "/"]).unwrap();
+    assert!(c.with(&laptop, &["ls", "/"]).is_err());
+}
+
+#[test]
+fn identities_outlive_all_servers() {
+    let c = Keyed::start();
+    let alice = c.add("alice", &["--any-uid", "--subtree", "/people/alice"]);
+    let gone = c.add("gone", &["--any-uid"]);
+    c.0.run(&["auth", "revoke", "gone"]);
+    c.0.kill_all();
+    c.0.up();
+    assert_eq!(c.with(&alice, &["cat", "/file"]), Ok("hello\n".into()));
+    assert!(c.with(&gone, &["ls", "/"]).is_err());
+}
+
+/// `docs/security.md`, "The secret", step by step: at no time is a client refused.
+#[test]
+fn the_secret_changes_without_an_outage() {
+    let c = Keyed::start();
+    let secret = c.0.path("secret");
+    let old = std::fs::read_to_string(&secret).unwrap().trim().to_owned();
+    let new = "5a".repeat(32);
+    let steps = [
+        format!("{old}\n{new}\n"),
+        format!("{new}\n{old}\n"),
+        format!("{new}\n"),
+    ];
+    for (step, lines) in steps.iter().enumerate() {
+        std::fs::write(&secret, lines).unwrap();
+        for server in 0..3 {
+            c.0.kill(server);
+            c.0.up();
+            c.0.run(&["mkdir", &format!("/people/alice/{step}-{server}")]);
+            c.0.run(&[
+                "mv",
+                &format!("/people/alice/{step}-{server}"),
+                &format!("/people/{step}-{server}"),
+            ]);
+            c.0.run(&["ls", "/people/alice"]);
+        }
+    }
+    let listed = c.0.run(&["ls", "/people"]);
+    assert_eq!(listed.lines().count(), 10, "{listed}");
+}
+
+#[test]
+fn what_makes_no_sense_is_said() {
+    let c = Cluster::start(1, "sync");
+    let out = c.path("k").display().to_string();
+    for (arguments, what) in [
+        (vec!["auth", "add", "x", "--out", &out], "--any-uid"),
+        (vec!["auth", "add", "x", "--uid", "5", "--out", &out], "--gid"),
+        (
+            vec!["auth", "add", "x", "--any-uid", "--out", &out],
+            "--auth none",
+        ),
+        (
+            vec!["auth", "rotate", "x", "--grace", "1", "--out", &out],
+            "as in 90s",
+        ),
+        (
+            vec!["format", "--server", "192.0.2.1:7000"],
+            "holds a filesystem already",
+        ),
+    ] {
+        let complaint = c.fail(&arguments);
+        assert!(complaint.contains(what), "{arguments:?}: {complaint}");
+    }
+    let elsewhere = c.path("elsewhere").display().to_string();
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_pando"))
+        .args(["--dir", &elsewhere, "format", "--server", "192.0.2.1:7000"])
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success());
+    assert!(complaint.contains("--auth key"), "{complaint}");
+}
