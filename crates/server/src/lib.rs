@@ -281,7 +281,8 @@ impl Node for MetaServer {
             Err(e) => self.world.close(from, &format!("undecodable message: {e}")),
             // Only servers are asked anything; whoever else answers makes up votes and locks (H100).
             Ok(Message::Reply { .. }) if !matches!(self.world.who(from), Some(PeerId::Server(_))) => {
-                self.world.close(from, "a reply to a question that only servers are asked");
+                self.world
+                    .close(from, "a reply to a question that only servers are asked");
             }
             Ok(Message::Reply { id, result }) => {
                 // Late or doubled replies match nothing.
