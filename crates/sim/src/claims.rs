@@ -150,12 +150,15 @@ fn kinds(subtree: Dir) -> [Claims; 4] {
     ]
 }
 
-/// The identities there are, by number; those of clients come round in this order.
-pub const IDENTITIES: [IdentityId; 5] = [
+/// Identities of clients, which come round in this order: most may change things, or a seed would put nothing at risk.
+pub const IDENTITIES: [IdentityId; 8] = [
     IdentityId(1),
     IdentityId(2),
+    IdentityId(1),
     IdentityId(3),
+    IdentityId(1),
     IdentityId(4),
+    IdentityId(2),
     IdentityId(1),
 ];
 
