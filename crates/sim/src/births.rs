@@ -113,15 +113,19 @@ where
     F: Future<Output = T> + 'static,
 {
     let sim = Sim::new(11, Print::No);
-    let settings = Settings {
+    let mut settings = Settings {
         id_bits,
         name_bits: 55,
         servers: 4,
         clients: 1,
         ..Settings::of(&mut sim.stream(6))
     };
+    // What the program was told of the root at first is to stay good (H13).
+    settings.limits.invalidations = 1_000;
     let cluster = Cluster::format(&sim, settings).expect("a cluster");
     let workload = Workload::new(&cluster);
+    // Nothing is given up on the way.
+    workload.strict.set(true);
     for index in 0..cluster.servers.len() {
         cluster.set_downtime(index, Some(10 * MS));
         cluster.start(index);
