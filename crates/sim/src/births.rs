@@ -118,6 +118,7 @@ where
         name_bits: 55,
         servers: 4,
         clients: 1,
+        keyed: false,
         ..Settings::of(&mut sim.stream(6))
     };
     // What the program was told of the root at first is to stay good (H13).
