@@ -2,7 +2,7 @@
 
 use pando_env::sync::{Sender, oneshot};
 use pando_env::{Env, Executor, LocalFuture, Peer, TaskOwner};
-use pando_types::{Mono, Timestamp};
+use pando_types::{IdentityId, Mono, PeerId, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,6 +10,11 @@ use std::time::Duration;
 
 /// What is done at once: a server that takes more steps without time passing spins.
 const STEPS: u32 = 200_000;
+
+/// Who says what an input says.
+pub(crate) const CLIENT: Peer = Peer::Connection(1);
+/// Somebody with the cluster's secret.
+pub(crate) const OPERATOR: Peer = Peer::Connection(2);
 
 /// The world.
 pub(crate) struct Bench {
@@ -112,7 +117,15 @@ impl Env for Bench {
         self.closed.borrow_mut().push(peer);
     }
 
-    fn is_server(&self, peer: Peer) -> bool {
-        matches!(peer, Peer::Server(_))
+    fn who(&self, peer: Peer) -> Option<PeerId> {
+        match peer {
+            CLIENT => Some(PeerId::Client(IdentityId::ANYONE)),
+            OPERATOR => Some(PeerId::Operator),
+            _ => None,
+        }
+    }
+
+    fn expel(&self, identity: IdentityId, why: &str) {
+        panic!("nobody is known by name here, but {identity} has to go: {why}");
     }
 }
