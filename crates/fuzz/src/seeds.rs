@@ -1,5 +1,6 @@
 //! Where fuzzing starts: an encoding of every variant of everything.
 
+mod identities;
 mod messages;
 mod records;
 mod scripts;
@@ -49,9 +50,9 @@ fn pair(first: &[u8], second: &[u8]) -> Vec<u8> {
 }
 
 fn hellos() -> Vec<Vec<u8>> {
-    let replies: Vec<Vec<u8>> = messages::hello_replies().iter().map(payload).collect();
-    let hellos = messages::roles().map(|role| payload(&messages::hello(role)));
-    let proof = payload(&messages::proof());
+    let replies: Vec<Vec<u8>> = identities::hello_replies().iter().map(payload).collect();
+    let hellos = identities::roles().map(|role| payload(&identities::hello(role)));
+    let proof = payload(&identities::proof());
     let mut all: Vec<Vec<u8>> = hellos.iter().map(|h| pair(h, &proof)).collect();
     all.extend(
         replies
@@ -196,15 +197,15 @@ mod tests {
 
     #[test]
     fn every_variant_has_a_seed() {
-        complete("HelloReply", messages::hello_replies());
-        complete("Role", messages::roles());
-        complete("Way", messages::ways());
-        complete("Denial", messages::denials());
+        complete("HelloReply", identities::hello_replies());
+        complete("Role", identities::roles());
+        complete("Way", identities::ways());
+        complete("Denial", identities::denials());
         complete("Scope", messages::statements().into_iter().map(|s| s.scope));
         complete("Users", records::claims().into_iter().map(|c| c.users));
         complete("AuthMode", maps_of().into_iter().map(|m| m.auth));
-        complete("AuthRequest", messages::auth_requests());
-        complete("AuthError", messages::auth_errors());
+        complete("AuthRequest", identities::auth_requests());
+        complete("AuthError", identities::auth_errors());
         complete("Op", messages::operations(0));
         let ops = messages::operations(0).into_iter().map(messages::ask);
         complete("Request", messages::requests().into_iter().chain(ops));

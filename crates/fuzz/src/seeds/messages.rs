@@ -1,78 +1,18 @@
 //! Every kind of message.
 
+use super::identities;
 use super::records::{self, DIR, SESSION, TIME, TX, name};
 use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
-use pando_format::{Codec, IdentityTable, Key, KeyRange, Layout, NameHash, Position};
+use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
 use pando_types::{
-    Attr, AttrChange, AuthMode, BootEpoch, Cred, DirStat, Errno, FileKind, FsId, Generation, IdentityId, Ino,
-    MapEpoch, Perm, RequestId, RequestSlot, Sequence, ServerId, Slot, TimeChange, Watermark,
+    Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino, MapEpoch, Perm, RequestId,
+    RequestSlot, Sequence, Slot, TimeChange, Watermark,
 };
 use pando_wire::{
-    Answer, AuthAnswer, AuthError, AuthRequest, Content, Denial, DirEntry, EntryView, FsStat, Hello,
-    HelloReply, IdentityView, LockMode, LockWant, Message, NONCE, Op, PROTOCOL_VERSION, PeerAnswer,
-    PeerRequest, Probe, Proof, Refusal, RenameMode, Request, Response, Role, Scope, SealKey, Statement,
-    TxState, Vote, Way,
+    Answer, Content, DirEntry, EntryView, FsStat, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest,
+    Probe, Refusal, RenameMode, Request, Response, Scope, SealKey, Statement, TxState, Vote,
 };
-
-pub(super) fn ways() -> [Way; 3] {
-    [Way::Nobody, Way::Key(IdentityId(1)), Way::Certificate]
-}
-
-pub(super) fn roles() -> [Role; 5] {
-    let [nobody, key, certificate] = ways().map(Role::Client);
-    [
-        nobody,
-        key,
-        certificate,
-        Role::Server(ServerId(3)),
-        Role::Operator,
-    ]
-}
-
-pub(super) fn denials() -> [Denial; 5] {
-    [
-        Denial::UnknownKey,
-        Denial::WrongProof,
-        Denial::WrongWay(AuthMode::Key),
-        Denial::NotReady,
-        Denial::TooManyOfYours,
-    ]
-}
-
-pub(super) fn proof() -> Proof {
-    Proof { proof: [9; NONCE] }
-}
-
-pub(super) fn hello(role: Role) -> Hello {
-    Hello {
-        version: PROTOCOL_VERSION,
-        fs: crate::targets::FS,
-        role,
-        key_name: pando_auth::Key::new(crate::targets::KEY).name(),
-        nonce: [6; NONCE],
-    }
-}
-
-pub(super) fn hello_replies() -> Vec<HelloReply> {
-    let (server, boot) = (ServerId(3), BootEpoch(7));
-    let welcome = |proof| HelloReply::Welcome { server, boot, proof };
-    let mut all = vec![
-        welcome(None),
-        welcome(Some([8; NONCE])),
-        HelloReply::WrongVersion(1),
-        HelloReply::WrongFilesystem(FsId(1)),
-        HelloReply::TooMany,
-        HelloReply::Challenge {
-            server,
-            boot,
-            nonce: [7; NONCE],
-            proof: [8; NONCE],
-        },
-    ];
-    all.extend(denials().map(HelloReply::Denied));
-    all
-}
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
 pub(super) fn statement(which: u128) -> Statement {
@@ -307,60 +247,8 @@ pub(super) fn requests() -> Vec<Request> {
         ways: statements(),
     });
     all.extend(peer_requests().into_iter().map(Request::Peer));
-    all.extend(auth_requests().into_iter().map(Request::Auth));
+    all.extend(identities::auth_requests().into_iter().map(Request::Auth));
     all
-}
-
-pub(super) fn auth_requests() -> Vec<AuthRequest> {
-    let (name, key) = (|| String::from("laptop"), [0x5c; 32]);
-    let add = |claims| AuthRequest::Add {
-        name: name(),
-        claims,
-        key,
-    };
-    let mut all = vec![
-        AuthRequest::List,
-        AuthRequest::Revoke { name: name() },
-        AuthRequest::Rotate {
-            name: name(),
-            key,
-            grace: 60,
-        },
-    ];
-    all.extend(records::claims().map(add));
-    all
-}
-
-pub(super) fn auth_errors() -> [AuthError; 5] {
-    [
-        AuthError::Exists,
-        AuthError::Unknown,
-        AuthError::NotUsed,
-        AuthError::TooMany,
-        AuthError::BadName,
-    ]
-}
-
-fn auth_answer() -> AuthAnswer {
-    let view = |claims| IdentityView {
-        id: IdentityId(4),
-        name: "laptop".into(),
-        claims,
-        keys: vec![None, Some(TIME)],
-        created: TIME,
-        revoked: None,
-    };
-    AuthAnswer {
-        identities: records::claims().map(view).to_vec(),
-        unconfirmed: vec![ServerId(1)],
-    }
-}
-
-fn table() -> IdentityTable {
-    IdentityTable {
-        version: 3,
-        identities: records::identities().map(|i| (IdentityId(4), i)).to_vec(),
-    }
 }
 
 pub(super) fn wants() -> Vec<LockWant> {
@@ -392,7 +280,7 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
             entries: records::invalidations().to_vec(),
         },
         PeerRequest::Identities(2),
-        PeerRequest::Adopt(table()),
+        PeerRequest::Adopt(identities::table()),
     ]
 }
 
@@ -459,7 +347,7 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         },
         PeerAnswer::Heard(Watermark(13)),
         PeerAnswer::Identities(None),
-        PeerAnswer::Identities(Some(table())),
+        PeerAnswer::Identities(Some(identities::table())),
         PeerAnswer::Adopted,
     ];
     all.extend(peers.into_iter().map(|p| Ok(Response::Peer(p))));
@@ -471,13 +359,13 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
             outcome: Ok(Answer::Entry(views()[1].clone())),
             fresh: statements(),
         }),
-        Ok(Response::Auth(Ok(auth_answer()))),
+        Ok(Response::Auth(Ok(identities::auth_answer()))),
         Ok(Response::Map(Blob(vec![0; 16]))),
         Ok(Response::Records(records::records())),
         Ok(Response::Status("{}".into())),
         Ok(Response::Sealed(vec![Blob(vec![1; 40])])),
     ]);
-    all.extend(auth_errors().map(|e| Ok(Response::Auth(Err(e)))));
+    all.extend(identities::auth_errors().map(|e| Ok(Response::Auth(Err(e)))));
     let refusals = [
         Refusal::WrongBoot(BootEpoch(8)),
         Refusal::NotOwner(MapEpoch(2)),

@@ -11,8 +11,9 @@ mod world;
 
 pub(crate) use frames::FS;
 pub(crate) use hello::{HERE, KEY};
-pub(crate) use server::{BOOT, INSTANCE, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE, small_map};
+pub(crate) use server::{BOOT, INSTANCE, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
 pub(crate) use wire::seal_key;
+pub(crate) use world::small_map;
 
 use crate::memory::bounded;
 use pando_format::{Codec, DecodeError};

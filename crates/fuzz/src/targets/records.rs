@@ -112,7 +112,7 @@ pub(super) fn use_record(record: &Record) {
         },
         Record::Prepared(part) => part.mutations.iter().for_each(not_prepared),
         Record::RenameList(list) => {
-            assert!(list.len() > 0 && !list.is_empty());
+            assert!(!list.is_empty());
             assert!(list.free_from(0).is_none_or(|v| !list.contains(v)));
         }
         Record::Identity(identity) => {

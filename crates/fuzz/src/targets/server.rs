@@ -14,17 +14,16 @@
 
 use super::frames::FS;
 use super::tree::sound;
-use super::world::{Bench, CLIENT, OPERATOR};
+use super::world::{Bench, CLIENT, MAP, ME, OPERATOR, small_map};
 use pando_auth::{Secret, Secrets, StatementKeys};
-use pando_cluster::{ClusterMap, ServerInfo};
 use pando_data::MemBlocks;
 use pando_env::Node;
 use pando_format::Codec;
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, format_store};
 use pando_store::{Disk, Durability, MemStore, NoFaults};
 use pando_types::{
-    AuthMode, Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Name,
-    RequestSlot, Sequence, ServerId, SessionId, Timestamp,
+    Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Name, RequestSlot,
+    Sequence, SessionId, Timestamp,
 };
 use pando_wire::{Answer, EntryView, Message, Op, Request, Response, Scope, Statement};
 use std::cell::RefCell;
@@ -36,7 +35,6 @@ use std::time::Duration;
 const STEPS: usize = 48;
 /// Longer than any answer takes: a lock is waited for once or twice.
 const SETTLE: Duration = Duration::from_secs(2);
-const ME: ServerId = ServerId(0);
 /// The message numbers from here on are ours.
 const OURS: u64 = u64::MAX - 16;
 
@@ -99,42 +97,6 @@ impl Observer for Silent {
     fn executed(&self, _: &Executed<'_>) {}
     fn fatal(&self, why: &str) {
         panic!("the server gave up: {why}");
-    }
-}
-
-thread_local! {
-    /// The map and its bytes: making them takes as long as running a short input.
-    static MAP: (ClusterMap, Vec<u8>) = {
-        let map = make_map();
-        let bytes = map.to_bytes();
-        (map, bytes)
-    };
-}
-
-/// The map of this filesystem: one server, small limits.
-pub(crate) fn small_map() -> ClusterMap {
-    MAP.with(|(map, _)| map.clone())
-}
-
-fn make_map() -> ClusterMap {
-    let servers = vec![ServerInfo {
-        id: ME,
-        address: "host:1".into(),
-        metrics: "host:2".into(),
-    }];
-    ClusterMap {
-        fs: FS,
-        epoch: MapEpoch(1),
-        slots: ClusterMap::spread(&servers),
-        servers,
-        rename_server: ME,
-        inline_limit: 64,
-        block_size: 512,
-        blocks: "file:/nowhere".into(),
-        // So narrow that names and directories collide.
-        name_bits: 3,
-        id_bits: 12,
-        auth: AuthMode::None,
     }
 }
 
@@ -289,17 +251,15 @@ impl Run {
                 panic!("a server asks a client: {message:?}")
             };
             *self.open.entry(id).or_default() -= 1;
-            match &result {
-                Ok(
-                    Response::Op(Ok(answer))
-                    | Response::Refreshed {
-                        outcome: Ok(answer), ..
-                    },
-                ) => {
-                    self.done += 1;
-                    self.learn(answer);
-                }
-                _ => {}
+            if let Ok(
+                Response::Op(Ok(answer))
+                | Response::Refreshed {
+                    outcome: Ok(answer), ..
+                },
+            ) = &result
+            {
+                self.done += 1;
+                self.learn(answer);
             }
             if let Ok(Response::Refreshed { fresh, .. }) = &result {
                 fresh.iter().for_each(|s| self.told(s));
