@@ -1,13 +1,15 @@
 //! Where fuzzing starts: an encoding of every variant of everything.
 
+mod identities;
 mod messages;
 mod records;
 mod scripts;
 
-use pando_auth::seal;
+use pando_auth::{Acceptor, Greeting, Initiator, Introduction, Key, OpenGate, Step, payload, seal};
 use pando_cluster::{ClusterFile, Profile, Server};
 use pando_format::Codec;
-use pando_wire::{HelloReply, Role, encode_frame};
+use pando_types::AuthMode;
+use pando_wire::{Role, encode_frame};
 
 /// The seeds of a target.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
@@ -42,15 +44,49 @@ fn frames() -> Vec<Vec<u8>> {
     vec![stream, whole, too_long, cut, b"\x00GET / HTTP/1.1\r\n".to_vec()]
 }
 
+/// A first payload and a second.
+fn pair(first: &[u8], second: &[u8]) -> Vec<u8> {
+    [&[first.len() as u8], first, second].concat()
+}
+
 fn hellos() -> Vec<Vec<u8>> {
-    let roles = [Role::Client, Role::Server(records::TX.coordinator)];
-    let mut all: Vec<Vec<u8>> = roles
-        .into_iter()
-        .map(|role| messages::hello(role).to_payload())
-        .collect();
-    all.extend(messages::hello_replies().iter().map(HelloReply::to_payload));
-    all.extend(messages::hello_replies().iter().map(Codec::to_bytes));
+    let replies: Vec<Vec<u8>> = identities::hello_replies().iter().map(payload).collect();
+    let hellos = identities::roles().map(|role| payload(&identities::hello(role)));
+    let proof = payload(&identities::proof());
+    let mut all: Vec<Vec<u8>> = hellos.iter().map(|h| pair(h, &proof)).collect();
+    all.extend(
+        replies
+            .iter()
+            .flat_map(|a| replies.iter().map(move |b| pair(a, b))),
+    );
+    // A bit of each message of a handshake, or all of it.
+    all.extend((0..8).map(|n| [&[n][..], &vec![0; usize::from(n)], &[40, n]].concat()));
+    all.extend(conversation().iter().map(|said| pair(&[], said)));
     all
+}
+
+/// What is said when all is well, but for the nonces.
+fn conversation() -> Vec<Vec<u8>> {
+    let key = Key::new(crate::targets::KEY);
+    let me = Introduction {
+        fs: crate::targets::FS,
+        role: Role::Server(records::TX.coordinator),
+        key: Some(key.clone()),
+    };
+    let (mut initiator, hello) = Initiator::new(&me, [3; 32]);
+    let gate = OpenGate(vec![key]);
+    let mut said = vec![hello];
+    if let Greeting::Challenge(reply, acceptor) =
+        Acceptor::greet(&said[0], crate::targets::HERE, &gate, None, [4; 32])
+    {
+        said.push(payload(&reply));
+        if let Ok(Step::Say(proof)) = initiator.take(&said[1]) {
+            let accepted = acceptor.accept(&proof);
+            said.push(proof);
+            said.extend(accepted.ok().map(|a| payload(&a.welcome)));
+        }
+    }
+    said
 }
 
 fn sealed() -> Vec<Vec<u8>> {
@@ -66,13 +102,22 @@ fn sealed() -> Vec<Vec<u8>> {
 }
 
 fn maps() -> Vec<Vec<u8>> {
+    maps_of().iter().map(Codec::to_bytes).collect()
+}
+
+fn maps_of() -> Vec<pando_cluster::ClusterMap> {
     let small = crate::targets::small_map();
     let mut two = small.clone();
     let mut other = two.servers[0].clone();
     other.id.0 = 1;
     two.servers.push(other);
+    two.auth = AuthMode::Key;
     two.slots = pando_cluster::ClusterMap::spread(&two.servers);
-    vec![small.to_bytes(), two.to_bytes()]
+    let three = pando_cluster::ClusterMap {
+        auth: AuthMode::Tls,
+        ..two.clone()
+    };
+    vec![small, two, three]
 }
 
 fn cluster_files() -> Vec<Vec<u8>> {
@@ -101,6 +146,7 @@ fn cluster_files() -> Vec<Vec<u8>> {
         blocks: "file:blocks".into(),
         name_bits: 55,
         id_bits: 128,
+        auth: "key".into(),
     };
     let text = file.to_text();
     let flat: String = text.split_whitespace().collect();
@@ -151,7 +197,15 @@ mod tests {
 
     #[test]
     fn every_variant_has_a_seed() {
-        complete("HelloReply", messages::hello_replies());
+        complete("HelloReply", identities::hello_replies());
+        complete("Role", identities::roles());
+        complete("Way", identities::ways());
+        complete("Denial", identities::denials());
+        complete("Scope", messages::statements().into_iter().map(|s| s.scope));
+        complete("Users", records::claims().into_iter().map(|c| c.users));
+        complete("AuthMode", maps_of().into_iter().map(|m| m.auth));
+        complete("AuthRequest", identities::auth_requests());
+        complete("AuthError", identities::auth_errors());
         complete("Op", messages::operations(0));
         let ops = messages::operations(0).into_iter().map(messages::ask);
         complete("Request", messages::requests().into_iter().chain(ops));
@@ -200,6 +254,7 @@ mod tests {
         all("sealed", |b| {
             EntryView::from_bytes(b).is_ok() || seal::open(&crate::targets::seal_key(), b).is_some()
         });
+        assert_eq!(conversation().len(), 4, "a handshake succeeds");
         all("map", |b| pando_cluster::ClusterMap::decode(b).is_ok());
         all("key", |b| pando_format::Key::decode(b).is_ok());
         all("bundle", |b| pando_store::Bundle(b.to_vec()).decode().is_ok());

@@ -1,37 +1,18 @@
 //! Every kind of message.
 
+use super::identities;
 use super::records::{self, DIR, SESSION, TIME, TX, name};
+use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
 use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
 use pando_types::{
-    Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, FsId, Generation, Ino, MapEpoch, Perm,
-    RequestId, RequestSlot, Sequence, ServerId, Slot, TimeChange,
+    Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino, MapEpoch, Perm, RequestId,
+    RequestSlot, Sequence, Slot, TimeChange, Watermark,
 };
 use pando_wire::{
-    Answer, Content, DirEntry, EntryView, FsStat, Hello, HelloReply, LockMode, LockWant, Message, Op,
-    PROTOCOL_VERSION, PeerAnswer, PeerRequest, Probe, Refusal, RenameMode, Request, Response, Role, SealKey,
-    Statement, TxState, Vote,
+    Answer, Content, DirEntry, EntryView, FsStat, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest,
+    Probe, Refusal, RenameMode, Request, Response, Scope, SealKey, Statement, TxState, Vote,
 };
-
-pub(super) fn hello(role: Role) -> Hello {
-    Hello {
-        version: PROTOCOL_VERSION,
-        fs: crate::targets::FS,
-        role,
-    }
-}
-
-pub(super) fn hello_replies() -> Vec<HelloReply> {
-    vec![
-        HelloReply::Welcome {
-            server: ServerId(3),
-            boot: BootEpoch(7),
-        },
-        HelloReply::WrongVersion(2),
-        HelloReply::WrongFilesystem(FsId(1)),
-        HelloReply::TooMany,
-    ]
-}
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
 pub(super) fn statement(which: u128) -> Statement {
@@ -48,13 +29,26 @@ pub(super) fn statement(which: u128) -> Statement {
         gid: 7,
         acl: 0,
         realm: pando_types::Realm(1),
-        version: 8,
+        seal: 8,
+        scope: Scope::Link,
+        way: vec![9, 10],
+        at: Watermark(11),
         mac: which,
     }
 }
 
 pub(super) fn statements() -> Vec<Statement> {
-    vec![statement(0), statement(u128::MAX), Statement::above_root()]
+    let handle = Statement {
+        scope: Scope::Handle,
+        way: vec![10],
+        ..statement(2)
+    };
+    vec![
+        statement(0),
+        statement(u128::MAX),
+        handle,
+        Statement::above_root(),
+    ]
 }
 
 fn attr(kind: FileKind) -> Attr {
@@ -84,7 +78,7 @@ pub(super) fn views() -> Vec<EntryView> {
     };
     let dir = EntryView {
         dir: Some(statement(1)),
-        seal: Some(SealKey { low: 1, high: 2 }),
+        seal: Some(SealKey([1; 32])),
         ..view(FileKind::Directory, Layout::None)
     };
     vec![
@@ -199,6 +193,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             ino,
             generation,
         },
+        Op::Reopen { dir: dir() },
     ]
 }
 
@@ -211,12 +206,14 @@ pub(super) fn ask(op: Op) -> Request {
     Request::Op {
         request,
         map: MapEpoch(1),
+        instance: INSTANCE,
         cred: Cred {
             uid: 0,
             gid: 0,
             groups: vec![4, 24],
         },
         op,
+        ways: Vec::new(),
     }
 }
 
@@ -233,6 +230,7 @@ pub(super) fn requests() -> Vec<Request> {
         },
         Request::Status,
         Request::Probe {
+            instance: INSTANCE,
             cred: Cred::root(),
             probes: vec![Probe {
                 dir: DIR,
@@ -240,7 +238,16 @@ pub(super) fn requests() -> Vec<Request> {
             }],
         },
     ];
+    all.push(Request::Op {
+        request: None,
+        map: MapEpoch(1),
+        instance: INSTANCE,
+        cred: Cred::root(),
+        op: Op::DirStat { dir: statement(1) },
+        ways: statements(),
+    });
     all.extend(peer_requests().into_iter().map(Request::Peer));
+    all.extend(identities::auth_requests().into_iter().map(Request::Auth));
     all
 }
 
@@ -267,6 +274,13 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
         PeerRequest::Decide { tx, commit: true },
         PeerRequest::Inquire(tx),
         PeerRequest::Head(DIR),
+        PeerRequest::Join,
+        PeerRequest::Invalidate {
+            after: Watermark(11),
+            entries: records::invalidations().to_vec(),
+        },
+        PeerRequest::Identities(2),
+        PeerRequest::Adopt(identities::table()),
     ]
 }
 
@@ -327,17 +341,31 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         PeerAnswer::State(TxState::Aborted),
         PeerAnswer::Head(Some(records::head())),
         PeerAnswer::Head(None),
+        PeerAnswer::Log {
+            floor: Watermark(11),
+            entries: records::invalidations().to_vec(),
+        },
+        PeerAnswer::Heard(Watermark(13)),
+        PeerAnswer::Identities(None),
+        PeerAnswer::Identities(Some(identities::table())),
+        PeerAnswer::Adopted,
     ];
     all.extend(peers.into_iter().map(|p| Ok(Response::Peer(p))));
     all.extend([
         Ok(Response::Op(Err(Errno::NotFound))),
         Ok(Response::Op(Err(Errno::Io))),
         Ok(Response::Ok),
+        Ok(Response::Refreshed {
+            outcome: Ok(Answer::Entry(views()[1].clone())),
+            fresh: statements(),
+        }),
+        Ok(Response::Auth(Ok(identities::auth_answer()))),
         Ok(Response::Map(Blob(vec![0; 16]))),
         Ok(Response::Records(records::records())),
         Ok(Response::Status("{}".into())),
         Ok(Response::Sealed(vec![Blob(vec![1; 40])])),
     ]);
+    all.extend(identities::auth_errors().map(|e| Ok(Response::Auth(Err(e)))));
     let refusals = [
         Refusal::WrongBoot(BootEpoch(8)),
         Refusal::NotOwner(MapEpoch(2)),
@@ -348,6 +376,9 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Refusal::Invalid,
         Refusal::NotReady,
         Refusal::BadStatement,
+        Refusal::Outdated(10),
+        Refusal::NotAllowed,
+        Refusal::ReadOnly,
     ];
     all.extend(refusals.map(Err));
     all

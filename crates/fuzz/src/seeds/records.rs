@@ -2,18 +2,20 @@
 
 use pando_format::codec::Blob;
 use pando_format::{
-    AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, GarbageRecord, Head,
-    InodeRecord, Key, KeyRange, Layout, Mutation, NameHash, PreparedRecord, Record, ReplyRecord, ReplyWrite,
-    SessionRecord, Superblock, Target, Touch, TouchDelta,
+    AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
+    GarbageRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key, KeyRange, Layout,
+    Mutation, NameHash, PreparedRecord, Record, ReplyRecord, ReplyWrite, SessionRecord, Superblock, Target,
+    Touch, TouchDelta,
 };
 use pando_store::Bundle;
 use pando_types::{
-    Birth, BootEpoch, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, RequestSlot, Sequence,
-    ServerId, SessionId, Slot, Timestamp, TxId,
+    Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, Name, Perm, Realm,
+    RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark,
 };
 
 pub(super) const DIR: DirId = DirId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
-pub(super) const SESSION: SessionId = SessionId(0xf0e0_d0c0_b0a0_9080_7060_5040_3020_1000);
+/// A session of whoever connects, where nobody is asked who it is.
+pub(super) const SESSION: SessionId = SessionId(0xb0a0_9080_7060_5040_3020_1000);
 pub(super) const TX: TxId = TxId {
     coordinator: ServerId(3),
     boot: BootEpoch(7),
@@ -49,6 +51,12 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Touch(DIR),
         Key::Superblock,
         Key::Session(SESSION),
+        Key::RenameList {
+            parent: DIR,
+            name: name("hello.txt"),
+        },
+        Key::Invalidation(Watermark(12)),
+        Key::Identity(IdentityId(4)),
     ]
 }
 
@@ -78,6 +86,9 @@ pub(super) fn ranges() -> Vec<Vec<u8>> {
         KeyRange::garbage(slot),
         KeyRange::replies(slot, SESSION),
         KeyRange::sessions(),
+        KeyRange::rename_lists(DIR),
+        KeyRange::invalidations(),
+        KeyRange::identities(),
     ];
     let keys = keys();
     let mut all: Vec<Vec<u8>> = ranges.iter().map(Codec::to_bytes).collect();
@@ -115,6 +126,8 @@ pub(super) fn head() -> Head {
         realm: Realm(2),
         salt: 0x5a17,
         split: 0,
+        seal: 2,
+        listed: true,
     }
 }
 
@@ -183,6 +196,41 @@ pub(super) fn changes() -> Vec<Mutation> {
     ]
 }
 
+pub(super) fn invalidations() -> [Invalidation; 2] {
+    [FactChange::Moved, FactChange::Access].map(|change| Invalidation {
+        id: DIR,
+        generation: Generation(6),
+        change,
+    })
+}
+
+pub(super) fn claims() -> [Claims; 2] {
+    let some = Claims {
+        users: Users::Only {
+            uids: vec![0, 1000],
+            gids: vec![100],
+        },
+        subtree: Some((DIR, Generation(6))),
+        read_only: true,
+    };
+    [Claims::all(), some]
+}
+
+pub(super) fn identities() -> [IdentityRecord; 2] {
+    let key = |until| IdentityKey {
+        key: [0x5c; 32],
+        until,
+    };
+    claims().map(|claims| IdentityRecord {
+        name: "laptop".into(),
+        keys: vec![key(None), key(Some(TIME))],
+        created: TIME,
+        revoked: claims.read_only.then_some(TIME),
+        claims,
+        change: 3,
+    })
+}
+
 pub(super) fn records() -> Vec<(Key, Record)> {
     let access = AccessRecord {
         id: DIR,
@@ -196,6 +244,7 @@ pub(super) fn records() -> Vec<(Key, Record)> {
         salt: 0x5a17,
         version: 1,
         acl: 0,
+        seal: 2,
     };
     let touch = Touch {
         stat: stat(),
@@ -207,7 +256,7 @@ pub(super) fn records() -> Vec<(Key, Record)> {
         holder,
     };
     let superblock = Superblock {
-        format: 1,
+        format: pando_format::FORMAT_VERSION,
         fs: crate::targets::FS,
         server: ServerId(3),
         boot: BootEpoch(7),
@@ -246,7 +295,13 @@ pub(super) fn records() -> Vec<(Key, Record)> {
         (keys[10].clone(), Record::Superblock(superblock)),
         (keys[11].clone(), Record::Session(session(None))),
         (keys[11].clone(), Record::Session(session(Some(TIME)))),
+        (
+            keys[12].clone(),
+            Record::RenameList([0, 1, 2, 7, u32::MAX].into_iter().collect()),
+        ),
     ];
+    all.extend(invalidations().map(|i| (keys[13].clone(), Record::Invalidation(i))));
+    all.extend(identities().map(|i| (keys[14].clone(), Record::Identity(i))));
     let layouts = [
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),

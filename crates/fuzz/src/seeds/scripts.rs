@@ -2,7 +2,7 @@
 
 use super::messages::{ask, operations, request, requests, statement};
 use super::records::{SESSION, name};
-use crate::targets::{BOOT, OBJECTS, PASS, SEQUENCE, STATEMENTS, TWICE};
+use crate::targets::{BOOT, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{AttrChange, Generation, Ino, Name, Perm, TimeChange, Timestamp};
@@ -111,7 +111,7 @@ pub(super) fn all() -> Vec<Vec<u8>> {
         retries(),
     ];
     // Every message there is, as it is, and put right.
-    for flags in [16, BOOT | STATEMENTS | OBJECTS | SEQUENCE] {
+    for flags in [TWICE, BOOT | STATEMENTS | OBJECTS | SEQUENCE, BOOT | OPERATES] {
         for message in requests()
             .into_iter()
             .chain(operations(ROOT).into_iter().map(ask))

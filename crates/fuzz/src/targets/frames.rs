@@ -1,11 +1,9 @@
-//! What a stranger can say first: frames and hellos.
+//! Frames: with checksums, as strangers send them, and with the MACs of a connection.
 
-use super::canonical;
+use super::hello::shaken;
 use crate::memory::bounded;
 use pando_types::FsId;
-use pando_wire::{
-    FRAME_HEADER, FRAME_MAX, FrameError, Hello, HelloReply, PROTOCOL_VERSION, cut_frame, encode_frame,
-};
+use pando_wire::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 
 /// The filesystem that the hellos of the corpus mean.
 pub(crate) const FS: FsId = FsId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
@@ -26,6 +24,7 @@ pub(crate) fn frames(input: &[u8]) {
         left = after;
     }
     pieces.push(left);
+    authenticated(*count, stream, &pieces);
     assert_eq!(cut_all(pieces), whole, "frames depend on how the stream arrives");
     // Bytes that end no frame are not taken; frames are what their encoding says.
     let (payloads, end) = &whole;
@@ -70,23 +69,39 @@ fn cut_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Cut {
     (payloads, None)
 }
 
-/// The first payload, in either direction.
-pub(crate) fn hello(input: &[u8]) {
-    match bounded(input.len(), || Hello::judge(input, FS)) {
-        Ok(role) => {
-            let hello = Hello {
-                version: PROTOCOL_VERSION,
-                fs: FS,
-                role,
-            };
-            assert_eq!(hello.to_payload(), input);
+/// The same stream on a connection whose frames are authenticated: its bytes are no frame of ours, and its pieces, sent
+/// in frames, arrive as they are and no other way.
+fn authenticated(count: u8, stream: &[u8], pieces: &[&[u8]]) {
+    let (mut ours, theirs) = shaken();
+    let mut receive = theirs.receive;
+    let arbitrary = bounded(0, || receive.cut(stream));
+    assert!(!matches!(arbitrary, Ok(Some(_))), "a frame that nobody sent");
+    let mut sent = Vec::new();
+    for piece in pieces {
+        ours.send.encode(&mut sent, piece);
+    }
+    // Sent back, they are nobody's.
+    assert!(!matches!(ours.receive.cut(&sent), Ok(Some(_))), "reflected");
+    let mut damaged = sent.clone();
+    let at = usize::from(count) * 31 % damaged.len();
+    damaged[at] ^= 1 << (count % 8);
+    let (mut before, mut rest) = (0, damaged.as_slice());
+    let (_, theirs) = shaken();
+    let mut other = theirs.receive;
+    while let Ok(Some((payload, used))) = other.cut(rest) {
+        assert_eq!(Some(&payload), pieces.get(before));
+        before += 1;
+        rest = &rest[used..];
+    }
+    assert!(before < pieces.len(), "damage passes");
+    // Cut anywhere, as `net` does it.
+    let (mut held, mut arrived) = (Vec::new(), Vec::new());
+    for part in sent.chunks(usize::from(count) + 1) {
+        held.extend_from_slice(part);
+        while let Ok(Some((payload, used))) = receive.cut(&held) {
+            arrived.push(payload.to_vec());
+            held.drain(..used);
         }
-        // Nobody but one of us is answered.
-        Err(answer) => assert!(answer.is_none() || input.starts_with(b"PNDO")),
     }
-    if let Some(reply) = bounded(input.len(), || HelloReply::from_payload(input)) {
-        assert_eq!(reply.to_payload(), input);
-    }
-    let _ = canonical::<Hello>(input);
-    let _ = canonical::<HelloReply>(input);
+    assert!(held.is_empty() && arrived == *pieces);
 }

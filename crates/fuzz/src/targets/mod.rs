@@ -1,17 +1,19 @@
 //! All targets. Whatever a peer, a disk or a person can hand us as bytes goes through one of them.
 
 mod frames;
+mod hello;
 mod records;
 mod server;
-
 mod texts;
 mod tree;
 mod wire;
 mod world;
 
 pub(crate) use frames::FS;
-pub(crate) use server::{BOOT, OBJECTS, PASS, SEQUENCE, STATEMENTS, TWICE, small_map};
+pub(crate) use hello::{HERE, KEY};
+pub(crate) use server::{BOOT, INSTANCE, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
 pub(crate) use wire::seal_key;
+pub(crate) use world::small_map;
 
 use crate::memory::bounded;
 use pando_format::{Codec, DecodeError};
@@ -30,7 +32,7 @@ pub struct Target {
 /// Every target.
 pub const TARGETS: &[Target] = &[
     target("frames", frames::frames, 4096),
-    target("hello", frames::hello, 64),
+    target("hello", hello::hello, 512),
     target("message", wire::message, 4096),
     target("sealed", wire::sealed, 2048),
     target("statement", wire::statement, 512),

@@ -37,6 +37,9 @@ pub(crate) fn key(input: &[u8]) {
             KeyRange::replies(slot, *session)
         }
         Key::Session(_) => KeyRange::sessions(),
+        Key::RenameList { parent, .. } => KeyRange::rename_lists(*parent),
+        Key::Invalidation(_) => KeyRange::invalidations(),
+        Key::Identity(_) => KeyRange::identities(),
         Key::Counter(_) | Key::Head(_) | Key::Touch(_) | Key::Superblock => range,
     };
     assert!(part.contains(input), "{key:?} is not in {part:?}");
@@ -108,6 +111,16 @@ pub(super) fn use_record(record: &Record) {
             }
         },
         Record::Prepared(part) => part.mutations.iter().for_each(not_prepared),
+        Record::RenameList(list) => {
+            assert!(!list.is_empty());
+            assert!(list.free_from(0).is_none_or(|v| !list.contains(v)));
+        }
+        Record::Identity(identity) => {
+            // Debug text goes to logs: keys must not.
+            for key in &identity.keys {
+                assert!(format!("{key:?}").starts_with("IdentityKey(.., until"));
+            }
+        }
         _ => {}
     }
 }

@@ -9,24 +9,23 @@
 //! | flags, 2 + n | length, little-endian, and a message |
 //!
 //! What no fuzzer guesses is put right where a flag says so: the boot epoch (1), statements (2: the one that a server
-//! has told, by the number in the MAC), which object is meant (4: one that was seen, by the number in the inode), the next
-//! sequence of the lane (8). Flag 16: the message comes twice.
+//! has told us, by the number in the MAC; all others of them come with it), which object is meant (4: one that was seen, by the number in the inode), the next
+//! sequence of the lane (8). Flag 16: the message comes twice; 32: an operator says it.
 
 use super::frames::FS;
 use super::tree::sound;
-use super::world::Bench;
-use pando_auth::{Secret, StatementKeys};
-use pando_cluster::{ClusterMap, ServerInfo};
+use super::world::{Bench, CLIENT, MAP, ME, OPERATOR, small_map};
+use pando_auth::{Secret, Secrets, StatementKeys};
 use pando_data::MemBlocks;
-use pando_env::{Node, Peer};
+use pando_env::Node;
 use pando_format::Codec;
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, format_store};
 use pando_store::{Disk, Durability, MemStore, NoFaults};
 use pando_types::{
-    BootEpoch, Cred, DirId, Generation, Ino, MapEpoch, Name, RequestSlot, Sequence, ServerId, SessionId,
-    Timestamp,
+    Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Name, RequestSlot,
+    Sequence, SessionId, Timestamp,
 };
-use pando_wire::{Answer, EntryView, Message, Op, Request, Response, Statement};
+use pando_wire::{Answer, EntryView, Message, Op, Request, Response, Scope, Statement};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -36,8 +35,6 @@ use std::time::Duration;
 const STEPS: usize = 48;
 /// Longer than any answer takes: a lock is waited for once or twice.
 const SETTLE: Duration = Duration::from_secs(2);
-const ME: ServerId = ServerId(0);
-const CLIENT: Peer = Peer::Connection(1);
 /// The message numbers from here on are ours.
 const OURS: u64 = u64::MAX - 16;
 
@@ -47,6 +44,13 @@ pub(crate) const STATEMENTS: u8 = 2;
 pub(crate) const OBJECTS: u8 = 4;
 pub(crate) const SEQUENCE: u8 = 8;
 pub(crate) const TWICE: u8 = 16;
+pub(crate) const OPERATES: u8 = 32;
+/// The program that the client says it is.
+pub(crate) const INSTANCE: Instance = Instance(1);
+const HOLDER: Bearer = Bearer {
+    identity: IdentityId::ANYONE,
+    instance: INSTANCE,
+};
 
 pub(crate) fn server(input: &[u8]) {
     let disk = Disk::new();
@@ -69,6 +73,8 @@ pub(crate) fn server(input: &[u8]) {
 struct Run {
     bench: Rc<Bench>,
     server: Rc<MetaServer>,
+    /// To tell statements that were given to us from others.
+    keys: StatementKeys,
     /// Directories it was told of, and objects.
     dirs: Vec<Statement>,
     objects: Vec<(Ino, Generation)>,
@@ -94,41 +100,6 @@ impl Observer for Silent {
     }
 }
 
-thread_local! {
-    /// The map and its bytes: making them takes as long as running a short input.
-    static MAP: (ClusterMap, Vec<u8>) = {
-        let map = make_map();
-        let bytes = map.to_bytes();
-        (map, bytes)
-    };
-}
-
-/// The map of this filesystem: one server, small limits.
-pub(crate) fn small_map() -> ClusterMap {
-    MAP.with(|(map, _)| map.clone())
-}
-
-fn make_map() -> ClusterMap {
-    let servers = vec![ServerInfo {
-        id: ME,
-        address: "host:1".into(),
-        metrics: "host:2".into(),
-    }];
-    ClusterMap {
-        fs: FS,
-        epoch: MapEpoch(1),
-        slots: ClusterMap::spread(&servers),
-        servers,
-        rename_server: ME,
-        inline_limit: 64,
-        block_size: 512,
-        blocks: "file:/nowhere".into(),
-        // So narrow that names and directories collide.
-        name_bits: 3,
-        id_bits: 12,
-    }
-}
-
 impl Run {
     fn start(disk: &Disk, fresh: bool) -> Run {
         let bench = Bench::new();
@@ -141,9 +112,11 @@ impl Run {
             };
             format_store(&store, ME, &map, now, (0, 0)).expect("an empty store can be formatted");
         }
+        let secrets = Secrets::new(FS, Secret::new([0x5a; 32]), Vec::new());
+        let keys = secrets.statement_keys();
         let config = ServerConfig {
             id: ME,
-            keys: StatementKeys::new(FS, &Secret::new([0x5a; 32]), &[]),
+            secrets,
             map,
             limits: Limits {
                 lock_wait: Duration::from_millis(200),
@@ -174,6 +147,7 @@ impl Run {
         Run {
             bench,
             server,
+            keys,
             dirs: vec![Statement::above_root()],
             objects: vec![(Ino::ROOT, Generation::ROOT)],
             lanes: BTreeMap::new(),
@@ -207,6 +181,7 @@ impl Run {
     /// Delivers a message, and hears what comes of it at once.
     fn say(&mut self, flags: u8, bytes: &[u8]) {
         let message = Message::from_bytes(bytes).ok().map(|m| self.put_right(flags, m));
+        let from = if flags & OPERATES == 0 { CLIENT } else { OPERATOR };
         let copies = if flags & TWICE == 0 { 1 } else { 2 };
         for _ in 0..copies {
             if let Some(Message::Request { id, .. }) = message {
@@ -214,7 +189,7 @@ impl Run {
             }
             let before = self.bench.closed.borrow().len();
             let bytes = message.as_ref().map_or_else(|| bytes.to_vec(), Codec::to_bytes);
-            self.server.receive(CLIENT, bytes);
+            self.server.receive(from, bytes);
             let closed = self.bench.closed.borrow().len() > before;
             assert_eq!(
                 closed,
@@ -234,13 +209,22 @@ impl Run {
         if flags & BOOT != 0 {
             *boot = self.server.boot();
         }
-        let Request::Op { request, op, .. } = request else {
+        let Request::Op {
+            request,
+            instance,
+            op,
+            ways,
+            ..
+        } = request
+        else {
             return message;
         };
         if flags & STATEMENTS != 0 {
-            for said in statements(op) {
+            *instance = INSTANCE;
+            for said in op.statements_mut().into_iter().flatten() {
                 *said = self.dirs[said.mac as usize % self.dirs.len()].clone();
             }
+            ways.clone_from(&self.dirs);
         }
         if flags & OBJECTS != 0
             && let Some((ino, generation)) = object(op)
@@ -261,15 +245,24 @@ impl Run {
     fn hear(&mut self) -> Vec<(u64, Option<Response>)> {
         let mut heard = Vec::new();
         for (to, bytes) in self.bench.sent.take() {
-            assert_eq!(to, CLIENT, "there is nobody else");
+            assert!([CLIENT, OPERATOR].contains(&to), "there is nobody else");
             let message = Message::from_bytes(&bytes).expect("the server sends messages");
             let Message::Reply { id, result } = message else {
                 panic!("a server asks a client: {message:?}")
             };
             *self.open.entry(id).or_default() -= 1;
-            if let Ok(Response::Op(Ok(answer))) = &result {
+            if let Ok(
+                Response::Op(Ok(answer))
+                | Response::Refreshed {
+                    outcome: Ok(answer), ..
+                },
+            ) = &result
+            {
                 self.done += 1;
                 self.learn(answer);
+            }
+            if let Ok(Response::Refreshed { fresh, .. }) = &result {
+                fresh.iter().for_each(|s| self.told(s));
             }
             heard.push((id, result.ok()));
         }
@@ -282,10 +275,8 @@ impl Run {
             if !self.objects.contains(&object) {
                 self.objects.push(object);
             }
-            if let Some(dir) = &e.dir
-                && !self.dirs.contains(dir)
-            {
-                self.dirs.push(dir.clone());
+            if let Some(dir) = &e.dir {
+                self.told(dir);
             }
         };
         match answer {
@@ -296,6 +287,19 @@ impl Run {
             }
             Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).for_each(seen),
             Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => {}
+        }
+    }
+
+    /// Keeps a statement, in the place of an earlier one of the same directory.
+    fn told(&mut self, s: &Statement) {
+        if !self.keys.made(s, HOLDER) {
+            return;
+        }
+        let handle = |s: &Statement| s.scope == Scope::Handle;
+        let same = |old: &&mut Statement| old.is_of(s.id, s.generation) && handle(old) == handle(s);
+        match self.dirs.iter_mut().find(same) {
+            Some(old) => *old = s.clone(),
+            None => self.dirs.push(s.clone()),
         }
     }
 
@@ -312,11 +316,13 @@ impl Run {
         let lookup = Request::Op {
             request: None,
             map: MapEpoch(1),
+            instance: INSTANCE,
             cred: Cred::root(),
             op: Op::Lookup {
                 dir: Statement::above_root(),
                 name: Name::root(),
             },
+            ways: Vec::new(),
         };
         for (n, request) in [Request::GetMap, Request::Null(true), Request::Status, lookup]
             .into_iter()
@@ -325,8 +331,10 @@ impl Run {
             let id = OURS + n as u64;
             let boot = if n == 3 { self.server.boot() } else { BootEpoch(0) };
             *self.open.entry(id).or_default() += 1;
-            self.server
-                .receive(CLIENT, Message::Request { id, boot, request }.to_bytes());
+            self.server.receive(
+                if n == 2 { OPERATOR } else { CLIENT },
+                Message::Request { id, boot, request }.to_bytes(),
+            );
             self.bench.run();
             let heard = self.hear();
             let right = |r: &Option<Response>| match r {
@@ -343,26 +351,6 @@ impl Run {
                 "question {n}: {heard:?}"
             );
         }
-    }
-}
-
-/// Every statement in an operation.
-fn statements(op: &mut Op) -> Vec<&mut Statement> {
-    match op {
-        Op::Lookup { dir, .. }
-        | Op::DirStat { dir }
-        | Op::ReadLink { dir, .. }
-        | Op::Open { dir, .. }
-        | Op::ReadDir { dir, .. }
-        | Op::Create { dir, .. }
-        | Op::Symlink { dir, .. }
-        | Op::Mkdir { dir, .. }
-        | Op::Rmdir { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::SetAttr { dir, .. }
-        | Op::Publish { dir, .. } => vec![dir],
-        Op::Rename { src, dst, .. } => vec![src, dst],
-        Op::Release { .. } | Op::StatFs | Op::Sync => Vec::new(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::memory::bounded;
 use pando_auth::{Secret, StatementKeys, seal};
 use pando_cluster::ClusterMap;
 use pando_format::{Codec, Mutation};
-use pando_types::{Birth, DirId, Generation, Name, SLOTS, Slot};
+use pando_types::{Bearer, Birth, DirId, Generation, IdentityId, Instance, Name, SLOTS, Slot};
 use pando_wire::{
     Answer, EntryView, Message, Op, Outcome, PeerRequest, Request, Response, SealKey, Statement,
 };
@@ -34,7 +34,13 @@ pub(crate) fn message(input: &[u8]) {
             }
         }
         Message::Reply {
-            result: Ok(Response::Op(Ok(answer))),
+            result:
+                Ok(
+                    Response::Op(Ok(answer))
+                    | Response::Refreshed {
+                        outcome: Ok(answer), ..
+                    },
+                ),
             ..
         } => show(&answer),
         Message::Reply {
@@ -66,9 +72,15 @@ fn keys() -> StatementKeys {
     StatementKeys::new(FS, &Secret::new([0x5a; 32]), &[Secret::new([0x5b; 32])])
 }
 
+/// Whom statements are signed for.
+const HOLDER: Bearer = Bearer {
+    identity: IdentityId(1),
+    instance: Instance(1),
+};
+
 /// The key that the seeds of the corpus are sealed under.
 pub(crate) fn seal_key() -> SealKey {
-    SealKey { low: 1, high: 2 }
+    SealKey([1; 32])
 }
 
 /// What a client opens: sealed bytes, and the same bytes as the text inside them, which a server in error might seal.
@@ -85,7 +97,7 @@ pub(crate) fn sealed(input: &[u8]) {
         Some(sealed) => {
             assert_eq!(sealed.len(), seal::SEALED);
             assert_eq!(seal::open(&key, &sealed).as_deref(), Some(input));
-            let other = SealKey { low: 3, ..key };
+            let other = SealKey([3; 32]);
             assert_eq!(seal::open(&other, &sealed), None);
         }
         None => assert!(input.len() > seal::TEXT),
@@ -98,17 +110,29 @@ pub(crate) fn statement(input: &[u8]) {
         return;
     };
     let keys = keys();
-    assert!(!keys.made(&statement) || statement == Statement::above_root());
-    keys.sign(&mut statement);
-    assert!(keys.made(&statement));
+    assert!(!keys.made(&statement, HOLDER) || statement == Statement::above_root());
+    keys.sign(&mut statement, HOLDER);
+    assert!(keys.made(&statement, HOLDER));
     let again = Statement::from_bytes(&statement.to_bytes());
-    assert!(again.is_ok_and(|s| keys.made(&s)));
+    assert!(again.is_ok_and(|s| keys.made(&s, HOLDER)));
+    for other in [
+        Bearer {
+            identity: IdentityId(2),
+            ..HOLDER
+        },
+        Bearer {
+            instance: Instance(2),
+            ..HOLDER
+        },
+    ] {
+        assert!(!keys.made(&statement, other), "somebody else's");
+    }
     // One changed bit of what was signed.
     let at = usize::from(input[0]) % (input.len() - 16);
     let mut bytes = statement.to_bytes();
     bytes[at] ^= 1;
     if let Ok(forged) = Statement::from_bytes(&bytes) {
-        assert!(!keys.made(&forged));
+        assert!(!keys.made(&forged, HOLDER));
     }
 }
 
@@ -136,5 +160,5 @@ pub(crate) fn map(input: &[u8]) {
         version: 0,
     };
     assert!(widths.dir_id(&birth).0 > 1);
-    let _ = keys().seal_key(DirId::ROOT, Generation::ROOT);
+    let _ = keys().seal_key(DirId::ROOT, Generation::ROOT, 0, IdentityId::ANYONE);
 }

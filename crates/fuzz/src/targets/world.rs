@@ -1,8 +1,11 @@
 //! A world of one server: virtual time, no loss, and a record of all that was sent.
 
+use super::frames::FS;
+use pando_cluster::{ClusterMap, ServerInfo};
 use pando_env::sync::{Sender, oneshot};
 use pando_env::{Env, Executor, LocalFuture, Peer, TaskOwner};
-use pando_types::{Mono, Timestamp};
+use pando_format::Codec;
+use pando_types::{AuthMode, IdentityId, MapEpoch, Mono, PeerId, ServerId, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,6 +13,13 @@ use std::time::Duration;
 
 /// What is done at once: a server that takes more steps without time passing spins.
 const STEPS: u32 = 200_000;
+
+/// The only server.
+pub(crate) const ME: ServerId = ServerId(0);
+/// Who says what an input says.
+pub(crate) const CLIENT: Peer = Peer::Connection(1);
+/// Somebody with the cluster's secret.
+pub(crate) const OPERATOR: Peer = Peer::Connection(2);
 
 /// The world.
 pub(crate) struct Bench {
@@ -112,7 +122,51 @@ impl Env for Bench {
         self.closed.borrow_mut().push(peer);
     }
 
-    fn is_server(&self, peer: Peer) -> bool {
-        matches!(peer, Peer::Server(_))
+    fn who(&self, peer: Peer) -> Option<PeerId> {
+        match peer {
+            CLIENT => Some(PeerId::Client(IdentityId::ANYONE)),
+            OPERATOR => Some(PeerId::Operator),
+            _ => None,
+        }
+    }
+
+    fn expel(&self, identity: IdentityId, why: &str) {
+        panic!("nobody is known by name here, but {identity} has to go: {why}");
+    }
+}
+
+thread_local! {
+    /// The map and its bytes: making them takes as long as running a short input.
+    pub(crate) static MAP: (ClusterMap, Vec<u8>) = {
+        let map = make_map();
+        let bytes = map.to_bytes();
+        (map, bytes)
+    };
+}
+
+/// The map of this filesystem: one server, small limits.
+pub(crate) fn small_map() -> ClusterMap {
+    MAP.with(|(map, _)| map.clone())
+}
+
+fn make_map() -> ClusterMap {
+    let servers = vec![ServerInfo {
+        id: ME,
+        address: "host:1".into(),
+        metrics: "host:2".into(),
+    }];
+    ClusterMap {
+        fs: FS,
+        epoch: MapEpoch(1),
+        slots: ClusterMap::spread(&servers),
+        servers,
+        rename_server: ME,
+        inline_limit: 64,
+        block_size: 512,
+        blocks: "file:/nowhere".into(),
+        // So narrow that names and directories collide.
+        name_bits: 3,
+        id_bits: 12,
+        auth: AuthMode::None,
     }
 }
