@@ -10,8 +10,8 @@ use pando_types::{
     RequestSlot, Sequence, Slot, TimeChange, Watermark,
 };
 use pando_wire::{
-    Answer, Content, DirEntry, EntryView, FsStat, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest,
-    Probe, Refusal, RenameMode, Request, Response, Scope, SealKey, Statement, TxState, Vote,
+    Answer, Content, DirEntry, EntryView, FsStat, Handle, LockMode, LockWant, Message, Op, PeerAnswer,
+    PeerRequest, Probe, Refusal, RenameMode, Request, Response, Scope, SealKey, Statement, TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
@@ -116,6 +116,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         content,
         size: 5,
         mtime: Some(TIME),
+        handle: Handle(6),
     };
     let rename = |mode| Op::Rename {
         src: dir(),
@@ -180,7 +181,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             ino,
             generation,
             change,
-            through_handle: false,
+            handle: Some(Handle(7)),
         },
         publish(Content::None),
         publish(Content::Inline(Blob(b"hello".to_vec()))),
@@ -307,6 +308,7 @@ pub(super) fn answers() -> Vec<Answer> {
             entry: views[2].clone(),
             data: Some(Blob(b"hello".to_vec())),
             created: true,
+            handle: Some(Handle(8)),
         },
         Answer::Removed(views[3].clone()),
         Answer::Renamed {
@@ -379,6 +381,7 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Refusal::Outdated(10),
         Refusal::NotAllowed,
         Refusal::ReadOnly,
+        Refusal::BadHandle,
     ];
     all.extend(refusals.map(Err));
     all

@@ -6,7 +6,7 @@ use crate::targets::{BOOT, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE}
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{AttrChange, Generation, Ino, Name, Perm, TimeChange, Timestamp};
-use pando_wire::{Content, Op, RenameMode, Request};
+use pando_wire::{Content, Handle, Op, RenameMode, Request};
 
 /// The root, and the place above it, by the number under which the target knows them.
 const ABOVE: u128 = 0;
@@ -77,6 +77,7 @@ impl Script {
             content,
             size,
             mtime: None,
+            handle: Handle(0),
         });
     }
 
@@ -216,7 +217,7 @@ fn attributes() -> Script {
                     nanos: 999_999_999,
                 })),
             },
-            through_handle: true,
+            handle: Some(Handle(0)),
         });
     }
     s.create(SUB, "inside");
