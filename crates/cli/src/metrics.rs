@@ -88,7 +88,7 @@ pub fn publish(
             "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
         );
     }
-    let metrics: [(&str, &str, &str, u64); 16] = [
+    let metrics: [(&str, &str, &str, u64); 18] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (
             "connections",
@@ -107,6 +107,18 @@ pub fn publish(
             "counter",
             "Requests refused because a lock was not free in time.",
             s.busy,
+        ),
+        (
+            "announced_total",
+            "counter",
+            "Changes of directories that every server was told of before.",
+            s.announced,
+        ),
+        (
+            "outdated_total",
+            "counter",
+            "Requests refused because a directory on the way had changed.",
+            s.outdated,
         ),
         (
             "forged_total",

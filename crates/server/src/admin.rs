@@ -58,7 +58,7 @@ impl MetaServer {
                 "{{\"server\":{},\"boot\":{},\"map_epoch\":{},\"sessions\":{},\"locks_held\":{},\"lock_waits\":{},",
                 "\"prepared\":{},\"deciding\":{},\"operations\":{},\"replayed\":{},\"commits\":{},\"aborts\":{},",
                 "\"busy\":{},\"peer_calls\":{},\"in_doubt_at_start\":{},\"space_total\":{},\"space_available\":{},",
-                "\"low_on_space\":{}}}"
+                "\"low_on_space\":{},\"announced\":{},\"outdated\":{},\"forged\":{},\"heard\":{}}}"
             ),
             self.id,
             self.boot,
@@ -78,6 +78,10 @@ impl MetaServer {
             space.total,
             space.available,
             self.low_on_space(),
+            s.announced,
+            s.outdated,
+            s.forged,
+            self.heard_upto(),
         )
     }
 }
