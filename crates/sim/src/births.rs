@@ -15,10 +15,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// One program on a cluster.
-struct Program {
+pub(crate) struct Program {
     workload: Rc<Workload>,
     life: Rc<Life>,
-    client: Rc<Client>,
+    pub client: Rc<Client>,
     root: Statement,
 }
 
@@ -69,7 +69,7 @@ impl Program {
         self.op(op).await
     }
 
-    fn counted(&self, of: &str) -> u64 {
+    pub fn counted(&self, of: &str) -> u64 {
         self.workload.cluster().stats().get(of).copied().unwrap_or(0)
     }
 
@@ -108,7 +108,7 @@ fn named(text: &str) -> Name {
 }
 
 /// Runs one program on a cluster with IDs of so many bits, and gives what it returns.
-fn on_a_cluster<T: 'static, F>(id_bits: u8, program: impl FnOnce(Program) -> F + 'static) -> T
+pub(crate) fn on_a_cluster<T: 'static, F>(id_bits: u8, program: impl FnOnce(Program) -> F + 'static) -> T
 where
     F: Future<Output = T> + 'static,
 {
@@ -119,6 +119,7 @@ where
         servers: 4,
         clients: 1,
         keyed: false,
+        cache_bytes: 1 << 20,
         ..Settings::of(&mut sim.stream(6))
     };
     // What the program was told of the root at first is to stay good (H13).

@@ -15,6 +15,8 @@ mod claims;
 pub mod cli;
 mod cluster;
 mod compare;
+#[cfg(test)]
+mod counts;
 mod disk;
 pub mod facts;
 mod faults;
