@@ -33,6 +33,17 @@ pub enum Task {
     Root,
 }
 
+impl Task {
+    /// Whether it may change something.
+    pub fn mutates(&self) -> bool {
+        match self {
+            Task::Op(op) => op.mutates(),
+            Task::Write { .. } => true,
+            Task::List { .. } | Task::Path(..) | Task::Root => false,
+        }
+    }
+}
+
 /// Draws tasks.
 pub struct Generator {
     names: Vec<Name>,

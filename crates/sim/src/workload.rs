@@ -274,11 +274,19 @@ impl Workload {
         while !self.stopping.get() && life.alive() {
             // What others were told is worth nothing to a stranger.
             let strangers = !self.cluster.settings.accomplices && rng.percent(90);
-            let task = if strangers {
-                self.generator.draw(&mut rng, &mut own, &nothing)
-            } else {
-                self.generator
-                    .draw(&mut rng, &mut own, &self.boards[&identity].borrow())
+            let few = self.few_mutations();
+            let mut draws = 0;
+            let task = loop {
+                let task = if strangers {
+                    self.generator.draw(&mut rng, &mut own, &nothing)
+                } else {
+                    self.generator
+                        .draw(&mut rng, &mut own, &self.boards[&identity].borrow())
+                };
+                draws += 1;
+                if !few || draws == 4 || task.mutates() {
+                    break task;
+                }
             };
             let usual = match identity {
                 IdentityId(2) => &crate::claims::own(identity),
@@ -312,6 +320,12 @@ impl Workload {
                 life.sleep(Duration::from_nanos(rng.skewed(think))).await;
             }
         }
+    }
+
+    /// Whether so far so much was only read that little would be at risk.
+    fn few_mutations(&self) -> bool {
+        let done = self.done.borrow();
+        done.operations > 200 && done.mutations * 100 < done.operations * 44
     }
 
     async fn perform(&self, life: &Rc<Life>, client: &Client, cred: &Cred, own: &mut Knowledge, task: Task) {
