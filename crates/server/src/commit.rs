@@ -110,6 +110,7 @@ impl MetaServer {
             votes.push(self.ask_vote(&mut txn, server, locked.contains(&server), mutations, reply)?);
         }
         let votes = join_all(votes).await;
+        self.count(|s| s.aborts += u64::from(votes.iter().any(|v| *v != Vote::Yes)));
         // Dropping the transaction undecided aborts it.
         if votes.contains(&Vote::Exists) {
             return Ok(Committed::Taken);
@@ -321,7 +322,6 @@ impl MetaServer {
     /// A transaction ends undecided: from here on whoever asks hears "aborted".
     pub(crate) fn abort(&self, tx: TxId, servers: BTreeSet<ServerId>) {
         self.coordinated.borrow_mut().active.remove(&tx.number);
-        self.count(|s| s.aborts += 1);
         self.tell(tx, false, servers);
     }
 

@@ -128,12 +128,14 @@ impl MetaServer {
         let mut fresh = self.fresh(op).await?;
         let mut walked = BTreeMap::new();
         let mut collisions = 0;
+        // How long a lock is waited for would tell what is being changed (H99).
+        let patient = asked.basis != Basis::Guess;
         let mut wants: BTreeSet<LockWant> = BTreeSet::new();
         if let (Some(key), true) = (reply_key(asked), unknown && !plant!(H44)) {
             wants.insert(LockWant::Key(key, LockMode::Exclusive));
         }
         for _ in 0..ROUNDS {
-            let mut txn = Txn::new(self);
+            let mut txn = Txn::new(self, patient);
             let mut snapshot = Snapshot::default();
             txn.read(&mut snapshot, wants.iter().cloned().collect()).await?;
             if let Some(remembered) = self.remembered(asked, unknown, &snapshot)? {
@@ -169,7 +171,7 @@ impl MetaServer {
                         drop(txn);
                         let looped = self.walk(moved, into).await?;
                         walked.insert((moved, into), looped);
-                        txn = Txn::new(self);
+                        txn = Txn::new(self, patient);
                         break None;
                     }
                     Step::UseRenameServer => return Err(Failure::Refused(Refusal::UseRenameServer)),

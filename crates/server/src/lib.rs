@@ -37,7 +37,7 @@ use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
 use pando_format::{Codec, Invalidation};
 use pando_store::{Level, Lsn, Space, Store, StoreError};
 use pando_types::{BootEpoch, IdentityId, Mono, PeerId, ServerId, TxId, Watermark};
-use pando_wire::{Message, PeerAnswer, PeerRequest, Refusal, Request, Response};
+use pando_wire::{Message, PeerAnswer, PeerRequest, Probe, Refusal, Request, Response};
 use sessions::{Asker, Sessions};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -144,6 +144,8 @@ pub struct MetaServer {
     space: Cell<Option<(Mono, Space)>>,
     stopped: Cell<bool>,
     damage_logged: Cell<Option<Mono>>,
+    /// A guess that found something: what those that find nothing are made to take as long as (H99).
+    decoy: RefCell<Option<Probe>>,
     stats: Cell<Stats>,
 }
 

@@ -102,6 +102,7 @@ impl MetaServer {
                         },
                         &cred,
                     ),
+                    subtree.is_some(),
                     probes,
                 )
                 .await

@@ -9,17 +9,33 @@ use pando_format::codec::Blob;
 use pando_store::Level;
 use pando_types::{Bearer, Cred, Generation, plant};
 use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Statement};
+use std::time::Duration;
 
 /// Most guesses of one message.
 const MOST: usize = 256;
+/// Answers leave a multiple of so much after their questions came, longer than finding an entry takes: when they come
+/// says nothing about what was found (H99).
+const TICK: Duration = Duration::from_micros(100);
+/// And so much longer for each guess.
+const TICK_EACH: Duration = Duration::from_micros(10);
+
+/// What came of a guess.
+#[expect(clippy::large_enum_variant, reason = "it is not kept")]
+enum Guessed {
+    Entry(Statement, EntryView),
+    NoEntry,
+    NoDirectory,
+}
 
 impl MetaServer {
     pub(crate) async fn probe(
         &self,
         message: u64,
         (holder, cred): (Bearer, &Cred),
+        subtree: bool,
         probes: Vec<Probe>,
     ) -> Result<Response, Failure> {
+        let came = self.world.mono();
         if !self.heard.borrow().joined() && !plant!(H15) {
             return Err(Failure::Refused(Refusal::NotReady));
         }
@@ -29,28 +45,35 @@ impl MetaServer {
         if probes.iter().any(|p| self.owner(p.dir.slot()) != self.id) {
             return Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)));
         }
-        let mut answers = Vec::new();
+        let mut answers = Vec::with_capacity(probes.len());
         for probe in probes {
             answers.push(Blob(self.sealed(message, (holder, cred), probe).await?));
         }
         // Nothing is shown that could still be lost (rule 8).
         self.safe(self.store.applied(), Level::Durable).await?;
+        // To whom everything may be shown, nothing is hidden.
+        if !cred.is_root() || subtree {
+            let tick = TICK + TICK_EACH * answers.len() as u32;
+            let spent = self.world.mono().since(came);
+            let over = spent.as_nanos() % tick.as_nanos();
+            self.pause(tick - Duration::from_nanos(over as u64)).await;
+        }
         Ok(Response::Sealed(answers))
     }
 
-    /// The entry under the key of its directory; for all else as many random bytes.
+    /// The entry under the key of its directory; for all else as many random bytes, after as much work.
     async fn sealed(&self, message: u64, asker: (Bearer, &Cred), probe: Probe) -> Result<Vec<u8>, Failure> {
         let dir = probe.dir;
-        let found = match self.guessed(message, asker, probe).await {
-            Ok(found) => found,
-            // A lock was not free: as good as nothing.
-            Err(Failure::Refused(_)) => None,
-            Err(e) => return Err(e),
-        };
-        let (generation, seal_number, text) = match found {
-            Some((dir, entry)) => (dir.generation, dir.seal, entry.to_bytes()),
-            // Sealed all the same, under a key that nobody gets.
-            None => (Generation(self.world.random()), 0, Vec::new()),
+        let (generation, seal_number, text) = match self.guessed(message, asker, &probe).await? {
+            Guessed::Entry(dir, entry) => {
+                self.decoy.replace(Some(probe));
+                (dir.generation, dir.seal, entry.to_bytes())
+            }
+            missing => {
+                self.as_if_found(missing, message, asker).await?;
+                // Sealed all the same, under a key that nobody gets.
+                (Generation(self.world.random()), 0, Vec::new())
+            }
         };
         if plant!(H99) {
             return Ok(text);
@@ -61,15 +84,40 @@ impl MetaServer {
         Ok(sealed.unwrap_or_default())
     }
 
+    /// What finding an entry takes beyond finding none. The grid of time hides the difference on a server that has
+    /// nothing else to do; where others wait for the same processor, work itself would show.
+    async fn as_if_found(
+        &self,
+        missing: Guessed,
+        message: u64,
+        asker: (Bearer, &Cred),
+    ) -> Result<(), Failure> {
+        let decoy = self.decoy.borrow().clone();
+        match (missing, decoy) {
+            (Guessed::NoDirectory, Some(decoy)) => {
+                if let Guessed::Entry(_, entry) = self.guessed(message, asker, &decoy).await? {
+                    std::hint::black_box(entry.to_bytes());
+                }
+            }
+            _ => {
+                let mut nobody = Statement::above_root();
+                nobody.way = vec![0; 2];
+                self.keys.sign(&mut nobody, asker.0);
+                std::hint::black_box(nobody.to_bytes());
+            }
+        }
+        Ok(())
+    }
+
     /// A lookup on nobody's behalf: who may hear of it is decided by who has the key.
-    pub(crate) async fn guessed(
+    async fn guessed(
         &self,
         message: u64,
         (holder, cred): (Bearer, &Cred),
-        probe: Probe,
-    ) -> Result<Option<(Statement, EntryView)>, Failure> {
+        probe: &Probe,
+    ) -> Result<Guessed, Failure> {
         let Some(head) = self.read_head(probe.dir).await? else {
-            return Ok(None);
+            return Ok(Guessed::NoDirectory);
         };
         let dir = Statement {
             id: probe.dir,
@@ -82,7 +130,7 @@ impl MetaServer {
         };
         let op = Op::Lookup {
             dir: dir.clone(),
-            name: probe.name,
+            name: probe.name.clone(),
         };
         let asked = Asked {
             message,
@@ -94,9 +142,11 @@ impl MetaServer {
             told: cred,
             basis: Basis::Guess,
         };
-        match self.execute(&asked, false).await?.outcome {
-            Ok(Answer::Entry(entry)) => Ok(Some((dir, entry))),
-            _ => Ok(None),
+        match self.execute(&asked, false).await.map(|done| done.outcome) {
+            Ok(Ok(Answer::Entry(entry))) => Ok(Guessed::Entry(dir, entry)),
+            // A lock was not free (a guess waits for none): as good as nothing.
+            Ok(_) | Err(Failure::Refused(_)) => Ok(Guessed::NoEntry),
+            Err(e) => Err(e),
         }
     }
 

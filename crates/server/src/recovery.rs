@@ -176,6 +176,7 @@ impl MetaServer {
             space: Cell::new(None),
             stopped: Cell::new(false),
             damage_logged: Cell::new(None),
+            decoy: RefCell::default(),
             stats: Cell::new(stats),
         });
         for tx in to_deliver {

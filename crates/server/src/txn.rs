@@ -39,17 +39,20 @@ pub(crate) struct Txn<'a> {
     pub remote: BTreeSet<ServerId>,
     /// The last lock in the global order that was asked for.
     last: Option<(ServerId, Unit)>,
+    /// Whether it waits for locks that are taken.
+    patient: bool,
     settled: bool,
 }
 
 impl<'a> Txn<'a> {
-    pub fn new(server: &'a MetaServer) -> Txn<'a> {
+    pub fn new(server: &'a MetaServer, patient: bool) -> Txn<'a> {
         Txn {
             server,
             held: server.hold(),
             tx: None,
             remote: BTreeSet::new(),
             last: None,
+            patient,
             settled: false,
         }
     }
@@ -103,10 +106,11 @@ impl<'a> Txn<'a> {
         for (owner, wants) in by_owner {
             let records = if owner == server.id {
                 let units = in_order(wants.iter().filter_map(unit_of));
-                server
-                    .locks
-                    .acquire(self.held.holder, units, || server.lock_wait())
-                    .await?;
+                let timer = || match self.patient {
+                    true => server.lock_wait(),
+                    false => Box::pin(std::future::ready(())),
+                };
+                server.locks.acquire(self.held.holder, units, timer).await?;
                 server.read_records(&wants).await?
             } else {
                 let tx = self.id();

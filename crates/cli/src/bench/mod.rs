@@ -5,6 +5,7 @@ mod echo;
 mod mdtest;
 mod meter;
 mod null;
+mod oracle;
 mod resolve;
 mod store;
 
@@ -28,6 +29,7 @@ pub enum BenchCommand {
     Store(store::StoreArgs),
     Mdtest(mdtest::MdtestArgs),
     Resolve(resolve::ResolveArgs),
+    Oracle(oracle::OracleArgs),
 }
 
 /// What a benchmark gives.
@@ -38,6 +40,8 @@ pub struct Figures {
     pub profile: Option<String>,
     /// How it was asked.
     pub params: Value,
+    /// What was concluded beyond the lines, or null.
+    pub found: Value,
     /// One line per operation.
     pub results: Vec<Measured>,
 }
@@ -49,12 +53,16 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Store(a) => store::run(a),
         BenchCommand::Mdtest(a) => mdtest::run(args, a),
         BenchCommand::Resolve(a) => resolve::run(args, a),
+        BenchCommand::Oracle(a) => oracle::run(args, a),
     }?;
     let errors: u64 = figures.results.iter().map(|r| r.errors).sum();
     if args.json {
         println!("{}", json(&figures));
     } else {
         print!("{}", table(&figures));
+        if !figures.found.is_null() {
+            println!("{:#}", figures.found);
+        }
     }
     if let Some(first) = figures.results.iter().find_map(|r| r.first_error.as_ref()) {
         eprintln!("pando: {errors} operations failed; the first: {first}");
@@ -87,7 +95,7 @@ fn json(figures: &Figures) -> Value {
         .collect();
     json!({
         "bench": figures.bench, "commit": option_env!("PANDO_COMMIT").unwrap_or("unknown"),
-        "profile": figures.profile, "params": figures.params, "results": results,
+        "profile": figures.profile, "params": figures.params, "found": figures.found, "results": results,
     })
 }
 

@@ -106,6 +106,7 @@ pub fn run(args: &StoreArgs) -> Result<Figures> {
         bench: "store",
         profile: Some("pando".into()),
         params,
+        found: serde_json::Value::Null,
         results,
     })
 }
