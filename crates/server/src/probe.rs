@@ -1,5 +1,6 @@
 //! Answers to guesses: entries of directories the asker has no statement for (InfiniFS §3.3.2), sealed (H99).
 
+use crate::account::Notes;
 use crate::execute::{Asked, Basis};
 use crate::statements::Dirs;
 use crate::{Failure, MetaServer};
@@ -68,7 +69,7 @@ impl MetaServer {
         (holder, cred): (Bearer, &Cred),
         probe: Probe,
     ) -> Result<Option<(Statement, EntryView)>, Failure> {
-        let Some(head) = self.read_head(probe.dir).await? else {
+        let Some(head) = self.read_head(probe.dir, &Notes::default()).await? else {
             return Ok(None);
         };
         let dir = Statement {
@@ -93,6 +94,7 @@ impl MetaServer {
             dirs: Dirs::of(&op),
             told: cred,
             basis: Basis::Guess,
+            notes: &Notes::default(),
         };
         match self.execute(&asked, false).await?.outcome {
             Ok(Answer::Entry(entry)) => Ok(Some((dir, entry))),

@@ -202,7 +202,10 @@ impl Run {
     }
 
     fn put_right(&mut self, flags: u8, mut message: Message) -> Message {
-        let Message::Request { id, boot, request } = &mut message else {
+        let Message::Request {
+            id, boot, request, ..
+        } = &mut message
+        else {
             return message;
         };
         *id = (*id).min(OURS - 1);
@@ -255,9 +258,14 @@ impl Run {
         for (to, bytes) in self.bench.sent.take() {
             assert!([CLIENT, OPERATOR].contains(&to), "there is nobody else");
             let message = Message::from_bytes(&bytes).expect("the server sends messages");
-            let Message::Reply { id, result } = message else {
+            let Message::Reply { id, result, account } = message else {
                 panic!("a server asks a client: {message:?}")
             };
+            let success = matches!(
+                result,
+                Ok(Response::Op(Ok(_)) | Response::Refreshed { outcome: Ok(_), .. })
+            );
+            assert!(account.is_none() || success, "an account of {result:?}");
             *self.open.entry(id).or_default() -= 1;
             if let Ok(
                 Response::Op(Ok(answer))
@@ -341,7 +349,13 @@ impl Run {
             *self.open.entry(id).or_default() += 1;
             self.server.receive(
                 if n == 2 { OPERATOR } else { CLIENT },
-                Message::Request { id, boot, request }.to_bytes(),
+                Message::Request {
+                    id,
+                    boot,
+                    request,
+                    explain: false,
+                }
+                .to_bytes(),
             );
             self.bench.run();
             let heard = self.hear();
