@@ -45,6 +45,7 @@ pub(crate) const OBJECTS: u8 = 4;
 pub(crate) const SEQUENCE: u8 = 8;
 pub(crate) const TWICE: u8 = 16;
 pub(crate) const OPERATES: u8 = 32;
+pub(crate) const EXPLAIN: u8 = 64;
 /// The program that the client says it is.
 pub(crate) const INSTANCE: Instance = Instance(1);
 const HOLDER: Bearer = Bearer {
@@ -203,11 +204,15 @@ impl Run {
 
     fn put_right(&mut self, flags: u8, mut message: Message) -> Message {
         let Message::Request {
-            id, boot, request, ..
+            id,
+            boot,
+            request,
+            explain,
         } = &mut message
         else {
             return message;
         };
+        *explain |= flags & EXPLAIN != 0;
         *id = (*id).min(OURS - 1);
         if flags & BOOT != 0 {
             *boot = self.server.boot();
