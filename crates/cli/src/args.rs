@@ -55,6 +55,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  pando status\n  pando status --json | jq '.servers[].operations'")]
     Status,
     Map(crate::map::MapArgs),
+    Explain(crate::explain::ExplainArgs),
     /// Say who may connect, as whom and to what (mode `key`; needs the cluster's secret).
     #[command(subcommand)]
     Auth(crate::auth::AuthCommand),

@@ -8,6 +8,7 @@ mod completion;
 mod connect;
 mod crew;
 mod down;
+mod explain;
 mod format;
 mod fs;
 mod fsck;
@@ -56,6 +57,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Server(server) => server::run(args, server)?,
         Command::Fs(command) => return fs::run(args, command),
         Command::Status => return status::run(args),
+        Command::Explain(command) => return explain::run(args, command),
         Command::Fsck(command) => return Ok(fsck::run(args, command)),
         Command::Bench(command) => return bench::run(args, command),
         Command::Completion(command) => completion::run(command)?,

@@ -8,6 +8,7 @@
 //! not exist, resolution goes on from the last true ID.
 
 use crate::Client;
+use crate::explain::How;
 use pando_auth::seal;
 use pando_env::sync::join_all;
 use pando_format::Codec;
@@ -80,8 +81,12 @@ impl Client {
         ahead: &mut Ahead,
         known: bool,
     ) -> Result<EntryView, Errno> {
+        let passed = |entry: EntryView, how| {
+            self.passed(dir.id, name, entry.dir.as_ref().map(|d| d.id), how);
+            Ok(entry)
+        };
         if let Some(entry) = ahead.ready.pop_front() {
-            return Ok(entry);
+            return passed(entry, How::Predicted);
         }
         // Whether somebody may not search a directory is told by its server alone: that may have changed.
         if known
@@ -90,7 +95,7 @@ impl Client {
             && let Some(entry) = self.cache.borrow_mut().child(dir, name)
         {
             self.count(|s| s.cached += 1);
-            return Ok(entry);
+            return passed(entry, How::Cached);
         }
         let names: Vec<&Name> = std::iter::once(name)
             .chain(following.take(ahead.window))
@@ -99,7 +104,7 @@ impl Client {
         if self.config.resolution == Resolution::Speculative {
             ahead.learn(names.len() - 1, ahead.ready.len() - 1);
         }
-        ahead.ready.pop_front().ok_or(Errno::Io)
+        passed(ahead.ready.pop_front().ok_or(Errno::Io)?, How::LookedUp)
     }
 
     /// Resolves as many of `names` as it can in one round: the entry of the first in `dir`, and as many after it as were

@@ -7,6 +7,7 @@
 mod ahead;
 mod cache;
 pub mod components;
+pub mod explain;
 pub mod file;
 mod lanes;
 mod path;
@@ -23,7 +24,7 @@ use pando_cluster::ClusterMap;
 use pando_env::{Caller, Node, Peer, World};
 use pando_format::Codec;
 use pando_types::{BootEpoch, Cred, IdentityId, Instance, MapEpoch, ServerId, SessionId};
-use pando_wire::{Message, Refusal, Response};
+use pando_wire::Message;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -91,6 +92,22 @@ pub struct ClientStats {
     pub outdated: u64,
 }
 
+impl ClientStats {
+    /// What was counted since it stood so.
+    pub fn since(&self, before: &ClientStats) -> ClientStats {
+        ClientStats {
+            operations: self.operations - before.operations,
+            round_trips: self.round_trips - before.round_trips,
+            beside: self.beside - before.beside,
+            retries: self.retries - before.retries,
+            guesses: self.guesses - before.guesses,
+            guessed: self.guessed - before.guessed,
+            cached: self.cached - before.cached,
+            outdated: self.outdated - before.outdated,
+        }
+    }
+}
+
 /// The session this client speaks under.
 struct Session {
     id: SessionId,
@@ -105,13 +122,15 @@ pub struct Client {
     world: World,
     config: ClientConfig,
     map: RefCell<Rc<ClusterMap>>,
-    caller: Caller<Result<Response, Refusal>>,
+    caller: Caller<explain::Heard>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     session: RefCell<Session>,
     instance: Instance,
     cache: RefCell<Cache>,
     lanes: Lanes,
     stats: Cell<ClientStats>,
+    /// Of what is being explained.
+    notes: RefCell<Option<explain::Notes>>,
     /// Called with every newer map, so that the transport learns the addresses.
     on_map: RefCell<Option<HearMap>>,
 }
@@ -137,6 +156,7 @@ impl Client {
             cache: RefCell::new(Cache::new(config.cache_bytes)),
             lanes: Lanes::new(config.lanes),
             stats: Cell::new(ClientStats::default()),
+            notes: RefCell::new(None),
             on_map: RefCell::new(None),
             world,
             config,
@@ -156,6 +176,11 @@ impl Client {
     /// Counts so far.
     pub fn stats(&self) -> ClientStats {
         self.stats.get()
+    }
+
+    /// Forgets every directory, as a new client knows none.
+    pub fn forget_all(&self) {
+        self.cache.borrow_mut().forget(0);
     }
 
     /// The session mutating requests run under now.
@@ -190,9 +215,9 @@ impl Client {
 impl Node for Client {
     fn receive(&self, from: Peer, message: Vec<u8>) {
         match Message::from_bytes(&message) {
-            Ok(Message::Reply { id, result }) => {
+            Ok(Message::Reply { id, result, account }) => {
                 // Late or doubled replies match nothing.
-                self.caller.complete(id, result);
+                self.caller.complete(id, (result, account));
             }
             Ok(Message::Request { .. }) => self.world.close(from, "a server sent a request to a client"),
             Err(e) => self.world.close(from, &format!("undecodable message: {e}")),

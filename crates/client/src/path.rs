@@ -62,14 +62,14 @@ impl Client {
 
     /// The directory a path leads to: not looked at again if it is known. Whoever does something in it hears from its
     /// server if what is known is not true any more ([`Errno::Stale`]).
-    async fn dir(&self, cred: &Cred, path: &[u8]) -> Result<Statement, Errno> {
+    pub async fn dir(&self, cred: &Cred, path: &[u8]) -> Result<Statement, Errno> {
         let found = self.walk(cred, path, true, Want::Dir).await?;
         found.entry.dir.ok_or(Errno::NotDir)
     }
 
     /// Does something by path, again and again while directories on the way are removed or replaced meanwhile, or turn
     /// out to have been: what is there now?
-    pub(crate) async fn persist<T>(&self, mut f: impl AsyncFnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    pub async fn persist<T>(&self, mut f: impl AsyncFnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         for _ in 0..RESTARTS {
             match f().await {
                 Err(Errno::Stale) => {}

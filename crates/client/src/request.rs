@@ -229,18 +229,22 @@ impl Client {
         request: &Request,
     ) -> Result<Result<Response, Refusal>, CallError> {
         let boot = self.boot_of(server);
+        let noted = self.sent(server, request);
         let encode = |id| {
             Message::Request {
                 id,
                 boot,
                 request: request.clone(),
+                explain: noted.is_some(),
             }
             .to_bytes()
         };
         let answer = self
             .caller
             .call(Peer::Server(server), self.config.try_timeout, encode)
-            .await?;
+            .await;
+        self.answered(noted, &answer);
+        let (answer, _) = answer?;
         if let Err(Refusal::WrongBoot(boot)) = answer {
             self.boots.borrow_mut().insert(server, boot);
         }
@@ -304,6 +308,7 @@ impl Client {
         let begun = self.world.mono();
         self.world.sleep(jitter).await;
         patience.spend(begun, self.world.mono(), jitter);
+        self.paused(self.world.mono().since(begun));
         patience.pause = (patience.pause * 2).min(PAUSE.1);
         Ok(())
     }

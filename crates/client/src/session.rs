@@ -57,6 +57,25 @@ impl Client {
         }
     }
 
+    /// Learns who answers as `server`, and if `changes` registers the session there, so that the first operation need not. A
+    /// server that is away is not waited for.
+    pub async fn greet(&self, server: ServerId, changes: bool) {
+        let id = self.session_id();
+        let request = if changes {
+            Request::OpenSession(id)
+        } else {
+            Request::KeepAlive(Vec::new())
+        };
+        // The first try may only learn the boot epoch.
+        for _ in 0..2 {
+            match self.try_once(server, &request).await {
+                Ok(Err(Refusal::WrongBoot(_))) => {}
+                Ok(Ok(_)) if changes => return self.opened_at(id, server),
+                _ => return,
+            }
+        }
+    }
+
     /// A sign of life to every server the session is registered with. Errors are of no consequence: what matters is
     /// found out by the next operation.
     pub async fn keep_alive(&self) {

@@ -209,6 +209,8 @@ mod tests {
         complete("Op", messages::operations(0));
         let ops = messages::operations(0).into_iter().map(messages::ask);
         complete("Request", messages::requests().into_iter().chain(ops));
+        let all = messages::all();
+        complete("Message", all.iter().filter_map(|m| Message::from_bytes(m).ok()));
         complete("PeerRequest", messages::peer_requests());
         complete("LockWant", messages::wants());
         complete("Answer", messages::answers());
@@ -226,6 +228,9 @@ mod tests {
             _ => None,
         });
         complete("Vote", votes);
+        let account = messages::account();
+        complete("Task", account.errands.iter().map(|e| e.what));
+        complete("ErrandEnd", account.errands.iter().map(|e| e.end));
         let states = peers.filter_map(|p| match p {
             PeerAnswer::State(state) => Some(state),
             _ => None,

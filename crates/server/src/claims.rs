@@ -1,6 +1,7 @@
 //! Who may ask for what: the one place where a message is weighed against what its sender proved to be, before anything
 //! else (H100).
 
+use crate::account::Notes;
 use crate::execute::{Asked, Basis};
 use crate::statements::Dirs;
 use crate::{Failure, MetaServer};
@@ -120,6 +121,7 @@ impl MetaServer {
             basis: Basis::Subtree,
             op: &op,
             dirs: Dirs::of(&op),
+            notes: &Notes::default(),
         };
         let done = self.execute(&asked, false).await?;
         self.safe(done.lsn, done.level).await?;

@@ -3,6 +3,7 @@
 //! Order of a distributed commit: participants prepare (durable votes) → the decision, with this server's own changes
 //! and the reply record, is one batch (rule 3) → it is synced → only then participants and the caller hear of it.
 
+use crate::account::Notes;
 use crate::execute::{Announced, Asked, Done, reply_key};
 use crate::locks::{Unit, in_order, unit_of_mutation};
 use crate::txn::{Held, Txn};
@@ -16,7 +17,7 @@ use pando_format::{
 use pando_namespace::Decision;
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, TxId, plant};
-use pando_wire::{LockMode, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Vote};
+use pando_wire::{LockMode, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -88,7 +89,7 @@ impl MetaServer {
             })?;
             self.observe(asked, now, &outcome, lsn, &announced);
             if facts {
-                self.safe(lsn, Level::Synced).await?;
+                asked.notes.syncing(self.safe(lsn, Level::Synced)).await?;
             }
             // Readers of what is not yet durable wait on the log position, not on the lock.
             return Ok(Committed::Done(Done {
@@ -161,7 +162,9 @@ impl MetaServer {
         if !facts {
             drop(txn);
         }
-        self.safe(lsn, Level::Synced).await?;
+        asked.notes.syncing(self.safe(lsn, Level::Synced)).await?;
+        asked.notes.later(lenders.iter().copied(), Task::Release);
+        asked.notes.later(participants, Task::Commit);
         self.tell(tx, false, lenders);
         self.deliver(tx);
         Ok(Committed::Done(Done {
@@ -184,9 +187,8 @@ impl MetaServer {
         });
         let units = in_order(new.filter_map(unit_of_mutation));
         if !units.is_empty() {
-            self.locks
-                .acquire(txn.holder(), units, || self.lock_wait())
-                .await?;
+            let acquire = self.locks.acquire(txn.holder(), units, || self.lock_wait());
+            txn.notes.locking(acquire).await?;
         }
         Ok(())
     }
@@ -292,7 +294,8 @@ impl MetaServer {
         let Some(me) = self.me.upgrade() else {
             return Err(Failure::Refused(Refusal::NotReady));
         };
-        Ok(Box::pin(async move { me.prepare(server, request).await }))
+        let notes = txn.notes.clone();
+        Ok(Box::pin(async move { me.prepare(server, request, &notes).await }))
     }
 
     /// Whether all servers that lent locks to an attempt that changes nothing have held them until now.
@@ -308,9 +311,9 @@ impl MetaServer {
     }
 
     /// Asks for a vote until there is one. No answer counts as no, after which the transaction can only abort.
-    async fn prepare(&self, server: ServerId, request: PeerRequest) -> Vote {
+    async fn prepare(&self, server: ServerId, request: PeerRequest, notes: &Notes) -> Vote {
         for _ in 0..self.limits.prepare_tries {
-            match self.ask(server, request.clone()).await {
+            match self.ask_for(server, request.clone(), notes).await {
                 Ok(Ok(PeerAnswer::Vote(vote))) => return vote,
                 Ok(Ok(_)) => return Vote::No,
                 Ok(Err(_)) | Err(_) => self.pause(Duration::from_millis(20)).await,
@@ -401,10 +404,11 @@ impl MetaServer {
     }
 
     /// Waits for the turn to rename a directory into another parent.
-    pub(crate) async fn rename_turn(&self) -> Result<Held<'_>, Failure> {
+    pub(crate) async fn rename_turn(&self, notes: &Notes) -> Result<Held<'_>, Failure> {
         let held = self.hold();
         let turn = vec![(Unit::Renames, LockMode::Exclusive)];
-        self.locks.acquire(held.holder, turn, || self.lock_wait()).await?;
+        let acquire = self.locks.acquire(held.holder, turn, || self.lock_wait());
+        notes.locking(acquire).await?;
         Ok(held)
     }
 }

@@ -5,6 +5,7 @@
 //! refuses what rests on the old facts → the transaction commits. If it aborts, clients have forgotten something that
 //! was still true, no more (H14).
 
+use crate::account::Notes;
 use crate::heard::Heard;
 use crate::{Failure, MetaServer};
 use pando_auth::StatementKeys;
@@ -71,17 +72,19 @@ impl MetaServer {
 
     /// Writes down and tells every server what will not be true any more; returns when all have heard it. A server that
     /// does not answer holds it up: the caller tries again later.
-    pub(crate) async fn announce(&self, what: &[Invalidation]) -> Result<Watermark, Failure> {
-        let upto = self.write_down(what).await?;
+    pub(crate) async fn announce(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
+        let upto = notes.syncing(self.write_down(what)).await?;
         if plant!(H10) {
             for server in self.others() {
-                self.spawn(|me| Box::pin(async move { while !me.told(server, upto).await {} }));
+                self.spawn(|me| {
+                    Box::pin(async move { while !me.told(server, upto, &Notes::default()).await {} })
+                });
             }
             return Ok(upto);
         }
         let mut telling: Vec<Pin<Box<dyn Future<Output = bool> + '_>>> = Vec::new();
         for server in self.others() {
-            telling.push(Box::pin(self.told(server, upto)));
+            telling.push(Box::pin(self.told(server, upto, notes)));
         }
         if join_all(telling).await.into_iter().all(|heard| heard) {
             Ok(upto)
@@ -136,7 +139,7 @@ impl MetaServer {
             if behind && self.telling.borrow_mut().insert(server) {
                 self.spawn(|me| {
                     Box::pin(async move {
-                        me.told(server, upto).await;
+                        me.told(server, upto, &Notes::default()).await;
                         me.telling.borrow_mut().remove(&server);
                     })
                 });
@@ -149,13 +152,13 @@ impl MetaServer {
     }
 
     /// Tells one server the log up to an entry. False: it did not confirm.
-    async fn told(&self, server: ServerId, upto: Watermark) -> bool {
+    async fn told(&self, server: ServerId, upto: Watermark, notes: &Notes) -> bool {
         for _ in 0..TRIES {
             let known = self.confirmed.borrow().get(&server).copied();
             let Some(request) = self.untold(known, upto) else {
                 return true;
             };
-            match self.ask(server, request).await {
+            match self.ask_for(server, request, notes).await {
                 Ok(Ok(PeerAnswer::Heard(heard))) => {
                     self.confirmed.borrow_mut().insert(server, heard);
                     if heard == Watermark(0) {

@@ -1,5 +1,6 @@
 //! Execution of one operation: locks, records, decision.
 
+use crate::account::Notes;
 use crate::commit::Committed;
 use crate::statements::Dirs;
 use crate::txn::Txn;
@@ -56,6 +57,8 @@ pub(crate) struct Asked<'a> {
     pub basis: Basis,
     pub op: &'a Op,
     pub dirs: Dirs<'a>,
+    /// What it costs, if somebody wants to know.
+    pub notes: &'a Notes,
 }
 
 impl Asked<'_> {
@@ -103,7 +106,11 @@ impl MetaServer {
 
     pub(crate) async fn execute(&self, asked: &Asked<'_>, unknown: bool) -> Result<Done, Failure> {
         let Asked {
-            request, cred, op, ..
+            request,
+            cred,
+            op,
+            notes,
+            ..
         } = *asked;
         match op {
             Op::Sync => {
@@ -121,11 +128,11 @@ impl MetaServer {
         // One rename between directories at a time: the walk that finds no loop stays true until it is decided.
         let _turn = match op {
             Op::Rename { src, dst, .. } if self.coordinates() && src.id != dst.id => {
-                Some(self.rename_turn().await?)
+                Some(self.rename_turn(notes).await?)
             }
             _ => None,
         };
-        let mut fresh = self.fresh(op).await?;
+        let mut fresh = notes.syncing(self.fresh(op)).await?;
         let mut walked = BTreeMap::new();
         let mut collisions = 0;
         // How long a lock is waited for would tell what is being changed (H99).
@@ -134,8 +141,11 @@ impl MetaServer {
         if let (Some(key), true) = (reply_key(asked), unknown && !plant!(H44)) {
             wants.insert(LockWant::Key(key, LockMode::Exclusive));
         }
-        for _ in 0..ROUNDS {
-            let mut txn = Txn::new(self, patient);
+        for round in 0..ROUNDS {
+            if round > 0 {
+                notes.again();
+            }
+            let mut txn = Txn::new(self, patient, notes);
             let mut snapshot = Snapshot::default();
             txn.read(&mut snapshot, wants.iter().cloned().collect()).await?;
             if let Some(remembered) = self.remembered(asked, unknown, &snapshot)? {
@@ -169,9 +179,9 @@ impl MetaServer {
                     }
                     Step::Walk { moved, into } => {
                         drop(txn);
-                        let looped = self.walk(moved, into).await?;
+                        let looped = self.walk(moved, into, notes).await?;
                         walked.insert((moved, into), looped);
-                        txn = Txn::new(self, patient);
+                        txn = Txn::new(self, patient, notes);
                         break None;
                     }
                     Step::UseRenameServer => return Err(Failure::Refused(Refusal::UseRenameServer)),
@@ -207,7 +217,7 @@ impl MetaServer {
             let mut announced = Announced::default();
             if !what.is_empty() {
                 self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
-                let upto = self.announce(&what).await?;
+                let upto = self.announce(&what, notes).await?;
                 announced = Announced { what, upto };
                 self.count(|s| s.announced += 1);
             }
@@ -233,7 +243,7 @@ impl MetaServer {
                 if remote {
                     // What was seen on other servers stays as it was until what was seen here cannot be lost: the
                     // operation is one moment also for whoever orders servers by what is durable.
-                    self.safe(done.lsn, Level::Durable).await?;
+                    notes.syncing(self.safe(done.lsn, Level::Durable)).await?;
                 }
                 return Ok(done);
             }
@@ -381,7 +391,7 @@ impl MetaServer {
     }
 
     /// Whether `moved` is `into` or one of its ancestors, by (ID, generation) from parent to parent (H22).
-    async fn walk(&self, moved: DirId, into: DirId) -> Result<bool, Failure> {
+    async fn walk(&self, moved: DirId, into: DirId, notes: &Notes) -> Result<bool, Failure> {
         if plant!(H21) {
             return Ok(false);
         }
@@ -395,9 +405,12 @@ impl MetaServer {
                 return Ok(false);
             }
             let head = if self.owner(at.slot()) == self.id {
-                self.read_head(at).await?
+                self.read_head(at, notes).await?
             } else {
-                match self.ask(self.owner(at.slot()), PeerRequest::Head(at)).await {
+                match self
+                    .ask_for(self.owner(at.slot()), PeerRequest::Head(at), notes)
+                    .await
+                {
                     Ok(Ok(PeerAnswer::Head(head))) => head,
                     _ => return Err(Failure::Refused(Refusal::Busy)),
                 }

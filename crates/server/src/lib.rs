@@ -4,6 +4,7 @@
 //! A request's way: `dispatch` (whose message, which boot) → `operate` (whose slot, which lane) → `execute` (locks,
 //! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer.
 
+mod account;
 mod admin;
 mod claims;
 mod commit;
@@ -29,6 +30,7 @@ pub use config::{Executed, Limits, Observer, ServerConfig};
 pub use mkfs::format_store;
 pub use recovery::StartError;
 
+use account::{Heard, Notes};
 use locks::Locks;
 use numbers::Numbers;
 use pando_cluster::ClusterMap;
@@ -37,7 +39,7 @@ use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
 use pando_format::{Codec, Invalidation};
 use pando_store::{Level, Lsn, Space, Store, StoreError};
 use pando_types::{BootEpoch, IdentityId, Mono, PeerId, ServerId, TxId, Watermark};
-use pando_wire::{Message, PeerAnswer, PeerRequest, Probe, Refusal, Request, Response};
+use pando_wire::{Account, Message, PeerAnswer, PeerRequest, Probe, Refusal, Request, Response};
 use sessions::{Asker, Sessions};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -137,7 +139,7 @@ pub struct MetaServer {
     identities: RefCell<identities::Identities>,
     /// Requests of each identity that are being served.
     in_flight: RefCell<BTreeMap<IdentityId, usize>>,
-    caller: Caller<Result<Response, Refusal>>,
+    caller: Caller<Heard>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,
     parts: RefCell<participant::Parts>,
@@ -233,15 +235,13 @@ impl MetaServer {
     }
 
     fn answer(&self, askers: Vec<Asker>, result: Result<Response, Refusal>) {
-        for (peer, id) in askers {
-            self.send(
-                peer,
-                &Message::Reply {
-                    id,
-                    result: result.clone(),
-                },
-            );
+        for asker in askers {
+            self.answer_with(asker, result.clone(), None);
         }
+    }
+
+    fn answer_with(&self, (peer, id): Asker, result: Result<Response, Refusal>, account: Option<Account>) {
+        self.send(peer, &Message::Reply { id, result, account });
     }
 
     /// Asks another server, learning its boot epoch on the way. `Err`: no answer; it may or may not have happened.
@@ -250,6 +250,16 @@ impl MetaServer {
         to: ServerId,
         request: PeerRequest,
     ) -> Result<Result<PeerAnswer, Refusal>, CallError> {
+        self.ask_for(to, request, &Notes::default()).await
+    }
+
+    /// The same, on behalf of a request that may want to know.
+    async fn ask_for(
+        &self,
+        to: ServerId,
+        request: PeerRequest,
+        notes: &Notes,
+    ) -> Result<Result<PeerAnswer, Refusal>, CallError> {
         for _ in 0..3 {
             let boot = self.boots.borrow().get(&to).copied().unwrap_or_default();
             let encode = |id| {
@@ -257,15 +267,18 @@ impl MetaServer {
                     id,
                     boot,
                     request: Request::Peer(request.clone()),
+                    explain: notes.wanted(),
                 }
                 .to_bytes()
             };
             self.count(|s| s.peer_calls += 1);
-            match self
+            let under_way = notes.sent(to, &request);
+            let answer = self
                 .caller
                 .call(Peer::Server(to), self.limits.peer_timeout, encode)
-                .await?
-            {
+                .await;
+            notes.answered(under_way, &answer);
+            match answer?.0 {
                 Ok(Response::Peer(answer)) => return Ok(Ok(answer)),
                 Err(Refusal::WrongBoot(now)) => {
                     self.boots.borrow_mut().insert(to, now);
@@ -303,14 +316,19 @@ impl Node for MetaServer {
                 self.world
                     .close(from, "a reply to a question that only servers are asked");
             }
-            Ok(Message::Reply { id, result }) => {
+            Ok(Message::Reply { id, result, account }) => {
                 // Late or doubled replies match nothing.
-                self.caller.complete(id, result);
+                self.caller.complete(id, (result, account));
             }
-            Ok(Message::Request { id, boot, request }) => {
+            Ok(Message::Request {
+                id,
+                boot,
+                request,
+                explain,
+            }) => {
                 // Whoever is gone needs no answer.
                 if let Some(who) = self.world.who(from) {
-                    self.dispatch(from, who, id, boot, request);
+                    self.dispatch((from, id), who, boot, request, explain);
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! From a message to an execution and back: boots, owners, sessions, lanes.
 
+use crate::account::Notes;
 use crate::claims::Entitled;
 use crate::execute::{Asked, Basis};
 use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
-use pando_env::Peer;
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
 use pando_types::{Bearer, BootEpoch, Cred, Errno, PeerId, RequestId, SessionId, plant};
@@ -13,11 +13,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 impl MetaServer {
-    pub(crate) fn dispatch(&self, from: Peer, who: PeerId, id: u64, boot: BootEpoch, request: Request) {
+    pub(crate) fn dispatch(
+        &self,
+        asker: Asker,
+        who: PeerId,
+        boot: BootEpoch,
+        request: Request,
+        explain: bool,
+    ) {
         // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must know.
         let exempt = matches!(request, Request::GetMap | Request::Status | Request::Null(_));
         if boot != self.boot && !exempt {
-            return self.answer(vec![(from, id)], Err(Refusal::WrongBoot(self.boot)));
+            return self.answer(vec![asker], Err(Refusal::WrongBoot(self.boot)));
         }
         let entitled = self.entitled(who, &request).and_then(|entitled| {
             let turn = self.take_turn(who).ok_or(Refusal::Busy)?;
@@ -25,17 +32,19 @@ impl MetaServer {
         });
         let (entitled, turn) = match entitled {
             Ok(entitled) => entitled,
-            Err(refusal) => return self.answer(vec![(from, id)], Err(refusal)),
+            Err(refusal) => return self.answer(vec![asker], Err(refusal)),
         };
+        // To whom a subtree is all there is, nothing is told of what is above it.
+        let notes = self.notes(explain && entitled.subtree.is_none());
         self.spawn(|me| {
             Box::pin(async move {
-                me.serve((from, id), entitled, request).await;
+                me.serve(asker, entitled, request, notes).await;
                 drop(turn);
             })
         });
     }
 
-    async fn serve(self: Rc<Self>, asker: Asker, entitled: Entitled, request: Request) {
+    async fn serve(self: Rc<Self>, asker: Asker, entitled: Entitled, request: Request, notes: Notes) {
         let Entitled { holder, subtree } = entitled;
         let result = match request {
             Request::Op {
@@ -73,7 +82,8 @@ impl MetaServer {
                             identity: holder,
                             instance,
                         };
-                        self.operate(asker, request, (holder, cred), op, ways).await
+                        self.operate(asker, request, (holder, cred), op, ways, notes)
+                            .await
                     }
                 };
             }
@@ -109,10 +119,14 @@ impl MetaServer {
             }
             Request::Auth(request) => self.auth(request).await.map(Response::Auth),
             Request::Status => Ok(Response::Status(self.status())),
-            Request::Peer(request) => self.participate(request).await.map(Response::Peer),
+            Request::Peer(request) => self.participate(request, &notes).await.map(Response::Peer),
         };
         match result {
-            Ok(response) => self.answer(vec![asker], Ok(response)),
+            Ok(response) => {
+                // Servers may know; others are told only of operations that succeeded (H99).
+                let account = matches!(response, Response::Peer(_)).then(|| notes.account());
+                self.answer_with(asker, Ok(response), account.flatten());
+            }
             Err(Failure::Refused(why)) => self.answer(vec![asker], Err(why)),
             Err(Failure::Store(e)) => {
                 // Damage of one record is that request's failure; anything else stops the server.
@@ -152,6 +166,7 @@ impl MetaServer {
         (holder, cred): (Bearer, Cred),
         op: Op,
         ways: Vec<Statement>,
+        notes: Notes,
     ) {
         let believed = self
             .check_handle(&op, holder.identity)
@@ -180,6 +195,7 @@ impl MetaServer {
             dirs,
             told: &cred,
             basis: Basis::Shown,
+            notes: &notes,
         };
         match self.run_to_safety(&asked, unknown).await {
             Ok(outcome) => {
@@ -188,12 +204,17 @@ impl MetaServer {
                     None => vec![asker],
                 };
                 let fresh = self.refresh(&asked.dirs, holder);
+                let account = outcome.as_ref().ok().and_then(|_| notes.account());
                 let response = if fresh.is_empty() {
                     Response::Op(outcome)
                 } else {
                     Response::Refreshed { outcome, fresh }
                 };
-                self.answer(askers, Ok(response));
+                for to in askers {
+                    // For the message that asked for it: another try of the same request may not have.
+                    let account = account.clone().filter(|_| to == asker);
+                    self.answer_with(to, Ok(response.clone()), account);
+                }
             }
             Err(Failure::Refused(why)) => {
                 self.count(|s| s.busy += u64::from(why == Refusal::Busy));
@@ -244,7 +265,7 @@ impl MetaServer {
         if plant!(H102) && !asked.op.mutates() {
             return Ok(done.outcome);
         }
-        if let Err(e) = self.safe(done.lsn, done.level).await {
+        if let Err(e) = asked.notes.syncing(self.safe(done.lsn, done.level)).await {
             if let Failure::Store(e) = &e {
                 self.fatal(e);
             }

@@ -3,6 +3,7 @@
 //! A vote of yes is durable before it is sent (H40); after it only the coordinator's word ends the transaction (H37).
 //! Before it, locks are volatile: lost in a restart, after which the vote is no.
 
+use crate::account::Notes;
 use crate::locks::{Busy, Holder, in_order, unit_of, unit_of_mutation};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
@@ -52,9 +53,13 @@ impl Parts {
 }
 
 impl MetaServer {
-    pub(crate) async fn participate(&self, request: PeerRequest) -> Result<PeerAnswer, Failure> {
+    pub(crate) async fn participate(
+        &self,
+        request: PeerRequest,
+        notes: &Notes,
+    ) -> Result<PeerAnswer, Failure> {
         match request {
-            PeerRequest::Lock { tx, low, wants } => self.lock(tx, low, wants).await,
+            PeerRequest::Lock { tx, low, wants } => self.lock((tx, low), wants, notes).await,
             PeerRequest::Prepare {
                 tx,
                 low,
@@ -62,7 +67,7 @@ impl MetaServer {
                 mutations,
                 reply,
             } => {
-                let vote = self.vote(tx, low, locked, mutations, reply).await?;
+                let vote = self.vote((tx, low), locked, mutations, reply, notes).await?;
                 Ok(PeerAnswer::Vote(vote))
             }
             PeerRequest::Decide { tx, commit } => {
@@ -70,7 +75,7 @@ impl MetaServer {
                 Ok(PeerAnswer::Decided)
             }
             PeerRequest::Inquire(tx) => Ok(PeerAnswer::State(self.state_of(tx))),
-            PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir).await?)),
+            PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir, notes).await?)),
             PeerRequest::Join => self.show_log().await,
             PeerRequest::Invalidate { after, entries } => Ok(PeerAnswer::Heard(self.hear(after, &entries))),
             PeerRequest::Identities(known) => self.show_identities(known),
@@ -107,7 +112,12 @@ impl MetaServer {
             .is_some_and(|p| p.holder == holder)
     }
 
-    async fn lock(&self, tx: TxId, low: u64, wants: Vec<LockWant>) -> Result<PeerAnswer, Failure> {
+    async fn lock(
+        &self,
+        (tx, low): (TxId, u64),
+        wants: Vec<LockWant>,
+        notes: &Notes,
+    ) -> Result<PeerAnswer, Failure> {
         self.owns(wants.iter().map(|w| match w {
             LockWant::Key(key, _) | LockWant::Attachments(key) => key.slot(),
             LockWant::Bucket(dir, _, _) => dir.slot(),
@@ -122,7 +132,8 @@ impl MetaServer {
         }
         let holder = self.part(tx, low).ok_or(Failure::Refused(Refusal::TooOld))?;
         let units = in_order(wants.iter().filter_map(unit_of));
-        let got = self.locks.acquire(holder, units, || self.peer_wait()).await;
+        let acquire = self.locks.acquire(holder, units, || self.peer_wait());
+        let got = notes.locking(acquire).await;
         if !self.lives(tx, holder) {
             self.locks.release(holder);
             return Err(Failure::Refused(Refusal::TooOld));
@@ -139,17 +150,19 @@ impl MetaServer {
             self.locks.release(holder);
         }
         // Nothing leaves for another server that could still be lost (rule 8).
-        self.safe(self.store.applied(), Level::Durable).await?;
+        notes
+            .syncing(self.safe(self.store.applied(), Level::Durable))
+            .await?;
         Ok(PeerAnswer::Locked(records))
     }
 
     async fn vote(
         &self,
-        tx: TxId,
-        low: u64,
+        (tx, low): (TxId, u64),
         locked: bool,
         mutations: Vec<Mutation>,
         reply: Option<ReplyWrite>,
+        notes: &Notes,
     ) -> Result<Vote, Failure> {
         if mutations.iter().any(|m| m.check().is_err()) {
             return Err(Failure::Refused(Refusal::Invalid));
@@ -159,14 +172,16 @@ impl MetaServer {
         match known {
             // A repeated prepare: the vote stands, once it is durable.
             Some(true) => {
-                self.safe(self.store.applied(), Level::Synced).await?;
+                notes
+                    .syncing(self.safe(self.store.applied(), Level::Synced))
+                    .await?;
                 return Ok(Vote::Yes);
             }
             // The locks were taken by an earlier boot of this server.
             None if locked => return Ok(Vote::No),
             // Asked only whether the locks are still held.
             Some(false) if mutations.is_empty() && reply.is_none() => {
-                return self.vote_for_what_was_read(tx, low).await;
+                return notes.syncing(self.vote_for_what_was_read(tx, low)).await;
             }
             _ => {}
         }
@@ -174,7 +189,8 @@ impl MetaServer {
             return Ok(Vote::No);
         };
         let units = in_order(mutations.iter().filter_map(unit_of_mutation));
-        let got = self.locks.acquire(holder, units, || self.peer_wait()).await;
+        let acquire = self.locks.acquire(holder, units, || self.peer_wait());
+        let got = notes.locking(acquire).await;
         if !self.lives(tx, holder) {
             self.locks.release(holder);
             return Ok(Vote::No);
@@ -205,7 +221,9 @@ impl MetaServer {
             }
         }
         if !plant!(H40) {
-            self.safe(self.store.applied(), Level::Synced).await?;
+            notes
+                .syncing(self.safe(self.store.applied(), Level::Synced))
+                .await?;
         }
         // An abort may have overtaken the sync; saying yes then is harmless, but pointless.
         Ok(if self.lives(tx, holder) {
@@ -410,19 +428,20 @@ impl MetaServer {
     }
 
     /// A directory's head, as of a moment when no transaction is changing it.
-    pub(crate) async fn read_head(&self, dir: DirId) -> Result<Option<Head>, Failure> {
+    pub(crate) async fn read_head(&self, dir: DirId, notes: &Notes) -> Result<Option<Head>, Failure> {
         self.owns([dir.slot()])?;
         let held = self.hold();
         let want = LockWant::Key(Key::Head(dir), LockMode::Shared);
-        self.locks
+        let acquire = self
+            .locks
             .acquire(held.holder, unit_of(&want).into_iter().collect(), || {
                 self.peer_wait()
-            })
-            .await?;
+            });
+        notes.locking(acquire).await?;
         let record = self.store.get(&Key::Head(dir)).wait().await?;
         let lsn = self.store.applied();
         drop(held);
-        self.safe(lsn, Level::Durable).await?;
+        notes.syncing(self.safe(lsn, Level::Durable)).await?;
         Ok(match record {
             Some(Record::Head(h)) => Some(h),
             _ => None,

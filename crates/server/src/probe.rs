@@ -1,5 +1,6 @@
 //! Answers to guesses: entries of directories the asker has no statement for (InfiniFS §3.3.2), sealed (H99).
 
+use crate::account::Notes;
 use crate::execute::{Asked, Basis};
 use crate::statements::Dirs;
 use crate::{Failure, MetaServer};
@@ -116,7 +117,7 @@ impl MetaServer {
         (holder, cred): (Bearer, &Cred),
         probe: &Probe,
     ) -> Result<Guessed, Failure> {
-        let Some(head) = self.read_head(probe.dir).await? else {
+        let Some(head) = self.read_head(probe.dir, &Notes::default()).await? else {
             return Ok(Guessed::NoDirectory);
         };
         let dir = Statement {
@@ -141,6 +142,7 @@ impl MetaServer {
             dirs: Dirs::of(&op),
             told: cred,
             basis: Basis::Guess,
+            notes: &Notes::default(),
         };
         match self.execute(&asked, false).await.map(|done| done.outcome) {
             Ok(Ok(Answer::Entry(entry))) => Ok(Guessed::Entry(dir, entry)),

@@ -1,12 +1,13 @@
 //! The locks and records of one attempt at an operation, here and on other servers.
 
+use crate::account::Notes;
 use crate::locks::{Holder, Unit, in_order, unit_of};
 use crate::{Failure, MetaServer};
 use pando_format::{Key, KeyRange, Record};
 use pando_namespace::Snapshot;
 use pando_store::StoreError;
 use pando_types::{ServerId, TxId};
-use pando_wire::{LockWant, PeerAnswer, PeerRequest, Refusal};
+use pando_wire::{LockWant, PeerAnswer, PeerRequest, Refusal, Task};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Gives up a holder's locks when it goes out of scope, however that comes.
@@ -42,10 +43,12 @@ pub(crate) struct Txn<'a> {
     /// Whether it waits for locks that are taken.
     patient: bool,
     settled: bool,
+    /// Of the operation it is for.
+    pub notes: &'a Notes,
 }
 
 impl<'a> Txn<'a> {
-    pub fn new(server: &'a MetaServer, patient: bool) -> Txn<'a> {
+    pub fn new(server: &'a MetaServer, patient: bool, notes: &'a Notes) -> Txn<'a> {
         Txn {
             server,
             held: server.hold(),
@@ -54,6 +57,7 @@ impl<'a> Txn<'a> {
             last: None,
             patient,
             settled: false,
+            notes,
         }
     }
 
@@ -110,7 +114,8 @@ impl<'a> Txn<'a> {
                     true => server.lock_wait(),
                     false => Box::pin(std::future::ready(())),
                 };
-                server.locks.acquire(self.held.holder, units, timer).await?;
+                let acquire = server.locks.acquire(self.held.holder, units, timer);
+                self.notes.locking(acquire).await?;
                 server.read_records(&wants).await?
             } else {
                 let tx = self.id();
@@ -120,7 +125,7 @@ impl<'a> Txn<'a> {
                     low: server.low_watermark(),
                     wants: wants.clone(),
                 };
-                match server.ask(owner, request).await {
+                match server.ask_for(owner, request, self.notes).await {
                     Ok(Ok(PeerAnswer::Locked(records))) => records,
                     Ok(Err(Refusal::SessionUnknown)) => {
                         return Err(Failure::Refused(Refusal::SessionUnknown));
@@ -142,7 +147,9 @@ impl<'a> Txn<'a> {
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
         if let Some(tx) = self.tx.filter(|_| !self.settled) {
-            self.server.abort(tx, std::mem::take(&mut self.remote));
+            let remote = std::mem::take(&mut self.remote);
+            self.notes.later(remote.iter().copied(), Task::Release);
+            self.server.abort(tx, remote);
         }
     }
 }

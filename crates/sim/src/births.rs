@@ -8,6 +8,7 @@ use crate::trace::Print;
 use crate::workload::Workload;
 use crate::world::{Life, MS, Role, SEC, Sim};
 use pando_client::Client;
+use pando_env::Env;
 use pando_format::Key;
 use pando_types::{Birth, Cred, DirId, Errno, Name, Perm};
 use pando_wire::{Answer, Op, Outcome, RenameMode, Statement};
@@ -67,6 +68,11 @@ impl Program {
             held: false,
         };
         self.op(op).await
+    }
+
+    /// Waits until what is told after answers was told.
+    pub async fn settle(&self) {
+        self.life.sleep(std::time::Duration::from_millis(100)).await;
     }
 
     pub fn counted(&self, of: &str) -> u64 {

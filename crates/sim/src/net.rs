@@ -449,10 +449,24 @@ impl Sim {
 /// A message in one line.
 pub fn describe(message: &Message) -> String {
     match message {
-        Message::Request { id, boot, request } => {
-            format!("#{} b{} {}", id % 1_000_000, boot.0, describe_request(request))
+        Message::Request {
+            id,
+            boot,
+            request,
+            explain,
+        } => {
+            let explain = if *explain { " (explain)" } else { "" };
+            format!(
+                "#{} b{} {}{explain}",
+                id % 1_000_000,
+                boot.0,
+                describe_request(request)
+            )
         }
-        Message::Reply { id, result } => format!("#{} = {}", id % 1_000_000, describe_result(result)),
+        Message::Reply { id, result, account } => {
+            let account = account.as_ref().map_or(String::new(), |a| format!(" {a:?}"));
+            format!("#{} = {}{account}", id % 1_000_000, describe_result(result))
+        }
     }
 }
 

@@ -354,9 +354,25 @@ fn sealed(server: u16, answers: &[Blob]) -> Result<(), String> {
     }
 }
 
+/// What work a request made is told only of what succeeded: of the rest it would say what is there (H99).
+fn accounted(result: &Result<Response, Refusal>) -> Result<(), String> {
+    match result {
+        Ok(Response::Op(Ok(_)) | Response::Refreshed { outcome: Ok(_), .. } | Response::Peer(_)) => Ok(()),
+        other => Err(format!("an account comes with {other:?}")),
+    }
+}
+
 impl Judge {
     /// A message was sent.
     pub fn saw(&self, life: u64, server: Option<u16>, message: &Message) {
+        if let Message::Reply {
+            result,
+            account: Some(_),
+            ..
+        } = message
+        {
+            self.check(accounted(result));
+        }
         match (server, message) {
             (None, _) => self.replies.borrow_mut().asked(life, message),
             (
@@ -364,6 +380,7 @@ impl Judge {
                 Message::Reply {
                     id,
                     result: Ok(Response::Op(outcome) | Response::Refreshed { outcome, .. }),
+                    ..
                 },
             ) => {
                 let result = self.replies.borrow_mut().reply(self, server, *id, outcome);
@@ -376,7 +393,12 @@ impl Judge {
                     ..
                 },
             ) => self.check(sealed(server, answers)),
-            (Some(_), Message::Reply { id, result: Err(why) }) => {
+            (
+                Some(_),
+                Message::Reply {
+                    id, result: Err(why), ..
+                },
+            ) => {
                 let result = self.replies.borrow_mut().refuse(life, *id, *why);
                 self.check(result);
             }

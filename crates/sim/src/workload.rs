@@ -436,6 +436,15 @@ impl Workload {
         }
     }
 
+    /// Now and then an operation is to be explained, which must make no difference to what comes of it.
+    async fn ask(&self, client: &Client, cred: &Cred, op: Op) -> Outcome {
+        if self.operations().is_multiple_of(8) {
+            client.explain(client.op(cred, op)).await.0
+        } else {
+            client.op(cred, op).await
+        }
+    }
+
     /// One operation, judged. `None` if the same is on its way already.
     pub async fn op(
         &self,
@@ -460,10 +469,10 @@ impl Workload {
             return None;
         };
         let outcome = match self.impatience() {
-            None => client.op(cred, op.clone()).await,
+            None => self.ask(client, cred, op.clone()).await,
             Some(most) => {
                 let patience = life.sleep(Duration::from_nanos(life.random() % most));
-                match first(Box::pin(client.op(cred, op.clone())), patience).await {
+                match first(Box::pin(self.ask(client, cred, op.clone())), patience).await {
                     Either::Left(outcome) => outcome,
                     Either::Right(()) => {
                         // As a signal does: the operation is given up at whatever point it is.

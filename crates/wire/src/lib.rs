@@ -2,12 +2,14 @@
 //!
 //! Layouts are described in `docs/protocol.md`. Decoding never panics and never allocates more than was sent.
 
+mod account;
 mod auth;
 mod frame;
 mod hello;
 mod message;
 mod op;
 
+pub use account::{Account, ERRANDS_MAX, Errand, ErrandEnd, Task};
 pub use auth::{AuthAnswer, AuthError, AuthRequest, IdentityView};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};

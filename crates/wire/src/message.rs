@@ -1,8 +1,9 @@
 //! What travels in frames.
 
+use crate::account::Account;
 use crate::auth::{AuthAnswer, AuthError, AuthRequest};
 use crate::op::{Answer, Op, Probe, Statement};
-use pando_format::codec::Blob;
+use pando_format::codec::{Blob, Codec, DecodeError, Reader};
 use pando_format::{
     Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum,
 };
@@ -22,6 +23,8 @@ pub enum Message {
         boot: BootEpoch,
         /// What.
         request: Request,
+        /// Whether the asker wants to know what work it made. It may be told nothing all the same.
+        explain: bool,
     },
     /// Answers.
     Reply {
@@ -29,6 +32,8 @@ pub enum Message {
         id: u64,
         /// What, or why not. A refusal means: not executed.
         result: Result<Response, Refusal>,
+        /// What work it made; only if that was asked for.
+        account: Option<Account>,
     },
 }
 
@@ -272,7 +277,59 @@ pub enum TxState {
     Aborted,
 }
 
-codec_enum!(Message { 1 => Request { id, boot, request }, 2 => Reply { id, result } });
+/// Tags of messages: with and without an account.
+const REQUEST: u8 = 1;
+const REPLY: u8 = 2;
+const EXPLAIN: u8 = 3;
+const EXPLAINED: u8 = 4;
+
+impl Codec for Message {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Message::Request {
+                id,
+                boot,
+                request,
+                explain,
+            } => {
+                out.push(if *explain { EXPLAIN } else { REQUEST });
+                id.put(out);
+                boot.put(out);
+                request.put(out);
+            }
+            Message::Reply { id, result, account } => {
+                out.push(if account.is_some() { EXPLAINED } else { REPLY });
+                id.put(out);
+                result.put(out);
+                if let Some(account) = account {
+                    account.put(out);
+                }
+            }
+        }
+    }
+
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match u8::take(r)? {
+            tag @ (REQUEST | EXPLAIN) => Ok(Message::Request {
+                id: u64::take(r)?,
+                boot: BootEpoch::take(r)?,
+                request: Request::take(r)?,
+                explain: tag == EXPLAIN,
+            }),
+            tag @ (REPLY | EXPLAINED) => Ok(Message::Reply {
+                id: u64::take(r)?,
+                result: Result::take(r)?,
+                account: if tag == EXPLAINED {
+                    Some(Account::take(r)?)
+                } else {
+                    None
+                },
+            }),
+            tag => Err(DecodeError::Tag { of: "Message", tag }),
+        }
+    }
+}
+
 codec_enum!(Request {
     1 => Op { request, map, instance, cred, op, ways },
     2 => OpenSession(s),

@@ -208,7 +208,7 @@ pub fn truncate(fs: &Rc<Fs>, args: &TruncateArgs) -> Result<Value> {
             }
             Err(e) => return Err(e),
         };
-        let mut file = OpenFile::new(place, opened, data_sync(fs))?;
+        let mut file = OpenFile::new(place, opened, data_sync(&fs.conn.file))?;
         let now = fs.world().now();
         file.truncate(client, &*fs.conn.blocks, &fs.cred, args.size, now, true)
             .await?;

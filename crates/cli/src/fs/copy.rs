@@ -2,6 +2,7 @@
 
 use super::{Fs, Why};
 use pando_client::file::{self, OpenFile, Place};
+use pando_cluster::ClusterFile;
 use pando_types::{Access, AttrChange, Errno, Perm, TimeChange, Timestamp};
 use pando_wire::{Answer, EntryView, Op};
 use std::io::{Read, Write};
@@ -10,8 +11,8 @@ use std::io::{Read, Write};
 pub const CHUNK: u32 = 1 << 20;
 
 /// When blocks must be safe, by the filesystem's durability.
-pub fn data_sync(fs: &Fs) -> file::DataSync {
-    match fs.conn.file.durability.as_str() {
+pub fn data_sync(cluster: &ClusterFile) -> file::DataSync {
+    match cluster.durability.as_str() {
         "async" => file::DataSync::OnFsync,
         _ => file::DataSync::BeforePublish,
     }
@@ -20,14 +21,14 @@ pub fn data_sync(fs: &Fs) -> file::DataSync {
 /// Opens a file for reading.
 pub async fn open(fs: &Fs, place: Place) -> Result<OpenFile, Errno> {
     let opened = file::open(&**fs.client(), &fs.cred, &place, Access::READ).await?;
-    OpenFile::new(place, opened, data_sync(fs))
+    OpenFile::new(place, opened, data_sync(&fs.conn.file))
 }
 
 /// Opens a file for writing, creating it if it is not there. Its content is gone.
 pub async fn create(fs: &Fs, place: Place, perm: Perm) -> Result<OpenFile, Errno> {
     let client = &**fs.client();
     let opened = file::create(client, &fs.cred, &place, perm, false, Access::WRITE).await?;
-    let mut file = OpenFile::new(place, opened, data_sync(fs))?;
+    let mut file = OpenFile::new(place, opened, data_sync(&fs.conn.file))?;
     if file.size() > 0 {
         let now = fs.world().now();
         file.truncate(client, &*fs.conn.blocks, &fs.cred, 0, now, true)

@@ -22,6 +22,7 @@ use crate::progress::Progress;
 use crate::text;
 use anyhow::Result;
 use clap::Subcommand;
+pub use copy::data_sync;
 use pando_client::Client;
 use pando_env::{Env, World};
 use pando_net::Waiting;

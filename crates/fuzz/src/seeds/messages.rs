@@ -7,11 +7,12 @@ use pando_format::codec::Blob;
 use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
 use pando_types::{
     Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino, MapEpoch, Perm, RequestId,
-    RequestSlot, Sequence, Slot, TimeChange, Watermark,
+    RequestSlot, Sequence, ServerId, Slot, TimeChange, Watermark,
 };
 use pando_wire::{
-    Answer, Content, DirEntry, EntryView, FsStat, Handle, LockMode, LockWant, Message, Op, PeerAnswer,
-    PeerRequest, Probe, Refusal, RenameMode, Request, Response, Scope, SealKey, Statement, TxState, Vote,
+    Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FsStat, Handle, LockMode, LockWant,
+    Message, Op, PeerAnswer, PeerRequest, Probe, Refusal, RenameMode, Request, Response, Scope, SealKey,
+    Statement, Task, TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
@@ -392,6 +393,55 @@ pub(super) fn request(id: u64, request: Request) -> Message {
         id,
         boot: BootEpoch(1),
         request,
+        explain: false,
+    }
+}
+
+fn reply(result: Result<Response, Refusal>, account: Option<Account>) -> Message {
+    Message::Reply {
+        id: 9,
+        result,
+        account,
+    }
+}
+
+/// What every kind of errand came to.
+pub(super) fn account() -> Account {
+    let tasks = [
+        Task::Lock,
+        Task::Prepare,
+        Task::Commit,
+        Task::Release,
+        Task::Ancestor,
+        Task::Invalidate,
+        Task::Other,
+    ];
+    let ends = [
+        ErrandEnd::Done,
+        ErrandEnd::Voted(Vote::Yes),
+        ErrandEnd::Refused(Refusal::Busy),
+        ErrandEnd::Silent,
+        ErrandEnd::Later,
+    ];
+    let errands = tasks.into_iter().zip(ends.into_iter().cycle());
+    Account {
+        took: 900,
+        locks: 10,
+        syncs: 300,
+        again: 1,
+        errands: errands
+            .zip(0..)
+            .map(|((what, end), at)| Errand {
+                to: ServerId(2),
+                what,
+                at: at * 7,
+                took: 5,
+                end,
+                locks: 1,
+                syncs: 2,
+            })
+            .collect(),
+        unlisted: 0,
     }
 }
 
@@ -402,9 +452,17 @@ pub(super) fn all() -> Vec<Vec<u8>> {
         .into_iter()
         .chain(operations)
         .map(|r| request(9, r).to_bytes());
-    let replies = results()
-        .into_iter()
-        .map(|result| Message::Reply { id: 9, result }.to_bytes());
+    let replies = results().into_iter().map(|result| reply(result, None).to_bytes());
+    let explained = [
+        Message::Request {
+            id: 9,
+            boot: BootEpoch(1),
+            request: ask(Op::StatFs),
+            explain: true,
+        },
+        reply(Ok(Response::Op(Ok(Answer::Done))), Some(account())),
+    ]
+    .map(|m| m.to_bytes());
     let outcomes = answers().into_iter().map(|a| Ok::<_, Errno>(a).to_bytes());
-    asked.chain(replies).chain(outcomes).collect()
+    asked.chain(replies).chain(outcomes).chain(explained).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::messages::{ask, operations, request, requests, statement};
 use super::records::{SESSION, name};
-use crate::targets::{BOOT, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
+use crate::targets::{BOOT, EXPLAIN, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{AttrChange, Generation, Ino, Name, Perm, TimeChange, Timestamp};
@@ -43,7 +43,8 @@ impl Script {
     }
 
     fn op(&mut self, op: Op) {
-        self.ask(BOOT | STATEMENTS | OBJECTS | SEQUENCE, ask(op));
+        let explain = if self.next.is_multiple_of(2) { EXPLAIN } else { 0 };
+        self.ask(BOOT | STATEMENTS | OBJECTS | SEQUENCE | explain, ask(op));
     }
 
     fn pass(&mut self, times: u8) {

@@ -11,7 +11,7 @@ mod world;
 
 pub(crate) use frames::FS;
 pub(crate) use hello::{HERE, KEY};
-pub(crate) use server::{BOOT, INSTANCE, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
+pub(crate) use server::{BOOT, EXPLAIN, INSTANCE, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
 pub(crate) use wire::seal_key;
 pub(crate) use world::small_map;
 

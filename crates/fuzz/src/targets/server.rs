@@ -45,6 +45,7 @@ pub(crate) const OBJECTS: u8 = 4;
 pub(crate) const SEQUENCE: u8 = 8;
 pub(crate) const TWICE: u8 = 16;
 pub(crate) const OPERATES: u8 = 32;
+pub(crate) const EXPLAIN: u8 = 64;
 /// The program that the client says it is.
 pub(crate) const INSTANCE: Instance = Instance(1);
 const HOLDER: Bearer = Bearer {
@@ -202,9 +203,16 @@ impl Run {
     }
 
     fn put_right(&mut self, flags: u8, mut message: Message) -> Message {
-        let Message::Request { id, boot, request } = &mut message else {
+        let Message::Request {
+            id,
+            boot,
+            request,
+            explain,
+        } = &mut message
+        else {
             return message;
         };
+        *explain |= flags & EXPLAIN != 0;
         *id = (*id).min(OURS - 1);
         if flags & BOOT != 0 {
             *boot = self.server.boot();
@@ -255,9 +263,14 @@ impl Run {
         for (to, bytes) in self.bench.sent.take() {
             assert!([CLIENT, OPERATOR].contains(&to), "there is nobody else");
             let message = Message::from_bytes(&bytes).expect("the server sends messages");
-            let Message::Reply { id, result } = message else {
+            let Message::Reply { id, result, account } = message else {
                 panic!("a server asks a client: {message:?}")
             };
+            let success = matches!(
+                result,
+                Ok(Response::Op(Ok(_)) | Response::Refreshed { outcome: Ok(_), .. })
+            );
+            assert!(account.is_none() || success, "an account of {result:?}");
             *self.open.entry(id).or_default() -= 1;
             if let Ok(
                 Response::Op(Ok(answer))
@@ -341,7 +354,13 @@ impl Run {
             *self.open.entry(id).or_default() += 1;
             self.server.receive(
                 if n == 2 { OPERATOR } else { CLIENT },
-                Message::Request { id, boot, request }.to_bytes(),
+                Message::Request {
+                    id,
+                    boot,
+                    request,
+                    explain: false,
+                }
+                .to_bytes(),
             );
             self.bench.run();
             let heard = self.hear();

@@ -9,7 +9,7 @@ use pando_cluster::ClusterMap;
 use pando_format::{Codec, Mutation};
 use pando_types::{Bearer, Birth, DirId, Generation, IdentityId, Instance, Name, SLOTS, Slot};
 use pando_wire::{
-    Answer, EntryView, Message, Op, Outcome, PeerRequest, Request, Response, SealKey, Statement,
+    Answer, ERRANDS_MAX, EntryView, Message, Op, Outcome, PeerRequest, Request, Response, SealKey, Statement,
 };
 
 /// Any message, and the outcome in a reply record.
@@ -41,8 +41,13 @@ pub(crate) fn message(input: &[u8]) {
                         outcome: Ok(answer), ..
                     },
                 ),
+            account,
             ..
-        } => show(&answer),
+        } => {
+            show(&answer);
+            // Longer lists are no error: they are only told by servers.
+            assert!(account.is_none_or(|a| a.rounds() <= a.errands.len().min(ERRANDS_MAX)));
+        }
         Message::Reply {
             result: Ok(Response::Map(bytes)),
             ..
