@@ -1,8 +1,10 @@
 //! What can be typed.
 
 use crate::connect::Paths;
+use crate::text;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One directory tree, many servers: a metadata service for distributed filesystems.
 #[derive(Parser, Debug)]
@@ -114,6 +116,18 @@ pub struct Choices {
     pub id_bits: u8,
 }
 
+impl Default for Choices {
+    fn default() -> Choices {
+        Choices {
+            profile: "pando".into(),
+            durability: Mode::Sync,
+            auth: Auth::None,
+            inline_limit: pando_wire::INLINE_LIMIT_DEFAULT,
+            id_bits: 128,
+        }
+    }
+}
+
 /// Ways of identifying clients.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Auth {
@@ -140,6 +154,16 @@ pub enum Mode {
     Sync,
     /// Once the kernel has it.
     Async,
+}
+
+impl Mode {
+    /// As the cluster's file has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Async => "async",
+        }
+    }
 }
 
 /// Arguments of `format`.
@@ -179,6 +203,12 @@ pub struct ServerArgs {
     /// Log as JSON lines.
     #[arg(long)]
     pub log_json: bool,
+    /// An emulated way: what it receives arrives so much later. Benchmarks start their own servers so.
+    #[arg(long, hide = true, value_name = "TIME", value_parser = text::duration, default_value = "0s")]
+    pub delay: Duration,
+    /// End with the process that started it.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
 }
 
 /// Ways of waiting.

@@ -1,6 +1,6 @@
 //! `pando format`: a new, empty filesystem.
 
-use crate::args::{Args, Choices, FormatArgs, Mode};
+use crate::args::{Args, Choices, FormatArgs};
 use crate::cluster_dir::ClusterDir;
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
@@ -125,12 +125,7 @@ pub fn make(
             coherence: "none".into(),
             store: "rocksdb".into(),
         },
-        durability: if choices.durability == Mode::Sync {
-            "sync"
-        } else {
-            "async"
-        }
-        .into(),
+        durability: choices.durability.word().into(),
         slots: servers
             .iter()
             .enumerate()

@@ -40,6 +40,31 @@ fn echo_in_every_mode() {
 }
 
 #[test]
+fn an_emulated_way_delays_and_keeps_the_order() {
+    let delayed = |ms| Options {
+        delay: Duration::from_millis(ms),
+        ..Options::default()
+    };
+    let server = Server::start("127.0.0.1:0", delayed(20));
+    let client = Client::new(&server.address.to_string(), delayed(10));
+    let begin = Instant::now();
+    assert_eq!(client.call(b"one"), Ok(b"one".to_vec()));
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    // Beside each other they are under way at the same time.
+    let begin = Instant::now();
+    let calls: Vec<_> = (0..50u8)
+        .map(|n| {
+            let client = &client;
+            Box::pin(async move { client.ask(&[n]).await })
+        })
+        .collect();
+    let answers = client.reactor.block_on(sync::join_all(calls));
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    assert!(begin.elapsed() < Duration::from_millis(1000));
+    assert_eq!(answers, (0..50u8).map(|n| Ok(vec![n])).collect::<Vec<_>>());
+}
+
+#[test]
 fn roles_are_known() {
     let server = Server::start("127.0.0.1:0", Options::default());
     let address = server.address.to_string();
