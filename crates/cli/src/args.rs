@@ -3,6 +3,7 @@
 use crate::connect::Paths;
 use crate::text;
 use clap::{Parser, Subcommand, ValueEnum};
+use pando_cluster::Coherence;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -102,6 +103,13 @@ pub struct Choices {
     /// Profile of a new filesystem.
     #[arg(long, value_name = "NAME", default_value = "pando")]
     pub profile: String,
+    /// How what clients know of directories is kept true: `lazy` (servers are told of each change and refuse what is
+    /// outdated), or `lease=SECONDS` (changes wait until what was told has run out; a baseline to measure against).
+    #[arg(long, value_name = "lazy|lease[=SECONDS]", default_value = "lazy", value_parser = coherence)]
+    pub coherence: Coherence,
+    /// An experiment: leave out what a paper adds to its baseline. Profile `infinifs` only.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub without: Option<Without>,
     /// When an answer is given: `sync` after fdatasync, `async` once the kernel has it (synced every 5 s).
     #[arg(long, value_enum, default_value_t = Mode::Sync)]
     pub durability: Mode,
@@ -120,12 +128,25 @@ impl Default for Choices {
     fn default() -> Choices {
         Choices {
             profile: "pando".into(),
+            coherence: Coherence::Lazy,
+            without: None,
             durability: Mode::Sync,
             auth: Auth::None,
             inline_limit: pando_wire::INLINE_LIMIT_DEFAULT,
             id_bits: 128,
         }
     }
+}
+
+fn coherence(text: &str) -> Result<Coherence, String> {
+    Coherence::parse(text).ok_or_else(|| format!("{text:?} is neither lazy nor lease=SECONDS"))
+}
+
+/// What can be left out.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Without {
+    /// Counts and times of a directory on another server than its entries, so that creating a file concerns two.
+    Decoupling,
 }
 
 /// Ways of identifying clients.

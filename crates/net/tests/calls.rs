@@ -8,6 +8,7 @@ use pando_env::{CallError, Env, Peer, sync};
 use pando_net::{Options, Waiting};
 use pando_types::{PeerId, ServerId};
 use pando_wire::Role;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 const MODES: [Waiting; 3] = [
@@ -52,12 +53,11 @@ fn an_emulated_way_delays_and_keeps_the_order() {
     assert!(begin.elapsed() >= Duration::from_millis(30));
     // Beside each other they are under way at the same time.
     let begin = Instant::now();
-    let calls: Vec<_> = (0..50u8)
-        .map(|n| {
-            let client = &client;
-            Box::pin(async move { client.ask(&[n]).await })
-        })
-        .collect();
+    let mut calls: Vec<Pin<Box<dyn Future<Output = _> + '_>>> = Vec::new();
+    for n in 0..50u8 {
+        let client = &client;
+        calls.push(Box::pin(async move { client.ask(&[n]).await }));
+    }
     let answers = client.reactor.block_on(sync::join_all(calls));
     assert!(begin.elapsed() >= Duration::from_millis(30));
     assert!(begin.elapsed() < Duration::from_millis(1000));

@@ -108,10 +108,7 @@ impl MetaServer {
     }
 
     async fn lock(&self, tx: TxId, low: u64, wants: Vec<LockWant>) -> Result<PeerAnswer, Failure> {
-        self.owns(wants.iter().map(|w| match w {
-            LockWant::Key(key, _) | LockWant::Attachments(key) => key.slot(),
-            LockWant::Bucket(dir, _, _) => dir.slot(),
-        }))?;
+        self.owns(wants.iter().map(|w| self.home_of(w)))?;
         // A reply record that is asked for may have been here, and gone with its session (H46).
         let gone = wants.iter().any(|w| match w {
             LockWant::Key(Key::Reply(_, session, _), _) => self.sessions.borrow().has_ended(*session),
@@ -154,7 +151,7 @@ impl MetaServer {
         if mutations.iter().any(|m| m.check().is_err()) {
             return Err(Failure::Refused(Refusal::Invalid));
         }
-        self.owns(mutations.iter().map(Mutation::slot))?;
+        self.owns(mutations.iter().map(|m| self.home_of_change(m)))?;
         let known = self.parts.borrow().live.get(&tx).map(|p| !p.prepared.is_empty());
         match known {
             // A repeated prepare: the vote stands, once it is durable.
@@ -411,7 +408,7 @@ impl MetaServer {
 
     /// A directory's head, as of a moment when no transaction is changing it.
     pub(crate) async fn read_head(&self, dir: DirId) -> Result<Option<Head>, Failure> {
-        self.owns([dir.slot()])?;
+        self.owns([self.owner(dir.slot())])?;
         let held = self.hold();
         let want = LockWant::Key(Key::Head(dir), LockMode::Shared);
         self.locks
@@ -430,8 +427,8 @@ impl MetaServer {
     }
 
     /// Refuses what is not this server's.
-    fn owns(&self, slots: impl IntoIterator<Item = Slot>) -> Result<(), Failure> {
-        if slots.into_iter().all(|s| self.owner(s) == self.id) {
+    fn owns(&self, homes: impl IntoIterator<Item = ServerId>) -> Result<(), Failure> {
+        if homes.into_iter().all(|home| home == self.id) {
             Ok(())
         } else {
             Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)))

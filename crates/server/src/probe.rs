@@ -20,7 +20,7 @@ impl MetaServer {
         (holder, cred): (Bearer, &Cred),
         probes: Vec<Probe>,
     ) -> Result<Response, Failure> {
-        if !self.heard.borrow().joined() && !plant!(H15) {
+        if !self.knows_enough() && !plant!(H15) {
             return Err(Failure::Refused(Refusal::NotReady));
         }
         if probes.len() > MOST {
