@@ -44,6 +44,37 @@ fn mispredictions_cost_round_trips_and_only_where_ids_are_guessed() {
     }
 }
 
+#[test]
+fn each_idea_saves_what_it_is_for() {
+    let fast = [
+        "--rounds",
+        "3",
+        "--servers",
+        "2",
+        "--clients",
+        "2",
+        "--seconds",
+        "0.05",
+    ];
+    let drawn = figure(&[&["infinifs-11"], &fast[..]].concat());
+    let of = |operation: &str, bar: &str, column: &str| {
+        let line = lines(&drawn)
+            .find(|l| l["operation"] == operation && l["bar"] == bar)
+            .unwrap();
+        line[column].as_f64().unwrap()
+    };
+    for operation in ["create", "mkdir"] {
+        // The root and nine directories; a cold path at once; nothing.
+        assert_eq!(of(operation, "Baseline", "resolve_trips"), 10.0, "{drawn}");
+        assert_eq!(of(operation, "+Speculating", "resolve_trips"), 1.0, "{drawn}");
+        assert_eq!(of(operation, "+Cache", "resolve_trips"), 0.0, "{drawn}");
+        assert_eq!(of(operation, "+Decoupling", "resolve_trips"), 0.0, "{drawn}");
+        // Counts and times elsewhere: locks, prepares and the decision.
+        assert!(of(operation, "+Cache", "server_messages") >= 3.0, "{drawn}");
+    }
+    assert_eq!(of("create", "+Decoupling", "server_messages"), 0.0, "{drawn}");
+}
+
 /// What the design promises of a cold path of depth 24: at most two round trips.
 #[test]
 fn a_cold_path_takes_two_round_trips_at_most() {

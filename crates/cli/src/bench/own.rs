@@ -3,9 +3,12 @@
 use super::{Wait, connect_over};
 use crate::args::Choices;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, Paths};
+use crate::connect::{Connection, Party, Paths};
 use crate::{format, process, up};
 use anyhow::{Context, Result};
+use pando_net::Waiting;
+use pando_types::ServerId;
+use pando_wire::{Request, Response};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -47,6 +50,32 @@ impl OwnCluster {
     /// A client, connected to every server.
     pub fn connect(&self, waiting: Wait, paths: Paths) -> Result<Connection> {
         connect_over(&self.dir, waiting, paths, self.rtt / 2)
+    }
+
+    /// An operator, to ask for counts.
+    pub fn operator(&self) -> Result<Connection> {
+        Connection::open(
+            &self.dir,
+            Party::Operator,
+            Waiting::Blocking,
+            Duration::from_secs(5),
+        )
+    }
+
+    /// Messages its servers have sent each other so far.
+    pub fn peer_calls(&self, operator: &Connection) -> Result<u64> {
+        let mut sum = 0;
+        for id in &self.servers {
+            let answer = operator.run(operator.client.admin(ServerId(*id), Request::Status))?;
+            let Response::Status(text) = answer else {
+                anyhow::bail!("server {id} gave no status");
+            };
+            let status: serde_json::Value = serde_json::from_str(&text)?;
+            sum += status["peer_calls"]
+                .as_u64()
+                .context("a status without peer_calls")?;
+        }
+        Ok(sum)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `pando bench figure`: figures of the papers, drawn again.
 
+mod infinifs_11;
 mod infinifs_15;
 mod lines;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 /// the paper says in words.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  pando bench figure infinifs-15 --rtt 1ms\n  pando bench figure infinifs-15 --rounds 50 --json"
+    after_help = "Examples:\n  pando bench figure infinifs-15 --rtt 1ms\n  pando bench figure infinifs-11 --clients 8 --seconds 2\n  pando bench figure infinifs-15 --rounds 50 --json"
 )]
 pub struct FigureArgs {
     /// Which.
@@ -30,6 +31,12 @@ pub struct FigureArgs {
     /// How often each is measured.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: u32,
+    /// Clients that measure throughput together, each a thread.
+    #[arg(long, default_value_t = 4)]
+    pub clients: usize,
+    /// Seconds of each measurement of throughput.
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
     /// An emulated round trip between all processes, such as 1ms.
     #[arg(long, value_name = "TIME", value_parser = text::duration, default_value = "0s")]
     pub rtt: Duration,
@@ -49,6 +56,10 @@ impl FigureArgs {
         self.at.clone().unwrap_or_else(std::env::temp_dir)
     }
 
+    fn span(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.clamp(0.01, 3600.0))
+    }
+
     fn choices(&self) -> Choices {
         Choices {
             durability: self.durability,
@@ -60,6 +71,9 @@ impl FigureArgs {
 /// The figures there are.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
+    /// What speculative resolution, the cache and decoupling each contribute (FAST'22, figure 11).
+    #[value(name = "infinifs-11")]
+    Infinifs11,
     /// Path resolution while more and more directories of a path of depth 24 were renamed (FAST'22, figure 15).
     #[value(name = "infinifs-15")]
     Infinifs15,
@@ -72,6 +86,7 @@ pub fn run(args: &Args, bench: &FigureArgs) -> Result<ExitCode> {
         );
     }
     let drawn: Drawn = match bench.figure {
+        Which::Infinifs11 => infinifs_11::draw(bench),
         Which::Infinifs15 => infinifs_15::draw(bench),
     }?;
     if args.json {
