@@ -1,8 +1,11 @@
 //! What can be typed.
 
 use crate::connect::Paths;
+use crate::text;
 use clap::{Parser, Subcommand, ValueEnum};
+use pando_cluster::Coherence;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One directory tree, many servers: a metadata service for distributed filesystems.
 #[derive(Parser, Debug)]
@@ -101,6 +104,13 @@ pub struct Choices {
     /// Profile of a new filesystem.
     #[arg(long, value_name = "NAME", default_value = "pando")]
     pub profile: String,
+    /// How what clients know of directories is kept true: `lazy` (servers are told of each change and refuse what is
+    /// outdated), or `lease=SECONDS` (changes wait until what was told has run out; a baseline to measure against).
+    #[arg(long, value_name = "lazy|lease[=SECONDS]", default_value = "lazy", value_parser = coherence)]
+    pub coherence: Coherence,
+    /// An experiment: leave out what a paper adds to its baseline. Profile `infinifs` only.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub without: Option<Without>,
     /// When an answer is given: `sync` after fdatasync, `async` once the kernel has it (synced every 5 s).
     #[arg(long, value_enum, default_value_t = Mode::Sync)]
     pub durability: Mode,
@@ -113,6 +123,31 @@ pub struct Choices {
     /// Bits of directory IDs; fewer than 128 only in tests, for collisions.
     #[arg(long, hide = true, env = "PANDO_ID_BITS", default_value_t = 128, value_parser = clap::value_parser!(u8).range(8..=128))]
     pub id_bits: u8,
+}
+
+impl Default for Choices {
+    fn default() -> Choices {
+        Choices {
+            profile: "pando".into(),
+            coherence: Coherence::Lazy,
+            without: None,
+            durability: Mode::Sync,
+            auth: Auth::None,
+            inline_limit: pando_wire::INLINE_LIMIT_DEFAULT,
+            id_bits: 128,
+        }
+    }
+}
+
+fn coherence(text: &str) -> Result<Coherence, String> {
+    Coherence::parse(text).ok_or_else(|| format!("{text:?} is neither lazy nor lease=SECONDS"))
+}
+
+/// What can be left out.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Without {
+    /// Counts and times of a directory on another server than its entries, so that creating a file concerns two.
+    Decoupling,
 }
 
 /// Ways of identifying clients.
@@ -141,6 +176,16 @@ pub enum Mode {
     Sync,
     /// Once the kernel has it.
     Async,
+}
+
+impl Mode {
+    /// As the cluster's file has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Async => "async",
+        }
+    }
 }
 
 /// Arguments of `format`.
@@ -180,6 +225,12 @@ pub struct ServerArgs {
     /// Log as JSON lines.
     #[arg(long)]
     pub log_json: bool,
+    /// An emulated way: what it receives arrives so much later. Benchmarks start their own servers so.
+    #[arg(long, hide = true, value_name = "TIME", value_parser = text::duration, default_value = "0s")]
+    pub delay: Duration,
+    /// End with the process that started it.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
 }
 
 /// Ways of waiting.

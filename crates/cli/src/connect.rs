@@ -76,23 +76,23 @@ pub struct Connection {
 impl Connection {
     /// Opens a client of the cluster in `dir`. Nothing is sent yet.
     pub fn open(dir: &ClusterDir, party: Party, waiting: Waiting, give_up: Duration) -> Result<Connection> {
-        Connection::open_with(dir, party, waiting, give_up, Paths::default())
+        let options = Options {
+            waiting,
+            ..Options::default()
+        };
+        Connection::open_with(dir, party, options, give_up, Paths::default())
     }
 
-    /// The same, resolving paths in the way that was asked for.
+    /// The same with more said about the transport, resolving paths in the way that was asked for.
     pub fn open_with(
         dir: &ClusterDir,
         party: Party,
-        waiting: Waiting,
+        options: Options,
         give_up: Duration,
         paths: Paths,
     ) -> Result<Connection> {
         let file = dir.load()?;
         let map = file.map(&dir.path)?;
-        let options = Options {
-            waiting,
-            ..Options::default()
-        };
         let Introduced {
             introduction,
             identity,

@@ -1,6 +1,6 @@
 //! `pando format`: a new, empty filesystem.
 
-use crate::args::{Args, Choices, FormatArgs, Mode};
+use crate::args::{Args, Choices, FormatArgs, Without};
 use crate::cluster_dir::ClusterDir;
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
@@ -102,8 +102,17 @@ pub fn make(
     blocks: Option<&Path>,
     choices: &Choices,
 ) -> Result<ClusterFile> {
-    if choices.profile != "pando" {
-        bail!("profile {:?} is not there yet; there is: pando", choices.profile);
+    if !["pando", "infinifs"].contains(&choices.profile.as_str()) {
+        bail!(
+            "profile {:?} is not there yet; there are: pando, infinifs",
+            choices.profile
+        );
+    }
+    let decoupled = choices.without != Some(Without::Decoupling);
+    if !decoupled && choices.profile != "infinifs" {
+        bail!(
+            "--without is for experiments with --profile infinifs, not for a filesystem that is to be used"
+        );
     }
     std::fs::create_dir_all(dir.run()).with_context(|| format!("cannot make {}", dir.path.display()))?;
     let id = std::fs::read("/proc/sys/kernel/random/uuid").context("cannot get random bits")?;
@@ -120,17 +129,12 @@ pub fn make(
         epoch: 1,
         profile: Profile {
             name: choices.profile.clone(),
-            placement: "per-directory".into(),
+            placement: Profile::placement_word(decoupled),
             directory_updates: "two-phase-commit".into(),
-            coherence: "none".into(),
+            coherence: Profile::coherence_word(choices.coherence),
             store: "rocksdb".into(),
         },
-        durability: if choices.durability == Mode::Sync {
-            "sync"
-        } else {
-            "async"
-        }
-        .into(),
+        durability: choices.durability.word().into(),
         slots: servers
             .iter()
             .enumerate()

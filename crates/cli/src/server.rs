@@ -45,6 +45,10 @@ impl Observer for Watch {
 
 pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     let began = Instant::now();
+    if options.with_parent {
+        // Whoever measures may be interrupted; its servers are nobody's then.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    }
     let dir = ClusterDir::of(args)?;
     let file = dir.load()?;
     let map = file.map(&dir.path)?;
@@ -100,6 +104,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     let reactor = Reactor::new(
         Options {
             waiting,
+            delay: options.delay,
             ..Options::default()
         },
         introduction,

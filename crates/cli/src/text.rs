@@ -3,6 +3,7 @@
 use pando_types::{Attr, FileKind, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Base64 as RFC 4648 has it, with padding.
 pub fn base64(bytes: &[u8]) -> String {
@@ -206,6 +207,16 @@ fn id(names: &BTreeMap<u32, String>, text: &str) -> Option<u32> {
     named.or_else(|| text.parse().ok())
 }
 
+/// A length of time: `200us`, `1ms`, `1.5s`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let parsed = units.iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        Duration::try_from_secs_f64(number * seconds).ok()
+    });
+    parsed.ok_or_else(|| format!("{text:?} is not a time such as 200us, 1ms or 1.5s"))
+}
+
 /// Columns as wide as their widest cell; numbers to the right.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |i: usize| {
@@ -245,6 +256,15 @@ mod tests {
         assert_eq!(base64(b"fo"), "Zm8=");
         assert_eq!(base64(b"foo"), "Zm9v");
         assert_eq!(base64(&[0xFF, 0xFE, 0xFD, 0xFC]), "//79/A==");
+    }
+
+    #[test]
+    fn lengths_of_time() {
+        let found = ["200us", "1ms", "1.5 s", "0s"].map(|t| duration(t).map(|d| d.as_micros()));
+        assert_eq!(found, [Ok(200), Ok(1000), Ok(1_500_000), Ok(0)]);
+        for wrong in ["", "1", "ms", "-1ms", "1h", "1e99s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

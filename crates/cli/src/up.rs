@@ -41,7 +41,7 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
         ));
         file
     };
-    let started = start_servers(&dir, &file)?;
+    let started = start_servers(&dir, &file, &[])?;
     if !started.is_empty() {
         done.push(format!("started server {}", started.join(", ")));
     }
@@ -66,8 +66,8 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     report(args, &dir, &file, &done, mounted.as_deref())
 }
 
-/// Starts the servers that do not run, and waits until all answer.
-fn start_servers(dir: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>> {
+/// Starts the servers that do not run, with these options, and waits until all answer.
+pub fn start_servers(dir: &ClusterDir, file: &ClusterFile, options: &[String]) -> Result<Vec<String>> {
     let mut children = BTreeMap::new();
     let mut start_missing = |id: u16| -> Result<bool> {
         let name = format!("server-{id}");
@@ -85,7 +85,8 @@ fn start_servers(dir: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>> {
         if let Some(child) = children.get_mut(&id) {
             return ended(child);
         }
-        let arguments = ["server", "--id", &id.to_string()].map(str::to_owned);
+        let mut arguments = ["server", "--id", &id.to_string()].map(str::to_owned).to_vec();
+        arguments.extend_from_slice(options);
         children.insert(id, process::start(dir, &name, &arguments)?);
         Ok(true)
     };

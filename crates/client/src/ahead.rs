@@ -92,7 +92,7 @@ impl Client {
         if known
             && self.config.cache_bytes > 0
             && cred.may(Access::EXEC, dir.perm, dir.uid, dir.gid, true)
-            && let Some(entry) = self.cache.borrow_mut().child(dir, name)
+            && let Some(entry) = self.cache.borrow_mut().child(dir, name, self.world.mono())
         {
             self.count(|s| s.cached += 1);
             return passed(entry, How::Cached);
@@ -114,6 +114,7 @@ impl Client {
             return Err(Errno::Invalid);
         };
         let guesses = self.guess(dir, first, rest.iter());
+        let until = self.good_until(self.world.mono());
         let lookup = Op::Lookup {
             dir: dir.clone(),
             name: (*first).clone(),
@@ -141,7 +142,7 @@ impl Client {
         let mut cache = self.cache.borrow_mut();
         for (pair, name) in entries.windows(2).zip(rest) {
             if let (Some(dir), Some(_)) = (&pair[0].dir, &pair[1].dir) {
-                cache.insert(dir, name, &pair[1]);
+                cache.insert(dir, name, &pair[1], until);
             }
         }
         drop(cache);

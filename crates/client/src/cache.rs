@@ -3,9 +3,10 @@
 //!
 //! Nothing here is ever answered to a program. A cached directory only lends its statement to a request, and the server
 //! that executes the request knows whether that is still true; if not it names the directory through which it is not,
-//! which is then forgotten with all below it (H19). Nothing is ever rewritten (H14).
+//! which is then forgotten with all below it (H19). Nothing is ever rewritten (H14). With leases it is not lent when its time
+//! has passed, which spares the server the refusal, and no more than that (H52).
 
-use pando_types::Name;
+use pando_types::{Mono, Name};
 use pando_wire::{EntryView, Scope, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +23,8 @@ struct Node {
     name: Name,
     entry: EntryView,
     children: BTreeMap<Name, Tag>,
+    /// With leases: when its time has passed, and that of what it is below.
+    until: Mono,
     used: u64,
     bytes: usize,
 }
@@ -51,22 +54,25 @@ impl Cache {
     }
 
     /// The directory `name` in `dir`, as it was.
-    pub fn child(&mut self, dir: &Statement, name: &Name) -> Option<EntryView> {
+    pub fn child(&mut self, dir: &Statement, name: &Name, now: Mono) -> Option<EntryView> {
         let tag = match dir.tag() {
             0 => self.root?,
             tag => *self.nodes.get(&tag)?.children.get(name)?,
         };
         self.touch(tag);
-        self.nodes.get(&tag).map(|n| n.entry.clone())
+        let node = self.nodes.get(&tag).filter(|n| now < n.until)?;
+        Some(node.entry.clone())
     }
 
-    /// `name` in `dir` is this directory.
-    pub fn insert(&mut self, dir: &Statement, name: &Name, entry: &EntryView) {
+    /// `name` in `dir` is this directory, for as long.
+    pub fn insert(&mut self, dir: &Statement, name: &Name, entry: &EntryView, until: Mono) {
         // A handle says nothing of the way to it.
         let Some(s) = entry.dir.as_ref().filter(|s| s.scope != Scope::Handle) else {
             return;
         };
         let (parent, tag) = (Some(dir.tag()).filter(|t| *t != 0), s.tag());
+        let above = parent.and_then(|p| self.nodes.get(&p)).map(|p| p.until);
+        let until = above.map_or(until, |above| until.min(above));
         let here = |n: &Node| n.parent == parent && n.name == *name;
         if let Some(node) = self.nodes.get_mut(&tag).filter(|n| here(n)) {
             // A ticket is worth more than a link.
@@ -74,6 +80,7 @@ impl Cache {
                 s.scope == Scope::Link && old.scope == Scope::Way && old.at >= s.at && old.seal == s.seal
             });
             node.entry = entry.clone();
+            node.until = until;
             if keep.is_some() {
                 node.entry.dir = keep;
             }
@@ -98,6 +105,7 @@ impl Cache {
             name: name.clone(),
             entry: entry.clone(),
             children: BTreeMap::new(),
+            until,
             used: 0,
             bytes,
         };
@@ -203,6 +211,8 @@ mod tests {
     use super::*;
     use pando_types::{Attr, DirId, FileKind, Generation, Ino, Perm, Timestamp, Watermark};
 
+    const EVER: Mono = Mono(u64::MAX);
+
     fn name(n: u64) -> Name {
         Name::new(format!("n{n}").as_bytes()).unwrap()
     }
@@ -246,11 +256,16 @@ mod tests {
     /// /n2/n3/…, as far as `depth`.
     fn chain(cache: &mut Cache, depth: u64) {
         let mut way = vec![1];
-        cache.insert(&Statement::above_root(), &Name::root(), &dir(&way, Scope::Way));
+        cache.insert(
+            &Statement::above_root(),
+            &Name::root(),
+            &dir(&way, Scope::Way),
+            EVER,
+        );
         for n in 2..=depth {
             let parent = statement(&way);
             way.push(n);
-            cache.insert(&parent, &name(n), &dir(&way, Scope::Way));
+            cache.insert(&parent, &name(n), &dir(&way, Scope::Way), EVER);
         }
     }
 
@@ -262,23 +277,26 @@ mod tests {
     fn what_is_below_goes_with_what_is_above() {
         let mut c = Cache::new(CACHE_BYTES);
         chain(&mut c, 5);
-        assert!(c.child(&statement(&[1, 2]), &name(3)).is_some());
+        assert!(c.child(&statement(&[1, 2]), &name(3), Mono(0)).is_some());
         c.forget(3);
         assert_eq!(tags(&c), [1, 2]);
-        assert!(c.child(&statement(&[1, 2]), &name(3)).is_none());
+        assert!(c.child(&statement(&[1, 2]), &name(3), Mono(0)).is_none());
         c.forget(0);
         assert_eq!((tags(&c), c.bytes, c.leaves.len()), (vec![], 0, 0));
-        assert!(c.child(&Statement::above_root(), &Name::root()).is_none());
+        assert!(
+            c.child(&Statement::above_root(), &Name::root(), Mono(0))
+                .is_none()
+        );
     }
 
     #[test]
     fn the_leaf_used_longest_ago_goes_first_and_the_last_way_stays() {
         let mut c = Cache::new(4 * NODE + 100);
         chain(&mut c, 3);
-        c.insert(&statement(&[1]), &name(7), &dir(&[1, 7], Scope::Way));
+        c.insert(&statement(&[1]), &name(7), &dir(&[1, 7], Scope::Way), EVER);
         assert_eq!(tags(&c), [1, 2, 3, 7]);
-        c.child(&statement(&[1, 2]), &name(3));
-        c.insert(&statement(&[1]), &name(8), &dir(&[1, 8], Scope::Way));
+        c.child(&statement(&[1, 2]), &name(3), Mono(0));
+        c.insert(&statement(&[1]), &name(8), &dir(&[1, 8], Scope::Way), EVER);
         assert_eq!(tags(&c), [1, 2, 3, 8]);
         let mut small = Cache::new(0);
         chain(&mut small, 9);
@@ -290,14 +308,19 @@ mod tests {
         let mut c = Cache::new(CACHE_BYTES);
         chain(&mut c, 4);
         // 3 is found as /n9 now: where it was, and what was below, is gone.
-        c.insert(&statement(&[1]), &name(9), &dir(&[1, 3], Scope::Way));
+        c.insert(&statement(&[1]), &name(9), &dir(&[1, 3], Scope::Way), EVER);
         assert_eq!(tags(&c), [1, 2, 3]);
-        assert!(c.child(&statement(&[1, 2]), &name(3)).is_none());
+        assert!(c.child(&statement(&[1, 2]), &name(3), Mono(0)).is_none());
         // Another directory under the name of 2.
-        c.insert(&statement(&[1]), &name(2), &dir(&[1, 12], Scope::Way));
+        c.insert(&statement(&[1]), &name(2), &dir(&[1, 12], Scope::Way), EVER);
         assert_eq!(tags(&c), [1, 3, 12]);
         // Below something that is not known nothing is kept.
-        c.insert(&statement(&[1, 99]), &name(5), &dir(&[1, 99, 5], Scope::Way));
+        c.insert(
+            &statement(&[1, 99]),
+            &name(5),
+            &dir(&[1, 99, 5], Scope::Way),
+            EVER,
+        );
         assert_eq!(tags(&c), [1, 3, 12]);
         let bytes: usize = c.nodes.values().map(|n| n.bytes).sum();
         assert_eq!(c.bytes, bytes);
@@ -307,17 +330,32 @@ mod tests {
     fn links_find_their_ticket_and_become_tickets() {
         let mut c = Cache::new(CACHE_BYTES);
         chain(&mut c, 2);
-        c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link));
+        c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link), EVER);
         let link = dir(&[3, 4], Scope::Link);
-        c.insert(&dir(&[2, 3], Scope::Link).dir.unwrap(), &name(4), &link);
+        c.insert(&dir(&[2, 3], Scope::Link).dir.unwrap(), &name(4), &link, EVER);
         let ways = c.ways(link.dir.iter()).unwrap();
         assert_eq!(ways.iter().map(Statement::tag).collect::<Vec<_>>(), [3, 2]);
         c.refresh(&statement(&[1, 2, 3]));
         assert_eq!(c.ways(link.dir.iter()).unwrap(), [statement(&[1, 2, 3])]);
         // A link that is learnt again does not replace the ticket.
-        c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link));
+        c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link), EVER);
         assert_eq!(c.ways(link.dir.iter()).unwrap(), [statement(&[1, 2, 3])]);
         c.forget(3);
         assert_eq!(c.ways(link.dir.iter()), None);
+    }
+
+    #[test]
+    fn what_is_below_is_good_for_no_longer_than_what_is_above() {
+        let mut c = Cache::new(CACHE_BYTES);
+        let (root, below) = (dir(&[1], Scope::Way), dir(&[1, 2], Scope::Way));
+        c.insert(&Statement::above_root(), &Name::root(), &root, Mono(10));
+        c.insert(&statement(&[1]), &name(2), &below, Mono(20));
+        assert!(c.child(&statement(&[1]), &name(2), Mono(9)).is_some());
+        assert!(c.child(&statement(&[1]), &name(2), Mono(10)).is_none());
+        // It is still there, and good again when it was asked for again.
+        c.insert(&Statement::above_root(), &Name::root(), &root, Mono(30));
+        assert!(c.child(&statement(&[1]), &name(2), Mono(15)).is_none());
+        c.insert(&statement(&[1]), &name(2), &below, Mono(25));
+        assert!(c.child(&statement(&[1]), &name(2), Mono(24)).is_some());
     }
 }

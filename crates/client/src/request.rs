@@ -93,8 +93,10 @@ impl Client {
             let answer = self.try_once(server, &message).await;
             patience.spend(tried, self.world.mono(), self.config.try_timeout);
             match answer {
-                Ok(Ok(Response::Op(outcome))) => return self.learnt(&op, outcome, &[]),
-                Ok(Ok(Response::Refreshed { outcome, fresh })) => return self.learnt(&op, outcome, &fresh),
+                Ok(Ok(Response::Op(outcome))) => return self.learnt(&op, outcome, &[], tried),
+                Ok(Ok(Response::Refreshed { outcome, fresh })) => {
+                    return self.learnt(&op, outcome, &fresh, tried);
+                }
                 Ok(Ok(_)) => return Err(Errno::Io),
                 Ok(Err(refusal)) => match refusal {
                     Refusal::WrongBoot(_) => continue, // learnt by try_once
@@ -153,8 +155,17 @@ impl Client {
         }
     }
 
+    /// How long what was asked for at that time is good: as far as it is known here, counted from before it was asked for,
+    /// and somewhat less, because servers know the time a little late.
+    pub(crate) fn good_until(&self, asked: Mono) -> Mono {
+        match self.map().coherence.lease() {
+            None => Mono(u64::MAX),
+            Some(lease) => asked.after(lease * 3 / 4),
+        }
+    }
+
     /// What an outcome says about directories that are known.
-    fn learnt(&self, op: &Op, outcome: Outcome, fresh: &[Statement]) -> Outcome {
+    fn learnt(&self, op: &Op, outcome: Outcome, fresh: &[Statement], asked: Mono) -> Outcome {
         let mut cache = self.cache.borrow_mut();
         fresh.iter().for_each(|s| cache.refresh(s));
         match (op, &outcome) {
@@ -162,7 +173,7 @@ impl Client {
                 Op::Lookup { dir, name } | Op::Mkdir { dir, name, .. } | Op::SetAttr { dir, name, .. },
                 Ok(Answer::Entry(e)),
             ) => {
-                cache.insert(dir, name, e);
+                cache.insert(dir, name, e, self.good_until(asked));
             }
             (_, Ok(Answer::Removed(EntryView { dir: Some(gone), .. }))) => cache.forget(gone.tag()),
             (_, Ok(Answer::Renamed { moved, other })) => {

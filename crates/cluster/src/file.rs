@@ -1,7 +1,7 @@
 //! `cluster.json`: the map and the choices fixed when a filesystem was made, as text. People edit it, so nothing in it is
 //! taken on trust.
 
-use crate::{ClusterMap, MapError, ServerInfo};
+use crate::{ClusterMap, Coherence, MapError, ServerInfo};
 use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -63,6 +63,60 @@ pub struct Profile {
     pub store: String,
 }
 
+/// A directory with its entries, files, counts and times on one server.
+const DECOUPLED: &str = "per-directory";
+/// The same, but its counts and times on another.
+const COUPLED: &str = "per-directory-without-decoupling";
+
+impl Profile {
+    /// The word for a placement.
+    pub fn placement_word(decoupled: bool) -> String {
+        if decoupled { DECOUPLED } else { COUPLED }.into()
+    }
+
+    /// The word for a coherence.
+    pub fn coherence_word(coherence: Coherence) -> String {
+        match coherence {
+            Coherence::Lazy => "lazy".into(),
+            Coherence::Lease(millis) => format!("lease={}", f64::from(millis) / 1000.0),
+        }
+    }
+
+    fn decoupled(&self) -> Result<bool, FileError> {
+        match self.placement.as_str() {
+            DECOUPLED => Ok(true),
+            COUPLED => Ok(false),
+            other => Err(FileError::Placement(other.into())),
+        }
+    }
+
+    fn coherence(&self) -> Result<Coherence, FileError> {
+        // Before there was a choice it said none.
+        if self.coherence == "none" {
+            return Ok(Coherence::Lazy);
+        }
+        Coherence::parse(&self.coherence).ok_or_else(|| FileError::Coherence(self.coherence.clone()))
+    }
+}
+
+impl Coherence {
+    /// What is meant by `lazy`, `lease` (of 5 seconds) and `lease=SECONDS`.
+    pub fn parse(text: &str) -> Option<Coherence> {
+        match text {
+            "lazy" => Some(Coherence::Lazy),
+            "lease" => Some(Coherence::Lease(5000)),
+            _ => {
+                let seconds: f64 = text.strip_prefix("lease=")?.parse().ok()?;
+                let millis = (seconds * 1000.0).round();
+                // What does not fit is nothing a map would take.
+                (1.0..=1e9)
+                    .contains(&millis)
+                    .then_some(Coherence::Lease(millis as u32))
+            }
+        }
+    }
+}
+
 /// A server.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct Server {
@@ -101,6 +155,12 @@ pub enum FileError {
     /// No way for clients to identify themselves.
     #[error("cluster.json: auth is {0:?}, not none, key or tls")]
     Auth(String),
+    /// No way to keep what clients know true.
+    #[error("cluster.json: coherence is {0:?}, not lazy or lease=SECONDS")]
+    Coherence(String),
+    /// No way to place records.
+    #[error("cluster.json: placement is {0:?}, not {DECOUPLED} or {COUPLED}")]
+    Placement(String),
     /// The map it makes is not usable.
     #[error("cluster.json: {0}")]
     Map(MapError),
@@ -149,6 +209,8 @@ impl ClusterFile {
             name_bits: self.name_bits,
             id_bits: self.id_bits,
             auth: self.auth_mode()?,
+            coherence: self.profile.coherence()?,
+            decoupled: self.profile.decoupled()?,
         };
         map.check().map_err(FileError::Map)?;
         Ok(map)
@@ -184,6 +246,7 @@ impl ClusterFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_format::Key;
 
     fn file() -> ClusterFile {
         let server = |id| Server {
@@ -197,9 +260,9 @@ mod tests {
             epoch: 1,
             profile: Profile {
                 name: "pando".into(),
-                placement: String::new(),
+                placement: Profile::placement_word(true),
                 directory_updates: String::new(),
-                coherence: String::new(),
+                coherence: Profile::coherence_word(Coherence::Lazy),
                 store: String::new(),
             },
             durability: "sync".into(),
@@ -254,5 +317,40 @@ mod tests {
         assert_eq!(wrong(|f| f.blocks = "blocks".into()), "blocks is not file:PATH");
         assert!(wrong(|f| f.rename_server = 7).contains("server 7"));
         assert!(wrong(|f| f.block_size = 0).contains("block"));
+        for coherence in ["lease=", "lease=0", "lease=-1", "lease=NaN", "leases"] {
+            let said = wrong(|f| f.profile.coherence = coherence.into());
+            assert!(said.starts_with("coherence is"), "{said}");
+        }
+        assert!(wrong(|f| f.profile.coherence = "lease=3600".into()).contains("at most 60 s"));
+        assert!(wrong(|f| f.profile.placement = String::new()).starts_with("placement is"));
+    }
+
+    #[test]
+    fn choices_keep_their_words() {
+        for coherence in [Coherence::Lazy, Coherence::Lease(5000), Coherence::Lease(1500)] {
+            assert_eq!(
+                Coherence::parse(&Profile::coherence_word(coherence)),
+                Some(coherence)
+            );
+        }
+        assert_eq!(Coherence::parse("lease"), Some(Coherence::Lease(5000)));
+        let mut f = file();
+        // As they were made before there was a choice.
+        f.profile.coherence = "none".into();
+        let map = f.map(Path::new("/d")).unwrap();
+        assert_eq!((map.coherence, map.decoupled), (Coherence::Lazy, true));
+    }
+
+    #[test]
+    fn without_decoupling_counts_and_times_are_elsewhere() {
+        let mut map = file().map(Path::new("/d")).unwrap();
+        for n in 0..1000 {
+            let dir = pando_types::DirId((n << 64) | (n * 0x9E37_79B9_7F4A_7C15));
+            let homes = |map: &ClusterMap| [Key::Head(dir), Key::Touch(dir)].map(|key| map.home(&key));
+            map.decoupled = true;
+            assert_eq!(homes(&map)[0], homes(&map)[1]);
+            map.decoupled = false;
+            assert_ne!(homes(&map)[0], homes(&map)[1]);
+        }
     }
 }

@@ -4,10 +4,14 @@ mod file;
 
 pub use file::{ClusterFile, FileError, Profile, Server};
 
-use pando_format::{Codec, HashWidths, codec_struct};
+use pando_format::{Codec, HashWidths, Key, codec_enum, codec_struct};
 use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot};
 use std::collections::BTreeSet;
+use std::time::Duration;
 use thiserror::Error;
+
+/// Lengths of leases, in milliseconds.
+const LEASES: std::ops::RangeInclusive<u32> = 100..=60_000;
 
 /// A metadata server as others reach it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +22,27 @@ pub struct ServerInfo {
     pub address: String,
     /// `host:port` of its Prometheus endpoint.
     pub metrics: String,
+}
+
+/// How what clients know of directories is kept true.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Coherence {
+    /// Every server hears of a change before it is made, and refuses what rests on what was (InfiniFS §3.4).
+    #[default]
+    Lazy,
+    /// What clients are told is good for so many milliseconds, and a change waits until that has passed: the baseline that
+    /// lazy invalidation is measured against (InfiniFS §5.5).
+    Lease(u32),
+}
+
+impl Coherence {
+    /// How long what clients are told is good without being asked again.
+    pub fn lease(self) -> Option<Duration> {
+        match self {
+            Coherence::Lazy => None,
+            Coherence::Lease(millis) => Some(Duration::from_millis(u64::from(millis))),
+        }
+    }
 }
 
 /// The map.
@@ -45,6 +70,11 @@ pub struct ClusterMap {
     pub id_bits: u8,
     /// How clients identify themselves.
     pub auth: AuthMode,
+    /// How what clients know of directories is kept true.
+    pub coherence: Coherence,
+    /// Whether a directory's counts and times are where its entries are (InfiniFS §3.2). If not, an experiment, they are
+    /// placed as if they were part of something else, on another server.
+    pub decoupled: bool,
 }
 
 /// Why a map is not usable.
@@ -68,6 +98,9 @@ pub enum MapError {
     /// No file could be stored in such blocks.
     #[error("blocks of {0} bytes: their size is a power of two")]
     BlockSize(u32),
+    /// Leases of no time, or of more than clients keep asking for.
+    #[error("leases of {0} ms: they are at least 100 ms and at most 60 s")]
+    Lease(u32),
     /// Hashes cannot be that wide.
     #[error("hashes of {} and {} bits: names have 1 to 55, directories 8 to 128", .0.name_bits, .0.id_bits)]
     Widths(HashWidths),
@@ -105,6 +138,11 @@ impl ClusterMap {
         if !self.block_size.is_power_of_two() {
             return Err(MapError::BlockSize(self.block_size));
         }
+        if let Coherence::Lease(millis) = self.coherence
+            && !LEASES.contains(&millis)
+        {
+            return Err(MapError::Lease(millis));
+        }
         if !(1..=55).contains(&self.name_bits) || !(8..=128).contains(&self.id_bits) {
             return Err(MapError::Widths(self.widths()));
         }
@@ -117,6 +155,16 @@ impl ClusterMap {
             .get(usize::from(slot.0))
             .copied()
             .unwrap_or(self.rename_server)
+    }
+
+    /// The server that has a record. REQUIRES: the map was checked, and the record is not one of those that never leave
+    /// their store.
+    pub fn home(&self, key: &Key) -> ServerId {
+        match key {
+            // Half of all slots further on: with more than one server never the same one.
+            Key::Touch(dir) if !self.decoupled => self.owner(Slot(dir.slot().0 ^ (SLOTS / 2))),
+            key => self.owner(key.slot()),
+        }
     }
 
     /// A server by number.
@@ -153,5 +201,9 @@ codec_struct!(ClusterMap {
     blocks,
     name_bits,
     id_bits,
-    auth
+    auth,
+    coherence,
+    decoupled
 });
+
+codec_enum!(Coherence { 1 => Lazy, 2 => Lease(millis) });

@@ -115,6 +115,8 @@ fn maps_of() -> Vec<pando_cluster::ClusterMap> {
     two.slots = pando_cluster::ClusterMap::spread(&two.servers);
     let three = pando_cluster::ClusterMap {
         auth: AuthMode::Tls,
+        coherence: pando_cluster::Coherence::Lease(1500),
+        decoupled: false,
         ..two.clone()
     };
     vec![small, two, three]

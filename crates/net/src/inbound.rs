@@ -3,7 +3,7 @@
 use crate::clock::mono;
 use crate::conn::{Class, Conn, Handshake, Stage};
 use crate::frames::next;
-use crate::reactor::{Delivery, LISTENER, WAKER};
+use crate::reactor::{Delivery, LISTENER, WAKER, WAY};
 use crate::timers::Action;
 use crate::{PeerError, Reactor};
 use mio::event::Event;
@@ -39,7 +39,8 @@ impl Reactor {
     /// Notes what the kernel says about a socket.
     pub(crate) fn ready(&self, event: &Event) {
         match event.token() {
-            WAKER => {}
+            // What they tell of is looked for after every wait.
+            WAKER | WAY => {}
             LISTENER => {
                 if let Some(listener) = self.listener.borrow_mut().as_mut() {
                     listener.ready = true;
@@ -259,9 +260,7 @@ impl Reactor {
             Stage::Refused | Stage::Connecting(_) => return Ok(()),
         };
         conn.proved = true;
-        self.inbox
-            .borrow_mut()
-            .push_back(Delivery::Message(from, payload.to_vec()));
+        self.inbox.push(Delivery::Message(from, payload.to_vec()));
         Ok(())
     }
 

@@ -28,6 +28,7 @@ mod conn;
 mod frames;
 mod hello;
 mod inbound;
+mod inbox;
 mod link;
 mod load;
 mod log;

@@ -129,9 +129,7 @@ impl Reactor {
                 tracing::error!(%server, bytes = message.len(), "too much to send before it is connected");
                 link.queue = Vec::new();
                 link.queued = 0;
-                self.inbox
-                    .borrow_mut()
-                    .push_back(Delivery::Gone(Peer::Server(server)));
+                self.inbox.push(Delivery::Gone(Peer::Server(server)));
                 return;
             }
             link.queued += message.len();
@@ -307,7 +305,7 @@ impl Reactor {
         link.error = Some(error);
         link.queue = Vec::new();
         link.queued = 0;
-        self.inbox.borrow_mut().push_back(if denied {
+        self.inbox.push(if denied {
             Delivery::Denied(server)
         } else {
             Delivery::Gone(Peer::Server(server))

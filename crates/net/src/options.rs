@@ -51,6 +51,8 @@ pub struct Options {
     pub total_send_limit: usize,
     /// All connections together may have so many bytes of unfinished frames; beyond, one that adds to them is closed.
     pub total_partial_limit: usize,
+    /// An emulated way: so long after it was received a message is delivered. For measurements.
+    pub delay: Duration,
     /// First and longest pause between two attempts to connect.
     pub backoff: (Duration, Duration),
 }
@@ -68,6 +70,7 @@ impl Default for Options {
             send_limit: 64 << 20,
             total_send_limit: 1 << 30,
             total_partial_limit: 512 << 20,
+            delay: Duration::ZERO,
             backoff: (Duration::from_millis(10), Duration::from_millis(500)),
         }
     }

@@ -157,9 +157,7 @@ impl Reactor {
                 if conn.keys.is_some() {
                     self.leave_place(peer);
                 }
-                self.inbox
-                    .borrow_mut()
-                    .push_back(Delivery::Gone(Peer::Connection(id)));
+                self.inbox.push(Delivery::Gone(Peer::Connection(id)));
             }
             stage => {
                 if let Some(server) = stage.server() {

@@ -2,6 +2,7 @@
 
 use crate::clock::{self, mono, raise_file_limit};
 use crate::conn::{Stage, Table};
+use crate::inbox::Inbox;
 use crate::link::{Link, State};
 use crate::log::LogGate;
 use crate::notify::{Flag, Notify};
@@ -26,6 +27,7 @@ use std::time::Duration;
 /// Not numbers of connections: those would need the last generation of the last place.
 pub(crate) const WAKER: Token = Token(usize::MAX);
 pub(crate) const LISTENER: Token = Token(usize::MAX - 1);
+pub(crate) const WAY: Token = Token(usize::MAX - 2);
 
 /// What the node has to be told, in order.
 pub(crate) enum Delivery {
@@ -63,7 +65,7 @@ pub struct Reactor {
     pub(crate) table: RefCell<Table>,
     pub(crate) links: RefCell<BTreeMap<ServerId, Link>>,
     pub(crate) addresses: RefCell<BTreeMap<ServerId, String>>,
-    pub(crate) inbox: RefCell<VecDeque<Delivery>>,
+    pub(crate) inbox: Inbox,
     /// Connections with something to read.
     pub(crate) readable: RefCell<VecDeque<u64>>,
     /// Connections with something to write.
@@ -97,6 +99,7 @@ impl Reactor {
         let poll = Poll::new()?;
         let notify = Notify::new(mio::Waker::new(poll.registry(), WAKER)?);
         let for_tasks = notify.clone();
+        let inbox = Inbox::new(options.delay, poll.registry())?;
         Ok(Rc::new(Reactor {
             options,
             introduction,
@@ -112,7 +115,7 @@ impl Reactor {
             table: RefCell::default(),
             links: RefCell::default(),
             addresses: RefCell::default(),
-            inbox: RefCell::default(),
+            inbox,
             readable: RefCell::default(),
             dirty: RefCell::default(),
             watched: RefCell::default(),
@@ -241,7 +244,7 @@ impl Reactor {
         self.unsent.set(0);
         self.partial.set(0);
         self.links.borrow_mut().clear();
-        self.inbox.borrow_mut().clear();
+        self.inbox.clear();
         self.timers.clear();
         drop(node);
     }

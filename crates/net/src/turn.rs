@@ -95,7 +95,7 @@ impl Reactor {
             while budget > 0 && self.executor.run_one(|_| 0) {
                 budget -= 1;
             }
-            if self.inbox.borrow().is_empty() || budget == 0 {
+            if self.inbox.is_empty() || budget == 0 {
                 break;
             }
         }
@@ -103,13 +103,12 @@ impl Reactor {
     }
 
     fn deliver(&self) {
-        if self.inbox.borrow().is_empty() {
+        if self.inbox.is_empty() {
             return;
         }
         let node = self.node.borrow().clone();
         loop {
-            let next = self.inbox.borrow_mut().pop_front();
-            match (next, &node) {
+            match (self.inbox.pop(), &node) {
                 (Some(Delivery::Message(from, message)), Some(node)) => node.receive(from, message),
                 (Some(Delivery::Gone(peer)), Some(node)) => node.disconnected(peer),
                 (Some(Delivery::Denied(server)), Some(node)) => node.denied(server),
@@ -192,7 +191,7 @@ impl Reactor {
     /// Work that would not end a wait in the kernel.
     fn has_work(&self) -> bool {
         self.executor.ready() > 0
-            || !self.inbox.borrow().is_empty()
+            || !self.inbox.is_empty()
             || !self.readable.borrow().is_empty()
             || !self.dirty.borrow().is_empty()
             || self.listener.borrow().as_ref().is_some_and(|l| l.ready)

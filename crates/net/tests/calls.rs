@@ -8,6 +8,7 @@ use pando_env::{CallError, Env, Peer, sync};
 use pando_net::{Options, Waiting};
 use pando_types::{PeerId, ServerId};
 use pando_wire::Role;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 const MODES: [Waiting; 3] = [
@@ -37,6 +38,30 @@ fn echo_in_every_mode() {
         assert!(client.reactor.is_connected(SERVER));
         assert_eq!(client.reactor.peer_error(SERVER), None);
     }
+}
+
+#[test]
+fn an_emulated_way_delays_and_keeps_the_order() {
+    let delayed = |ms| Options {
+        delay: Duration::from_millis(ms),
+        ..Options::default()
+    };
+    let server = Server::start("127.0.0.1:0", delayed(20));
+    let client = Client::new(&server.address.to_string(), delayed(10));
+    let begin = Instant::now();
+    assert_eq!(client.call(b"one"), Ok(b"one".to_vec()));
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    // Beside each other they are under way at the same time.
+    let begin = Instant::now();
+    let mut calls: Vec<Pin<Box<dyn Future<Output = _> + '_>>> = Vec::new();
+    for n in 0..50u8 {
+        let client = &client;
+        calls.push(Box::pin(async move { client.ask(&[n]).await }));
+    }
+    let answers = client.reactor.block_on(sync::join_all(calls));
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    assert!(begin.elapsed() < Duration::from_millis(1000));
+    assert_eq!(answers, (0..50u8).map(|n| Ok(vec![n])).collect::<Vec<_>>());
 }
 
 #[test]

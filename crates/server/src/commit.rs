@@ -69,7 +69,7 @@ impl MetaServer {
             matches!(asked.op, Op::SetAttr { .. } | Op::Rename { .. }) && mutations.iter().any(is_of_dir);
         let mut by_owner: BTreeMap<ServerId, Vec<Mutation>> = BTreeMap::new();
         for m in mutations {
-            by_owner.entry(self.owner(m.slot())).or_default().push(m);
+            by_owner.entry(self.home_of_change(&m)).or_default().push(m);
         }
         let local = by_owner.remove(&self.id).unwrap_or_default();
         let reply = self.reply_write(asked, &outcome);

@@ -9,6 +9,7 @@ use crate::account::Notes;
 use crate::heard::Heard;
 use crate::{Failure, MetaServer};
 use pando_auth::StatementKeys;
+use pando_cluster::Coherence;
 use pando_env::sync::join_all;
 use pando_format::{Batch, Invalidation, Key, KeyRange, Mutation, Record};
 use pando_store::{Level, Store, StoreError};
@@ -63,16 +64,12 @@ impl MetaServer {
         if !self.coordinates() {
             return Err(Failure::Refused(Refusal::Invalid));
         }
-        let heard = self.heard.borrow();
-        Ok(PeerAnswer::Log {
-            floor: heard.floor(),
-            entries: heard.entries().collect(),
-        })
+        Ok(self.show())
     }
 
     /// Writes down and tells every server what will not be true any more; returns when all have heard it. A server that
     /// does not answer holds it up: the caller tries again later.
-    pub(crate) async fn announce(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
+    pub(crate) async fn broadcast(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
         let upto = notes.syncing(self.write_down(what)).await?;
         if plant!(H10) {
             for server in self.others() {
@@ -126,7 +123,8 @@ impl MetaServer {
     /// Who has not heard all of the log hears it now: what was announced and then put off is told too, or servers would
     /// know of each other's statements less and less.
     pub(crate) fn tell_who_is_behind(&self) {
-        if !self.coordinates() {
+        // With leases nobody is told anything.
+        if !self.coordinates() || self.map.coherence != Coherence::Lazy {
             return;
         }
         let upto = self.heard_upto();

@@ -405,7 +405,7 @@ impl MetaServer {
                 return Ok(false);
             }
             let head = if self.owner(at.slot()) == self.id {
-                self.read_head(at, notes).await?
+                self.read_head(at, true, notes).await?
             } else {
                 match self
                     .ask_for(self.owner(at.slot()), PeerRequest::Head(at), notes)

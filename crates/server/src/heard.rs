@@ -7,7 +7,7 @@ use crate::MetaServer;
 use pando_auth::StatementKeys;
 use pando_format::{FactChange, Invalidation};
 use pando_types::{Watermark, plant};
-use pando_wire::{Refusal, Scope, Statement};
+use pando_wire::{Scope, Statement};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The newest entry about one directory.
@@ -102,7 +102,7 @@ impl Heard {
     }
 
     /// The tag through which a statement is not true any more, 0 if that is not known.
-    fn outdated(&self, s: &Statement) -> Option<u64> {
+    pub fn outdated(&self, s: &Statement) -> Option<u64> {
         // Who is current costs nothing.
         if s.at >= self.upto {
             return None;
@@ -128,21 +128,6 @@ impl MetaServer {
     /// How far this server has heard the log.
     pub(crate) fn heard_upto(&self) -> Watermark {
         self.heard.borrow().upto()
-    }
-
-    /// Refuses what rests on something that is not true any more.
-    pub(crate) fn check_current<'a>(
-        &self,
-        statements: impl IntoIterator<Item = &'a Statement>,
-    ) -> Result<(), Refusal> {
-        let heard = self.heard.borrow();
-        match statements.into_iter().find_map(|s| heard.outdated(s)) {
-            Some(tag) => {
-                self.count(|s| s.outdated += 1);
-                Err(Refusal::Outdated(tag))
-            }
-            None => Ok(()),
-        }
     }
 
     /// The coordinator tells entries of its log.

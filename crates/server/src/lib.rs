@@ -7,6 +7,7 @@
 mod account;
 mod admin;
 mod claims;
+mod coherence;
 mod commit;
 mod config;
 mod coordinator;
@@ -14,6 +15,7 @@ mod execute;
 mod heard;
 mod housekeeping;
 mod identities;
+mod lease;
 mod locks;
 mod mkfs;
 mod numbers;
@@ -129,6 +131,8 @@ pub struct MetaServer {
     numbers: Numbers,
     sessions: RefCell<Sessions>,
     heard: RefCell<heard::Heard>,
+    /// With leases: what time it is.
+    clock: RefCell<lease::Clock>,
     /// On the coordinator: entries of the log that are not synced yet.
     unsynced: RefCell<VecDeque<Invalidation>>,
     /// On the coordinator: how far others have heard the log.
@@ -184,6 +188,15 @@ impl MetaServer {
             self.id
         } else {
             self.map.owner(slot)
+        }
+    }
+
+    /// The server that has a record.
+    fn home(&self, key: &pando_format::Key) -> ServerId {
+        if key.slot() == pando_format::LOCAL_SLOT {
+            self.id
+        } else {
+            self.map.home(key)
         }
     }
 

@@ -33,7 +33,7 @@ pub fn format_store(
         record: Record::Superblock(superblock),
     }];
     let mut insert = |key: Key, record: Record| {
-        if map.owner(key.slot()) == id {
+        if map.home(&key) == id {
             batch.push(Mutation::Insert { key, record });
         }
     };

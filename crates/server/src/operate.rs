@@ -237,7 +237,7 @@ impl MetaServer {
                 return Err(Refusal::NotOwner(self.map.epoch));
             }
         }
-        if !self.heard.borrow().joined() && !plant!(H15) {
+        if !self.knows_enough() && !plant!(H15) {
             return Err(Refusal::NotReady);
         }
         if !op.mutates() {

@@ -75,7 +75,7 @@ impl MetaServer {
                 Ok(PeerAnswer::Decided)
             }
             PeerRequest::Inquire(tx) => Ok(PeerAnswer::State(self.state_of(tx))),
-            PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir, notes).await?)),
+            PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir, true, notes).await?)),
             PeerRequest::Join => self.show_log().await,
             PeerRequest::Invalidate { after, entries } => Ok(PeerAnswer::Heard(self.hear(after, &entries))),
             PeerRequest::Identities(known) => self.show_identities(known),
@@ -118,10 +118,7 @@ impl MetaServer {
         wants: Vec<LockWant>,
         notes: &Notes,
     ) -> Result<PeerAnswer, Failure> {
-        self.owns(wants.iter().map(|w| match w {
-            LockWant::Key(key, _) | LockWant::Attachments(key) => key.slot(),
-            LockWant::Bucket(dir, _, _) => dir.slot(),
-        }))?;
+        self.owns(wants.iter().map(|w| self.home_of(w)))?;
         // A reply record that is asked for may have been here, and gone with its session (H46).
         let gone = wants.iter().any(|w| match w {
             LockWant::Key(Key::Reply(_, session, _), _) => self.sessions.borrow().has_ended(*session),
@@ -167,7 +164,7 @@ impl MetaServer {
         if mutations.iter().any(|m| m.check().is_err()) {
             return Err(Failure::Refused(Refusal::Invalid));
         }
-        self.owns(mutations.iter().map(Mutation::slot))?;
+        self.owns(mutations.iter().map(|m| self.home_of_change(m)))?;
         let known = self.parts.borrow().live.get(&tx).map(|p| !p.prepared.is_empty());
         match known {
             // A repeated prepare: the vote stands, once it is durable.
@@ -427,17 +424,24 @@ impl MetaServer {
         }
     }
 
-    /// A directory's head, as of a moment when no transaction is changing it.
-    pub(crate) async fn read_head(&self, dir: DirId, notes: &Notes) -> Result<Option<Head>, Failure> {
-        self.owns([dir.slot()])?;
+    /// A directory's head, as of a moment when no transaction is changing it; busy if one is, to who does not wait.
+    pub(crate) async fn read_head(
+        &self,
+        dir: DirId,
+        patient: bool,
+        notes: &Notes,
+    ) -> Result<Option<Head>, Failure> {
+        self.owns([self.owner(dir.slot())])?;
         let held = self.hold();
         let want = LockWant::Key(Key::Head(dir), LockMode::Shared);
-        let acquire = self
-            .locks
-            .acquire(held.holder, unit_of(&want).into_iter().collect(), || {
-                self.peer_wait()
-            });
-        notes.locking(acquire).await?;
+        let timer = || match patient {
+            true => self.peer_wait(),
+            false => Box::pin(std::future::ready(())),
+        };
+        let units = unit_of(&want).into_iter().collect();
+        notes
+            .locking(self.locks.acquire(held.holder, units, timer))
+            .await?;
         let record = self.store.get(&Key::Head(dir)).wait().await?;
         let lsn = self.store.applied();
         drop(held);
@@ -449,8 +453,8 @@ impl MetaServer {
     }
 
     /// Refuses what is not this server's.
-    fn owns(&self, slots: impl IntoIterator<Item = Slot>) -> Result<(), Failure> {
-        if slots.into_iter().all(|s| self.owner(s) == self.id) {
+    fn owns(&self, homes: impl IntoIterator<Item = ServerId>) -> Result<(), Failure> {
+        if homes.into_iter().all(|home| home == self.id) {
             Ok(())
         } else {
             Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)))

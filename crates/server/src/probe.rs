@@ -37,7 +37,7 @@ impl MetaServer {
         probes: Vec<Probe>,
     ) -> Result<Response, Failure> {
         let came = self.world.mono();
-        if !self.heard.borrow().joined() && !plant!(H15) {
+        if !self.knows_enough() && !plant!(H15) {
             return Err(Failure::Refused(Refusal::NotReady));
         }
         if probes.len() > MOST {
@@ -117,8 +117,12 @@ impl MetaServer {
         (holder, cred): (Bearer, &Cred),
         probe: &Probe,
     ) -> Result<Guessed, Failure> {
-        let Some(head) = self.read_head(probe.dir, &Notes::default()).await? else {
-            return Ok(Guessed::NoDirectory);
+        let head = match self.read_head(probe.dir, false, &Notes::default()).await {
+            Ok(Some(head)) => head,
+            Ok(None) => return Ok(Guessed::NoDirectory),
+            // A lock was not free (a guess waits for none): as good as nothing.
+            Err(Failure::Refused(_)) => return Ok(Guessed::NoEntry),
+            Err(e) => return Err(e),
         };
         let dir = Statement {
             id: probe.dir,
@@ -146,7 +150,6 @@ impl MetaServer {
         };
         match self.execute(&asked, false).await.map(|done| done.outcome) {
             Ok(Ok(Answer::Entry(entry))) => Ok(Guessed::Entry(dir, entry)),
-            // A lock was not free (a guess waits for none): as good as nothing.
             Ok(_) | Err(Failure::Refused(_)) => Ok(Guessed::NoEntry),
             Err(e) => Err(e),
         }

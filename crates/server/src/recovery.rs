@@ -161,6 +161,7 @@ impl MetaServer {
             numbers: Default::default(),
             sessions: RefCell::new(sessions),
             heard: RefCell::new(heard),
+            clock: RefCell::default(),
             unsynced: RefCell::default(),
             confirmed: RefCell::default(),
             telling: RefCell::default(),
@@ -183,7 +184,7 @@ impl MetaServer {
             server.deliver(tx);
         }
         server.spawn(|me| Box::pin(me.housekeeping()));
-        server.spawn(|me| Box::pin(me.join()));
+        server.spawn(|me| Box::pin(me.learn_enough()));
         server.spawn(|me| Box::pin(me.follow_identities()));
         Ok(server)
     }

@@ -56,11 +56,11 @@ impl MetaServer {
 
     /// Newer statements of the directories of an operation that has just been executed.
     pub(crate) fn refresh(&self, dirs: &Dirs<'_>, holder: Bearer) -> Vec<Statement> {
-        let upto = self.heard_upto();
+        let upto = self.renewed_upto();
         let still_true = |s: &&Statement| self.check_current([*s]).is_ok();
         let fresh = |s: &Statement| {
             let mut fresh = Statement {
-                at: upto,
+                at: self.known_upto_below(Some(s)),
                 ..s.clone()
             };
             self.keys.sign(&mut fresh, holder);
@@ -142,7 +142,7 @@ impl MetaServer {
             }
             _ => (Scope::Handle, vec![tag]),
         };
-        s.at = self.heard_upto();
+        s.at = self.known_upto_below(parent.filter(|_| s.scope == Scope::Way));
         self.keys.sign(s, asked.holder);
         self.private.borrow_mut().told(s.id, s.generation, asked.holder);
         entry.seal = asked.told.may(Access::EXEC, s.perm, s.uid, s.gid, true).then(|| {

@@ -3,7 +3,7 @@
 use crate::account::Notes;
 use crate::locks::{Holder, Unit, in_order, unit_of};
 use crate::{Failure, MetaServer};
-use pando_format::{Key, KeyRange, Record};
+use pando_format::{Key, KeyRange, Mutation, Record};
 use pando_namespace::Snapshot;
 use pando_store::StoreError;
 use pando_types::{ServerId, TxId};
@@ -93,7 +93,7 @@ impl<'a> Txn<'a> {
 
     fn ordered(&self, want: &LockWant) -> Option<(ServerId, Unit)> {
         let (unit, _) = unit_of(want)?;
-        Some((self.server.owner(slot_of(want)), unit))
+        Some((self.server.home_of(want), unit))
     }
 
     /// Locks and reads, server by server in ascending order.
@@ -102,10 +102,7 @@ impl<'a> Txn<'a> {
         let mut by_owner: BTreeMap<ServerId, Vec<LockWant>> = BTreeMap::new();
         for want in wants {
             self.last = self.last.take().max(self.ordered(&want));
-            by_owner
-                .entry(server.owner(slot_of(&want)))
-                .or_default()
-                .push(want);
+            by_owner.entry(server.home_of(&want)).or_default().push(want);
         }
         for (owner, wants) in by_owner {
             let records = if owner == server.id {
@@ -154,15 +151,25 @@ impl Drop for Txn<'_> {
     }
 }
 
-/// Where a want is placed.
-fn slot_of(want: &LockWant) -> pando_types::Slot {
-    match want {
-        LockWant::Key(key, _) | LockWant::Attachments(key) => key.slot(),
-        LockWant::Bucket(dir, _, _) => dir.slot(),
-    }
-}
-
 impl MetaServer {
+    /// The server that has what is changed.
+    pub(crate) fn home_of_change(&self, m: &Mutation) -> ServerId {
+        match m {
+            Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => {
+                self.home(key)
+            }
+            Mutation::Touch { dir, .. } => self.home(&Key::Touch(*dir)),
+        }
+    }
+
+    /// The server that has what is wanted.
+    pub(crate) fn home_of(&self, want: &LockWant) -> ServerId {
+        match want {
+            LockWant::Key(key, _) | LockWant::Attachments(key) => self.home(key),
+            LockWant::Bucket(dir, _, _) => self.owner(dir.slot()),
+        }
+    }
+
     /// The records of wants whose slots are here.
     pub(crate) async fn read_records(&self, wants: &[LockWant]) -> Result<Vec<(Key, Record)>, StoreError> {
         let mut records = Vec::new();

@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::violation::Kind;
 use crate::world::{Death, Life, NodeId, Role, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
-use pando_cluster::{ClusterMap, ServerInfo};
+use pando_cluster::{ClusterMap, Coherence, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
 use pando_env::Env;
 use pando_model::Model;
@@ -109,6 +109,8 @@ impl Cluster {
             } else {
                 AuthMode::None
             },
+            coherence: settings.lease.map_or(Coherence::Lazy, Coherence::Lease),
+            decoupled: true,
         };
         map.check().map_err(|e| e.to_string())?;
         let now = Timestamp {

@@ -44,6 +44,8 @@ pub const PLANTS: &[(&str, &str)] = &[
     ("H44", "a retry finds its own reply record"),
     ("H45", "a repeated removal is answered, not executed"),
     ("H47", "reply records move with their slot"),
+    ("H51", "a change waits until leases have run out"),
+    ("H52", "the server tests whether a lease has run out"),
     ("H98", "a statement must have been made by a server"),
     ("H99", "answers to guesses are sealed"),
     ("H100", "who may ask for what is checked before anything else"),

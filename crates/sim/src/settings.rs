@@ -52,11 +52,15 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// Whether clients have identities with claims.
     pub keyed: bool,
+    /// Length of leases in milliseconds; `None`: lazy invalidation.
+    pub lease: Option<u32>,
 }
 
 impl Settings {
     /// The default workload's setup of a seed.
     pub fn of(rng: &mut Rng) -> Settings {
+        // A stream of its own: what the others draw is what it was before there were leases.
+        let mut leases = rng.fork(1);
         let narrow = rng.percent(40);
         let mut limits = Limits::tiny();
         limits.lock_wait = Duration::from_millis(rng.range(50, 800));
@@ -102,6 +106,7 @@ impl Settings {
             accomplices: rng.percent(60),
             cache_bytes: [0, 4_000, 16_000, 1 << 20][rng.index(4)],
             keyed: rng.percent(40),
+            lease: leases.percent(15).then(|| leases.range(300, 1_500) as u32),
         }
     }
 }

@@ -2,10 +2,12 @@
 //! against the same run with one thing changed.
 
 mod echo;
+mod figure;
 mod mdtest;
 mod meter;
 mod null;
 mod oracle;
+mod own;
 mod resolve;
 mod store;
 
@@ -16,7 +18,7 @@ use crate::text;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use meter::Measured;
-use pando_net::Waiting;
+use pando_net::{Options, Waiting};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,6 +32,7 @@ pub enum BenchCommand {
     Mdtest(mdtest::MdtestArgs),
     Resolve(resolve::ResolveArgs),
     Oracle(oracle::OracleArgs),
+    Figure(figure::FigureArgs),
 }
 
 /// What a benchmark gives.
@@ -54,6 +57,7 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Mdtest(a) => mdtest::run(args, a),
         BenchCommand::Resolve(a) => resolve::run(args, a),
         BenchCommand::Oracle(a) => oracle::run(args, a),
+        BenchCommand::Figure(a) => return figure::run(args, a),
     }?;
     let errors: u64 = figures.results.iter().map(|r| r.errors).sum();
     if args.json {
@@ -167,13 +171,17 @@ fn on_threads<T: Send>(threads: usize, work: impl Fn(usize) -> Result<T> + Sync)
 
 /// A client of the running cluster, connected to every server.
 fn connect(dir: &ClusterDir, waiting: Wait, paths: Paths) -> Result<Connection> {
-    let conn = Connection::open_with(
-        dir,
-        Party::Client,
-        waiting.waiting(),
-        Duration::from_secs(5),
-        paths,
-    )?;
+    connect_over(dir, waiting, paths, Duration::ZERO)
+}
+
+/// The same, with what servers answer arriving so much later.
+fn connect_over(dir: &ClusterDir, waiting: Wait, paths: Paths, delay: Duration) -> Result<Connection> {
+    let options = Options {
+        waiting: waiting.waiting(),
+        delay,
+        ..Options::default()
+    };
+    let conn = Connection::open_with(dir, Party::Client, options, Duration::from_secs(5), paths)?;
     for server in conn.client.map().servers.iter().map(|s| s.id) {
         let answer = conn.run(conn.client.admin(server, pando_wire::Request::Null(false)));
         answer.with_context(|| {

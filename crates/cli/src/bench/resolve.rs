@@ -1,10 +1,11 @@
 //! `pando bench resolve`.
 
 use super::meter::Meter;
-use super::{Figures, Wait, connect};
+use super::{Figures, Wait, connect_over};
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Paths, ResolutionArg};
+use crate::text;
 use anyhow::{Context, Result, bail};
 use pando_client::CACHE_BYTES;
 use pando_types::{Cred, Perm};
@@ -27,6 +28,9 @@ pub struct ResolveArgs {
     /// Seconds in all.
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
+    /// An emulated round trip, such as 1ms: answers arrive so much later.
+    #[arg(long, value_name = "TIME", value_parser = text::duration, default_value = "0s")]
+    pub rtt: Duration,
     /// How the client waits for answers.
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
     pub waiting: Wait,
@@ -42,7 +46,7 @@ pub fn run(args: &Args, bench: &ResolveArgs) -> Result<Figures> {
             resolution,
             cache_bytes,
         };
-        Ok::<_, anyhow::Error>((connect(&dir, bench.waiting, paths)?, op))
+        Ok::<_, anyhow::Error>((connect_over(&dir, bench.waiting, paths, bench.rtt)?, op))
     };
     let ways = [
         way("resolve-sequential", ResolutionArg::Sequential, 0)?,
@@ -50,7 +54,10 @@ pub fn run(args: &Args, bench: &ResolveArgs) -> Result<Figures> {
         way("resolve-cached", ResolutionArg::Speculative, CACHE_BYTES)?,
     ];
     let (conn, _) = &ways[0];
-    let made = Chain::make(conn, bench)?;
+    let base = format!("/bench-resolve-{}", std::process::id()).into_bytes();
+    conn.run(conn.client.mkdir(&Cred::root(), &base, Perm::new(0o755)))
+        .context("cannot make the directory to resolve in")?;
+    let made = Chain::make(conn, base.clone(), "directory-", bench.depth, bench.renamed)?;
     // The first message to a server learns its boot epoch: that is not what is measured.
     for (conn, _) in &ways {
         conn.run(conn.client.resolve(&Cred::root(), &made.deepest, true))
@@ -75,8 +82,11 @@ pub fn run(args: &Args, bench: &ResolveArgs) -> Result<Figures> {
         results.push(Meter::sum(*op, vec![meter], true)?);
     }
     made.remove(conn)?;
+    conn.run(conn.client.rmdir(&Cred::root(), &base))
+        .context("cannot remove the directory that was resolved in")?;
     let params = json!({
-        "depth": bench.depth, "renamed": bench.renamed, "seconds": bench.seconds, "waiting": bench.waiting.name(),
+        "depth": bench.depth, "renamed": bench.renamed, "seconds": bench.seconds, "rtt_us": bench.rtt.as_micros() as u64,
+        "waiting": bench.waiting.name(),
     });
     Ok(Figures {
         bench: "resolve",
@@ -87,27 +97,30 @@ pub fn run(args: &Args, bench: &ResolveArgs) -> Result<Figures> {
     })
 }
 
-/// The directories of the path.
-struct Chain {
+/// Directories below each other.
+pub(super) struct Chain {
     all: Vec<Vec<u8>>,
-    deepest: Vec<u8>,
+    /// The path of the last.
+    pub deepest: Vec<u8>,
 }
 
 impl Chain {
-    fn make(conn: &Connection, bench: &ResolveArgs) -> Result<Chain> {
+    /// So many, `renamed` of them to their places, spread over the path. Their names begin with `prefix`.
+    pub fn make(
+        conn: &Connection,
+        base: Vec<u8>,
+        prefix: &str,
+        depth: usize,
+        renamed: usize,
+    ) -> Result<Chain> {
         let (cred, perm) = (Cred::root(), Perm::new(0o755));
-        let mut path = format!("/bench-resolve-{}", std::process::id()).into_bytes();
-        let mut all = vec![path.clone()];
+        let mut path = base;
+        let mut all = Vec::new();
         let doing = || "cannot make the directories to resolve";
-        conn.run(conn.client.mkdir(&cred, &path, perm))
-            .with_context(doing)?;
-        for n in 0..bench.depth {
-            let name = format!("/directory-{n}");
+        for n in 0..depth {
+            let name = format!("/{prefix}{n}");
             let next = [&path[..], name.as_bytes()].concat();
-            // Spread over the path.
-            let renamed =
-                bench.renamed > 0 && (n + 1) * bench.renamed / bench.depth > n * bench.renamed / bench.depth;
-            if renamed {
+            if (n + 1) * renamed / depth > n * renamed / depth {
                 let born = [&path[..], b"/born"].concat();
                 conn.run(conn.client.mkdir(&cred, &born, perm))
                     .with_context(doing)?;
@@ -123,7 +136,8 @@ impl Chain {
         Ok(Chain { all, deepest: path })
     }
 
-    fn remove(&self, conn: &Connection) -> Result<()> {
+    /// Removes them.
+    pub fn remove(&self, conn: &Connection) -> Result<()> {
         for path in self.all.iter().rev() {
             conn.run(conn.client.rmdir(&Cred::root(), path))
                 .context("cannot remove the directories that were resolved")?;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pando_client::explain::Explained;
 use pando_env::sync::join_all;
-use pando_net::Waiting;
+use pando_net::Options;
 use pando_types::Errno;
 use perform::Plan;
 use std::ffi::OsString;
@@ -115,7 +115,7 @@ struct Told {
 pub fn run(args: &Args, explain: &ExplainArgs) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
     let patience = Duration::from_secs(args.wait);
-    let conn = Connection::open_with(&dir, Party::Client, Waiting::default(), patience, args.paths)?;
+    let conn = Connection::open_with(&dir, Party::Client, Options::default(), patience, args.paths)?;
     let path = absolute(&explain.path);
     let plan = Plan::new(explain, my_cred())?;
     if !explain.first {

@@ -25,7 +25,7 @@ use clap::Subcommand;
 pub use copy::data_sync;
 use pando_client::Client;
 use pando_env::{Env, World};
-use pando_net::Waiting;
+use pando_net::Options;
 use pando_types::{Cred, Errno};
 use serde_json::{Map, Value, json};
 use std::cell::{Cell, RefCell};
@@ -84,7 +84,7 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
     let conn = Connection::open_with(
         &dir,
         Party::Client,
-        Waiting::default(),
+        Options::default(),
         Duration::from_secs(args.wait),
         args.paths,
     )?;

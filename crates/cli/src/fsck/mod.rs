@@ -80,6 +80,11 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
         Ok(conn) => conn,
         Err(e) => return could_not(format!("{e:#}")),
     };
+    if !conn.client.map().decoupled {
+        return could_not(
+            "this filesystem was made without decoupling, an experiment that is not checked".into(),
+        );
+    }
     let progress = Rc::new(Progress::new(
         "checking",
         Unit::Items,

@@ -41,6 +41,8 @@ fn map() -> ClusterMap {
         name_bits: 55,
         id_bits: 128,
         auth: pando_types::AuthMode::None,
+        coherence: pando_cluster::Coherence::Lazy,
+        decoupled: true,
     }
 }
 

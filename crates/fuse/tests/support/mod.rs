@@ -3,7 +3,7 @@
 
 use pando_auth::{Introduction, Secret, Secrets};
 use pando_client::ClientConfig;
-use pando_cluster::{ClusterMap, ServerInfo};
+use pando_cluster::{ClusterMap, Coherence, ServerInfo};
 use pando_data::DirBlocks;
 use pando_fuse::NetCluster;
 use pando_net::{Options, Reactor, Stopper};
@@ -71,6 +71,8 @@ impl TestCluster {
             // Short IDs collide; the tests do not care.
             id_bits: std::env::var("PANDO_ID_BITS").map_or(128, |bits| bits.parse().unwrap()),
             auth: AuthMode::None,
+            coherence: Coherence::Lazy,
+            decoupled: true,
         };
         map.check().unwrap();
         DirBlocks::create(data).unwrap();

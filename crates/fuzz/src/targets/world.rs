@@ -168,5 +168,7 @@ fn make_map() -> ClusterMap {
         name_bits: 3,
         id_bits: 12,
         auth: AuthMode::None,
+        coherence: pando_cluster::Coherence::Lazy,
+        decoupled: true,
     }
 }

@@ -1,0 +1,137 @@
+//! What a figure gives: lines of numbers, and the paper's sentences with what was found here.
+
+use crate::text;
+use serde_json::{Map, Value, json};
+
+/// What stands beside a number of which the paper's prose has none.
+pub const NOT_IN_TEXT: &str = "not in text";
+
+/// One line: a value of each column.
+pub type Line = Vec<(&'static str, Value)>;
+
+/// A sentence of the paper.
+pub struct Claim {
+    /// What it is about.
+    pub about: &'static str,
+    /// What the paper says.
+    pub paper: &'static str,
+    /// What was found.
+    pub here: String,
+}
+
+/// A figure.
+pub struct Drawn {
+    /// Its name.
+    pub figure: &'static str,
+    /// How it was asked.
+    pub params: Value,
+    /// Its numbers. All lines have the same columns.
+    pub lines: Vec<Line>,
+    /// What the paper says of them.
+    pub claims: Vec<Claim>,
+}
+
+impl Drawn {
+    /// For scripts.
+    pub fn json(&self) -> Value {
+        let lines: Vec<Value> = self
+            .lines
+            .iter()
+            .map(|l| {
+                let fields = l
+                    .iter()
+                    .map(|(name, v)| (name.replace([' ', '/'], "_"), v.clone()));
+                Value::Object(fields.collect::<Map<_, _>>())
+            })
+            .collect();
+        let claims: Vec<Value> = self
+            .claims
+            .iter()
+            .map(|c| json!({ "about": c.about, "paper": c.paper, "here": c.here }))
+            .collect();
+        json!({
+            "bench": "figure", "figure": self.figure, "commit": option_env!("PANDO_COMMIT").unwrap_or("unknown"),
+            "params": self.params, "results": lines, "claims": claims,
+        })
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let head: Vec<&str> = self
+            .lines
+            .iter()
+            .take(1)
+            .flatten()
+            .map(|(name, _)| *name)
+            .collect();
+        let cell = |v: &Value| match v {
+            Value::String(s) => s.clone(),
+            Value::Null => "-".into(),
+            v => v.to_string(),
+        };
+        let rows: Vec<Vec<String>> = self
+            .lines
+            .iter()
+            .map(|l| l.iter().map(|(_, v)| cell(v)).collect())
+            .collect();
+        let mut out = text::table(&head, &rows);
+        for c in &self.claims {
+            out += &format!("\n{}\n  paper: {}\n  here:  {}\n", c.about, c.paper, c.here);
+        }
+        out
+    }
+}
+
+/// Two digits after the point.
+pub fn round(x: f64) -> Value {
+    json!((x * 100.0).round() / 100.0)
+}
+
+/// The middle one.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The least: what it takes when nothing else happens on the machine.
+pub fn best(samples: &[f64]) -> f64 {
+    samples.iter().copied().fold(f64::NAN, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_what_is_there() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(best(&[3.0, 1.0, 2.0]), 1.0);
+        assert!(median(&[]).is_nan() && best(&[]).is_nan());
+    }
+
+    #[test]
+    fn the_same_for_people_and_scripts() {
+        let drawn = Drawn {
+            figure: "f",
+            params: json!({}),
+            lines: vec![vec![
+                ("renamed", json!(3)),
+                ("p50 us", round(1.234)),
+                ("paper", Value::Null),
+            ]],
+            claims: vec![Claim {
+                about: "all",
+                paper: "well",
+                here: "so so".into(),
+            }],
+        };
+        assert_eq!(
+            drawn.text(),
+            "renamed  p50 us  paper\n      3    1.23  -\n\nall\n  paper: well\n  here:  so so\n"
+        );
+        let json = drawn.json();
+        assert_eq!(json["results"][0]["p50_us"], 1.23);
+        assert_eq!(json["claims"][0]["here"], "so so");
+    }
+}

@@ -1,0 +1,91 @@
+//! Figures of the papers, and paths over an emulated round trip. Round trips are asserted; times only from below, because
+//! nobody knows what else the machine does.
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+
+use cluster::Cluster;
+use serde_json::Value;
+use std::process::Command;
+
+/// A figure, on servers of its own.
+fn figure(arguments: &[&str]) -> Value {
+    let out = Command::new(env!("CARGO_BIN_EXE_pando"))
+        .args(["--json", "bench", "figure"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(
+        out.status.success(),
+        "{arguments:?}: {text}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn lines(figure: &Value) -> impl Iterator<Item = &Value> {
+    figure["results"].as_array().into_iter().flatten()
+}
+
+#[test]
+fn mispredictions_cost_round_trips_and_only_where_ids_are_guessed() {
+    let drawn = figure(&["infinifs-15", "--rounds", "1", "--servers", "3"]);
+    assert_eq!(lines(&drawn).count(), 39, "{drawn}");
+    for line in lines(&drawn) {
+        let trips = line["round_trips"].as_f64().unwrap();
+        let renamed = line["renamed"].as_f64().unwrap();
+        let right = match line["approach"].as_str().unwrap() {
+            "naive" => trips == 25.0,
+            "speculative" => trips >= 1.0 && trips <= renamed.max(1.0) + 3.0,
+            _ => trips == 1.0,
+        };
+        assert!(right, "{line}");
+    }
+}
+
+#[test]
+fn each_idea_saves_what_it_is_for() {
+    let fast = [
+        "--rounds",
+        "3",
+        "--servers",
+        "2",
+        "--clients",
+        "2",
+        "--seconds",
+        "0.05",
+    ];
+    let drawn = figure(&[&["infinifs-11"], &fast[..]].concat());
+    let of = |operation: &str, bar: &str, column: &str| {
+        let line = lines(&drawn)
+            .find(|l| l["operation"] == operation && l["bar"] == bar)
+            .unwrap();
+        line[column].as_f64().unwrap()
+    };
+    for operation in ["create", "mkdir"] {
+        // The root and nine directories; a cold path at once; nothing.
+        assert_eq!(of(operation, "Baseline", "resolve_trips"), 10.0, "{drawn}");
+        assert_eq!(of(operation, "+Speculating", "resolve_trips"), 1.0, "{drawn}");
+        assert_eq!(of(operation, "+Cache", "resolve_trips"), 0.0, "{drawn}");
+        assert_eq!(of(operation, "+Decoupling", "resolve_trips"), 0.0, "{drawn}");
+        // Counts and times elsewhere: locks, prepares and the decision.
+        assert!(of(operation, "+Cache", "server_messages") >= 3.0, "{drawn}");
+    }
+    assert_eq!(of("create", "+Decoupling", "server_messages"), 0.0, "{drawn}");
+}
+
+/// What the design promises of a cold path of depth 24: at most two round trips.
+#[test]
+fn a_cold_path_takes_two_round_trips_at_most() {
+    let c = Cluster::start(3, "async");
+    let text = c.run(&["--json", "bench", "resolve", "--rtt", "1ms", "--seconds", "0.2"]);
+    let bench: Value = serde_json::from_str(&text).unwrap();
+    let (naive, speculative) = (&bench["results"][0], &bench["results"][1]);
+    assert!(speculative["round_trips"].as_f64().unwrap() <= 2.0, "{bench}");
+    // The way is really emulated: each round trip takes that long at least.
+    for line in [naive, speculative] {
+        let least = line["round_trips"].as_f64().unwrap() * 1000.0;
+        assert!(line["p50_us"].as_f64().unwrap() >= least, "{bench}");
+    }
+}

@@ -1,0 +1,112 @@
+//! The one place where lazy invalidation and leases differ: as of when a statement is true, whether it still is, what a
+//! server must know before it serves, and what comes before a change.
+
+use crate::account::Notes;
+use crate::{Failure, MetaServer};
+use pando_cluster::Coherence;
+use pando_format::Invalidation;
+use pando_types::{Watermark, plant};
+use pando_wire::{PeerAnswer, Refusal, Statement};
+use std::rc::Rc;
+use std::time::Duration;
+
+impl MetaServer {
+    fn lease(&self) -> Option<Duration> {
+        self.map.coherence.lease()
+    }
+
+    /// As of when what this server says is true: a position in the log of invalidations, or a time.
+    pub(crate) fn known_upto(&self) -> Watermark {
+        match self.map.coherence {
+            Coherence::Lazy => self.heard_upto(),
+            Coherence::Lease(_) => self.lease_time(),
+        }
+    }
+
+    /// As of when a statement is true that rests on one that was shown.
+    pub(crate) fn known_upto_below(&self, shown: Option<&Statement>) -> Watermark {
+        let now = self.known_upto();
+        match (self.map.coherence, shown) {
+            // What was shown has just been tested against all that was heard.
+            (Coherence::Lazy, _) | (_, None) => now,
+            // Nobody was asked about what was shown.
+            (Coherence::Lease(_), Some(above)) => now.min(above.at),
+        }
+    }
+
+    /// What is older than this is told anew after it was tested; with leases nothing is, unless it was joined from links.
+    pub(crate) fn renewed_upto(&self) -> Watermark {
+        match self.map.coherence {
+            Coherence::Lazy => self.heard_upto(),
+            Coherence::Lease(_) => Watermark(0),
+        }
+    }
+
+    /// Whether this server knows what it has to know before it serves.
+    pub(crate) fn knows_enough(&self) -> bool {
+        match self.lease() {
+            None => self.heard.borrow().joined(),
+            Some(lease) => self.lease_time_is_known(lease),
+        }
+    }
+
+    /// Refuses what rests on something that is not true any more, or may not be.
+    pub(crate) fn check_current<'a>(
+        &self,
+        statements: impl IntoIterator<Item = &'a Statement>,
+    ) -> Result<(), Refusal> {
+        let outdated = match self.lease() {
+            None => {
+                let heard = self.heard.borrow();
+                statements.into_iter().find_map(|s| heard.outdated(s))
+            }
+            Some(lease) => {
+                if !self.lease_time_is_known(lease) && !plant!(H15) {
+                    return Err(Refusal::NotReady);
+                }
+                statements.into_iter().find_map(|s| self.run_out(s, lease))
+            }
+        };
+        match outdated {
+            Some(tag) => {
+                self.count(|s| s.outdated += 1);
+                Err(Refusal::Outdated(tag))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What must happen between locking a directory's records and changing its name, parent or permissions: afterwards
+    /// nobody acts on what they are now. Returns as of when they are not.
+    pub(crate) async fn announce(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
+        match self.lease() {
+            None => self.broadcast(what, notes).await,
+            Some(lease) => Ok(self.outlast(what, lease).await),
+        }
+    }
+
+    /// What the coordinator tells a server that must know enough: the log, or the time.
+    pub(crate) fn show(&self) -> PeerAnswer {
+        match self.map.coherence {
+            Coherence::Lazy => {
+                let heard = self.heard.borrow();
+                PeerAnswer::Log {
+                    floor: heard.floor(),
+                    entries: heard.entries().collect(),
+                }
+            }
+            Coherence::Lease(_) => PeerAnswer::Log {
+                floor: self.lease_time(),
+                entries: Vec::new(),
+            },
+        }
+    }
+
+    /// Comes to know it.
+    pub(crate) async fn learn_enough(self: Rc<Self>) {
+        match self.lease() {
+            None => self.join().await,
+            Some(lease) => self.follow_time(lease).await,
+        }
+    }
+}
