@@ -4,7 +4,7 @@ use crate::context::{Context, view};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Target};
-use pando_types::{Access, DirId, Errno, FileKind, Name};
+use pando_types::{Access, DirId, Errno, FileKind, Name, plant};
 use pando_wire::{Answer, LockMode, LockWant, Statement};
 
 /// One component of a path. Needs search permission on the directory.
@@ -99,7 +99,12 @@ pub(crate) fn opened(
     target: &Target,
     want: u8,
 ) -> Result<Answer, Stop> {
-    let may = |perm, uid, gid, is_dir| cx.inputs.cred.may(Access(want & 7), perm, uid, gid, is_dir);
+    // Who wants nothing has shown no right to what is in it.
+    if want & 7 == 0 && !plant!(G30) {
+        return Err(Errno::Invalid.into());
+    }
+    let may =
+        |perm, uid, gid, is_dir| plant!(G52) || cx.inputs.cred.may(Access(want & 7), perm, uid, gid, is_dir);
     let inode = match target {
         Target::Inode(inode) => inode,
         // A directory may be opened, but not for writing.

@@ -136,7 +136,11 @@ impl MetaServer {
         statements: impl IntoIterator<Item = &'a Statement>,
     ) -> Result<(), Refusal> {
         let heard = self.heard.borrow();
-        match statements.into_iter().find_map(|s| heard.outdated(s)) {
+        match statements
+            .into_iter()
+            .find_map(|s| heard.outdated(s))
+            .filter(|_| !plant!(G21))
+        {
             Some(tag) => {
                 self.count(|s| s.outdated += 1);
                 Err(Refusal::Outdated(tag))

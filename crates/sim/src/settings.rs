@@ -52,6 +52,10 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// Whether clients have identities with claims.
     pub keyed: bool,
+    /// Whether identities are made and revoked while clients run.
+    pub revokes: bool,
+    /// Messages of others that liars remember.
+    pub overhears: usize,
 }
 
 impl Settings {
@@ -71,7 +75,7 @@ impl Settings {
         limits.number_block = rng.range(1, 8);
         limits.invalidations = [6, 20, 100][rng.index(3)];
         limits.page = rng.range(1, 6) as u32;
-        Settings {
+        let settings = Settings {
             servers: rng.range(3, 8) as u16,
             clients: rng.range(4, 16) as u16,
             operations: rng.range(2_000, 3_000),
@@ -102,6 +106,13 @@ impl Settings {
             accomplices: rng.percent(60),
             cache_bytes: [0, 4_000, 16_000, 1 << 20][rng.index(4)],
             keyed: rng.percent(40),
+            revokes: false,
+            overhears: 0,
+        };
+        Settings {
+            overhears: if settings.lies > 0 { 200 } else { 0 },
+            revokes: settings.keyed && rng.percent(50),
+            ..settings
         }
     }
 }
