@@ -26,8 +26,9 @@ const MOST: usize = 10_000;
 const NAME: usize = 255;
 /// Keys of one identity: the newest, and those it replaced.
 const KEYS: usize = 4;
-/// How often a change is told to a server that does not answer, before the operator hears that it did not.
-const TRIES: usize = 3;
+/// How often a change is told to a server that does not answer, before the operator hears that it did not. All tries
+/// together must take less time than an operator's client waits for one answer, or it asks again and never hears.
+const TRIES: usize = 2;
 
 /// Planted: who nobody knows may do everything.
 const EVERYTHING: Claims = Claims {

@@ -15,7 +15,7 @@ use pando_format::{Key, Record};
 use pando_types::{Claims, Cred, IdentityId, Name, PeerId, Perm, ServerId};
 use pando_wire::{Answer, AuthRequest, Op, RenameMode, Request, Response, Statement, Way};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,11 +31,18 @@ pub struct Ended {
     /// else.
     revoked: BTreeMap<IdentityId, BTreeMap<ServerId, u64>>,
     keys: Vec<(IdentityId, [u8; 32])>,
+    /// All that were made to be revoked.
+    made: BTreeSet<IdentityId>,
     /// Whether more are to come.
     active: bool,
 }
 
 impl Ended {
+    /// Whether an identity is to be revoked, or was.
+    pub fn has(&self, id: IdentityId) -> bool {
+        self.made.contains(&id)
+    }
+
     /// Whether this incarnation of a server may still act for an identity.
     pub fn check(&self, id: IdentityId, server: ServerId, life: u64) -> Result<(), String> {
         match self.revoked.get(&id) {
@@ -88,8 +95,10 @@ pub fn begin(cluster: &Rc<Cluster>, workload: &Rc<Workload>) {
 
 fn client(cluster: &Cluster, life: &Rc<Life>, identity: IdentityId) -> Rc<Client> {
     let mut config = ClientConfig::new((*cluster.map()).clone());
-    config.try_timeout = Duration::from_millis(300);
-    config.give_up = Duration::from_secs(3);
+    if identity != IdentityId::ANYONE {
+        config.try_timeout = Duration::from_millis(300);
+    }
+    config.give_up = Duration::from_secs(5);
     config.identity = identity;
     let client = Client::new(life.world(), config);
     life.set_receiver(client.clone());
@@ -138,6 +147,7 @@ impl Revoker {
             })
             .await?;
         judge.identity(id, claims);
+        judge.revocations.borrow_mut().made.insert(id);
         let life = self.work(id);
         let ended = self.end(id, name, key).await;
         life.die(Death::Stop);
@@ -219,7 +229,7 @@ impl Revoker {
             life.spawn(Box::pin(async move {
                 while l.alive() {
                     step(&c, &mut rng).await;
-                    l.sleep(Duration::from_nanos(rng.below(3 * MS))).await;
+                    l.sleep(Duration::from_nanos(rng.below(10 * MS))).await;
                 }
             }));
         }

@@ -1,6 +1,6 @@
 //! The hostile client's grid, with all checks in place (stage 50 takes each out), and its table in the documents.
 
-use pando_sim::grid;
+use pando_sim::{PLANTS, grid};
 
 #[test]
 fn no_attack_gains_anything() {
@@ -18,5 +18,13 @@ fn the_table_in_the_documents_is_the_grid() {
     let hazards = include_str!("../../../docs/hazards.md");
     for check in grid::cells().flat_map(|c| c.checks) {
         assert!(hazards.contains(&format!("| {check} |")), "{check}");
+    }
+    // What is documented as a check of the grid is found by it, or by the default workload.
+    let documented = hazards
+        .lines()
+        .filter_map(|l| l.strip_prefix("| G")?.split(' ').next());
+    for check in documented.map(|n| format!("G{n}")) {
+        let in_grid = grid::cells().any(|c| c.checks.contains(&check.as_str()));
+        assert!(in_grid || PLANTS.iter().any(|(n, _)| *n == check), "{check}");
     }
 }
