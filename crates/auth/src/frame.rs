@@ -9,6 +9,7 @@
 //! The number is not sent: both sides count. So a frame that is changed, left out, repeated, moved or sent back does not
 //! match, and ends the connection.
 
+use pando_types::plant;
 use pando_wire::{FRAME_MAX, FrameError};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
@@ -46,7 +47,9 @@ impl FrameKey {
     fn mac(&self, payload: &[u8]) -> u128 {
         let mut h = SipHasher24::new_with_key(&self.key);
         let mut head = [0; 16];
-        head[..8].copy_from_slice(&self.number.to_le_bytes());
+        if !plant!(G44) {
+            head[..8].copy_from_slice(&self.number.to_le_bytes());
+        }
         head[8..].copy_from_slice(&(payload.len() as u64).to_le_bytes());
         h.write(&head);
         h.write(payload);
@@ -76,7 +79,7 @@ impl FrameKey {
         let Some(payload) = rest.get(..len) else {
             return Ok(None);
         };
-        if !same(self.mac(payload), u128::from_le_bytes(*mac)) {
+        if !same(self.mac(payload), u128::from_le_bytes(*mac)) && !plant!(G43) {
             return Err(FrameError::Mac);
         }
         self.number += 1;

@@ -18,7 +18,7 @@
 
 use crate::{FrameKey, FrameKeys, Key};
 use pando_format::Codec;
-use pando_types::{AuthMode, BootEpoch, FsId, IdentityId, PeerId, ServerId};
+use pando_types::{AuthMode, BootEpoch, FsId, IdentityId, PeerId, ServerId, plant};
 use pando_wire::{Denial, Hello, HelloReply, NONCE, PROTOCOL_VERSION, Proof, Role, Way};
 
 const MAGIC: &[u8; 4] = b"PNDO";
@@ -146,6 +146,7 @@ pub fn payload(body: &impl Codec) -> Vec<u8> {
 }
 
 fn prove(key: &[u8; 32], step: &str, transcript: blake3::Hash) -> blake3::Hash {
+    let step = if plant!(G40) { "" } else { step };
     let text = [step.as_bytes(), transcript.as_bytes()].concat();
     blake3::keyed_hash(key, &text)
 }
@@ -162,7 +163,9 @@ fn transcript(hello: &[u8], (server, boot): (ServerId, BootEpoch), nonce: &[u8; 
     h.update(hello);
     h.update(&server.0.to_le_bytes());
     h.update(&boot.0.to_le_bytes());
-    h.update(nonce);
+    if !plant!(G39) {
+        h.update(nonce);
+    }
     h.finalize()
 }
 
@@ -174,7 +177,7 @@ fn frame_keys(key: &[u8; 32], transcript: blake3::Hash) -> [FrameKey; 2] {
         half.copy_from_slice(&hash.as_bytes()[from..from + 16]);
         FrameKey::new(half)
     };
-    [half(0), half(16)]
+    [half(0), half(if plant!(G45) { 0 } else { 16 })]
 }
 
 impl Acceptor {
@@ -198,7 +201,7 @@ impl Acceptor {
         let Ok(hello) = Hello::from_bytes(body) else {
             return Greeting::Noise;
         };
-        if hello.fs != here.fs {
+        if hello.fs != here.fs && !plant!(G42) {
             return Greeting::Refuse(HelloReply::WrongFilesystem(here.fs));
         }
         let deny = |why| Greeting::Refuse(HelloReply::Denied(why));
@@ -213,6 +216,9 @@ impl Acceptor {
         let mode = gate.mode();
         let peer = match (hello.role, mode) {
             (Role::Client(Way::Nobody), AuthMode::None) => return welcome(IdentityId::ANYONE),
+            (Role::Client(Way::Nobody | Way::Certificate), _) if plant!(G37) => {
+                return welcome(IdentityId::ANYONE);
+            }
             (Role::Client(Way::Certificate), AuthMode::Tls) => {
                 return match certified {
                     Some(id) => welcome(id),
@@ -248,7 +254,7 @@ impl Acceptor {
     pub fn accept(self, said: &[u8]) -> Result<Accepted, Option<HelloReply>> {
         let body = said.strip_prefix(MAGIC).ok_or(None)?;
         let Proof { proof } = Proof::from_bytes(body).map_err(|_| None)?;
-        if !proved(&self.key, "connecting", self.transcript, &proof) {
+        if !proved(&self.key, "connecting", self.transcript, &proof) && !plant!(G36) {
             return Err(Some(HelloReply::Denied(Denial::WrongProof)));
         }
         let [receive, send] = frame_keys(&self.key, self.transcript);
@@ -300,7 +306,7 @@ impl Initiator {
                     return Err(Rejected::Foreign);
                 };
                 let transcript = transcript(&self.hello, (server, boot), &nonce);
-                if !proved(key, "accepting", transcript, &proof) {
+                if !proved(key, "accepting", transcript, &proof) && !plant!(G48) {
                     return Err(Rejected::NotGenuine);
                 }
                 self.challenged = Some((transcript, server, boot));
@@ -310,7 +316,8 @@ impl Initiator {
             HelloReply::Welcome { server, boot, proof } => match (&self.key, self.challenged, proof) {
                 (None, _, None) => Ok(Step::Up { server, keys: None }),
                 (Some(key), Some((transcript, s, b)), Some(proof))
-                    if (s, b) == (server, boot) && proved(key, "welcome", transcript, &proof) =>
+                    if (s, b) == (server, boot)
+                        && (proved(key, "welcome", transcript, &proof) || plant!(G48)) =>
                 {
                     let [send, receive] = frame_keys(key, transcript);
                     let keys = Some(FrameKeys { send, receive });

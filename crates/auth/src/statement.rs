@@ -31,6 +31,7 @@ impl std::fmt::Debug for StatementKeys {
 impl StatementKeys {
     /// From the secrets, the newest first.
     pub fn new(fs: FsId, newest: &Secret, older: &[Secret]) -> StatementKeys {
+        let fs = if plant!(G17) { FsId(0) } else { fs };
         let short = |secret: &Secret, purpose: &str| {
             let mut key = [0; 16];
             key.copy_from_slice(&secret.derive(purpose, fs)[..16]);
@@ -73,7 +74,9 @@ impl StatementKeys {
             text[..16].copy_from_slice(&dir.0.to_le_bytes());
             text[16..24].copy_from_slice(&generation.0.to_le_bytes());
             text[24..32].copy_from_slice(&seal.to_le_bytes());
-            text[32..].copy_from_slice(&whose.0.to_le_bytes());
+            if !plant!(G32) {
+                text[32..].copy_from_slice(&whose.0.to_le_bytes());
+            }
         }
         SealKey(*blake3::keyed_hash(&self.seals, &text).as_bytes())
     }
@@ -111,12 +114,29 @@ impl StatementKeys {
 
 fn handle_mac(key: &[u8; 16], (ino, generation): (Ino, Generation), holder: IdentityId) -> u128 {
     let mut h = SipHasher24::new_with_key(key);
-    h.write(&(ino, (generation, holder)).to_bytes());
+    let file = if plant!(G13) {
+        Default::default()
+    } else {
+        (ino, generation)
+    };
+    let holder = if plant!(G12) { IdentityId::ANYONE } else { holder };
+    h.write(&(file.0, (file.1, holder)).to_bytes());
     h.finish128().as_u128()
 }
 
 /// Over the statement as it is sent, but for the MAC itself, which stands last; after whom it was given.
 fn mac(key: &[u8; 16], s: &Statement, holder: Bearer) -> u128 {
+    let identity = if plant!(G15) {
+        IdentityId::ANYONE
+    } else {
+        holder.identity
+    };
+    let instance = if plant!(G16) {
+        Default::default()
+    } else {
+        holder.instance
+    };
+    let holder = Bearer { identity, instance };
     let mut text = Vec::with_capacity(256);
     holder.put(&mut text);
     s.put(&mut text);

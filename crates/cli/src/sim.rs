@@ -45,6 +45,16 @@ pub enum SimCommand {
         #[arg(long, value_name = "BUG")]
         plant: Option<String>,
     },
+    /// Try every attack of a hostile client that there is a check against: with the checks in place, and (a build with
+    /// --features plant) without them.
+    Grid {
+        /// Print the table instead.
+        #[arg(long)]
+        table: bool,
+        /// Only the cells whose manipulation contains this.
+        #[arg(long, value_name = "TEXT")]
+        only: Option<String>,
+    },
     /// Take a rule out of the code, and look for a seed that notices. Needs a build with --features plant.
     Plant {
         /// Every bug there is.
@@ -113,6 +123,11 @@ fn words(json: bool, command: &SimCommand) -> Vec<String> {
             option("--plant", plant.clone());
             flags.push(("--trace", *trace));
         }
+        SimCommand::Grid { table, only } => {
+            first.push("grid".into());
+            option("--only", only.clone());
+            flags.extend([("--table", *table), ("--json", json)]);
+        }
         SimCommand::Plant {
             all,
             bugs,
@@ -159,5 +174,6 @@ mod tests {
         assert_eq!(of("pando sim replay 7 --trace"), "replay 7 --trace");
         assert_eq!(of("pando sim plant H44 H1 --limit 5"), "plant H44 H1 --limit 5");
         assert_eq!(of("pando sim plant --all"), "plant --all");
+        assert_eq!(of("pando sim grid --json"), "grid --json");
     }
 }

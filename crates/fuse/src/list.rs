@@ -204,18 +204,29 @@ impl<C: Cluster> Core<C> {
         plus: bool,
     ) -> Result<Page, Errno> {
         let fetched = Some(Instant::now());
-        let answer = self.in_dir(d, ino, |dir| {
-            self.op(
-                d,
-                &handle.cred,
-                Op::ReadDir {
-                    dir,
-                    after,
-                    limit: PAGE,
-                    plus,
-                },
-            )
-        });
+        let listed = |cred: &Cred| {
+            self.in_dir(d, ino, |dir| {
+                let limit = PAGE;
+                self.op(
+                    d,
+                    cred,
+                    Op::ReadDir {
+                        dir,
+                        after,
+                        limit,
+                        plus,
+                    },
+                )
+            })
+        };
+        let answer = match listed(&handle.cred) {
+            // Who may list a directory and not search it is shown names only. The kernel, which asked for what they
+            // stand for, keeps it from that user itself.
+            Ok(Answer::Entries { entries, .. }) if plus && entries.iter().any(|e| e.view.is_none()) => {
+                listed(&Cred::root())
+            }
+            answer => answer,
+        };
         match answer {
             Ok(Answer::Entries { entries, end }) => Ok(Page {
                 after,

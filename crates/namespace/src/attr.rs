@@ -7,7 +7,7 @@ use pando_format::{
     AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target, Touch,
 };
 use pando_types::{
-    Access, AttrChange, Cred, Errno, FileKind, Generation, Ino, Name, Perm, TimeChange, Timestamp,
+    Access, AttrChange, Cred, Errno, FileKind, Generation, Ino, Name, Perm, TimeChange, Timestamp, plant,
 };
 use pando_wire::{Answer, LockMode, LockWant, Statement};
 
@@ -62,7 +62,8 @@ fn set_inode(
         if old.kind != FileKind::Regular {
             return Err(Errno::Invalid.into());
         }
-        if !through_handle && !cred.may(Access::WRITE, old.perm, old.uid, old.gid, false) {
+        let may_write = cred.may(Access::WRITE, old.perm, old.uid, old.gid, false);
+        if !through_handle && !may_write && !plant!(G27) {
             return Err(Errno::Access.into());
         }
         if size > SIZE_MAX {
@@ -80,7 +81,7 @@ fn set_inode(
     if let Some(size) = change.size {
         resize(cx, place, &mut new, size)?;
         new.mtime = now;
-        if !cred.is_root() {
+        if !cred.is_root() && !plant!(G26) {
             new.perm = without_set_ids(cred, new.perm, old.gid);
         }
     }
@@ -90,7 +91,7 @@ fn set_inode(
         new.perm = without_set_ids(cred, new.perm, old.gid);
     }
     if let Some(perm) = change.perm {
-        let drop_setgid = !cred.is_root() && !cred.in_group(new.gid);
+        let drop_setgid = !cred.is_root() && !cred.in_group(new.gid) && !plant!(G28);
         new.perm = Perm::new(perm.bits() & !if drop_setgid { Perm::SETGID } else { 0 });
     }
     if let Some(t) = change.atime {
@@ -152,7 +153,7 @@ fn reseal(cx: &mut Context<'_>, access: &mut AccessRecord) -> Result<(), Stop> {
     let key = Key::Head(access.id);
     cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
     let head = cx.snapshot.head(access.id).ok_or(Errno::Io)?;
-    access.seal += 1;
+    access.seal += u64::from(!plant!(G33));
     let head = Head {
         seal: access.seal,
         ..head.clone()
@@ -163,7 +164,7 @@ fn reseal(cx: &mut Context<'_>, access: &mut AccessRecord) -> Result<(), Stop> {
 
 /// chmod is the owner's; chown is the superuser's, but an owner may give a file to a group of theirs.
 fn check_owner_changes(cred: &Cred, change: &AttrChange, uid: u32, gid: u32) -> Result<(), Stop> {
-    if cred.is_root() {
+    if cred.is_root() || plant!(G24) {
         return Ok(());
     }
     let owner = cred.uid == uid;
@@ -187,7 +188,11 @@ fn check_times(cred: &Cred, change: &AttrChange, uid: u32, may: impl Fn(Access) 
             Err(Errno::Access.into())
         };
     }
-    Err(Errno::Perm.into())
+    if plant!(G25) {
+        Ok(())
+    } else {
+        Err(Errno::Perm.into())
+    }
 }
 
 fn time(change: TimeChange, now: Timestamp) -> Timestamp {

@@ -4,7 +4,7 @@ use crate::context::{Context, view};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Target};
-use pando_types::{Access, DirId, Errno, FileKind, Name};
+use pando_types::{Access, DirId, Errno, FileKind, Name, plant};
 use pando_wire::{Answer, LockMode, LockWant, Statement};
 
 /// One component of a path. Needs search permission on the directory.
@@ -99,7 +99,8 @@ pub(crate) fn opened(
     target: &Target,
     want: u8,
 ) -> Result<Answer, Stop> {
-    let may = |perm, uid, gid, is_dir| cx.inputs.cred.may(Access(want & 7), perm, uid, gid, is_dir);
+    let may =
+        |perm, uid, gid, is_dir| plant!(G52) || cx.inputs.cred.may(Access(want & 7), perm, uid, gid, is_dir);
     let inode = match target {
         Target::Inode(inode) => inode,
         // A directory may be opened, but not for writing.
@@ -123,7 +124,18 @@ pub(crate) fn opened(
     if !may(inode.perm, inode.uid, inode.gid, false) {
         return Err(Errno::Access.into());
     }
-    let data = inline_data(cx, dir, name, inode)?;
+    // Who wants nothing has shown no right to the bytes.
+    let shown = want & 7 != 0 || plant!(G30);
+    let data = if shown
+        || cx
+            .inputs
+            .cred
+            .may(Access::READ, inode.perm, inode.uid, inode.gid, false)
+    {
+        inline_data(cx, dir, name, inode)?
+    } else {
+        None
+    };
     Ok(Answer::Opened {
         entry: view(dir, name, target),
         data,

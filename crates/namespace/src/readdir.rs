@@ -3,7 +3,7 @@
 use crate::context::{Context, view};
 use crate::snapshot::Stop;
 use pando_format::{Entry, Key, NameHash, Position, Record, Target};
-use pando_types::{Access, FileKind, Name};
+use pando_types::{Access, Cred, FileKind, Name, plant};
 use pando_wire::{Answer, DirEntry, LockMode, LockWant, Statement};
 
 /// May the caller list this directory? Locks its touch against changes of entries, so that a page is one moment.
@@ -26,8 +26,17 @@ pub enum Page {
 
 /// Makes a page from records in key order, read from `after`'s bucket on. `complete`: no entry follows them.
 ///
-/// Keys order a bucket by name, cookies by ordinal, so only whole buckets can be shown.
-pub fn page(dir: &Statement, records: &[(Key, Record)], complete: bool, after: Position, plus: bool) -> Page {
+/// Keys order a bucket by name, cookies by ordinal, so only whole buckets can be shown. Who may list a directory sees
+/// names; what they stand for is shown, as by lookups, to who may search it.
+pub fn page(
+    cred: &Cred,
+    dir: &Statement,
+    records: &[(Key, Record)],
+    complete: bool,
+    after: Position,
+    plus: bool,
+) -> Page {
+    let plus = plus && (plant!(G29) || cred.may(Access::EXEC, dir.perm, dir.uid, dir.gid, true));
     let mut entries: Vec<(NameHash, &Name, &Entry)> = records
         .iter()
         .filter_map(|(k, r)| match (k, r) {

@@ -44,8 +44,10 @@ impl MetaServer {
         let may = match request {
             // What anybody needs to find the server to ask, and what says nothing.
             Request::GetMap | Request::Null(_) => true,
-            Request::Peer(_) => matches!(who, PeerId::Server(_)),
-            Request::Scan { .. } | Request::Status | Request::Auth(_) => who == PeerId::Operator,
+            Request::Peer(_) => plant!(G1) || matches!(who, PeerId::Server(_)),
+            Request::Scan { .. } | Request::Status | Request::Auth(_) => {
+                plant!(G2) || who == PeerId::Operator
+            }
             Request::Op { .. }
             | Request::Probe { .. }
             | Request::OpenSession(_)
@@ -86,7 +88,7 @@ impl MetaServer {
         };
         let mut in_flight = self.in_flight.borrow_mut();
         let n = in_flight.entry(id).or_default();
-        if *n >= self.limits.requests {
+        if *n >= self.limits.requests && !plant!(G49) {
             return None;
         }
         *n += 1;
@@ -144,27 +146,29 @@ fn check(holder: IdentityId, claims: &Claims, request: &Request) -> Result<(), R
             request, cred, op, ..
         } => {
             // These two say and do nothing on anybody's behalf.
-            if !claims.covers(cred) && !matches!(op, Op::StatFs | Op::Sync) {
+            if !claims.covers(cred) && !matches!(op, Op::StatFs | Op::Sync) && !plant!(G3) {
                 return Err(Refusal::NotAllowed);
             }
-            if request.is_some_and(|r| !mine(&r.session)) {
+            if request.is_some_and(|r| !mine(&r.session)) && !plant!(G5) {
                 return Err(Refusal::NotAllowed);
             }
-            if claims.read_only && changes(op) {
+            if claims.read_only && changes(op) && !plant!(G8) {
                 return Err(Refusal::ReadOnly);
             }
             // The place above the root is the one directory that nobody needs a statement of. To whom a subtree is all
             // there is, it is only where that subtree is found.
             let above = |s: &&Statement| s.id == DirId::ABOVE_ROOT;
-            if claims.subtree.is_some() && op.statements().iter().flatten().any(above) && !op.is_root_lookup()
-            {
+            let outside = op.statements().iter().flatten().any(above) && !op.is_root_lookup();
+            if claims.subtree.is_some() && outside && !plant!(G9) {
                 return Err(Refusal::NotAllowed);
             }
             Ok(())
         }
-        Request::Probe { cred, .. } if !claims.covers(cred) => Err(Refusal::NotAllowed),
-        Request::OpenSession(s) | Request::CloseSession(s) if !mine(s) => Err(Refusal::NotAllowed),
-        Request::KeepAlive(all) if !all.iter().all(mine) => Err(Refusal::NotAllowed),
+        Request::Probe { cred, .. } if !claims.covers(cred) && !plant!(G4) => Err(Refusal::NotAllowed),
+        Request::OpenSession(s) | Request::CloseSession(s) if !mine(s) && !plant!(G6) => {
+            Err(Refusal::NotAllowed)
+        }
+        Request::KeepAlive(all) if !all.iter().all(mine) && !plant!(G7) => Err(Refusal::NotAllowed),
         _ => Ok(()),
     }
 }
@@ -183,6 +187,11 @@ impl Gate for MetaServer {
     }
 
     fn key(&self, role: Role, key_name: u64) -> Result<Key, Denial> {
+        if plant!(G41)
+            && let Some(any) = self.identities.borrow().any_key(key_name)
+        {
+            return Ok(any);
+        }
         match role {
             Role::Server(_) | Role::Operator => {
                 let keys = self.secrets.cluster_keys();

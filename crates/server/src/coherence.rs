@@ -67,7 +67,7 @@ impl MetaServer {
                 statements.into_iter().find_map(|s| self.run_out(s, lease))
             }
         };
-        match outdated {
+        match outdated.filter(|_| !plant!(G21)) {
             Some(tag) => {
                 self.count(|s| s.outdated += 1);
                 Err(Refusal::Outdated(tag))

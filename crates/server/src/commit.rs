@@ -82,7 +82,7 @@ impl MetaServer {
         }
         if by_owner.is_empty() {
             // At this instant, and no earlier: what it rests on may have changed while it waited.
-            self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
+            self.may_take_effect(asked)?;
             let lsn = self.apply(&Batch {
                 mutations: local,
                 reply: local_reply,
@@ -124,7 +124,7 @@ impl MetaServer {
         if votes.iter().any(|v| *v != Vote::Yes) {
             return Err(Failure::Refused(Refusal::Busy));
         }
-        self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
+        self.may_take_effect(asked)?;
         let participants: Vec<ServerId> = by_owner.keys().copied().collect();
         let mut mutations = local;
         let decision = Record::Decision(DecisionRecord {

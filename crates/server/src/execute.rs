@@ -203,7 +203,7 @@ impl MetaServer {
             if let Op::ReadDir { .. } = op
                 && decision.outcome.is_ok()
             {
-                let mut outcome = match self.list(op).await? {
+                let mut outcome = match self.list(cred, op).await? {
                     Listed::Page(outcome) => outcome,
                     Listed::Wait(changing) => {
                         wants.extend(changing);
@@ -216,7 +216,7 @@ impl MetaServer {
             let what = std::mem::take(&mut decision.invalidates);
             let mut announced = Announced::default();
             if !what.is_empty() {
-                self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
+                self.may_take_effect(asked)?;
                 let upto = self.announce(&what, notes).await?;
                 announced = Announced { what, upto };
                 self.count(|s| s.announced += 1);
@@ -271,7 +271,7 @@ impl MetaServer {
         now: Timestamp,
         outcome: Outcome,
     ) -> Result<Done, Failure> {
-        self.check_current(asked.rests_on()).map_err(Failure::Refused)?;
+        self.may_take_effect(asked)?;
         let lsn = self.store.applied();
         self.observer
             .executed(&self.seen(asked, now, &outcome, lsn, &Announced::default()));
@@ -347,7 +347,7 @@ impl MetaServer {
     }
 
     /// A page of a listing, under the locks that make it one moment.
-    async fn list(&self, op: &Op) -> Result<Listed, Failure> {
+    async fn list(&self, cred: &Cred, op: &Op) -> Result<Listed, Failure> {
         let Op::ReadDir {
             dir,
             after,
@@ -364,7 +364,7 @@ impl MetaServer {
             // One more than shown, to know whether the last bucket is whole.
             let records = self.store.list(&range, limit + 1).wait().await?;
             let complete = records.len() <= limit;
-            match page(dir, &records, complete, *after, *plus) {
+            match page(cred, dir, &records, complete, *after, *plus) {
                 // A page of entries the caller has seen already says nothing: look further.
                 Page::Entries(Answer::Entries { entries, end: false }) if entries.is_empty() => limit *= 2,
                 Page::Entries(answer) => {

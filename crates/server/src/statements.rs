@@ -86,7 +86,7 @@ impl MetaServer {
             } => (*handle, (*ino, *generation)),
             _ => return Ok(()),
         };
-        if plant!(H100) || self.keys.opened(handle, file, holder) {
+        if plant!(H100) || plant!(G11) || self.keys.opened(handle, file, holder) {
             Ok(())
         } else {
             self.count(|s| s.forged += 1);
@@ -98,7 +98,7 @@ impl MetaServer {
     pub(crate) fn give_handle(&self, op: &Op, outcome: &mut Outcome, holder: IdentityId) {
         if let (Op::Open { want, .. } | Op::Create { want, .. }, Ok(Answer::Opened { entry, handle, .. })) =
             (op, outcome)
-            && want & Access::WRITE.0 != 0
+            && (want & Access::WRITE.0 != 0 || plant!(G14))
         {
             *handle = Some(self.keys.handle((entry.attr.ino, entry.attr.generation), holder));
         }
@@ -145,7 +145,8 @@ impl MetaServer {
         s.at = self.known_upto_below(parent.filter(|_| s.scope == Scope::Way));
         self.keys.sign(s, asked.holder);
         self.private.borrow_mut().told(s.id, s.generation, asked.holder);
-        entry.seal = asked.told.may(Access::EXEC, s.perm, s.uid, s.gid, true).then(|| {
+        let may_search = asked.told.may(Access::EXEC, s.perm, s.uid, s.gid, true);
+        entry.seal = (may_search || plant!(G31)).then(|| {
             self.keys
                 .seal_key(s.id, s.generation, s.seal, asked.holder.identity)
         });
@@ -155,7 +156,7 @@ impl MetaServer {
 /// The statement with its whole way. A link is joined, by its tags, to others, the last of which is a ticket; each
 /// directory that is passed must let the caller search it. `None`: they do not belong together.
 fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Cow<'a, Statement>> {
-    if s.scope != Scope::Link {
+    if s.scope != Scope::Link || plant!(G18) {
         return Some(Cow::Borrowed(s));
     }
     // From this directory up.
@@ -164,8 +165,9 @@ fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Cow<'a
     let mut first = s;
     while first.scope == Scope::Link {
         let above = first.way.first().copied()?;
-        first = ways.iter().find(|w| w.tag() == above)?;
-        if !cred.may(Access::EXEC, first.perm, first.uid, first.gid, true) || way.len() > LONGEST {
+        first = ways.iter().find(|w| w.tag() == above || plant!(G19))?;
+        let may_search = cred.may(Access::EXEC, first.perm, first.uid, first.gid, true) || plant!(G20);
+        if !may_search || way.len() > LONGEST {
             return None;
         }
         way.push(above);

@@ -17,6 +17,10 @@ Runs whole clusters in virtual time under faults, judged by a reference model.
   plant --all | BUG...  [--from SEED] [--limit N] [--more N] [--jobs N] [--json]
         takes a rule out and looks for a seed that notices; needs a build with --features plant
 
+  grid [--only TEXT] [--json] [--table]
+        every cell of the hostile client's grid, with its checks and, in a build with --features plant, without them;
+        --table prints it as docs/security.md has it
+
 Exit code: 0 sound, 2 a wrong result, 3 no progress, 4 a panic, 5 a seed that risked nothing, 64 wrong usage.
 ";
 
@@ -27,6 +31,7 @@ pub fn main(args: &[String]) -> u8 {
         Some("run") => run(args),
         Some("replay") => replay(args),
         Some("plant") => plant(args),
+        Some("grid") => grid(args),
         Some("--help" | "-h" | "help") => {
             print!("{HELP}");
             0
@@ -267,4 +272,43 @@ fn plant(mut args: Args) -> u8 {
         );
     }
     if hunts.iter().all(|h| h.ok()) { 0 } else { 2 }
+}
+
+fn grid(mut args: Args) -> u8 {
+    if args.flag("--table") {
+        print!("{}", crate::grid::table());
+        return 0;
+    }
+    let json = args.flag("--json");
+    let only = args.value("--only");
+    if let Some(unknown) = args.rest.first() {
+        return usage(&format!("what is {unknown}?"));
+    }
+    let wanted = |c: &&crate::grid::Cell| only.as_ref().is_none_or(|o| c.manipulation.contains(o.as_str()));
+    let verdicts: Vec<_> = crate::grid::cells()
+        .filter(wanted)
+        .map(crate::grid::run)
+        .collect();
+    let failed = verdicts.iter().filter(|v| !v.ok()).count();
+    if json {
+        let list: Vec<String> = verdicts.iter().map(|v| v.json()).collect();
+        println!(
+            "{{\"commit\":{},\"planted\":{},\"cells\":[{}]}}",
+            crate::report::quote(&commit()),
+            cfg!(feature = "plant"),
+            list.join(",")
+        );
+    } else {
+        verdicts.iter().for_each(|v| println!("{}", v.text()));
+        let checks: std::collections::BTreeSet<&str> = verdicts
+            .iter()
+            .flat_map(|v| v.cell.checks.iter().copied())
+            .collect();
+        println!(
+            "{} cells, {} checks, {failed} not as they should be",
+            verdicts.len(),
+            checks.len()
+        );
+    }
+    if failed == 0 { 0 } else { 2 }
 }

@@ -17,7 +17,7 @@ use pando_store::{Durability, Level, LocalFuture, MemStore, NoFaults, Store};
 use pando_types::{AuthMode, FsId, MapEpoch, Perm, ServerId, Timestamp};
 use pando_wire::Message;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -80,6 +80,19 @@ pub struct Cluster {
     past: RefCell<BTreeMap<&'static str, u64>>,
     /// Deaths of servers: what was on the way when they happened.
     on_client_death: RefCell<Option<HearDeath>>,
+    /// What was said lately, for those who listen and repeat it.
+    overheard: RefCell<VecDeque<Overheard>>,
+}
+
+/// A message that somebody else sent.
+#[derive(Clone)]
+pub struct Overheard {
+    /// The machine it came from.
+    pub from: NodeId,
+    /// The machine it went to.
+    pub to: NodeId,
+    /// What.
+    pub message: Message,
 }
 
 impl Cluster {
@@ -151,6 +164,7 @@ impl Cluster {
             recoveries: Cell::default(),
             past: RefCell::default(),
             on_client_death: RefCell::new(None),
+            overheard: RefCell::default(),
         });
         sim.set_tap(Rc::new(ClusterTap(Rc::downgrade(&cluster))));
         Ok(cluster)
@@ -170,6 +184,23 @@ impl Cluster {
     pub fn set_map(&self, map: ClusterMap) {
         self.judge.new_map(map.clone());
         *self.map.borrow_mut() = Rc::new(map);
+    }
+
+    /// What was said lately, the latest last.
+    pub fn overheard(&self) -> Vec<Overheard> {
+        self.overheard.borrow().iter().cloned().collect()
+    }
+
+    fn overhear(&self, from: NodeId, to: NodeId, message: &Message) {
+        if self.settings.overhears == 0 {
+            return;
+        }
+        let mut overheard = self.overheard.borrow_mut();
+        if overheard.len() >= self.settings.overhears {
+            overheard.pop_front();
+        }
+        let message = message.clone();
+        overheard.push_back(Overheard { from, to, message });
     }
 
     /// Who hears of the death of a client process.
@@ -386,8 +417,9 @@ fn add_stats(sums: &mut BTreeMap<&'static str, u64>, server: &MetaServer) {
 struct ClusterTap(Weak<Cluster>);
 
 impl Tap for ClusterTap {
-    fn sent(&self, from: &Rc<Life>, _to: NodeId, message: &Message) {
+    fn sent(&self, from: &Rc<Life>, to: NodeId, message: &Message) {
         let Some(cluster) = self.0.upgrade() else { return };
+        cluster.overhear(from.node, to, message);
         let server = match from.role {
             Role::Server(id) => Some(id.0),
             Role::Client(_) => None,

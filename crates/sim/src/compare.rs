@@ -338,6 +338,8 @@ fn judge_page(
     outcome: &Outcome,
 ) -> Result<(), String> {
     let at = dir_ref(dir);
+    // What a name stands for is for who may search the directory.
+    let whole = plus && cred.may(Access::EXEC, dir.perm, dir.uid, dir.gid, true);
     let expected = model.apply(cred, &ModelOp::ReadDir { dir: at }, Timestamp::default(), None);
     let (entries, end) = match (&expected, outcome) {
         (Err(a), Err(b)) if a == b => return Ok(()),
@@ -374,7 +376,7 @@ fn judge_page(
     }
     entries
         .iter()
-        .try_for_each(|e| same_line(model, at.id, e, plus, map))
+        .try_for_each(|e| same_line(model, at.id, e, whole, map))
 }
 
 fn same_line(model: &Model, dir: NodeId, e: &DirEntry, plus: bool, map: &ClusterMap) -> Result<(), String> {

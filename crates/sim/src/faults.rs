@@ -26,6 +26,8 @@ pub struct Effects {
     pub batches_lost: u64,
     /// Servers stopped by a failed device.
     pub device_failures: u64,
+    /// Identities revoked.
+    pub revocations: u64,
     /// Slots moved to another server.
     pub slots_moved: u64,
     /// Crash points reached.

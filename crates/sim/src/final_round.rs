@@ -24,7 +24,9 @@ const WITHIN: u64 = 120 * SEC;
 pub fn finish(cluster: &Rc<Cluster>, workload: &Rc<Workload>, admin: NodeId) {
     let sim = &cluster.sim;
     workload.stop();
-    if !sim.run_until(WITHIN, || workload.is_over() && cluster.all_serve()) {
+    if !sim.run_until(WITHIN, || {
+        workload.is_over() && cluster.all_serve() && !cluster.judge().revokes()
+    }) {
         let waiting = cluster.judge().replies.borrow().outstanding();
         let down: Vec<_> = (0..cluster.servers.len())
             .filter(|i| cluster.running(*i).is_none())
@@ -63,6 +65,14 @@ pub fn finish(cluster: &Rc<Cluster>, workload: &Rc<Workload>, admin: NodeId) {
     }
     cluster.judge().full_walk();
     check_blocks(cluster);
+    // A server that was cut off learns it when it asks next.
+    let mut gone = cluster.judge().revoked_are_gone(cluster);
+    for _ in 0..20 {
+        if gone.is_err() && !sim.run_until(SEC, || false) {
+            gone = cluster.judge().revoked_are_gone(cluster);
+        }
+    }
+    cluster.judge().check(gone);
 }
 
 /// Makes and removes something in every directory there is, as a client that knows nothing would find them.

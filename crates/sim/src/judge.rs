@@ -118,6 +118,7 @@ pub struct Judge {
     disks: Vec<(ServerId, Disk)>,
     state: RefCell<State>,
     pub(crate) replies: RefCell<Replies>,
+    pub(crate) revocations: RefCell<crate::revoke::Ended>,
 }
 
 /// A listing under observation.
@@ -161,6 +162,7 @@ impl Judge {
             disks,
             state: RefCell::new(state),
             replies: RefCell::new(Replies::default()),
+            revocations: RefCell::default(),
         }))
     }
 
@@ -319,7 +321,8 @@ impl Judge {
         };
         let mut believed = e.op.statements().into_iter().flatten();
         let before = changed_dir(e).and_then(|id| s.model.view(id));
-        let claimed = s.book.executed(e);
+        let revoked = self.revocations.borrow().check(e.holder.identity, server, life);
+        let claimed = s.book.executed(e).and(revoked);
         let result = if forged_handle {
             Err("it rests on a handle that nobody was given".to_string())
         } else if let Err(why) = claimed {

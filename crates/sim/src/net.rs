@@ -8,11 +8,12 @@ use crate::rng::Rng;
 use crate::trace::digest;
 use crate::violation::Kind;
 use crate::world::{Event, Life, MS, NodeId, Role, SEC, Sim, Time, US};
+use pando_auth::FrameKeys;
 use pando_env::Peer;
 use pando_format::Codec;
-use pando_types::{IdentityId, PeerId, ServerId};
-use pando_wire::{Message, PeerRequest, Request, Response};
-use std::collections::BTreeMap;
+use pando_types::{Errno, IdentityId, PeerId, ServerId};
+use pando_wire::{Answer, Message, PeerRequest, Refusal, Request, Response};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// How the network behaves.
@@ -36,6 +37,14 @@ pub struct Conditions {
     pub spike_max: Time,
     /// Requests in flight to a dead process that its successor gets, in a hundred.
     pub successor: u64,
+}
+
+/// Answers that no server sent, put on the connections of clients (see [`Sim::forge`]).
+pub(crate) struct Forger {
+    /// In a million answers.
+    rate: u64,
+    /// The client's end of a connection.
+    keys: FrameKeys,
 }
 
 impl Conditions {
@@ -111,6 +120,8 @@ pub struct NetCounts {
     pub breaks: u64,
     /// Delivered to another incarnation than the one meant.
     pub successor: u64,
+    /// Forged answers that reached a client.
+    pub forged: u64,
 }
 
 /// State of the network.
@@ -129,6 +140,11 @@ pub struct Net {
     proved: Vec<PeerId>,
     /// Who opened each connection, closed ones too.
     opened_by: BTreeMap<u64, PeerId>,
+    /// Machines that may say anything: nonsense of theirs costs the connection and is nobody's mistake.
+    hostile: u64,
+    /// Connections they opened.
+    distrusted: BTreeSet<u64>,
+    forger: Option<Forger>,
     next: u64,
 }
 
@@ -144,6 +160,9 @@ impl Net {
             by_ends: BTreeMap::new(),
             proved: Vec::new(),
             opened_by: BTreeMap::new(),
+            hostile: 0,
+            distrusted: BTreeSet::new(),
+            forger: None,
             next: 1,
         }
     }
@@ -161,6 +180,17 @@ impl Net {
     /// What connections that a machine opens from here on prove.
     pub fn identify(&mut self, machine: NodeId, who: PeerId) {
         self.proved[machine.0] = who;
+    }
+
+    /// From here on somebody on the way forges answers to clients, so many in a million. REQUIRES: the connections of
+    /// clients have keys, or nothing keeps them from being believed.
+    pub fn forge(&mut self, rate: u64, keys: FrameKeys) {
+        self.forger = Some(Forger { rate, keys });
+    }
+
+    /// A machine may say anything from here on.
+    pub fn distrust(&mut self, machine: NodeId) {
+        self.hostile |= 1 << machine.0;
     }
 
     /// Cuts the way from one machine to another; the way back stays.
@@ -185,6 +215,7 @@ impl Net {
 
     fn connect(&mut self, opener: (u64, NodeId), acceptor: (u64, NodeId)) -> u64 {
         let (next, conns, opened_by) = (&mut self.next, &mut self.conns, &mut self.opened_by);
+        let (distrusted, hostile) = (&mut self.distrusted, self.hostile >> opener.1.0 & 1 == 1);
         let who = self.proved[opener.1.0];
         *self.by_ends.entry((opener.0, acceptor.0)).or_insert_with(|| {
             let id = *next;
@@ -197,6 +228,9 @@ impl Net {
             };
             conns.insert(id, conn);
             opened_by.insert(id, who);
+            if hostile {
+                distrusted.insert(id);
+            }
             id
         })
     }
@@ -308,6 +342,23 @@ impl Sim {
                 })),
             );
         }
+        if let (Some(conn), Role::Client(_), Message::Reply { id, .. }) =
+            (reply_on, self.role(to_node), &message)
+            && let Some(rate) = net.forger.as_ref().map(|f| f.rate)
+            && net.rng.ppm(rate)
+        {
+            let result = forged(net.rng.below(5));
+            let frame = forged_frame(
+                &Message::Reply {
+                    id: *id,
+                    result,
+                    account: None,
+                },
+                net.rng.next(),
+            );
+            let delay = net.latency();
+            self.after(delay, move |sim| sim.forged(to_node, to_life, conn, &frame));
+        }
         let breaks = net.rng.ppm(net.conditions.breaks);
         let delay = net.latency();
         self.schedule(delay, Event::Deliver(Box::new(packet)));
@@ -355,6 +406,54 @@ impl Sim {
         for id in ended {
             if let Some(conn) = net.disconnect(id) {
                 self.tell_both(net, id, conn);
+            }
+        }
+    }
+
+    /// A server closes a connection whose messages make no sense. False: it was opened by somebody who is not hostile.
+    pub(crate) fn shut(&self, peer: Peer) -> bool {
+        let mut net = self.net.borrow_mut();
+        let net = &mut *net;
+        let Peer::Connection(id) = peer else { return false };
+        if !net.distrusted.contains(&id) {
+            return false;
+        }
+        if let Some(conn) = net.disconnect(id) {
+            self.tell_both(net, id, conn);
+        }
+        true
+    }
+
+    /// Bytes that somebody on the way put on a client's connection arrive there. The frames' own code decides whether
+    /// they are a message.
+    fn forged(self: &Rc<Self>, node: NodeId, life: u64, conn: u64, frame: &[u8]) {
+        let Some(client) = self.life(node).filter(|l| l.number == life && l.receives()) else {
+            return;
+        };
+        if self.is_paused(node) {
+            return;
+        }
+        let mut net = self.net.borrow_mut();
+        let net = &mut *net;
+        let (Some(ends), Some(forger)) = (net.conns.get(&conn).copied(), &mut net.forger) else {
+            return;
+        };
+        net.counts.forged += 1;
+        match forger.keys.receive.cut(frame) {
+            Ok(Some((message, _))) => {
+                let (message, from) = (message.to_vec(), net.peer_of(ends.acceptor));
+                self.note(|| format!("  {} believes a forged answer", client.role));
+                if let Some(from) = from {
+                    self.after(0, move |sim| {
+                        sim.enter(&client, |node| node.receive(from, message))
+                    });
+                }
+            }
+            // The connection is of no use any more.
+            Ok(None) | Err(_) => {
+                if let Some(ends) = net.disconnect(conn) {
+                    self.tell_both(net, conn, ends);
+                }
             }
         }
     }
@@ -444,6 +543,24 @@ impl Sim {
         }
         self.enter(&life, |node| node.receive(from, packet.bytes));
     }
+}
+
+/// What a forger says.
+fn forged(n: u64) -> Result<Response, Refusal> {
+    match n {
+        0 => Ok(Response::Op(Err(Errno::NotFound))),
+        1 => Ok(Response::Op(Err(Errno::Exists))),
+        2 => Ok(Response::Op(Ok(Answer::Done))),
+        3 => Ok(Response::Ok),
+        _ => Err(Refusal::NotAllowed),
+    }
+}
+
+/// As a frame by somebody who has no key of the connection.
+fn forged_frame(message: &Message, guess: u64) -> Vec<u8> {
+    let payload = message.to_bytes();
+    let mac = u128::from(guess).to_le_bytes();
+    [&(payload.len() as u32).to_le_bytes()[..], &mac, &payload].concat()
 }
 
 /// A message in one line.

@@ -2,6 +2,7 @@
 
 use crate::judge::{Execution, Judge};
 use crate::net::describe_op;
+use crate::revoke::Ended;
 use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
@@ -190,7 +191,8 @@ impl Replies {
     }
 
     /// A server refuses a message. `Err` if it was executed.
-    pub fn refuse(&mut self, life: u64, message: u64, why: Refusal) -> Result<(), String> {
+    /// `ends`: identities that are revoked in this run.
+    pub fn refuse(&mut self, life: u64, message: u64, why: Refusal, ends: &Ended) -> Result<(), String> {
         // These two speak of the past, not of this message.
         if matches!(why, Refusal::TooOld | Refusal::SessionUnknown) {
             return Ok(());
@@ -204,6 +206,10 @@ impl Replies {
         // After these the client asks again under the same identity: a late copy of the message may be what is executed.
         if !matches!(why, Refusal::Busy | Refusal::NotReady) {
             self.refused.insert((message, life));
+        }
+        // A second copy of a message, which came when its identity was over: it says nothing of the first.
+        if why == Refusal::NotAllowed && asked.request.is_some_and(|r| ends.has(r.session.owner())) {
+            return Ok(());
         }
         let done = asked.request.and_then(|id| self.fates.get(&id)).and_then(|f| {
             f.executions
@@ -399,7 +405,9 @@ impl Judge {
                     id, result: Err(why), ..
                 },
             ) => {
-                let result = self.replies.borrow_mut().refuse(life, *id, *why);
+                let ends = self.revocations.borrow();
+                let result = self.replies.borrow_mut().refuse(life, *id, *why, &ends);
+                drop(ends);
                 self.check(result);
             }
             _ => {}

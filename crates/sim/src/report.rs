@@ -80,6 +80,7 @@ impl SeedReport {
             ("model rollbacks", c.rollbacks),
             ("servers stopped by their device", effects.device_failures),
             ("slots moved", effects.slots_moved),
+            ("revocations", effects.revocations),
             ("recoveries", r.starts),
             ("recoveries with transactions in doubt", r.in_doubt),
             ("crashes in recovery", r.died_starting),

@@ -173,6 +173,8 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
     if let Some(life) = sim.life(admin) {
         life.die(crate::world::Death::Stop);
     }
+    crate::liar::begin(&cluster, &workload);
+    crate::revoke::begin(&cluster, &workload);
     let nemesis = Nemesis::new(&cluster, &workload);
     for index in 0..workload.machines.len() {
         let w = workload.clone();

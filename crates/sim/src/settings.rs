@@ -54,6 +54,10 @@ pub struct Settings {
     pub keyed: bool,
     /// Length of leases in milliseconds; `None`: lazy invalidation.
     pub lease: Option<u32>,
+    /// Whether identities are made and revoked while clients run.
+    pub revokes: bool,
+    /// Messages of others that liars remember.
+    pub overhears: usize,
 }
 
 impl Settings {
@@ -75,7 +79,7 @@ impl Settings {
         limits.number_block = rng.range(1, 8);
         limits.invalidations = [6, 20, 100][rng.index(3)];
         limits.page = rng.range(1, 6) as u32;
-        Settings {
+        let settings = Settings {
             servers: rng.range(3, 8) as u16,
             clients: rng.range(4, 16) as u16,
             operations: rng.range(2_000, 3_000),
@@ -107,6 +111,13 @@ impl Settings {
             cache_bytes: [0, 4_000, 16_000, 1 << 20][rng.index(4)],
             keyed: rng.percent(40),
             lease: leases.percent(15).then(|| leases.range(300, 1_500) as u32),
+            revokes: false,
+            overhears: 0,
+        };
+        Settings {
+            overhears: if settings.lies > 0 { 200 } else { 0 },
+            revokes: settings.keyed && rng.percent(50),
+            ..settings
         }
     }
 }

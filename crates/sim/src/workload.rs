@@ -32,7 +32,7 @@ pub struct Machine {
     /// Identity most of its operations run under.
     cred: usize,
     /// Who it proves to be.
-    who: PeerId,
+    pub who: PeerId,
     running: RefCell<Option<Rc<Client>>>,
     /// Programs that have not ended.
     active: Cell<usize>,
@@ -173,6 +173,20 @@ impl Workload {
         client
     }
 
+    /// Who a machine proves to be.
+    pub fn who(&self, node: NodeId) -> Option<PeerId> {
+        self.machines.iter().find(|m| m.node == node).map(|m| m.who)
+    }
+
+    /// A statement that another identity was given.
+    pub fn of_another(&self, rng: &mut Rng, node: NodeId, stale: bool) -> Option<Statement> {
+        let mine = self.identity_of(node);
+        let others: Vec<_> = self.boards.iter().filter(|(id, _)| **id != mine).collect();
+        let (_, board) = rng.pick(&others);
+        let stolen = board.borrow().dir(rng, stale)?;
+        (stolen.id != pando_types::DirId::ABOVE_ROOT).then_some(stolen)
+    }
+
     /// The identity of a machine's clients.
     fn identity_of(&self, node: NodeId) -> IdentityId {
         match self.machines.iter().find(|m| m.node == node).map(|m| m.who) {
@@ -303,7 +317,15 @@ impl Workload {
                 cred = usual;
             }
             if rng.percent(self.cluster.settings.lies) && matches!(machine.who, PeerId::Client(_)) {
-                self.intrude(&mut rng, &life, &client).await;
+                let own = match &task {
+                    Task::Op(op) => Some(op.clone()),
+                    _ => None,
+                };
+                if rng.percent(40) {
+                    self.intrude(&mut rng, &life, &client).await;
+                } else {
+                    self.mischief(&mut rng, &life, &client, cred, own).await;
+                }
             }
             let lie = match &task {
                 Task::Op(op) if rng.percent(self.cluster.settings.lies) => {

@@ -640,8 +640,8 @@ impl Env for Life {
     }
 
     fn close(&self, peer: Peer, why: &str) {
-        if self.alive() {
-            // Nobody here is hostile: a message that makes no sense is a bug of its sender or of its reader.
+        if self.alive() && !self.sim.shut(peer) {
+            // Nobody else is hostile: a message that makes no sense is a bug of its sender or of its reader.
             self.sim.fail(
                 Kind::WrongResult,
                 format!("{} closed its connection to {peer:?}: {why}", self.role),

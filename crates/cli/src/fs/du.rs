@@ -188,10 +188,10 @@ impl Walk {
                 return Ok(());
             }
             for e in page {
-                if let Some(view) = e.view {
-                    let path = below(path, e.name.as_bytes());
-                    self.entry(view, path, level + 1, sum.clone(), Some(all.clone()));
-                }
+                // A directory that may be listed and not searched shows names only.
+                let view = e.view.ok_or(Errno::Access)?;
+                let path = below(path, e.name.as_bytes());
+                self.entry(view, path, level + 1, sum.clone(), Some(all.clone()));
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
 use anyhow::{Result, bail};
 use pando_client::file::Place;
-use pando_types::{Attr, FileKind, Name, Timestamp};
+use pando_types::{Attr, Errno, FileKind, Name, Timestamp};
 use pando_wire::{EntryView, Statement};
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use serde_json::{Value, json};
@@ -244,7 +244,7 @@ impl Copy {
                 return Ok(());
             }
             for e in page {
-                let Some(view) = e.view else { continue };
+                let view = e.view.ok_or(Errno::Access)?;
                 let item = Item {
                     dir: dir.clone(),
                     view,

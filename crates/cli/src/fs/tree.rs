@@ -96,7 +96,9 @@ async fn list(fs: Rc<Fs>, dir: Statement, all: bool, only_dirs: bool) -> Content
         for e in page {
             let name = e.name.as_bytes().to_vec();
             let hidden = name.first() == Some(&b'.') && !all || only_dirs && e.kind != FileKind::Directory;
-            if let Some(view) = e.view.filter(|_| !hidden) {
+            if !hidden {
+                // A directory that may be listed and not searched shows names only.
+                let view = e.view.ok_or(Errno::Access)?;
                 entries.push(Entry { name, view });
             }
         }
