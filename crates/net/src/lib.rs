@@ -22,6 +22,7 @@
 //! # Ok(()) }
 //! ```
 
+mod account;
 mod bench;
 mod clock;
 mod conn;
@@ -36,6 +37,7 @@ mod options;
 mod outbound;
 mod reactor;
 mod timers;
+mod tls;
 mod turn;
 mod wait;
 
@@ -45,3 +47,4 @@ pub use hello::PeerError;
 pub use notify::Stopper;
 pub use options::{Options, Waiting};
 pub use reactor::Reactor;
+pub use tls::{Pems, Purpose, Tls, TlsError, TlsFault, fingerprint};

@@ -136,7 +136,7 @@ pub struct MetaServer {
     private: RefCell<private::Private>,
     identities: RefCell<identities::Identities>,
     /// Requests of each identity that are being served.
-    in_flight: RefCell<BTreeMap<IdentityId, usize>>,
+    in_flight: RefCell<BTreeMap<IdentityId, claims::InFlight>>,
     caller: Caller<Result<Response, Refusal>>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,
@@ -308,7 +308,7 @@ impl Node for MetaServer {
             Ok(Message::Request { id, boot, request }) => {
                 // Whoever is gone needs no answer.
                 if let Some(who) = self.world.who(from) {
-                    self.dispatch(from, who, id, boot, request);
+                    self.dispatch((from, who), id, boot, request, message.len());
                 }
             }
         }

@@ -13,14 +13,22 @@ use std::rc::Rc;
 use std::time::Duration;
 
 impl MetaServer {
-    pub(crate) fn dispatch(&self, from: Peer, who: PeerId, id: u64, boot: BootEpoch, request: Request) {
+    /// Serves a request that came in a message of so many bytes.
+    pub(crate) fn dispatch(
+        &self,
+        (from, who): (Peer, PeerId),
+        id: u64,
+        boot: BootEpoch,
+        request: Request,
+        bytes: usize,
+    ) {
         // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must know.
         let exempt = matches!(request, Request::GetMap | Request::Status | Request::Null(_));
         if boot != self.boot && !exempt {
             return self.answer(vec![(from, id)], Err(Refusal::WrongBoot(self.boot)));
         }
         let entitled = self.entitled(who, &request).and_then(|entitled| {
-            let turn = self.take_turn(who).ok_or(Refusal::Busy)?;
+            let turn = self.take_turn(who, bytes).ok_or(Refusal::Busy)?;
             Ok((entitled, turn))
         });
         let (entitled, turn) = match entitled {
