@@ -4,7 +4,7 @@
 //! ([`Reactor::block_on`]) and drives its client's futures on its own thread, so that no request waits for another
 //! thread to wake. It delivers everything that can be read, runs what became ready, then writes once per connection.
 //!
-//! Knows frames and handshakes; knows nothing of what messages say.
+//! Knows frames, handshakes and certificates; knows nothing of what messages say.
 //!
 //! ```no_run
 //! # use pando_net::{Options, Reactor};

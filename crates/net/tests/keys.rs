@@ -185,9 +185,8 @@ fn one_identity_cannot_take_all_places() {
 
 #[test]
 fn one_identity_cannot_fill_all_buffers() {
-    let limit = 8 << 20;
     let options = Options {
-        max_buffered_per_identity: limit,
+        max_buffered_per_identity: 32 << 20,
         ..Options::default()
     };
     let server = Server::start_behind("127.0.0.1:0", options, || Rc::new(Five));
@@ -197,12 +196,12 @@ fn one_identity_cannot_fill_all_buffers() {
         role: Role::Client(Way::Key(IdentityId(5))),
         key: Some(cluster_key()),
     };
-    // Each asks for far more than the kernel holds for it, and reads nothing: alone it would just not be read any more.
+    // Each asks for more than the kernel holds for it, and reads nothing; alone it could. Together they are too many.
     let greedy: Vec<Client> = (0..24)
         .map(|_| {
             let client = Client::with(&address, Options::default(), five.clone());
             assert_eq!(client.call(b"there?"), Ok(b"there?".to_vec()));
-            for id in 0..32u64 {
+            for id in 0..16u64 {
                 client
                     .reactor
                     .send(common::PEER, [&id.to_le_bytes()[..], b"BIG"].concat());
@@ -217,7 +216,7 @@ fn one_identity_cannot_fill_all_buffers() {
     std::thread::sleep(Duration::from_millis(500));
     // Those that were one too many are closed; what they asked for is theirs to ask again.
     let closed = greedy.iter().filter(|client| {
-        for _ in 0..200 {
+        for _ in 0..100 {
             client.reactor.turn(Some(Duration::from_millis(2)));
         }
         !client.node.gone.borrow().is_empty()

@@ -1,6 +1,7 @@
 //! `pando bench`: figures. Ratios within one run are what they are good for: against `echo` and `null`, the ceilings, or
 //! against the same run with one thing changed.
 
+mod cost;
 mod echo;
 mod mdtest;
 mod meter;
@@ -28,6 +29,7 @@ pub enum BenchCommand {
     Store(store::StoreArgs),
     Mdtest(mdtest::MdtestArgs),
     Resolve(resolve::ResolveArgs),
+    Cost(cost::CostArgs),
 }
 
 /// What a benchmark gives.
@@ -49,6 +51,7 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Store(a) => store::run(a),
         BenchCommand::Mdtest(a) => mdtest::run(args, a),
         BenchCommand::Resolve(a) => resolve::run(args, a),
+        BenchCommand::Cost(a) => return cost::run(args, a),
     }?;
     let errors: u64 = figures.results.iter().map(|r| r.errors).sum();
     if args.json {
