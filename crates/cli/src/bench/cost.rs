@@ -113,7 +113,10 @@ impl Server {
         let (dir, wanted) = (dir.clone(), wish.clone());
         let handle = std::thread::Builder::new()
             .name("pando-cost".into())
-            .spawn(move || serve(&dir, waiting, variant, &wanted, || drop(tell.send(()))))?;
+            .spawn(move || {
+                // Whoever waits for it is gone if this fails.
+                serve(&dir, waiting, variant, &wanted, || tell.send(()).unwrap_or(()))
+            })?;
         let server = Server {
             wish,
             thread: handle.thread().clone(),
