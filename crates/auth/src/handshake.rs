@@ -16,7 +16,7 @@
 //! the same. Where nothing is to be proved (mode `none`, or a certificate did it), the hello is answered with a welcome
 //! at once; a connecting side that has a key does not accept that.
 
-use crate::{FrameKey, FrameKeys, Key};
+use crate::{Fingerprint, FrameKey, FrameKeys, Key};
 use pando_format::Codec;
 use pando_types::{AuthMode, BootEpoch, FsId, IdentityId, PeerId, ServerId, plant};
 use pando_wire::{Denial, Hello, HelloReply, NONCE, PROTOCOL_VERSION, Proof, Role, Way};
@@ -53,6 +53,10 @@ pub trait Gate {
     fn mode(&self) -> AuthMode;
     /// The key, of this name, that proves a role. Never asked for a client that has none.
     fn key(&self, role: Role, key_name: u64) -> Result<Key, Denial>;
+    /// Whose certificate it is that has this public key. Asked in mode `tls`, of certificates that were checked.
+    fn certified(&self, _public_key: &Fingerprint) -> Result<IdentityId, Denial> {
+        Err(Denial::UnknownKey)
+    }
 }
 
 /// A gate for mode `none`: clients prove nothing, servers and operators have one of these keys.
@@ -181,12 +185,13 @@ fn frame_keys(key: &[u8; 32], transcript: blake3::Hash) -> [FrameKey; 2] {
 }
 
 impl Acceptor {
-    /// Judges what a stranger said first. `certified`: whom the certificate names that the connection came with.
+    /// Judges what a stranger said first. `certified`: whose certificate the connection came with, or why that is worth
+    /// nothing; `None`: it came without one.
     pub fn greet(
         said: &[u8],
         here: Here,
         gate: &dyn Gate,
-        certified: Option<IdentityId>,
+        certified: Option<Result<IdentityId, Denial>>,
         nonce: [u8; NONCE],
     ) -> Greeting {
         let Some(body) = said.strip_prefix(MAGIC) else {
@@ -221,7 +226,8 @@ impl Acceptor {
             }
             (Role::Client(Way::Certificate), AuthMode::Tls) => {
                 return match certified {
-                    Some(id) => welcome(id),
+                    Some(Ok(id)) => welcome(id),
+                    Some(Err(why)) => deny(why),
                     None => deny(Denial::WrongWay(mode)),
                 };
             }

@@ -42,6 +42,18 @@ impl Key {
     }
 }
 
+/// Names a certificate's public key: what an identity's record holds in mode `tls`. Not a secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// Of a public key as it stands in certificates (SubjectPublicKeyInfo, DER). A certificate that is renewed for the
+    /// same key keeps it.
+    pub fn of(public_key: &[u8]) -> Fingerprint {
+        Fingerprint(blake3::derive_key("pando public key v1", public_key))
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({:016x}..)", self.name())

@@ -12,6 +12,6 @@ pub use handshake::{
     Accepted, Acceptor, Gate, Greeting, HELLO_MAX, Here, Initiator, Introduction, OpenGate, Rejected, Step,
     payload,
 };
-pub use key::Key;
+pub use key::{Fingerprint, Key};
 pub use secret::{Secret, SecretError, Secrets};
 pub use statement::StatementKeys;

@@ -55,12 +55,27 @@ pub struct Secrets {
     fs: FsId,
     newest: Secret,
     others: Vec<Secret>,
+    credulous: bool,
 }
 
 impl Secrets {
     /// The one in use, and the others.
     pub fn new(fs: FsId, newest: Secret, others: Vec<Secret>) -> Secrets {
-        Secrets { fs, newest, others }
+        Secrets {
+            fs,
+            newest,
+            others,
+            credulous: false,
+        }
+    }
+
+    /// Of servers that neither sign nor check statements. Only for a benchmark, which runs such servers in its own process
+    /// to see what statements cost: whoever reaches them can read and change everything.
+    pub fn without_statements(self) -> Secrets {
+        Secrets {
+            credulous: true,
+            ..self
+        }
     }
 
     /// What this process proves with that it is a server or an operator.
@@ -76,7 +91,8 @@ impl Secrets {
 
     /// What signs statements.
     pub fn statement_keys(&self) -> StatementKeys {
-        StatementKeys::new(self.fs, &self.newest, &self.others)
+        let keys = StatementKeys::new(self.fs, &self.newest, &self.others);
+        if self.credulous { keys.credulous() } else { keys }
     }
 }
 

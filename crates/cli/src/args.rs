@@ -21,7 +21,7 @@ pub struct Args {
     /// [default: ~/.local/share/pando/default]
     #[arg(long, global = true, env = "PANDO_DIR", value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// What proves who we are, in filesystems that ask. [default: client.key in the cluster's folder]
+    /// What proves who we are, in filesystems that ask: a key, or a certificate with its key. [default: client.key in the cluster's folder]
     #[arg(long, global = true, env = "PANDO_KEY", value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Print JSON, for scripts.
@@ -59,7 +59,7 @@ pub enum Command {
     Status,
     Map(crate::map::MapArgs),
     Explain(crate::explain::ExplainArgs),
-    /// Say who may connect, as whom and to what (mode `key`; needs the cluster's secret).
+    /// Say who may connect, as whom and to what (modes `key` and `tls`; needs the cluster's secret).
     #[command(subcommand)]
     Auth(crate::auth::AuthCommand),
     Fsck(crate::fsck::FsckArgs),
@@ -114,7 +114,8 @@ pub struct Choices {
     /// When an answer is given: `sync` after fdatasync, `async` once the kernel has it (synced every 5 s).
     #[arg(long, value_enum, default_value_t = Mode::Sync)]
     pub durability: Mode,
-    /// How clients identify themselves: `none` (they do not; on this machine only), or `key` (a secret for each).
+    /// How clients identify themselves: `none` (they do not; on this machine only), `key` (a secret for each), or `tls` (a
+    /// certificate for each, and everything encrypted).
     #[arg(long, value_enum, default_value_t = Auth::None)]
     pub auth: Auth,
     /// Largest file kept with its metadata, in bytes.
@@ -157,6 +158,8 @@ pub enum Auth {
     None,
     /// A secret key for each client.
     Key,
+    /// A certificate for each client and each server.
+    Tls,
 }
 
 impl Auth {
@@ -165,6 +168,7 @@ impl Auth {
         match self {
             Auth::None => pando_types::AuthMode::None,
             Auth::Key => pando_types::AuthMode::Key,
+            Auth::Tls => pando_types::AuthMode::Tls,
         }
     }
 }

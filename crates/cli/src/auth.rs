@@ -5,18 +5,23 @@ use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
 use crate::format::random_key;
 use crate::fs::absolute;
-use crate::key_file::KeyFile;
+use crate::key_file::{Evidence, KeyFile};
+use crate::pki::{self, Authority};
 use crate::text;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use pando_auth::Key;
 use pando_net::Waiting;
-use pando_types::{Claims, Cred, DirId, Generation, Users};
+use pando_types::{AuthMode, Claims, Cred, DirId, Generation, Users};
 use pando_wire::{AuthAnswer, AuthError, AuthRequest, IdentityView, Request, Response};
+use rcgen::KeyPair;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Seconds for which a certificate is good that is made here. What ends access is a revocation, not a date.
+const LIFETIME: u64 = 3650 * 86_400;
 
 /// Commands.
 #[derive(Subcommand, Debug)]
@@ -24,7 +29,7 @@ use std::time::Duration;
     after_help = "Examples:\n  pando auth add laptop --any-uid --out laptop.key\n  pando auth add alice --uid 1000 --gid 1000 --subtree /people/alice --out alice.key\n  pando auth rotate laptop --out laptop.key --grace 1h\n  pando auth revoke laptop"
 )]
 pub enum AuthCommand {
-    /// Let a client in: write its key to a file.
+    /// Let a client in: write its key, or certificate with key, to a file.
     Add(AddArgs),
     /// Show all identities, revoked ones too.
     List,
@@ -43,7 +48,25 @@ pub enum AuthCommand {
         /// How long the old keys stay good: 90s, 15m, 1h, 2d.
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
         grace: u32,
+        #[command(flatten)]
+        material: Material,
     },
+    /// Mode `tls`: make new certificates for all servers; they are used within a second.
+    Renew,
+}
+
+/// Mode `tls`: where an identity's certificate comes from.
+#[derive(clap::Args, Debug, Default)]
+pub struct Material {
+    /// Mode `tls`: a certificate (PEM) from another authority, which the servers' tls/ca.crt has to name. Without: one is made.
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Its private key (PEM), if that is not in the same file. It stays where it is.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    private_key: Option<PathBuf>,
+    /// Mode `tls`: how long a certificate that is made is good: 90d, 3650d. [default: 3650d]
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "certificate")]
+    lifetime: Option<u32>,
 }
 
 /// Arguments of `add`.
@@ -69,10 +92,15 @@ pub struct AddArgs {
     /// Where to write its key.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    material: Material,
 }
 
 pub fn run(args: &Args, command: &AuthCommand) -> Result<()> {
     let dir = ClusterDir::of(args)?;
+    if matches!(command, AuthCommand::Renew) {
+        return renew(args, &dir);
+    }
     let conn = Connection::open(
         &dir,
         Party::Operator,
@@ -81,7 +109,7 @@ pub fn run(args: &Args, command: &AuthCommand) -> Result<()> {
     )?;
     match command {
         AuthCommand::Add(add) => {
-            let answer = add_identity(&conn, add)?;
+            let answer = add_identity(&dir, &conn, add)?;
             report(
                 args,
                 &answer,
@@ -97,25 +125,107 @@ pub fn run(args: &Args, command: &AuthCommand) -> Result<()> {
             let answer = ask(&conn, AuthRequest::Revoke { name: name.clone() })?;
             report(args, &answer, &format!("{name:?} may not connect any more"))
         }
-        AuthCommand::Rotate { name, out, grace } => {
-            let key = Key::new(random_key()?);
+        AuthCommand::Rotate {
+            name,
+            out,
+            grace,
+            material,
+        } => {
+            let proof = Proving::of(&dir, &conn, material)?;
             let request = AuthRequest::Rotate {
                 name: name.clone(),
-                key: *key.bytes(),
+                key: proof.recorded,
                 grace: *grace,
             };
             let answer = ask(&conn, request)?;
-            write_key(&conn, &answer, &key, out)?;
+            write_key(&conn, &answer, proof, out)?;
             let text = format!(
                 "{name:?} has a new key in {}; the old ones end in {grace} s",
                 out.display()
             );
             report(args, &answer, &text)
         }
+        AuthCommand::Renew => Ok(()),
     }
 }
 
-fn add_identity(conn: &Connection, add: &AddArgs) -> Result<AuthAnswer> {
+fn renew(args: &Args, dir: &ClusterDir) -> Result<()> {
+    let map = dir.load()?.map(&dir.path)?;
+    if map.auth != AuthMode::Tls {
+        bail!("the servers of this filesystem have no certificates (it was not made with --auth tls)");
+    }
+    Authority::open(dir, map.fs)?.certify_servers(dir, &map)?;
+    if args.json {
+        println!("{}", json!({ "renewed": map.servers.len() }));
+    } else {
+        println!(
+            "Made new certificates for {} servers in {}.",
+            map.servers.len(),
+            dir.tls("").display()
+        );
+    }
+    Ok(())
+}
+
+/// What will prove an identity, before it has a number.
+pub struct Proving {
+    /// What its record will hold.
+    recorded: [u8; 32],
+    what: What,
+}
+
+enum What {
+    Key(Key),
+    /// To be signed when the number is known.
+    Fresh(KeyPair, Box<Authority>, Duration),
+    /// From elsewhere.
+    Given(Evidence),
+}
+
+impl Proving {
+    /// As the filesystem asks for it.
+    pub fn of(dir: &ClusterDir, conn: &Connection, material: &Material) -> Result<Proving> {
+        let map = conn.client.map();
+        if map.auth != AuthMode::Tls {
+            if material.certificate.is_some() || material.lifetime.is_some() {
+                bail!("clients of this filesystem have no certificates (it was not made with --auth tls)");
+            }
+            let key = Key::new(random_key()?);
+            return Ok(Proving {
+                recorded: *key.bytes(),
+                what: What::Key(key),
+            });
+        }
+        let Some(path) = &material.certificate else {
+            let key = KeyPair::generate()?;
+            let life = Duration::from_secs(material.lifetime.map_or(LIFETIME, u64::from));
+            return Ok(Proving {
+                recorded: pki::fingerprint(&key).0,
+                what: What::Fresh(key, Box::new(Authority::open(dir, map.fs)?), life),
+            });
+        };
+        let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let recorded = pando_net::fingerprint(&text).with_context(|| path.display().to_string())?;
+        let absolute = |path: &Path| -> Result<String> {
+            let path = std::path::absolute(path)?;
+            path.into_os_string()
+                .into_string()
+                .map_err(|p| anyhow::anyhow!("{p:?} is not UTF-8"))
+        };
+        let authorities = std::fs::read_to_string(dir.tls("ca.crt"))
+            .with_context(|| format!("cannot read {}", dir.tls("ca.crt").display()))?;
+        Ok(Proving {
+            recorded: recorded.0,
+            what: What::Given(Evidence::Certificate {
+                certificate: absolute(path)?,
+                private_key: absolute(material.private_key.as_ref().unwrap_or(path))?,
+                authorities,
+            }),
+        })
+    }
+}
+
+fn add_identity(dir: &ClusterDir, conn: &Connection, add: &AddArgs) -> Result<AuthAnswer> {
     let sorted = |numbers: &[u32]| {
         let mut numbers = numbers.to_vec();
         numbers.sort_unstable();
@@ -139,28 +249,37 @@ fn add_identity(conn: &Connection, add: &AddArgs) -> Result<AuthAnswer> {
         subtree,
         read_only: add.read_only,
     };
-    make(conn, &add.name, claims, &add.out)
+    let proof = Proving::of(dir, conn, &add.material)?;
+    make(conn, &add.name, claims, proof, &add.out)
 }
 
-/// Makes an identity and writes its key.
-pub fn make(conn: &Connection, name: &str, claims: Claims, out: &Path) -> Result<AuthAnswer> {
-    let key = Key::new(random_key()?);
+/// Makes an identity and writes what proves it.
+pub fn make(conn: &Connection, name: &str, claims: Claims, proof: Proving, out: &Path) -> Result<AuthAnswer> {
     let request = AuthRequest::Add {
         name: name.into(),
         claims,
-        key: *key.bytes(),
+        key: proof.recorded,
     };
     let answer = ask(conn, request)?;
-    write_key(conn, &answer, &key, out)?;
+    write_key(conn, &answer, proof, out)?;
     Ok(answer)
 }
 
-fn write_key(conn: &Connection, answer: &AuthAnswer, key: &Key, out: &Path) -> Result<()> {
+fn write_key(conn: &Connection, answer: &AuthAnswer, proof: Proving, out: &Path) -> Result<()> {
     let made = answer
         .identities
         .first()
         .context("the server does not say what it made")?;
-    KeyFile::new(conn.client.map().fs, made.id, &made.name, key, &made.claims).save(out)
+    let evidence = match proof.what {
+        What::Key(key) => Evidence::Key(key),
+        What::Given(evidence) => evidence,
+        What::Fresh(key, authority, life) => Evidence::Certificate {
+            certificate: authority.certify(&key, made.id, &made.name, life)?,
+            private_key: key.serialize_pem(),
+            authorities: authority.certificates().into(),
+        },
+    };
+    KeyFile::new(conn.client.map().fs, made.id, &made.name, evidence, &made.claims).save(out)
 }
 
 fn find(conn: &Connection, path: &[u8]) -> Result<(DirId, Generation)> {
@@ -194,6 +313,7 @@ fn explain(why: AuthError) -> &'static str {
             "clients of this filesystem are not asked who they are (it was made with --auth none)"
         }
         AuthError::TooMany => "there are as many identities as there can be; revoke some",
+        AuthError::KeyTaken => "another identity has this key or certificate",
         AuthError::BadName => "a name has 1 to 255 bytes",
     }
 }

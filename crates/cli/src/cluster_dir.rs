@@ -3,7 +3,10 @@
 //! ```text
 //! cluster.json       the map and the choices fixed at format
 //! secret             what all servers share; no client needs it
-//! client.key         what clients of this machine prove who they are with, in mode `key`
+//! client.key         what clients of this machine prove who they are with, in modes `key` and `tls`
+//! tls/ca.crt         mode `tls`: who signs the certificates of servers and clients
+//! tls/ca.key         the key of the filesystem's own authority; only where certificates are made
+//! tls/server-N.pem   certificate and key of server N (or server.pem, for all)
 //! server-N/          the store of server N
 //! run/server-N.lock  held by the running server; contains its pid
 //! run/server-N.log   its log
@@ -18,7 +21,7 @@ use pando_cluster::{ClusterFile, FileError};
 use pando_types::FsId;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -63,6 +66,11 @@ impl ClusterDir {
         self.key.clone().unwrap_or_else(|| self.path.join("client.key"))
     }
 
+    /// A file of mode `tls`.
+    pub fn tls(&self, name: &str) -> PathBuf {
+        self.path.join("tls").join(name)
+    }
+
     /// Where running processes leave their marks.
     pub fn run(&self) -> PathBuf {
         self.path.join("run")
@@ -74,22 +82,8 @@ impl ClusterDir {
 
     /// Writes the secret that all servers share, readable by its owner alone.
     pub fn save_secret(&self, secret: &Secret) -> Result<()> {
-        let path = self.secret_file();
-        let write = || -> std::io::Result<()> {
-            // What an interrupted format left has nobody's trust.
-            match std::fs::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-            let mut f = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)?;
-            writeln!(f, "{}", secret.to_hex())?;
-            f.sync_all()
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))
+        // What an interrupted format left has nobody's trust: it is replaced.
+        write_private(&self.secret_file(), format!("{}\n", secret.to_hex()).as_bytes())
     }
 
     /// What this filesystem's servers share: the secrets in the folder, one on a line, the one in use first.
@@ -142,6 +136,28 @@ impl ClusterDir {
         };
         write().with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Writes a file that is readable by its owner alone, whole or not at all.
+pub fn write_private(path: &Path, text: &[u8]) -> Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = Path::new(&name);
+    let write = || -> std::io::Result<()> {
+        match std::fs::remove_file(new) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut f = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(new)?;
+        f.write_all(text)?;
+        f.sync_all()?;
+        std::fs::rename(new, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The durability chosen at format.

@@ -2,15 +2,17 @@
 
 use crate::cluster_dir::ClusterDir;
 use crate::key_file::KeyFile;
+use crate::pki;
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
 use pando_client::{CACHE_BYTES, Client, ClientConfig, Resolution};
 use pando_cluster::{ClusterFile, ClusterMap};
 use pando_data::{Blocks, DirBlocks};
-use pando_net::{Options, Reactor, Waiting};
+use pando_net::{Options, Reactor, Tls, Waiting};
 use pando_types::{AuthMode, Cred, IdentityId};
 use pando_wire::{Role, Way};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How paths are resolved.
@@ -97,8 +99,12 @@ impl Connection {
             introduction,
             identity,
             own,
+            tls,
         } = introduce(dir, party, &map)?;
         let reactor = Reactor::new(options, introduction).context("cannot open an event queue")?;
+        if let Some(tls) = tls {
+            reactor.set_tls(tls);
+        }
         reactor.set_map(&map);
         let blocks = open_blocks(&map.blocks)?;
         let config = ClientConfig {
@@ -158,6 +164,8 @@ pub struct Introduced {
     pub identity: IdentityId,
     /// For whom the client acts when no program asks.
     pub own: Cred,
+    /// What is shown, and below everything, in mode `tls`.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// How a command introduces itself.
@@ -171,30 +179,41 @@ pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Int
         introduction,
         identity: IdentityId::ANYONE,
         own: Cred::root(),
+        tls: None,
     };
     match (party, map.auth) {
         (Party::Operator, _) => {
             let key = dir.secrets(map.fs)?.cluster_key();
-            Ok(everybody(introduction(Role::Operator, Some(key))))
+            let tls = match map.auth {
+                AuthMode::Tls => Some(pki::of_operator(dir)?),
+                AuthMode::None | AuthMode::Key => None,
+            };
+            Ok(Introduced {
+                tls,
+                ..everybody(introduction(Role::Operator, Some(key)))
+            })
         }
         (Party::Client, AuthMode::None) => Ok(everybody(introduction(Role::Client(Way::Nobody), None))),
-        (Party::Client, AuthMode::Key) => {
+        (Party::Client, AuthMode::Key | AuthMode::Tls) => {
             let path = dir.client_key();
             if !path.exists() {
                 bail!(
-                    "clients of this filesystem need a key, and {} is not there; make one with `pando auth add NAME \
+                    "clients of this filesystem need a key or certificate, and {} is not there; make one with `pando auth add NAME \
                      --any-uid --out {0}` where the servers' secret is, or say --key FILE",
                     path.display()
                 );
             }
             let file = KeyFile::load(&path)?;
             Ok(Introduced {
-                introduction: file.introduction(map.fs)?,
+                introduction: file.introduction(map.fs, map.auth)?,
                 identity: file.id(),
                 own: file.own(),
+                tls: match map.auth {
+                    AuthMode::Tls => Some(pki::of_client(path, file.id())?),
+                    AuthMode::None | AuthMode::Key => None,
+                },
             })
         }
-        (Party::Client, AuthMode::Tls) => bail!("mode tls is not there yet; there are none and key"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::args::{Args, Choices, FormatArgs, Without};
 use crate::cluster_dir::ClusterDir;
+use crate::pki::Authority;
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
 use pando_cluster::{ClusterFile, Profile, Server};
@@ -164,6 +165,9 @@ pub fn make(
         make_store(&path, server.id, &map, owner)
             .with_context(|| format!("cannot make the store {}", path.display()))?;
     }
+    if map.auth == AuthMode::Tls {
+        Authority::make(dir, &map)?;
+    }
     dir.save_secret(&Secret::new(random_key()?))?;
     dir.save(&file)?;
     Ok(file)
@@ -190,7 +194,7 @@ pub fn stays_here(mode: AuthMode, address: &str) -> Result<()> {
         if !at.ip().is_loopback() {
             bail!(
                 "a server at {address} could be reached from other machines, and this filesystem asks nobody who they \
-                 are; make it with --auth key, or with addresses of 127.0.0.1"
+                 are; make it with --auth key or --auth tls, or with addresses of 127.0.0.1"
             );
         }
     }

@@ -1,12 +1,13 @@
-//! The file that proves who a client is: `client.key`, or whatever `pando auth add --out` wrote.
+//! The file that proves who a client is: `client.key`, or whatever `pando auth add --out` wrote. In mode `key` it has a key, in
+//! mode `tls` a certificate, its private key, and who servers are known by.
 
+use crate::cluster_dir::write_private;
 use anyhow::{Context, Result, bail};
 use pando_auth::{Introduction, Key};
-use pando_types::{Claims, Cred, FsId, IdentityId, Users};
+use pando_net::Pems;
+use pando_types::{AuthMode, Claims, Cred, FsId, IdentityId, Users};
 use pando_wire::{Role, Way};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The file.
@@ -21,16 +22,42 @@ pub struct KeyFile {
     /// Its name, for people.
     name: String,
     /// The key, 64 hexadecimal digits.
-    key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// The certificate and its chain, PEM, or where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    certificate: Option<String>,
+    /// The same of its private key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    private_key: Option<String>,
+    /// The same of those who sign servers' certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    authorities: Option<String>,
     /// For whom a client acts when no program asks.
     uid: u32,
     /// The same.
     gid: u32,
 }
 
+/// What proves it.
+#[derive(Clone)]
+pub enum Evidence {
+    /// Mode `key`.
+    Key(Key),
+    /// Mode `tls`. Each is PEM, or the path of a file.
+    Certificate {
+        /// The certificate and its chain.
+        certificate: String,
+        /// Its private key.
+        private_key: String,
+        /// Who signs servers' certificates.
+        authorities: String,
+    },
+}
+
 impl KeyFile {
     /// For an identity.
-    pub fn new(fs: FsId, id: IdentityId, name: &str, key: &Key, claims: &Claims) -> KeyFile {
+    pub fn new(fs: FsId, id: IdentityId, name: &str, evidence: Evidence, claims: &Claims) -> KeyFile {
         let (uid, gid) = match &claims.users {
             Users::Any => (0, 0),
             Users::Only { uids, gids } => (
@@ -38,12 +65,23 @@ impl KeyFile {
                 gids.first().copied().unwrap_or(0),
             ),
         };
+        let (key, certificate, private_key, authorities) = match evidence {
+            Evidence::Key(key) => (Some(key.to_hex()), None, None, None),
+            Evidence::Certificate {
+                certificate,
+                private_key,
+                authorities,
+            } => (None, Some(certificate), Some(private_key), Some(authorities)),
+        };
         KeyFile {
             format: 1,
             fs: format!("{:032x}", fs.0),
             identity: id.0,
             name: name.into(),
-            key: key.to_hex(),
+            key,
+            certificate,
+            private_key,
+            authorities,
             uid,
             gid,
         }
@@ -71,29 +109,34 @@ impl KeyFile {
 
     /// Writes it, readable by its owner alone; whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".new");
-        let new = Path::new(&name);
-        let write = || -> std::io::Result<()> {
-            match std::fs::remove_file(new) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-                _ => {}
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        write_private(path, text.as_bytes())
+    }
+
+    /// Certificate, key and authorities. Each stands in the file itself (PEM), or is the path of a file, from the folder
+    /// of this one.
+    pub fn pems(&self, path: &Path) -> Result<Pems> {
+        let find = |value: &Option<String>, what: &str| -> Result<Vec<u8>> {
+            let value = value
+                .as_ref()
+                .with_context(|| format!("{} has no {what}", path.display()))?;
+            if value.contains("-----BEGIN") {
+                return Ok(value.clone().into_bytes());
             }
-            let mut f = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(new)?;
-            f.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
-            f.write_all(b"\n")?;
-            f.sync_all()?;
-            std::fs::rename(new, path)
+            let at = path.parent().unwrap_or(Path::new("")).join(value);
+            std::fs::read(&at).with_context(|| format!("cannot read {}", at.display()))
         };
-        write().with_context(|| format!("cannot write the key {}", path.display()))
+        Ok(Pems {
+            own: Some((
+                find(&self.certificate, "certificate")?,
+                find(&self.private_key, "private_key")?,
+            )),
+            authorities: find(&self.authorities, "authorities")?,
+        })
     }
 
     /// How its owner introduces itself to servers of this filesystem.
-    pub fn introduction(&self, fs: FsId) -> Result<Introduction> {
+    pub fn introduction(&self, fs: FsId, mode: AuthMode) -> Result<Introduction> {
         let mine = u128::from_str_radix(&self.fs, 16).context("key file: fs is not a hexadecimal number")?;
         if mine != fs.0 {
             bail!(
@@ -103,10 +146,18 @@ impl KeyFile {
                 fs.0
             );
         }
+        let (way, key) = match (mode, &self.key) {
+            (AuthMode::Tls, _) => (Way::Certificate, None),
+            (_, Some(key)) => (
+                Way::Key(self.id()),
+                Some(Key::from_hex(key).context("key file: key")?),
+            ),
+            (_, None) => bail!("the file of {:?} has no key", self.name),
+        };
         Ok(Introduction {
             fs,
-            role: Role::Client(Way::Key(self.id())),
-            key: Some(Key::from_hex(&self.key).context("key file: key")?),
+            role: Role::Client(way),
+            key,
         })
     }
 

@@ -17,6 +17,7 @@ mod key_file;
 mod map;
 mod metrics;
 mod mount;
+mod pki;
 mod process;
 mod progress;
 mod server;

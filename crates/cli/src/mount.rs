@@ -74,7 +74,7 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, mountpoint: &Path) -> Result<()> {
         own: me.own,
         ..ClientConfig::new(map)
     };
-    let cluster = NetCluster::new(config, Options::default(), me.introduction)
+    let cluster = NetCluster::new(config, Options::default(), me.introduction, me.tls)
         .map_err(anyhow::Error::msg)
         .context("cannot use the block store")?;
     let mut options = MountOptions::new(mountpoint);

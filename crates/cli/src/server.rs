@@ -5,7 +5,7 @@ use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
 use crate::format::stays_here;
 use crate::metrics::{self, Counters};
-use crate::process;
+use crate::{pki, process};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
 use pando_net::{Options, Reactor, Waiting};
@@ -92,9 +92,6 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         Wait::Polling => Waiting::Polling,
     };
     stays_here(map.auth, &me.address)?;
-    if map.auth == AuthMode::Tls {
-        bail!("mode tls is not there yet; there are none and key");
-    }
     let secrets = dir.secrets(map.fs)?;
     let introduction = Introduction {
         fs: map.fs,
@@ -109,6 +106,9 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         },
         introduction,
     )?;
+    if map.auth == AuthMode::Tls {
+        reactor.set_tls(pki::of_server(&dir, options.id)?);
+    }
     reactor.set_map(&map);
     let counters = Rc::new(Counters::default());
     let watch = Rc::new(Watch {

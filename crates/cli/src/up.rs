@@ -45,11 +45,12 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     if !started.is_empty() {
         done.push(format!("started server {}", started.join(", ")));
     }
-    if file.auth_mode()? == AuthMode::Key && !dir.client_key().exists() {
+    if file.auth_mode()? != AuthMode::None && !dir.client_key().exists() {
         let connection = Connection::open(&dir, Party::Operator, Waiting::Blocking, Duration::from_secs(10))?;
         let [a, b, c, d, ..] = format::random_key()?;
         let name = format!("local-{:08x}", u32::from_le_bytes([a, b, c, d]));
-        crate::auth::make(&connection, &name, Claims::all(), &dir.client_key())?;
+        let proof = crate::auth::Proving::of(&dir, &connection, &crate::auth::Material::default())?;
+        crate::auth::make(&connection, &name, Claims::all(), proof, &dir.client_key())?;
         done.push(format!(
             "made the identity {name:?} for this machine ({})",
             dir.client_key().display()

@@ -11,7 +11,7 @@ pub struct IdentityRecord {
     pub name: String,
     /// What it may claim.
     pub claims: Claims,
-    /// What proves it, the newest first; none where certificates do.
+    /// What proves it, the newest first.
     pub keys: Vec<IdentityKey>,
     /// When it was made.
     pub created: Timestamp,
@@ -24,7 +24,7 @@ pub struct IdentityRecord {
 /// A key of an identity.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdentityKey {
-    /// The key.
+    /// The key; where certificates prove who somebody is, the fingerprint of the public key of one.
     pub key: [u8; 32],
     /// Until when it is good, if another has replaced it.
     pub until: Option<Timestamp>,

@@ -6,12 +6,12 @@ use pando_client::{Client, ClientConfig};
 use pando_cluster::ClusterMap;
 use pando_data::{Blocks, DirBlocks};
 use pando_env::World;
-use pando_net::{Options, Reactor};
+use pando_net::{Options, Reactor, Tls};
 use pando_types::{Errno, Instance};
 use pando_wire::{EntryView, FsStat};
 use std::future::Future;
 use std::rc::{Rc, Weak};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// A cluster reached over the network, its blocks in a directory.
 #[derive(Clone, Debug)]
@@ -20,17 +20,19 @@ pub struct NetCluster {
     config: ClientConfig,
     options: Options,
     introduction: Introduction,
+    tls: Option<Arc<Tls>>,
     blocks: DirBlocks,
     /// The threads of a mount share what they were told.
     instance: OnceLock<Instance>,
 }
 
 impl NetCluster {
-    /// The cluster of `config.map`, whose servers are told who this is. Fails if the directory of its blocks is not there.
+    /// The cluster of `config.map`, whose servers are told who this is, by `tls` if they are asked in that way. Fails if the directory of its blocks is not there.
     pub fn new(
         config: ClientConfig,
         options: Options,
         introduction: Introduction,
+        tls: Option<Arc<Tls>>,
     ) -> Result<NetCluster, String> {
         let map = config.map.clone();
         let Some(path) = map.blocks.strip_prefix("file:") else {
@@ -45,6 +47,7 @@ impl NetCluster {
             config,
             options,
             introduction,
+            tls,
             blocks,
             instance: OnceLock::new(),
         })
@@ -56,6 +59,9 @@ impl Cluster for NetCluster {
 
     fn connect(&self) -> Result<NetDriver, String> {
         let reactor = Reactor::new(self.options, self.introduction.clone()).map_err(|e| e.to_string())?;
+        if let Some(tls) = &self.tls {
+            reactor.set_tls(tls.clone());
+        }
         reactor.set_map(&self.map);
         let world: World = reactor.clone();
         let instance = *self.instance.get_or_init(|| pando_client::new_instance(&world));

@@ -1,7 +1,9 @@
 //! Connections and the table that holds them.
 
+use crate::account::Holder;
+use crate::tls::Session;
 use mio::net::TcpStream;
-use pando_auth::{Acceptor, FrameKeys, Initiator};
+use pando_auth::{Acceptor, Fingerprint, FrameKeys, Initiator};
 use pando_types::{Mono, PeerId, ServerId};
 
 /// What a connection is for, and how far it has come.
@@ -64,6 +66,18 @@ pub(crate) struct Conn {
     pub handshake: Option<Handshake>,
     /// What frames are authenticated with; `None`: they have checksums.
     pub keys: Option<Box<FrameKeys>>,
+    /// What is below the frames, if that is not the socket itself.
+    pub tls: Option<Box<Session>>,
+    /// It came without TLS to where that is spoken, or with it to where it is not: it is told so, and nothing else.
+    pub misled: bool,
+    /// The public key of the certificate it came with, until its hello.
+    pub shown: Option<Box<Fingerprint>>,
+    /// The first bytes were looked at.
+    pub begun: bool,
+    /// Whose it is, if that was proved.
+    pub account: Option<Holder>,
+    /// What was last counted there.
+    pub charged: usize,
     /// An unfinished frame.
     pub partial: Vec<u8>,
     /// Bytes to send, from `sent` on.
@@ -99,6 +113,12 @@ impl Conn {
             class,
             handshake: None,
             keys: None,
+            tls: None,
+            misled: false,
+            shown: None,
+            begun: false,
+            account: None,
+            charged: 0,
             partial: Vec::new(),
             out: Vec::new(),
             sent: 0,
@@ -120,9 +140,14 @@ impl Conn {
         self.out.len() - self.sent
     }
 
+    /// Whether anything is still to be written to the socket.
+    pub fn is_writing(&self) -> bool {
+        self.unsent() > 0 || self.tls.as_ref().is_some_and(|t| t.wants_write())
+    }
+
     /// Whether it may not do nothing for ever.
     pub fn has_deadline(&self) -> bool {
-        !self.stage.is_open() || self.unsent() > 0 || !self.partial.is_empty()
+        !self.stage.is_open() || self.is_writing() || !self.partial.is_empty()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a server does not let us in.
 
+use crate::TlsFault;
 use pando_auth::Rejected;
 use pando_types::{FsId, ServerId};
 use pando_wire::{Denial, PROTOCOL_VERSION};
@@ -78,6 +79,14 @@ pub enum PeerError {
         "{0} does not know our key: it is no server of this filesystem, or the key (or secret) we have is another's"
     )]
     NotGenuine(String),
+    /// TLS fails.
+    #[error("{address}: {why}")]
+    Tls {
+        /// As the map has it.
+        address: String,
+        /// What is wrong.
+        why: TlsFault,
+    },
 }
 
 impl PeerError {
@@ -100,6 +109,7 @@ impl PeerError {
                 Denial::UnknownKey | Denial::WrongProof | Denial::WrongWay(_) => true,
                 Denial::NotReady | Denial::TooManyOfYours => false,
             },
+            PeerError::Tls { why, .. } => why.is_final(),
             _ => false,
         }
     }
@@ -109,7 +119,7 @@ impl PeerError {
 fn advice(why: Denial) -> String {
     match why {
         Denial::UnknownKey => {
-            "the key is not known there, or was revoked or replaced; get a new one with `pando auth add` or `pando auth \
+            "the key or certificate is not known there, or was revoked or replaced; get a new one with `pando auth add` or `pando auth \
              rotate` (servers and operators: compare the `secret` files)"
                 .into()
         }

@@ -5,13 +5,14 @@ use crate::conn::{Class, Conn, Handshake, Stage};
 use crate::frames::next;
 use crate::reactor::{Delivery, LISTENER, WAKER, WAY};
 use crate::timers::Action;
-use crate::{PeerError, Reactor};
+use crate::tls::{HANDSHAKE_MAX, Session};
+use crate::{PeerError, Reactor, TlsFault};
 use mio::event::Event;
 use mio::{Interest, Token};
-use pando_auth::{Acceptor, Greeting, Step, payload};
+use pando_auth::{Acceptor, Greeting, HELLO_MAX, Step, payload};
 use pando_env::Peer;
-use pando_types::{PeerId, ServerId};
-use pando_wire::{Denial, HelloReply};
+use pando_types::{AuthMode, ServerId};
+use pando_wire::{Denial, HelloReply, cut_frame};
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ pub(crate) enum End {
     Quiet(String),
     Foul(String),
     Server(PeerError),
+    Tls(rustls::Error),
 }
 
 impl Reactor {
@@ -128,8 +130,19 @@ impl Reactor {
             return;
         }
         let mut conn = Conn::new(stream, Stage::Stranger, class, self.time.get());
+        if self.listens_for() == Some(AuthMode::Tls) {
+            let tls = self.tls.borrow().clone();
+            let session = tls.map(|tls| Session::accept(&tls.configs()));
+            let Some(Ok(session)) = session else { return };
+            conn.tls = Some(Box::new(session));
+        }
         self.watch(id, &mut conn);
         table.insert(id, conn);
+    }
+
+    /// How clients that connect here identify themselves.
+    fn listens_for(&self) -> Option<AuthMode> {
+        self.listener.borrow().as_ref().map(|l| l.gate.mode())
     }
 
     pub(crate) fn register(&self, id: u64, stream: &mut mio::net::TcpStream) -> std::io::Result<()> {
@@ -203,10 +216,13 @@ impl Reactor {
                     if conn.stage.is_open() {
                         conn.received = self.time.get();
                     }
-                    let fed = self.feed(id, conn, &buffer[..n]);
+                    let fed = self.hear(id, conn, &buffer[..n]);
                     let after = conn.partial.len();
                     self.partial.set(self.partial.get() + after - before);
                     fed?;
+                    if !self.charge(conn) {
+                        return Err(End::Foul("too many unfinished frames of its identity".into()));
+                    }
                     if after > before && self.partial.get() > self.options.total_partial_limit {
                         return Err(End::Foul("too many unfinished frames".into()));
                     }
@@ -217,6 +233,104 @@ impl Reactor {
             }
         }
         Ok(total)
+    }
+
+    /// Takes received bytes, through TLS if that is spoken.
+    fn hear(&self, id: u64, conn: &mut Conn, bytes: &[u8]) -> Result<(), End> {
+        if !std::mem::replace(&mut conn.begun, true) {
+            self.begin(id, conn, bytes)?;
+        }
+        if conn.stage == Stage::Refused {
+            return Ok(());
+        }
+        let Some(mut tls) = conn.tls.take() else {
+            return self.feed(id, conn, bytes);
+        };
+        let heard = self.decrypt(id, conn, &mut tls, bytes);
+        if tls.wants_write() {
+            if matches!(heard, Err(End::Tls(_))) {
+                // The other side hears why, if it still listens.
+                let _ = tls.write(&mut conn.stream);
+            }
+            self.mark_dirty(id, conn);
+        }
+        conn.tls = Some(tls);
+        heard
+    }
+
+    fn decrypt(&self, id: u64, conn: &mut Conn, tls: &mut Session, bytes: &[u8]) -> Result<(), End> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let before = rest.len();
+            tls.take(&mut rest).map_err(End::Tls)?;
+            if matches!(conn.stage, Stage::Stranger) {
+                tls.taken += before - rest.len();
+                if tls.taken > HANDSHAKE_MAX {
+                    return Err(End::Foul("too long a handshake".into()));
+                }
+            }
+            if matches!(conn.stage, Stage::Stranger) && conn.shown.is_none() {
+                conn.shown = tls.shown().map(Box::new);
+            }
+            let mut fed = Ok(());
+            tls.said(&mut |said| {
+                fed = self.feed(id, conn, said);
+                fed.is_ok()
+            });
+            fed?;
+        }
+        // What was to be said waited for the handshake.
+        if conn.unsent() > 0 {
+            self.mark_dirty(id, conn);
+        }
+        Ok(())
+    }
+
+    /// Looks at the first bytes: whether the other side speaks TLS where we do. Who does not is told in plain, because that
+    /// is what it understands; it proves nothing to anybody.
+    fn begin(&self, id: u64, conn: &mut Conn, bytes: &[u8]) -> Result<(), End> {
+        let speaks_tls = is_tls(bytes);
+        match (conn.stage, conn.tls.is_some(), speaks_tls) {
+            (Stage::Stranger, true, false) => {
+                conn.tls = None;
+                conn.misled = true;
+            }
+            (Stage::Stranger, false, true) => {
+                let mode = self.listens_for().unwrap_or_default();
+                self.refuse(id, conn, HelloReply::Denied(Denial::WrongWay(mode)));
+            }
+            (Stage::Greeting(_), true, false) => {
+                conn.tls = None;
+                let said = cut_frame(bytes, HELLO_MAX).ok().flatten();
+                let rejected = match (&mut conn.handshake, said) {
+                    (Some(Handshake::Connecting(initiator)), Some((said, _))) => initiator.take(said).err(),
+                    _ => None,
+                };
+                let server = conn.stage.server().unwrap_or_default();
+                let address = self.links.borrow().get(&server).map(|l| l.address.clone());
+                let address = address.unwrap_or_default();
+                return Err(End::Server(match rejected {
+                    Some(rejected) => PeerError::of(rejected, address),
+                    // Whatever it says, it is not believed without TLS.
+                    None => PeerError::Tls {
+                        address,
+                        why: TlsFault::NotTls,
+                    },
+                }));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Says no, and closes when that is sent.
+    fn refuse(&self, id: u64, conn: &mut Conn, refusal: HelloReply) {
+        conn.stage = Stage::Refused;
+        if self.log.open(mono()) {
+            let address = conn.stream.peer_addr().ok();
+            tracing::warn!(?address, ?refusal, "refused a connection");
+        }
+        self.append(id, conn, &payload(&refusal));
     }
 
     /// Takes whole frames off received bytes and keeps the rest.
@@ -264,28 +378,6 @@ impl Reactor {
         Ok(())
     }
 
-    /// Counts a connection of an identity, unless it has as many as it may have.
-    fn take_place(&self, peer: PeerId) -> bool {
-        let PeerId::Client(id) = peer else { return true };
-        let mut places = self.places.borrow_mut();
-        let taken = places.entry(id).or_default();
-        let free = *taken < self.options.max_per_identity;
-        *taken += usize::from(free);
-        free
-    }
-
-    /// A connection of an identity that proved who it is has ended.
-    pub(crate) fn leave_place(&self, peer: PeerId) {
-        let PeerId::Client(id) = peer else { return };
-        let mut places = self.places.borrow_mut();
-        if let Some(taken) = places.get_mut(&id) {
-            *taken = taken.saturating_sub(1);
-            if *taken == 0 {
-                places.remove(&id);
-            }
-        }
-    }
-
     /// Answers a hello, or the proof that followed it.
     fn greet(&self, id: u64, conn: &mut Conn, said: &[u8]) -> Result<(), End> {
         let listener = self.listener.borrow();
@@ -294,7 +386,9 @@ impl Reactor {
         };
         let refusal = match conn.handshake.take() {
             Some(Handshake::Accepting(acceptor)) => match acceptor.accept(said) {
-                Ok(accepted) if !self.take_place(accepted.peer) => HelloReply::Denied(Denial::TooManyOfYours),
+                Ok(accepted) if !self.take_place(conn, accepted.peer) => {
+                    HelloReply::Denied(Denial::TooManyOfYours)
+                }
                 Ok(accepted) => {
                     self.append(id, conn, &payload(&accepted.welcome));
                     conn.stage = Stage::Welcome(accepted.peer);
@@ -304,30 +398,35 @@ impl Reactor {
                 Err(None) => return Err(End::Foul("no proof of who it is".into())),
                 Err(Some(refusal)) => refusal,
             },
-            _ => match Acceptor::greet(said, listener.here, &*listener.gate, None, rand::random()) {
-                Greeting::Noise => return Err(End::Foul("no pando hello".into())),
-                Greeting::Refuse(refusal) => refusal,
-                Greeting::Welcome(..) | Greeting::Challenge(..) if conn.class == Class::Surplus => {
-                    HelloReply::TooMany
+            _ => {
+                let gate = &*listener.gate;
+                let certified = conn.shown.take().map(|shown| gate.certified(&shown));
+                match Acceptor::greet(said, listener.here, gate, certified, rand::random()) {
+                    Greeting::Noise => return Err(End::Foul("no pando hello".into())),
+                    _ if conn.misled => HelloReply::Denied(Denial::WrongWay(gate.mode())),
+                    Greeting::Refuse(refusal) => refusal,
+                    Greeting::Welcome(..) | Greeting::Challenge(..) if conn.class == Class::Surplus => {
+                        HelloReply::TooMany
+                    }
+                    Greeting::Welcome(_, peer)
+                        if gate.mode() != AuthMode::None && !self.take_place(conn, peer) =>
+                    {
+                        HelloReply::Denied(Denial::TooManyOfYours)
+                    }
+                    Greeting::Welcome(welcome, peer) => {
+                        self.append(id, conn, &payload(&welcome));
+                        conn.stage = Stage::Welcome(peer);
+                        return Ok(());
+                    }
+                    Greeting::Challenge(challenge, acceptor) => {
+                        self.append(id, conn, &payload(&challenge));
+                        conn.handshake = Some(Handshake::Accepting(Box::new(acceptor)));
+                        return Ok(());
+                    }
                 }
-                Greeting::Welcome(welcome, peer) => {
-                    self.append(id, conn, &payload(&welcome));
-                    conn.stage = Stage::Welcome(peer);
-                    return Ok(());
-                }
-                Greeting::Challenge(challenge, acceptor) => {
-                    self.append(id, conn, &payload(&challenge));
-                    conn.handshake = Some(Handshake::Accepting(Box::new(acceptor)));
-                    return Ok(());
-                }
-            },
+            }
         };
-        conn.stage = Stage::Refused;
-        if self.log.open(mono()) {
-            let address = conn.stream.peer_addr().ok();
-            tracing::warn!(?address, ?refusal, "refused a connection");
-        }
-        self.append(id, conn, &payload(&refusal));
+        self.refuse(id, conn, refusal);
         Ok(())
     }
 
@@ -362,4 +461,9 @@ impl Reactor {
         }
         Ok(())
     }
+}
+
+/// Whether bytes begin a TLS record of a handshake or an alert. No pando hello, and no answer to one, is of such a length.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes.first(), Some(0x15 | 0x16)) && bytes.get(1).is_none_or(|b| *b == 3)
 }

@@ -4,7 +4,7 @@
 //! ([`Reactor::block_on`]) and drives its client's futures on its own thread, so that no request waits for another
 //! thread to wake. It delivers everything that can be read, runs what became ready, then writes once per connection.
 //!
-//! Knows frames and handshakes; knows nothing of what messages say.
+//! Knows frames, handshakes and certificates; knows nothing of what messages say.
 //!
 //! ```no_run
 //! # use pando_net::{Options, Reactor};
@@ -22,6 +22,7 @@
 //! # Ok(()) }
 //! ```
 
+mod account;
 mod bench;
 mod clock;
 mod conn;
@@ -37,6 +38,7 @@ mod options;
 mod outbound;
 mod reactor;
 mod timers;
+mod tls;
 mod turn;
 mod wait;
 
@@ -46,3 +48,4 @@ pub use hello::PeerError;
 pub use notify::Stopper;
 pub use options::{Options, Waiting};
 pub use reactor::Reactor;
+pub use tls::{Pems, Purpose, Tls, TlsError, TlsFault, fingerprint};

@@ -5,12 +5,13 @@ use crate::conn::{Class, Conn, Handshake, Stage};
 use crate::inbound::End;
 use crate::reactor::Delivery;
 use crate::timers::Action;
-use crate::{PeerError, Reactor};
+use crate::tls::Session;
+use crate::{PeerError, Reactor, TlsFault};
 use mio::net::TcpStream;
 use pando_auth::Initiator;
 use pando_env::Peer;
 use pando_types::{Mono, ServerId};
-use pando_wire::FRAME_MAX;
+use pando_wire::{FRAME_MAX, Role, Way};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -222,12 +223,26 @@ impl Reactor {
     }
 
     fn dial(&self, server: ServerId, address: SocketAddr) -> std::io::Result<u64> {
+        let tls = self.tls.borrow().clone();
+        let session = match (tls, self.introduction.role) {
+            (Some(tls), _) => {
+                let name = self.links.borrow().get(&server).map(|l| l.address.clone());
+                let made = Session::connect(&tls.configs(), &name.unwrap_or_default());
+                Some(Box::new(made.map_err(std::io::Error::other)?))
+            }
+            // What would prove who we are is not there, nor who they are.
+            (None, Role::Client(Way::Certificate)) => {
+                return Err(std::io::Error::other("a certificate is shown inside TLS only"));
+            }
+            (None, _) => None,
+        };
         let mut stream = TcpStream::connect(address)?;
         self.prepare(&stream);
         let mut table = self.table.borrow_mut();
         let id = table.vacant();
         self.register(id, &mut stream)?;
         let mut conn = Conn::new(stream, Stage::Connecting(server), Class::Outgoing, mono());
+        conn.tls = session;
         self.watch(id, &mut conn);
         table.insert(id, conn);
         Ok(id)
@@ -281,6 +296,10 @@ impl Reactor {
                 PeerError::Connect { address, why }
             }
             End::Foul(_) if matches!(conn.stage, Stage::Greeting(_)) => PeerError::Foreign(address),
+            End::Tls(why) => PeerError::Tls {
+                address,
+                why: TlsFault::of(&why),
+            },
             End::Quiet(why) | End::Foul(why) => PeerError::Lost { address, why },
         };
         if conn.proved {

@@ -36,6 +36,9 @@ pub struct Options {
     pub max_connections: usize,
     /// Accepted connections of one identity at one time; more are told so and closed.
     pub max_per_identity: usize,
+    /// Bytes waiting to be sent, and of unfinished frames, on all connections of one identity; beyond, one that adds to
+    /// them is closed.
+    pub max_buffered_per_identity: usize,
     /// How long an accepted connection may take to say who it is, and a server we connect to, to let us in.
     pub hello_timeout: Duration,
     /// How long connecting may take.
@@ -63,6 +66,7 @@ impl Default for Options {
             waiting: Waiting::default(),
             max_connections: 16_384,
             max_per_identity: 1024,
+            max_buffered_per_identity: 128 << 20,
             hello_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(3),
             stall_timeout: Duration::from_secs(30),

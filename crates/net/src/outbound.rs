@@ -32,8 +32,13 @@ impl Reactor {
             self.append(id, conn, message);
             let (mine, all) = (conn.unsent(), self.unsent.get());
             let crowded = all > self.options.total_send_limit && mine > self.options.high_water;
-            (mine > self.options.send_limit || crowded)
-                .then_some("the other side does not read what it asked for")
+            if mine > self.options.send_limit || crowded {
+                Some("the other side does not read what it asked for")
+            } else if !self.charge(conn) {
+                Some("its identity does not read what it asked for, on all its connections together")
+            } else {
+                None
+            }
         };
         drop(table);
         if let Some(why) = problem {
@@ -91,7 +96,10 @@ impl Reactor {
         if conn.blocked || matches!(conn.stage, Stage::Connecting(_)) {
             return Ok(());
         }
-        while conn.unsent() > 0 {
+        if conn.tls.is_some() {
+            self.write_tls(id, conn)?;
+        }
+        while conn.tls.is_none() && conn.unsent() > 0 {
             match conn.stream.write(&conn.out[conn.sent..]) {
                 Ok(n) => {
                     conn.sent += n;
@@ -115,7 +123,7 @@ impl Reactor {
             if empty.capacity() <= SPARE_SIZE && spare.len() < SPARE {
                 spare.push(empty);
             }
-            if conn.stage == Stage::Refused {
+            if conn.stage == Stage::Refused && !conn.is_writing() {
                 return Err(End::Quiet("refused".into()));
             }
         } else if conn.sent > conn.out.len() / 2 {
@@ -132,14 +140,45 @@ impl Reactor {
         if was && !conn.paused {
             self.queue_read(id, conn);
         }
+        self.charge(conn);
         Ok(())
+    }
+
+    /// Encrypts what is waiting, several frames in one record, and writes it. What does not fit the session's own buffer
+    /// (64 KiB) stays as it is.
+    fn write_tls(&self, id: u64, conn: &mut Conn) -> Result<(), End> {
+        let Some(tls) = &mut conn.tls else { return Ok(()) };
+        loop {
+            while conn.sent < conn.out.len() {
+                let n = tls.say(&conn.out[conn.sent..]);
+                if n == 0 {
+                    break;
+                }
+                conn.sent += n;
+                self.unsent.set(self.unsent.get() - n);
+            }
+            if !tls.wants_write() {
+                return Ok(());
+            }
+            match tls.write(&mut conn.stream) {
+                Ok(_) => conn.wrote = self.time.get(),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    conn.blocked = true;
+                    self.watch(id, conn);
+                    return Ok(());
+                }
+                Err(e) => return Err(End::Quiet(e.to_string())),
+            }
+        }
     }
 
     /// Takes a connection out of the table and tells whoever has to know.
     pub(crate) fn end_conn(&self, id: u64, end: End) {
-        let Some(conn) = self.table.borrow_mut().remove(id) else {
+        let Some(mut conn) = self.table.borrow_mut().remove(id) else {
             return;
         };
+        self.leave_place(&mut conn);
         self.unsent.set(self.unsent.get() - conn.unsent());
         self.partial.set(self.partial.get() - conn.partial.len());
         let address = || conn.stream.peer_addr().ok();
@@ -147,16 +186,17 @@ impl Reactor {
             End::Foul(why) if self.log.open(self.time.get()) => {
                 tracing::warn!(address = ?address(), stage = ?conn.stage, why, "closing a connection");
             }
+            End::Tls(why) if conn.stage.server().is_none() && self.log.open(self.time.get()) => {
+                tracing::warn!(address = ?address(), %why, "refused a connection: TLS");
+            }
+            End::Tls(why) => tracing::debug!(address = ?address(), %why, "TLS failed"),
             End::Quiet(why) | End::Foul(why) => {
                 tracing::debug!(address = ?address(), stage = ?conn.stage, why, "a connection ended");
             }
             End::Server(error) => tracing::debug!(%error, "a server did not welcome us"),
         }
         match conn.stage {
-            Stage::Welcome(peer) => {
-                if conn.keys.is_some() {
-                    self.leave_place(peer);
-                }
+            Stage::Welcome(_) => {
                 self.inbox.push(Delivery::Gone(Peer::Connection(id)));
             }
             stage => {
@@ -213,7 +253,7 @@ impl Reactor {
                 Some("no hello in time")
             }
             Stage::Refused if now.since(conn.wrote) > o.hello_timeout => Some("refusal not taken"),
-            _ if conn.unsent() > 0 && now.since(conn.wrote) > o.stall_timeout => {
+            _ if conn.is_writing() && now.since(conn.wrote) > o.stall_timeout => {
                 Some("the other side does not read what it asked for")
             }
             _ if !conn.partial.is_empty() && now.since(conn.received) > o.stall_timeout => {

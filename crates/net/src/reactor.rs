@@ -1,5 +1,6 @@
 //! The reactor: what it holds, and what it offers.
 
+use crate::account::Account;
 use crate::clock::{self, mono, raise_file_limit};
 use crate::conn::{Stage, Table};
 use crate::inbox::Inbox;
@@ -8,13 +9,13 @@ use crate::log::LogGate;
 use crate::notify::{Flag, Notify};
 use crate::timers::{Sleep, Timers};
 use crate::wait::Pacer;
-use crate::{Options, PeerError, Stopper};
+use crate::{Options, PeerError, Stopper, Tls};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token};
 use pando_auth::{Gate, Here, Introduction};
 use pando_cluster::ClusterMap;
 use pando_env::{Env, Executor, LocalFuture, Node, Peer, TaskOwner};
-use pando_types::{BootEpoch, IdentityId, Mono, PeerId, ServerId, Timestamp};
+use pando_types::{AuthMode, BootEpoch, IdentityId, Mono, PeerId, ServerId, Timestamp};
 use pando_wire::Role;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -73,8 +74,10 @@ pub struct Reactor {
     /// Connections with a deadline.
     pub(crate) watched: RefCell<Vec<u64>>,
     pub(crate) sweeping: Cell<bool>,
-    /// Accepted connections of each identity.
-    pub(crate) places: RefCell<BTreeMap<IdentityId, usize>>,
+    /// What each identity occupies that has connections here.
+    pub(crate) accounts: RefCell<BTreeMap<IdentityId, Rc<Account>>>,
+    /// What connections are made with, if not with plain sockets.
+    pub(crate) tls: RefCell<Option<Arc<Tls>>>,
     /// Bytes waiting to be sent, of all connections.
     pub(crate) unsent: Cell<usize>,
     /// Bytes of unfinished frames, of all connections.
@@ -120,7 +123,8 @@ impl Reactor {
             dirty: RefCell::default(),
             watched: RefCell::default(),
             sweeping: Cell::new(false),
-            places: RefCell::default(),
+            accounts: RefCell::default(),
+            tls: RefCell::default(),
             unsent: Cell::new(0),
             partial: Cell::new(0),
             buffer: RefCell::default(),
@@ -132,6 +136,11 @@ impl Reactor {
             notify,
             entered: Cell::new(false),
         }))
+    }
+
+    /// Speaks TLS on every connection that is made from here on, and in mode `tls` on those that are accepted.
+    pub fn set_tls(&self, tls: Arc<Tls>) {
+        *self.tls.borrow_mut() = Some(tls);
     }
 
     /// What messages are delivered to. Without a node they are dropped.
@@ -171,6 +180,13 @@ impl Reactor {
                 "clients do not listen",
             ));
         };
+        let certified = self.tls.borrow().as_ref().is_some_and(|t| t.accepts());
+        if gate.mode() == AuthMode::Tls && !certified {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "clients are to see a certificate, and there is none",
+            ));
+        }
         raise_file_limit();
         let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "no such address");
         for address in address.to_socket_addrs()? {
@@ -240,7 +256,7 @@ impl Reactor {
             let conn = self.table.borrow_mut().remove(id);
             drop(conn);
         }
-        self.places.borrow_mut().clear();
+        self.accounts.borrow_mut().clear();
         self.unsent.set(0);
         self.partial.set(0);
         self.links.borrow_mut().clear();

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Client, FS, SERVER, Server, cluster_key};
 use pando_auth::{Gate, Introduction, Key};
-use pando_env::CallError;
+use pando_env::{CallError, Env};
 use pando_net::{Options, PeerError};
 use pando_types::{AuthMode, IdentityId, ServerId};
 use pando_wire::{Denial, Role, Way};
@@ -181,6 +181,50 @@ fn one_identity_cannot_take_all_places() {
     drop(a);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(c.call(b"c"), Ok(b"c".to_vec()));
+}
+
+#[test]
+fn one_identity_cannot_fill_all_buffers() {
+    let options = Options {
+        max_buffered_per_identity: 32 << 20,
+        ..Options::default()
+    };
+    let server = Server::start_behind("127.0.0.1:0", options, || Rc::new(Five));
+    let address = server.address.to_string();
+    let five = Introduction {
+        fs: FS,
+        role: Role::Client(Way::Key(IdentityId(5))),
+        key: Some(cluster_key()),
+    };
+    // Each asks for more than the kernel holds for it, and reads nothing; alone it could. Together they are too many.
+    let greedy: Vec<Client> = (0..24)
+        .map(|_| {
+            let client = Client::with(&address, Options::default(), five.clone());
+            assert_eq!(client.call(b"there?"), Ok(b"there?".to_vec()));
+            for id in 0..16u64 {
+                client
+                    .reactor
+                    .send(common::PEER, [&id.to_le_bytes()[..], b"BIG"].concat());
+            }
+            client.reactor.turn(Some(Duration::ZERO));
+            client
+        })
+        .collect();
+    let other = Client::with(&address, Options::default(), self::server(cluster_key()));
+    let failed = other.call(b"?");
+    assert!(failed.is_err(), "this gate knows identity 5 only");
+    std::thread::sleep(Duration::from_millis(500));
+    // Those that were one too many are closed; what they asked for is theirs to ask again.
+    let closed = greedy.iter().filter(|client| {
+        for _ in 0..100 {
+            client.reactor.turn(Some(Duration::from_millis(2)));
+        }
+        !client.node.gone.borrow().is_empty()
+    });
+    let closed = closed.count();
+    assert!((1..24).contains(&closed), "{closed} of 24 were closed");
+    let again = Client::with(&address, Options::default(), five);
+    assert_eq!(again.call(b"again"), Ok(b"again".to_vec()), "it can go on");
 }
 
 #[test]

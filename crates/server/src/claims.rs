@@ -5,7 +5,7 @@ use crate::account::Notes;
 use crate::execute::{Asked, Basis};
 use crate::statements::Dirs;
 use crate::{Failure, MetaServer};
-use pando_auth::{Gate, Key};
+use pando_auth::{Fingerprint, Gate, Key};
 use pando_types::{
     AuthMode, Bearer, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, PeerId, SessionId, plant,
 };
@@ -20,18 +20,28 @@ pub(crate) struct Entitled {
     pub subtree: Option<(DirId, Generation)>,
 }
 
+/// What is being served of an identity's requests.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct InFlight {
+    requests: usize,
+    /// Of the messages they came in.
+    bytes: usize,
+}
+
 /// A request of an identity that is being served.
 pub(crate) struct Turn {
     server: Rc<MetaServer>,
     id: IdentityId,
+    bytes: usize,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut in_flight = self.server.in_flight.borrow_mut();
         if let Some(n) = in_flight.get_mut(&self.id) {
-            *n -= 1;
-            if *n == 0 {
+            n.requests -= 1;
+            n.bytes -= self.bytes;
+            if n.requests == 0 {
                 in_flight.remove(&self.id);
             }
         }
@@ -81,18 +91,24 @@ impl MetaServer {
         })
     }
 
-    /// Counts a request, unless its identity has as many as it may have.
-    pub(crate) fn take_turn(&self, who: PeerId) -> Option<Option<Turn>> {
+    /// Counts a request of so many bytes, unless its identity has as many as it may have.
+    pub(crate) fn take_turn(&self, who: PeerId, bytes: usize) -> Option<Option<Turn>> {
         let PeerId::Client(id) = who else {
             return Some(None);
         };
         let mut in_flight = self.in_flight.borrow_mut();
         let n = in_flight.entry(id).or_default();
-        if *n >= self.limits.requests && !plant!(G49) {
+        // One alone is never too large: a frame is bounded.
+        let crowded = n.requests > 0 && n.bytes + bytes > self.limits.request_bytes;
+        if (n.requests >= self.limits.requests && !plant!(G49)) || crowded {
             return None;
         }
-        *n += 1;
-        Some(self.me.upgrade().map(|server| Turn { server, id }))
+        let server = self.me.upgrade();
+        if server.is_some() {
+            n.requests += 1;
+            n.bytes += bytes;
+        }
+        Some(server.map(|server| Turn { server, id, bytes }))
     }
 
     /// The entry of the directory that is an identity's whole filesystem, wherever it is by now: what the root is to
@@ -202,5 +218,9 @@ impl Gate for MetaServer {
             Role::Client(Way::Key(id)) => self.identities.borrow().key(id, key_name, self.world.now()),
             Role::Client(_) => Err(Denial::UnknownKey),
         }
+    }
+
+    fn certified(&self, public_key: &Fingerprint) -> Result<IdentityId, Denial> {
+        self.identities.borrow().certified(public_key, self.world.now())
     }
 }

@@ -54,6 +54,8 @@ pub struct Limits {
     pub identity_period: Duration,
     /// Requests of one identity being served at one time; more are refused as busy.
     pub requests: usize,
+    /// Bytes of the messages they came in; with more, all but a first one are refused as busy.
+    pub request_bytes: usize,
     /// Period of background work: inquiries, session expiry, deletion of file data.
     pub tick: Duration,
 }
@@ -76,6 +78,7 @@ impl Default for Limits {
             invalidations: 4096,
             identity_period: Duration::from_secs(2),
             requests: 4096,
+            request_bytes: 64 << 20,
             tick: Duration::from_millis(250),
         }
     }

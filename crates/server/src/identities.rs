@@ -6,7 +6,7 @@ use crate::execute::Asked;
 use crate::locks::Unit;
 use crate::recovery::all;
 use crate::{Failure, MetaServer};
-use pando_auth::Key as Secret;
+use pando_auth::{Fingerprint, Key as Secret};
 use pando_env::sync::join_all;
 use pando_format::{Batch, IdentityKey, IdentityRecord, IdentityTable, Key, KeyRange, Mutation, Record};
 use pando_store::{Level, Store, StoreError};
@@ -139,6 +139,23 @@ impl Identities {
         keys.into_iter().find(|k| k.name() == name)
     }
 
+    /// Whose certificate has this public key.
+    pub fn certified(&self, public_key: &Fingerprint, now: Timestamp) -> Result<IdentityId, Denial> {
+        let known = self.known.as_ref().ok_or(Denial::NotReady)?;
+        let good = |r: &IdentityRecord| {
+            let mut keys = r.keys.iter();
+            keys.any(|k| k.key == public_key.0 && k.until.is_none_or(|t| t > now))
+        };
+        let found = known.live.iter().find(|(_, record)| good(record));
+        found.map(|(id, _)| *id).ok_or(Denial::UnknownKey)
+    }
+
+    /// Whether a key proves, or proved until it was replaced, somebody else.
+    fn is_taken(&self, key: &[u8; 32], but: Option<IdentityId>) -> bool {
+        let mut others = self.kept.iter().filter(|(id, _)| Some(**id) != but);
+        others.any(|(_, r)| r.keys.iter().any(|k| k.key == *key))
+    }
+
     /// Identities one of whose keys is over since this was last asked.
     fn with_keys_over(&mut self, now: Timestamp) -> BTreeSet<IdentityId> {
         let Some(known) = &self.known else {
@@ -179,6 +196,9 @@ impl Identities {
                     Some(_) => return Err(AuthError::Exists),
                     None => {}
                 }
+                if self.is_taken(&key, None) {
+                    return Err(AuthError::KeyTaken);
+                }
                 let last = self.kept.keys().next_back().map_or(0, |id| id.0);
                 let id = last.checked_add(1).map(IdentityId).ok_or(AuthError::TooMany)?;
                 if self.table().identities.len() >= MOST {
@@ -209,6 +229,9 @@ impl Identities {
                 let (id, mut record) = live(&name).ok_or(AuthError::Unknown)?;
                 if is(&record, &key) {
                     return Ok((id, None));
+                }
+                if self.is_taken(&key, Some(id)) {
+                    return Err(AuthError::KeyTaken);
                 }
                 let end = Timestamp {
                     secs: now.secs.saturating_add(i64::from(grace)),

@@ -142,7 +142,7 @@ pub struct MetaServer {
     private: RefCell<private::Private>,
     identities: RefCell<identities::Identities>,
     /// Requests of each identity that are being served.
-    in_flight: RefCell<BTreeMap<IdentityId, usize>>,
+    in_flight: RefCell<BTreeMap<IdentityId, claims::InFlight>>,
     caller: Caller<Heard>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,
@@ -343,7 +343,7 @@ impl Node for MetaServer {
             }) => {
                 // Whoever is gone needs no answer.
                 if let Some(who) = self.world.who(from) {
-                    self.dispatch((from, id), who, boot, request, explain);
+                    self.dispatch((from, id), who, boot, (request, message.len()), explain);
                 }
             }
         }

@@ -13,12 +13,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 impl MetaServer {
+    /// Serves a request that came in a message of so many bytes.
     pub(crate) fn dispatch(
         &self,
         asker: Asker,
         who: PeerId,
         boot: BootEpoch,
-        request: Request,
+        (request, bytes): (Request, usize),
         explain: bool,
     ) {
         // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must know.
@@ -27,7 +28,7 @@ impl MetaServer {
             return self.answer(vec![asker], Err(Refusal::WrongBoot(self.boot)));
         }
         let entitled = self.entitled(who, &request).and_then(|entitled| {
-            let turn = self.take_turn(who).ok_or(Refusal::Busy)?;
+            let turn = self.take_turn(who, bytes).ok_or(Refusal::Busy)?;
             Ok((entitled, turn))
         });
         let (entitled, turn) = match entitled {

@@ -14,7 +14,7 @@ pub enum AuthRequest {
         name: String,
         /// What it may claim.
         claims: Claims,
-        /// What proves it.
+        /// What proves it: a key, or in mode `tls` the fingerprint of a certificate's public key.
         key: [u8; 32],
     },
     /// It ends now, its connections and sessions with it.
@@ -83,6 +83,8 @@ pub enum AuthError {
     TooMany,
     /// The name is empty or too long.
     BadName,
+    /// Another identity has this key.
+    KeyTaken,
 }
 
 codec_enum!(AuthRequest {
@@ -103,4 +105,4 @@ codec_struct!(AuthAnswer {
     identities,
     unconfirmed
 });
-codec_enum!(AuthError { 1 => Exists, 2 => Unknown, 3 => NotUsed, 4 => TooMany, 5 => BadName });
+codec_enum!(AuthError { 1 => Exists, 2 => Unknown, 3 => NotUsed, 4 => TooMany, 5 => BadName, 6 => KeyTaken });

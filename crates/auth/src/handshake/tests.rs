@@ -210,8 +210,19 @@ fn modes_are_kept_apart() {
         initiator.take(&welcome),
         Ok(Step::Up { keys: None, .. })
     ));
-    let by_name = welcomed(&certified, AuthMode::Tls, Some(IdentityId(4))).map(|(_, p)| p);
+    let by_name = welcomed(&certified, AuthMode::Tls, Some(Ok(IdentityId(4)))).map(|(_, p)| p);
     assert_eq!(by_name, Some(PeerId::Client(IdentityId(4))));
+    let unknown = Acceptor::greet(
+        &certified,
+        HERE,
+        &door(AuthMode::Tls),
+        Some(Err(Denial::UnknownKey)),
+        [1; NONCE],
+    );
+    assert!(
+        matches!(unknown, Greeting::Refuse(HelloReply::Denied(Denial::UnknownKey))),
+        "a certificate of nobody"
+    );
     // Who has a key is not talked out of using it.
     let (mut initiator, _) = Initiator::new(&client(), [1; NONCE]);
     assert_eq!(initiator.take(&welcome).err(), Some(Rejected::NotGenuine));

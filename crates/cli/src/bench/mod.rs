@@ -1,6 +1,7 @@
 //! `pando bench`: figures. Ratios within one run are what they are good for: against `echo` and `null`, the ceilings, or
 //! against the same run with one thing changed.
 
+mod cost;
 mod echo;
 mod figure;
 mod mdtest;
@@ -33,6 +34,7 @@ pub enum BenchCommand {
     Resolve(resolve::ResolveArgs),
     Oracle(oracle::OracleArgs),
     Figure(figure::FigureArgs),
+    Cost(cost::CostArgs),
 }
 
 /// What a benchmark gives.
@@ -58,6 +60,7 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Resolve(a) => resolve::run(args, a),
         BenchCommand::Oracle(a) => oracle::run(args, a),
         BenchCommand::Figure(a) => return figure::run(args, a),
+        BenchCommand::Cost(a) => return cost::run(args, a),
     }?;
     let errors: u64 = figures.results.iter().map(|r| r.errors).sum();
     if args.json {

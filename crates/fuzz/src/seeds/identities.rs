@@ -87,13 +87,14 @@ pub(super) fn auth_requests() -> Vec<AuthRequest> {
     all
 }
 
-pub(super) fn auth_errors() -> [AuthError; 5] {
+pub(super) fn auth_errors() -> [AuthError; 6] {
     [
         AuthError::Exists,
         AuthError::Unknown,
         AuthError::NotUsed,
         AuthError::TooMany,
         AuthError::BadName,
+        AuthError::KeyTaken,
     ]
 }
 

@@ -44,12 +44,13 @@ pub(crate) fn hello(input: &[u8]) {
         return;
     };
     let (first, second) = rest.split_at(usize::from(*len).min(rest.len()));
-    let certified = Some(IdentityId(5));
+    let certified = Some(Ok(IdentityId(5)));
     for (mode, certified) in [
         (AuthMode::None, None),
         (AuthMode::Key, None),
         (AuthMode::Tls, None),
         (AuthMode::Tls, certified),
+        (AuthMode::Tls, Some(Err(Denial::UnknownKey))),
     ] {
         accepting(first, second, mode, certified);
     }
@@ -72,7 +73,7 @@ fn parse(bytes: &[u8]) {
 }
 
 /// A stranger connects.
-fn accepting(first: &[u8], second: &[u8], mode: AuthMode, certified: Option<IdentityId>) {
+fn accepting(first: &[u8], second: &[u8], mode: AuthMode, certified: Option<Result<IdentityId, Denial>>) {
     let greeting = bounded(first.len(), || {
         Acceptor::greet(first, HERE, &AnyGate(mode), certified, ACCEPTING)
     });
@@ -90,7 +91,7 @@ fn accepting(first: &[u8], second: &[u8], mode: AuthMode, certified: Option<Iden
             };
             let (way, who) = match mode {
                 AuthMode::None => (Way::Nobody, Some(IdentityId::ANYONE)),
-                _ => (Way::Certificate, certified),
+                _ => (Way::Certificate, certified.and_then(Result::ok)),
             };
             assert!(hello.fs == FS && hello.role == Role::Client(way) && mode != AuthMode::Key);
             assert_eq!(Some(peer), who.map(PeerId::Client));

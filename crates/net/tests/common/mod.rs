@@ -4,7 +4,7 @@
 use pando_auth::{Gate, Introduction, Key, OpenGate};
 use pando_env::{CallError, Caller, Env, Node, Peer};
 use pando_format::Codec;
-use pando_net::{Options, Reactor, Stopper};
+use pando_net::{Options, Reactor, Stopper, Tls};
 use pando_types::{BootEpoch, FsId, ServerId};
 use pando_wire::{Hello, PROTOCOL_VERSION, Role, Way, encode_frame};
 use std::cell::{Cell, RefCell};
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -85,10 +86,23 @@ impl Server {
         options: Options,
         gate: impl FnOnce() -> Rc<dyn Gate> + Send + 'static,
     ) -> Server {
+        Server::start_with(address, options, None, gate)
+    }
+
+    /// The same with certificates.
+    pub fn start_with(
+        address: &str,
+        options: Options,
+        tls: Option<Arc<Tls>>,
+        gate: impl FnOnce() -> Rc<dyn Gate> + Send + 'static,
+    ) -> Server {
         let (tell, told) = channel();
         let address = address.to_string();
         let thread = std::thread::spawn(move || {
             let reactor = Reactor::new(options, identity(Role::Server(SERVER))).unwrap();
+            if let Some(tls) = tls {
+                reactor.set_tls(tls);
+            }
             let at = reactor.listen(&address, BootEpoch(1), gate()).unwrap();
             reactor.set_node(Rc::new(Echo {
                 reactor: reactor.clone(),
