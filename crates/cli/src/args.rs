@@ -226,6 +226,10 @@ pub struct ServerArgs {
     /// Growing operations are refused when less than this many MiB are free.
     #[arg(long, default_value_t = 64)]
     pub reserve_mib: u64,
+    /// Memory that one identity can make this server hold, in MiB: what its clients have not taken yet and unfinished requests
+    /// (with more, connections are closed), and half as much for requests being served (with more, they are asked to wait).
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(16..=65_536))]
+    pub identity_mib: u64,
     /// Log as JSON lines.
     #[arg(long)]
     pub log_json: bool,

@@ -92,6 +92,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         Wait::Polling => Waiting::Polling,
     };
     stays_here(map.auth, &me.address)?;
+    let identity_bytes = usize::try_from(options.identity_mib << 20).context("--identity-mib")?;
     let secrets = dir.secrets(map.fs)?;
     let introduction = Introduction {
         fs: map.fs,
@@ -102,6 +103,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         Options {
             waiting,
             delay: options.delay,
+            max_buffered_per_identity: identity_bytes,
             ..Options::default()
         },
         introduction,
@@ -118,6 +120,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     });
     let limits = Limits {
         reserve_bytes: options.reserve_mib << 20,
+        request_bytes: identity_bytes / 2,
         ..Limits::default()
     };
     let config = ServerConfig {

@@ -4,7 +4,7 @@
 use crate::account::Notes;
 use crate::execute::{Asked, Basis};
 use crate::statements::Dirs;
-use crate::{Failure, MetaServer};
+use crate::{Failure, Limits, MetaServer};
 use pando_auth::{Fingerprint, Gate, Key};
 use pando_types::{
     AuthMode, Bearer, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, PeerId, SessionId, plant,
@@ -28,6 +28,27 @@ pub(crate) struct InFlight {
     bytes: usize,
 }
 
+impl InFlight {
+    /// Counts a request that came in a message of so many bytes. False: there are as many as there may be.
+    fn take(&mut self, bytes: usize, limits: &Limits) -> bool {
+        // One alone is never too large: a frame is bounded.
+        let crowded = self.requests > 0 && self.bytes + bytes > limits.request_bytes;
+        if (self.requests >= limits.requests && !plant!(G49)) || crowded {
+            return false;
+        }
+        self.requests += 1;
+        self.bytes += bytes;
+        true
+    }
+
+    /// It was served. True: none is left.
+    fn give_back(&mut self, bytes: usize) -> bool {
+        self.requests -= 1;
+        self.bytes -= bytes;
+        self.requests == 0
+    }
+}
+
 /// A request of an identity that is being served.
 pub(crate) struct Turn {
     server: Rc<MetaServer>,
@@ -38,12 +59,11 @@ pub(crate) struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut in_flight = self.server.in_flight.borrow_mut();
-        if let Some(n) = in_flight.get_mut(&self.id) {
-            n.requests -= 1;
-            n.bytes -= self.bytes;
-            if n.requests == 0 {
-                in_flight.remove(&self.id);
-            }
+        let done = in_flight
+            .get_mut(&self.id)
+            .is_some_and(|n| n.give_back(self.bytes));
+        if done {
+            in_flight.remove(&self.id);
         }
     }
 }
@@ -96,19 +116,10 @@ impl MetaServer {
         let PeerId::Client(id) = who else {
             return Some(None);
         };
+        let server = self.me.upgrade()?;
         let mut in_flight = self.in_flight.borrow_mut();
-        let n = in_flight.entry(id).or_default();
-        // One alone is never too large: a frame is bounded.
-        let crowded = n.requests > 0 && n.bytes + bytes > self.limits.request_bytes;
-        if (n.requests >= self.limits.requests && !plant!(G49)) || crowded {
-            return None;
-        }
-        let server = self.me.upgrade();
-        if server.is_some() {
-            n.requests += 1;
-            n.bytes += bytes;
-        }
-        Some(server.map(|server| Turn { server, id, bytes }))
+        let taken = in_flight.entry(id).or_default().take(bytes, &self.limits);
+        taken.then_some(Some(Turn { server, id, bytes }))
     }
 
     /// The entry of the directory that is an identity's whole filesystem, wherever it is by now: what the root is to
@@ -222,5 +233,28 @@ impl Gate for MetaServer {
 
     fn certified(&self, public_key: &Fingerprint) -> Result<IdentityId, Denial> {
         self.identities.borrow().certified(public_key, self.world.now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_their_bytes_are_bounded() {
+        let limits = Limits {
+            requests: 3,
+            request_bytes: 100,
+            ..Limits::default()
+        };
+        let mut n = InFlight::default();
+        assert!(n.take(1000, &limits), "one alone");
+        assert!(!n.take(1, &limits));
+        assert!(n.give_back(1000));
+        assert!(n.take(60, &limits) && n.take(40, &limits));
+        assert!(!n.take(1, &limits), "too many bytes");
+        assert!(!n.give_back(40));
+        assert!(n.take(1, &limits) && n.take(1, &limits));
+        assert!(!n.take(1, &limits), "too many requests");
     }
 }
