@@ -29,7 +29,10 @@ fn owners(text: &str) -> Result<AttrChange> {
     let (user, group) = text.split_once(':').unwrap_or((text, ""));
     let number = |text: &str| match text {
         "" => Ok(None),
-        text => text.parse().map(Some).context("owners are numbers here, UID[:GID]"),
+        text => text
+            .parse()
+            .map(Some)
+            .context("owners are numbers here, UID[:GID]"),
     };
     Ok(AttrChange {
         uid: number(user)?,

@@ -3,7 +3,7 @@
 use super::{Step, Told, words};
 use crate::connect::Connection;
 use crate::text::{printable, put_bytes, table};
-use pando_client::explain::{Exchange, Explained};
+use pando_client::explain::{Exchange, Explained, How};
 use pando_cluster::ClusterMap;
 use pando_types::ServerId;
 use pando_wire::{Account, Errand};
@@ -38,12 +38,17 @@ fn errands(explained: &Explained) -> impl Iterator<Item = &Errand> {
 impl Sum {
     fn of<'a>(steps: impl Iterator<Item = &'a Explained> + Clone) -> Sum {
         let messages = || steps.clone().flat_map(|e| &e.messages);
-        let (all, sent) = (|| steps.clone().flat_map(accounts), || steps.clone().flat_map(errands));
+        let (all, sent) = (
+            || steps.clone().flat_map(accounts),
+            || steps.clone().flat_map(errands),
+        );
         Sum {
             round_trips: steps.clone().map(Explained::rounds).sum(),
             asked: messages().map(|m| m.to).collect(),
             in_turn: sent().map(|e| e.to).collect(),
-            between: all().map(|a| a.errands.len() as u64 + u64::from(a.unlisted)).sum(),
+            between: all()
+                .map(|a| a.errands.len() as u64 + u64::from(a.unlisted))
+                .sum(),
             took: steps.clone().map(|e| e.took).sum(),
             locks: all().map(|a| a.locks).sum::<u64>() + sent().map(|e| e.locks).sum::<u64>(),
             syncs: all().map(|a| a.syncs).sum::<u64>() + sent().map(|e| e.syncs).sum::<u64>(),
@@ -53,6 +58,12 @@ impl Sum {
     fn servers(&self) -> BTreeSet<ServerId> {
         self.asked.union(&self.in_turn).copied().collect()
     }
+}
+
+/// Components that were not known.
+fn asked(explained: &Explained) -> usize {
+    let components = explained.components.iter();
+    components.filter(|c| c.how != How::Cached).count()
 }
 
 fn refusals(explained: &Explained) -> Vec<&'static str> {
@@ -66,7 +77,7 @@ fn refusals(explained: &Explained) -> Vec<&'static str> {
 fn numbers(servers: &BTreeSet<ServerId>) -> String {
     let numbers: Vec<String> = servers.iter().map(|s| s.0.to_string()).collect();
     match numbers.len() {
-        0 => "none".into(),
+        0 => "nobody".into(),
         1 => format!("server {}", numbers[0]),
         _ => format!("servers {}", numbers.join(", ")),
     }
@@ -89,20 +100,25 @@ fn micros(d: Duration) -> u64 {
 pub fn text(conn: &Connection, told: &Told) -> String {
     let map = conn.client.map();
     let sum = Sum::of(told.steps.iter().map(|s| &s.explained));
-    let to = told.to.as_ref().map_or(String::new(), |to| format!(" {}", printable(to)));
+    let to = told
+        .to
+        .as_ref()
+        .map_or(String::new(), |to| format!(" {}", printable(to)));
     let outcome = match told.outcome {
         Ok(()) => "done".into(),
         Err(e) => e.to_string(),
     };
     let mut out = format!(
-        "{} {}{to}: {outcome}, {} in {} ms; the client asked {}, those asked {} with {}\n",
+        "{} {}{to}: {outcome}, {} in {} ms\nThe client asked {}; they asked {}.\n",
         told.op.name(),
         printable(&told.path),
         many(sum.round_trips.into(), "round trip"),
         ms(micros(sum.took)),
         numbers(&sum.asked),
-        numbers(&sum.in_turn),
-        many(sum.between, "message"),
+        match sum.between {
+            0 => "nobody".into(),
+            n => format!("{} ({})", numbers(&sum.in_turn), many(n, "message")),
+        },
     );
     for step in &told.steps {
         if told.steps.len() > 1 {
@@ -130,7 +146,7 @@ fn write_step(out: &mut String, map: &ClusterMap, step: &Step) {
     if !explained.components.is_empty() {
         let rows = explained.components.iter().map(|c| {
             vec![
-                words::name(&c.name),
+                words::name(c.dir, &c.name),
                 map.owner(c.dir.slot()).0.to_string(),
                 c.dir.slot().0.to_string(),
                 words::how(c.how).into(),
@@ -175,7 +191,13 @@ fn write_step(out: &mut String, map: &ClusterMap, step: &Step) {
         }
         if let Some(a) = account.filter(|a| a.unlisted > 0) {
             let more = many(a.unlisted.into(), "further message");
-            rows.push([&["", "", "", &more][..], &[""; 5]].concat().into_iter().map(String::from).collect());
+            rows.push(
+                [&["", "", "", &more][..], &[""; 5]]
+                    .concat()
+                    .into_iter()
+                    .map(String::from)
+                    .collect(),
+            );
         }
     }
     let head = [
@@ -185,8 +207,12 @@ fn write_step(out: &mut String, map: &ClusterMap, step: &Step) {
     let stats = &explained.stats;
     let _ = write!(
         out,
-        "\nDirectories known: {}. Guesses: {}, right: {}. Tries that were repeated: {}",
-        stats.cached, stats.guesses, stats.guessed, stats.retries
+        "\nComponents known: {}, asked for: {}. Guesses: {}, right: {}. Tries that were repeated: {}",
+        stats.cached,
+        asked(explained),
+        stats.guesses,
+        stats.guessed,
+        stats.retries
     );
     let refused = refusals(explained);
     if !refused.is_empty() {
@@ -256,6 +282,7 @@ fn step_json(map: &ClusterMap, step: &Step) -> Value {
     let messages = explained.messages.iter().map(|m| message_json(map, m));
     object.insert("messages".into(), messages.collect());
     object.insert("cached".into(), stats.cached.into());
+    object.insert("asked".into(), asked(explained).into());
     object.insert("guesses".into(), stats.guesses.into());
     object.insert("guessed_right".into(), stats.guessed.into());
     object.insert("retries".into(), stats.retries.into());
