@@ -1,5 +1,6 @@
 //! The commands as users type them, against three real servers.
 
+use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -297,6 +298,117 @@ fn snapshot(root: &Path) -> Vec<(OsString, u32, i64, i64, Vec<u8>)> {
     }
     found.sort();
     found
+}
+
+/// The kinds of the messages of a step, and whether their servers told of their work.
+fn messages(step: &Value) -> Vec<(&str, bool)> {
+    let all = step["messages"].as_array().expect("a list").iter();
+    all.map(|m| (m["what"].as_str().unwrap_or(""), m["account"].is_object()))
+        .collect()
+}
+
+#[test]
+fn explaining() {
+    let c = Cluster::start();
+    c.ok(&["mkdir", "-p", "/a/b/c/d"]);
+    std::fs::write(c.local("f"), b"content").expect("written");
+    let f = c.local("f").to_string_lossy().into_owned();
+    c.ok(&["put", &f, "/a/b/c/d/f"]);
+    let explain = |args: &[&str]| {
+        let told = c.json(&[&["--json", "explain"], args].concat());
+        assert_eq!(told["ok"], true, "{told}");
+        told
+    };
+    let d = c.json(&["--json", "stat", "/a/b/c/d"])["files"][0].clone();
+
+    // Nothing known: one round trip, in which all components are asked for; guesses are not accounted for.
+    let cold = explain(&["stat", "/a/b/c/d/f"]);
+    assert_eq!(cold["round_trips"], 1, "{cold}");
+    let components = cold["steps"][0]["components"].as_array().expect("a list");
+    let known: Vec<_> = components
+        .iter()
+        .map(|c| c["known"].as_str().unwrap_or(""))
+        .collect();
+    assert_eq!(known[0], "asked");
+    assert_eq!(known[1..], ["predicted"; 5]);
+    assert_eq!(components[5]["server"], d["content_server"]);
+    assert_eq!(components[5]["slot"], d["content_slot"]);
+    assert_eq!(components[4]["directory_id"], d["directory_id"]);
+    for (what, told) in messages(&cold["steps"][0]) {
+        assert_eq!(told, what == "lookup", "{what}");
+    }
+    // One after the other, and what a new program learns first.
+    let slow = explain(&["stat", "/a/b/c/d/f", "--resolution", "sequential"]);
+    assert_eq!(slow["round_trips"], 6, "{slow}");
+    let first = explain(&["stat", "/a/b/c/d/f", "--first"]);
+    assert!(first["round_trips"].as_u64() > Some(1), "{first}");
+    assert_eq!(first["steps"][0]["refusals"][0], "wrong boot");
+
+    // All known: the server of the directory, and of what is made in it.
+    let warm = explain(&["stat", "/a/b/c/d/f", "--warm"]);
+    assert_eq!(messages(&warm["steps"][0]), [("lookup", true)]);
+    assert_eq!(warm["servers"], serde_json::json!([d["content_server"]]));
+    let made = explain(&["mkdir", "/a/b/c/d/new", "--warm"]);
+    assert_eq!(messages(&made["steps"][0]), [("mkdir", true)]);
+    assert_eq!(made["servers_asked"], serde_json::json!([d["content_server"]]));
+    let new = c.json(&["--json", "stat", "/a/b/c/d/new"])["files"][0].clone();
+    let errands = made["steps"][0]["messages"][0]["account"]["errands"].clone();
+    if new["content_server"] == d["content_server"] {
+        assert_eq!(made["messages_between_servers"], 0);
+    } else {
+        assert_eq!(
+            made["servers_in_turn"],
+            serde_json::json!([new["content_server"]])
+        );
+        assert_eq!(
+            (&errands[0]["what"], &errands[0]["answer"]),
+            (&"prepare".into(), &"yes".into())
+        );
+        assert_eq!(
+            (&errands[1]["what"], &errands[1]["answer"]),
+            (&"commit".into(), &"later".into())
+        );
+        assert_eq!(made["messages_between_servers"], 2);
+    }
+
+    // Steps apart; content and attributes stay.
+    let closed = explain(&["close", "/a/b/c/d/f", "--warm"]);
+    let steps = closed["steps"].as_array().expect("a list");
+    let steps: Vec<_> = steps.iter().map(|s| (s["step"].clone(), messages(s))).collect();
+    assert_eq!(steps[0], ("open".into(), vec![("open", true)]));
+    assert_eq!(steps[1], ("write".into(), vec![]));
+    assert_eq!(steps[2], ("close".into(), vec![("publish", true)]));
+    assert_eq!(c.ok(&["cat", "/a/b/c/d/f"]), "content");
+    let before = c.json(&["--json", "stat", "/a/b/c/d/f"])["files"][0].clone();
+    for op in ["chmod", "chown", "truncate", "readdir", "statdir"] {
+        let path = if op.ends_with("dir") {
+            "/a/b/c/d"
+        } else {
+            "/a/b/c/d/f"
+        };
+        explain(&[op, path]);
+    }
+    let after = c.json(&["--json", "stat", "/a/b/c/d/f"])["files"][0].clone();
+    for field in ["mode", "uid", "gid", "size", "ino"] {
+        assert_eq!(before[field], after[field], "{field}");
+    }
+    explain(&["rename", "/a/b/c/d/f", "/a/g"]);
+    explain(&["symlink", "/a/s", "g"]);
+    assert_eq!(c.ok(&["cat", "/a/s"]), "content");
+    explain(&["unlink", "/a/s"]);
+    explain(&["rmdir", "/a/b/c/d/new"]);
+    assert_eq!(c.ok(&["ls", "/a"]), "b\ng\n");
+
+    // What fails is told as far as the client knows.
+    let none = c.run(&["--json", "explain", "unlink", "/a/none"]);
+    let told: Value = serde_json::from_str(&none.text).expect("JSON");
+    assert_eq!((none.code, &told["ok"]), (1, &false.into()));
+    let last = messages(&told["steps"][0]).last().copied();
+    assert_eq!(last, Some(("unlink", false)));
+    let text = c.ok(&["explain", "stat", "/a/g", "--warm"]);
+    assert!(text.starts_with("stat /a/g: done, 1 round trip in "), "{text}");
+    c.bad(&["explain", "rename", "/a/g"], "a second path");
+    c.bad(&["explain", "stat", "/a/g", "x"], "takes one path");
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl MetaServer {
         };
         match result {
             Ok(response) => {
-                // Servers may know; others are told only of operations that succeeded (H99).
+                // Servers may know. Others are told only of operations (H99).
                 let account = matches!(response, Response::Peer(_)).then(|| notes.account());
                 self.answer_with(asker, Ok(response), account.flatten());
             }
@@ -205,7 +205,8 @@ impl MetaServer {
                     None => vec![asker],
                 };
                 let fresh = self.refresh(&asked.dirs, holder);
-                let account = outcome.as_ref().ok().and_then(|_| notes.account());
+                let told = outcome.is_ok() && asked.dirs.whole_ways();
+                let account = told.then(|| notes.account()).flatten();
                 let response = if fresh.is_empty() {
                     Response::Op(outcome)
                 } else {

@@ -23,6 +23,12 @@ impl<'a> Dirs<'a> {
         self.0.iter().flatten().map(|s| &**s)
     }
 
+    /// Whether who asked has shown the whole way to each of them. A handle says nothing of where a directory is by now, and
+    /// which servers were asked about it would (H99).
+    pub fn whole_ways(&self) -> bool {
+        self.all().all(|s| s.scope == Scope::Way)
+    }
+
     /// Those that were joined from links, or are older than `upto`.
     pub fn old(&self, upto: Watermark) -> impl Iterator<Item = &Statement> {
         let old = move |s: &&Cow<'a, Statement>| matches!(s, Cow::Owned(_)) || s.at < upto;

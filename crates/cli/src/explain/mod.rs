@@ -23,7 +23,8 @@ use std::time::Duration;
 /// Do one operation and show what it took: the directories on the way, each message, and the servers it concerned.
 ///
 /// THE OPERATION IS REALLY DONE, as the user who asks. Those listed first change nothing. chmod, chown and truncate set what
-/// is there already, unless TO says what else; close opens a file, writes its first byte once more and closes it.
+/// is there already, unless TO says what else; close opens a file, writes its first byte once more, if it has one, and closes
+/// it.
 ///
 /// Who answers is found out before, and the session is registered, as it is for any program that runs for longer; of the
 /// directories on the way nothing is known, unless `--warm` says so.

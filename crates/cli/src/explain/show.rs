@@ -3,7 +3,7 @@
 use super::{Step, Told, words};
 use crate::connect::Connection;
 use crate::text::{printable, put_bytes, table};
-use pando_client::explain::{Exchange, Explained};
+use pando_client::explain::{Exchange, Explained, How};
 use pando_cluster::ClusterMap;
 use pando_types::ServerId;
 use pando_wire::{Account, Errand};
@@ -60,6 +60,12 @@ impl Sum {
     }
 }
 
+/// Components that were not known.
+fn asked(explained: &Explained) -> usize {
+    let components = explained.components.iter();
+    components.filter(|c| c.how != How::Cached).count()
+}
+
 fn refusals(explained: &Explained) -> Vec<&'static str> {
     let refused = |m: &Exchange| match &m.answer {
         Some(Ok(Err(why))) => Some(words::refusal(why)),
@@ -71,7 +77,7 @@ fn refusals(explained: &Explained) -> Vec<&'static str> {
 fn numbers(servers: &BTreeSet<ServerId>) -> String {
     let numbers: Vec<String> = servers.iter().map(|s| s.0.to_string()).collect();
     match numbers.len() {
-        0 => "none".into(),
+        0 => "nobody".into(),
         1 => format!("server {}", numbers[0]),
         _ => format!("servers {}", numbers.join(", ")),
     }
@@ -103,14 +109,16 @@ pub fn text(conn: &Connection, told: &Told) -> String {
         Err(e) => e.to_string(),
     };
     let mut out = format!(
-        "{} {}{to}: {outcome}, {} in {} ms; the client asked {}, those asked {} with {}\n",
+        "{} {}{to}: {outcome}, {} in {} ms\nThe client asked {}; they asked {}.\n",
         told.op.name(),
         printable(&told.path),
         many(sum.round_trips.into(), "round trip"),
         ms(micros(sum.took)),
         numbers(&sum.asked),
-        numbers(&sum.in_turn),
-        many(sum.between, "message"),
+        match sum.between {
+            0 => "nobody".into(),
+            n => format!("{} ({})", numbers(&sum.in_turn), many(n, "message")),
+        },
     );
     for step in &told.steps {
         if told.steps.len() > 1 {
@@ -138,7 +146,7 @@ fn write_step(out: &mut String, map: &ClusterMap, step: &Step) {
     if !explained.components.is_empty() {
         let rows = explained.components.iter().map(|c| {
             vec![
-                words::name(&c.name),
+                words::name(c.dir, &c.name),
                 map.owner(c.dir.slot()).0.to_string(),
                 c.dir.slot().0.to_string(),
                 words::how(c.how).into(),
@@ -199,8 +207,12 @@ fn write_step(out: &mut String, map: &ClusterMap, step: &Step) {
     let stats = &explained.stats;
     let _ = write!(
         out,
-        "\nDirectories known: {}. Guesses: {}, right: {}. Tries that were repeated: {}",
-        stats.cached, stats.guesses, stats.guessed, stats.retries
+        "\nComponents known: {}, asked for: {}. Guesses: {}, right: {}. Tries that were repeated: {}",
+        stats.cached,
+        asked(explained),
+        stats.guesses,
+        stats.guessed,
+        stats.retries
     );
     let refused = refusals(explained);
     if !refused.is_empty() {
@@ -270,6 +282,7 @@ fn step_json(map: &ClusterMap, step: &Step) -> Value {
     let messages = explained.messages.iter().map(|m| message_json(map, m));
     object.insert("messages".into(), messages.collect());
     object.insert("cached".into(), stats.cached.into());
+    object.insert("asked".into(), asked(explained).into());
     object.insert("guesses".into(), stats.guesses.into());
     object.insert("guessed_right".into(), stats.guessed.into());
     object.insert("retries".into(), stats.retries.into());

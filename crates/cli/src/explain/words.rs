@@ -124,18 +124,21 @@ pub fn statements(request: &Request) -> impl Iterator<Item = &Statement> {
     named.chain(ways)
 }
 
-/// A name as people see it.
-pub fn name(name: &Name) -> String {
-    match name.as_bytes() {
-        b"" => "/".into(),
-        bytes => printable(bytes),
+/// A name in a directory as people see it.
+pub fn name(dir: DirId, name: &Name) -> String {
+    match dir {
+        DirId::ABOVE_ROOT => "/".into(),
+        _ => printable(name.as_bytes()),
     }
 }
 
 /// A message in a few words.
 pub fn message(request: &Request) -> String {
     let places = places(request);
-    let names: Vec<String> = places.iter().filter_map(|(_, n)| n.map(name)).collect();
+    let names: Vec<String> = places
+        .iter()
+        .filter_map(|(dir, n)| n.map(|n| name(*dir, n)))
+        .collect();
     match request {
         Request::Probe { .. } if names.len() != 1 => format!("probe of {} names", names.len()),
         _ if names.is_empty() => kind(request).into(),
