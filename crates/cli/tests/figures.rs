@@ -7,6 +7,7 @@ mod cluster;
 use cluster::Cluster;
 use serde_json::Value;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A figure, on servers of its own.
 fn figure(arguments: &[&str]) -> Value {
@@ -88,4 +89,61 @@ fn a_cold_path_takes_two_round_trips_at_most() {
         let least = line["round_trips"].as_f64().unwrap() * 1000.0;
         assert!(line["p50_us"].as_f64().unwrap() >= least, "{bench}");
     }
+}
+
+#[test]
+fn with_leases_changes_wait_until_what_was_told_has_run_out() {
+    let c = Cluster::start_with(3, "async", &["--coherence", "lease=1"]);
+    c.run(&["mkdir", "-p", "/a/b"]);
+    let begin = Instant::now();
+    c.run(&["mv", "/a", "/c"]);
+    assert!(begin.elapsed() >= Duration::from_secs(1));
+    assert_eq!(c.run(&["ls", "/"]), "c\n");
+    // Files and new names change nothing that anybody was told.
+    let begin = Instant::now();
+    c.run(&["mkdir", "/c/b/d"]);
+    let quick = begin.elapsed();
+    let begin = Instant::now();
+    c.run(&["chmod", "700", "/c/b"]);
+    assert!(begin.elapsed() >= Duration::from_secs(1), "mkdir took {quick:?}");
+    assert_eq!(c.run(&["ls", "/c/b"]), "d\n");
+    assert!(c.fail(&["ls", "/a"]).contains("/a"));
+}
+
+#[test]
+fn without_decoupling_everything_works_and_nothing_is_checked() {
+    let experiment = ["--profile", "infinifs", "--without", "decoupling"];
+    let c = Cluster::start_with(3, "async", &experiment);
+    c.run(&["mkdir", "-p", "/a/b"]);
+    for name in ["/a/one", "/a/two", "/a/b/three"] {
+        c.run(&["mkdir", name]);
+    }
+    c.run(&["mv", "/a/one", "/a/b/one"]);
+    c.run(&["rmdir", "/a/two"]);
+    assert_eq!(c.run(&["ls", "/a"]), "b\n");
+    assert_eq!(c.run(&["ls", "/a/b"]), "one\nthree\n");
+    // Its counts come from another server than its entries.
+    let stat: Value = serde_json::from_str(&c.run(&["--json", "stat", "/a"])).unwrap();
+    assert!(stat.to_string().contains("\"nlink\":3"), "{stat}");
+    c.kill_all();
+    c.up();
+    assert_eq!(c.run(&["ls", "/a/b"]), "one\nthree\n");
+    assert!(c.fail(&["fsck"]).contains("decoupling"));
+}
+
+#[test]
+fn an_experiment_is_no_filesystem_to_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_pando"))
+        .arg("--dir")
+        .arg(folder.path().join("c"))
+        .args(["format", "--without", "decoupling"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        !out.status.success() && said.contains("--profile infinifs"),
+        "{said}"
+    );
+    assert!(!folder.path().join("c/cluster.json").exists());
 }
