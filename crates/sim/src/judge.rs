@@ -175,6 +175,11 @@ impl Judge {
         self.state.borrow().book.claims_of(id)
     }
 
+    /// Whether servers gave a statement, as it is, to somebody; that of the place above the root is everybody's.
+    pub fn told_to(&self, s: &pando_wire::Statement, whom: pando_types::Bearer) -> bool {
+        s.id != pando_types::DirId::ABOVE_ROOT && self.state.borrow().keys.made(s, whom)
+    }
+
     /// An identity was made.
     pub fn identity(&self, id: IdentityId, claims: Claims) {
         self.state.borrow_mut().book.made(id, claims);

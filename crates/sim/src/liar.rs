@@ -15,8 +15,8 @@ use pando_client::Client;
 use pando_env::{Env, Peer};
 use pando_format::{Codec, IdentityTable, Key as RecordKey};
 use pando_types::{
-    BootEpoch, Cred, DirId, Errno, FsId, Generation, IdentityId, Instance, PeerId, Perm, ServerId, TxId,
-    Watermark,
+    Bearer, BootEpoch, Cred, DirId, Errno, FsId, Generation, IdentityId, Instance, PeerId, Perm, ServerId,
+    TxId, Watermark,
 };
 use pando_wire::{
     LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Request, Response, Scope, Statement, TxState,
@@ -233,7 +233,34 @@ impl Workload {
         let Some((request, to)) = self.others(rng, life) else {
             return;
         };
-        let Request::Op { op, .. } = &request else { return };
+        let Request::Op {
+            request: name,
+            op,
+            instance,
+            ..
+        } = &request
+        else {
+            return;
+        };
+        // Another liar may have repeated what is this one's own.
+        let Some(PeerId::Client(identity)) = self.who(life.node) else {
+            return;
+        };
+        let me = Bearer {
+            identity,
+            instance: *instance,
+        };
+        let judge = self.cluster().judge();
+        let own = name.is_some_and(|r| r.session.owner() == identity);
+        if own
+            || op
+                .statements()
+                .into_iter()
+                .flatten()
+                .any(|s| judge.told_to(s, me))
+        {
+            return;
+        }
         // What anybody may ask.
         let above = |s: &&Statement| s.id == DirId::ABOVE_ROOT;
         let free = op.statements().into_iter().flatten().any(|s| above(&s)) && !op.mutates();
