@@ -119,7 +119,7 @@ impl MetaServer {
         let server = self.me.upgrade()?;
         let mut in_flight = self.in_flight.borrow_mut();
         let taken = in_flight.entry(id).or_default().take(bytes, &self.limits);
-        taken.then_some(Some(Turn { server, id, bytes }))
+        taken.then(|| Some(Turn { server, id, bytes }))
     }
 
     /// The entry of the directory that is an identity's whole filesystem, wherever it is by now: what the root is to
