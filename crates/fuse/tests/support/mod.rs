@@ -104,7 +104,7 @@ impl TestCluster {
             role: Role::Client(Way::Nobody),
             key: None,
         };
-        NetCluster::new(config, Options::default(), nobody).unwrap()
+        NetCluster::new(config, Options::default(), nobody, None).unwrap()
     }
 }
 
