@@ -1,7 +1,7 @@
 //! Connections and the table that holds them.
 
 use crate::account::Holder;
-use crate::tls::Session;
+use crate::session::Session;
 use mio::net::TcpStream;
 use pando_auth::{Acceptor, Fingerprint, FrameKeys, Initiator};
 use pando_types::{Mono, PeerId, ServerId};

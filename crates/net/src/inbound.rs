@@ -4,15 +4,15 @@ use crate::clock::mono;
 use crate::conn::{Class, Conn, Handshake, Stage};
 use crate::frames::next;
 use crate::reactor::{Delivery, LISTENER, WAKER, WAY};
+use crate::session::Session;
 use crate::timers::Action;
-use crate::tls::{HANDSHAKE_MAX, Session};
-use crate::{PeerError, Reactor, TlsFault};
+use crate::{PeerError, Reactor};
 use mio::event::Event;
 use mio::{Interest, Token};
-use pando_auth::{Acceptor, Greeting, HELLO_MAX, Step, payload};
+use pando_auth::{Acceptor, Greeting, Step, payload};
 use pando_env::Peer;
 use pando_types::{AuthMode, ServerId};
-use pando_wire::{Denial, HelloReply, cut_frame};
+use pando_wire::{Denial, HelloReply};
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
@@ -141,7 +141,7 @@ impl Reactor {
     }
 
     /// How clients that connect here identify themselves.
-    fn listens_for(&self) -> Option<AuthMode> {
+    pub(crate) fn listens_for(&self) -> Option<AuthMode> {
         self.listener.borrow().as_ref().map(|l| l.gate.mode())
     }
 
@@ -235,96 +235,8 @@ impl Reactor {
         Ok(total)
     }
 
-    /// Takes received bytes, through TLS if that is spoken.
-    fn hear(&self, id: u64, conn: &mut Conn, bytes: &[u8]) -> Result<(), End> {
-        if !std::mem::replace(&mut conn.begun, true) {
-            self.begin(id, conn, bytes)?;
-        }
-        if conn.stage == Stage::Refused {
-            return Ok(());
-        }
-        let Some(mut tls) = conn.tls.take() else {
-            return self.feed(id, conn, bytes);
-        };
-        let heard = self.decrypt(id, conn, &mut tls, bytes);
-        if tls.wants_write() {
-            if matches!(heard, Err(End::Tls(_))) {
-                // The other side hears why, if it still listens.
-                let _ = tls.write(&mut conn.stream);
-            }
-            self.mark_dirty(id, conn);
-        }
-        conn.tls = Some(tls);
-        heard
-    }
-
-    fn decrypt(&self, id: u64, conn: &mut Conn, tls: &mut Session, bytes: &[u8]) -> Result<(), End> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let before = rest.len();
-            tls.take(&mut rest).map_err(End::Tls)?;
-            if matches!(conn.stage, Stage::Stranger) {
-                tls.taken += before - rest.len();
-                if tls.taken > HANDSHAKE_MAX {
-                    return Err(End::Foul("too long a handshake".into()));
-                }
-            }
-            if matches!(conn.stage, Stage::Stranger) && conn.shown.is_none() {
-                conn.shown = tls.shown().map(Box::new);
-            }
-            let mut fed = Ok(());
-            tls.said(&mut |said| {
-                fed = self.feed(id, conn, said);
-                fed.is_ok()
-            });
-            fed?;
-        }
-        // What was to be said waited for the handshake.
-        if conn.unsent() > 0 {
-            self.mark_dirty(id, conn);
-        }
-        Ok(())
-    }
-
-    /// Looks at the first bytes: whether the other side speaks TLS where we do. Who does not is told in plain, because that
-    /// is what it understands; it proves nothing to anybody.
-    fn begin(&self, id: u64, conn: &mut Conn, bytes: &[u8]) -> Result<(), End> {
-        let speaks_tls = is_tls(bytes);
-        match (conn.stage, conn.tls.is_some(), speaks_tls) {
-            (Stage::Stranger, true, false) => {
-                conn.tls = None;
-                conn.misled = true;
-            }
-            (Stage::Stranger, false, true) => {
-                let mode = self.listens_for().unwrap_or_default();
-                self.refuse(id, conn, HelloReply::Denied(Denial::WrongWay(mode)));
-            }
-            (Stage::Greeting(_), true, false) => {
-                conn.tls = None;
-                let said = cut_frame(bytes, HELLO_MAX).ok().flatten();
-                let rejected = match (&mut conn.handshake, said) {
-                    (Some(Handshake::Connecting(initiator)), Some((said, _))) => initiator.take(said).err(),
-                    _ => None,
-                };
-                let server = conn.stage.server().unwrap_or_default();
-                let address = self.links.borrow().get(&server).map(|l| l.address.clone());
-                let address = address.unwrap_or_default();
-                return Err(End::Server(match rejected {
-                    Some(rejected) => PeerError::of(rejected, address),
-                    // Whatever it says, it is not believed without TLS.
-                    None => PeerError::Tls {
-                        address,
-                        why: TlsFault::NotTls,
-                    },
-                }));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// Says no, and closes when that is sent.
-    fn refuse(&self, id: u64, conn: &mut Conn, refusal: HelloReply) {
+    pub(crate) fn refuse(&self, id: u64, conn: &mut Conn, refusal: HelloReply) {
         conn.stage = Stage::Refused;
         if self.log.open(mono()) {
             let address = conn.stream.peer_addr().ok();
@@ -334,7 +246,7 @@ impl Reactor {
     }
 
     /// Takes whole frames off received bytes and keeps the rest.
-    fn feed(&self, id: u64, conn: &mut Conn, bytes: &[u8]) -> Result<(), End> {
+    pub(crate) fn feed(&self, id: u64, conn: &mut Conn, bytes: &[u8]) -> Result<(), End> {
         let mut joined = std::mem::take(&mut conn.partial);
         let bytes = if joined.is_empty() {
             bytes
@@ -461,9 +373,4 @@ impl Reactor {
         }
         Ok(())
     }
-}
-
-/// Whether bytes begin a TLS record of a handshake or an alert. No pando hello, and no answer to one, is of such a length.
-fn is_tls(bytes: &[u8]) -> bool {
-    matches!(bytes.first(), Some(0x15 | 0x16)) && bytes.get(1).is_none_or(|b| *b == 3)
 }

@@ -37,6 +37,8 @@ mod notify;
 mod options;
 mod outbound;
 mod reactor;
+mod secure;
+mod session;
 mod timers;
 mod tls;
 mod turn;

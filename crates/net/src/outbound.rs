@@ -144,35 +144,6 @@ impl Reactor {
         Ok(())
     }
 
-    /// Encrypts what is waiting, several frames in one record, and writes it. What does not fit the session's own buffer
-    /// (64 KiB) stays as it is.
-    fn write_tls(&self, id: u64, conn: &mut Conn) -> Result<(), End> {
-        let Some(tls) = &mut conn.tls else { return Ok(()) };
-        loop {
-            while conn.sent < conn.out.len() {
-                let n = tls.say(&conn.out[conn.sent..]);
-                if n == 0 {
-                    break;
-                }
-                conn.sent += n;
-                self.unsent.set(self.unsent.get() - n);
-            }
-            if !tls.wants_write() {
-                return Ok(());
-            }
-            match tls.write(&mut conn.stream) {
-                Ok(_) => conn.wrote = self.time.get(),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    conn.blocked = true;
-                    self.watch(id, conn);
-                    return Ok(());
-                }
-                Err(e) => return Err(End::Quiet(e.to_string())),
-            }
-        }
-    }
-
     /// Takes a connection out of the table and tells whoever has to know.
     pub(crate) fn end_conn(&self, id: u64, end: End) {
         let Some(mut conn) = self.table.borrow_mut().remove(id) else {

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A running cluster.
 pub struct Cluster {
@@ -20,10 +21,13 @@ impl Cluster {
     }
 
     fn folder() -> PathBuf {
+        // A test may have more than one.
+        static MADE: AtomicU32 = AtomicU32::new(0);
         let unique = format!(
-            "pando-test-{}-{:?}",
+            "pando-test-{}-{:?}-{}",
             std::process::id(),
-            std::thread::current().id()
+            std::thread::current().id(),
+            MADE.fetch_add(1, Ordering::Relaxed)
         );
         let dir = std::env::temp_dir().join(unique.replace(['(', ')'], ""));
         let _ = std::fs::remove_dir_all(&dir);
