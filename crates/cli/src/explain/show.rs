@@ -132,12 +132,16 @@ pub fn text(conn: &Connection, told: &Told) -> String {
         }
         write_step(&mut out, &map, step);
     }
-    let _ = writeln!(
-        out,
-        "\nServers waited {} ms for locks, and {} ms until something was durable.",
-        ms(sum.locks),
-        ms(sum.syncs)
-    );
+    let untold = told.steps.iter().all(|s| accounts(&s.explained).next().is_none());
+    let _ = match untold {
+        true => writeln!(out, "\nServers told nothing of their part."),
+        false => writeln!(
+            out,
+            "\nServers waited {} ms for locks, and {} ms until something was durable.",
+            ms(sum.locks),
+            ms(sum.syncs)
+        ),
+    };
     out
 }
 
