@@ -45,7 +45,9 @@ pub fn judge(
     let expected = model.apply(cred, &model_op, now, fresh(outcome, map));
     match (&expected, outcome) {
         (Err(a), Err(b)) if a == b => Ok(()),
-        (Ok(a), Ok(b)) => same_answer(a, b, op, map).map_err(|e| format!("{e}; expected {a:?}, got {b:?}")),
+        (Ok(a), Ok(b)) => {
+            same_answer(a, b, op, cred, map).map_err(|e| format!("{e}; expected {a:?}, got {b:?}"))
+        }
         (a, b) => Err(format!("expected {a:?}, got {b:?}")),
     }
 }
@@ -214,7 +216,13 @@ fn fresh(outcome: &Outcome, map: &ClusterMap) -> Option<Fresh> {
     }
 }
 
-fn same_answer(expected: &ModelAnswer, got: &Answer, op: &Op, map: &ClusterMap) -> Result<(), String> {
+fn same_answer(
+    expected: &ModelAnswer,
+    got: &Answer,
+    op: &Op,
+    cred: &Cred,
+    map: &ClusterMap,
+) -> Result<(), String> {
     let place = name_of(op);
     match (expected, got) {
         (ModelAnswer::Identity(fault), _) => Err(fault.to_string()),
@@ -233,6 +241,15 @@ fn same_answer(expected: &ModelAnswer, got: &Answer, op: &Op, map: &ClusterMap) 
         ) => {
             if ca != cb {
                 return Err(format!("created is {cb}"));
+            }
+            // Who opens for nothing is shown the bytes if it may read them.
+            let nothing = matches!(op, Op::Open { want, .. } | Op::Create { want, .. } if want & 7 == 0);
+            let may = cred.may(Access::READ, a.attr.perm, a.attr.uid, a.attr.gid, false);
+            if nothing && !may && !ca {
+                return match data {
+                    None => same_view(a, b, place, None, map),
+                    Some(_) => Err("bytes for who may not read them".into()),
+                };
             }
             same_view(a, b, place, Some(data.as_ref().map(|d| d.0.as_slice())), map)
         }
