@@ -22,6 +22,7 @@ pub use open::{Opened, create, open};
 
 use pando_data::{BlockError, FileKey};
 use pando_format::Layout;
+use pando_format::codec::Blob;
 use pando_types::{Attr, AttrChange, Cred, Errno, FileKind, Perm, Slot, TimeChange, Timestamp};
 use pando_wire::{EntryView, Handle, Op, Outcome, Statement};
 use std::collections::BTreeSet;
@@ -109,6 +110,8 @@ enum Body {
     Memory(Vec<u8>),
     /// In blocks of this many bytes. Invariant: whatever is stored in `0..size` is the file's content.
     Blocks(u32),
+    /// With the servers, who do not show them to who may only write: they can be replaced whole, or emptied.
+    Unread,
 }
 
 /// An open file.
@@ -330,12 +333,13 @@ impl OpenFile {
 }
 
 /// Content of an entry that was opened with `data`.
-fn body(entry: &EntryView, data: Option<pando_format::codec::Blob>) -> Result<Body, Errno> {
+fn body(entry: &EntryView, data: Option<Blob>) -> Result<Body, Errno> {
     match &entry.layout {
         Layout::None => Ok(Body::Memory(Vec::new())),
         Layout::Inline => {
-            // A server that says inline sends the bytes with it; without them nothing may be overwritten.
-            let mut bytes = data.ok_or(Errno::Io)?.0;
+            let Some(Blob(mut bytes)) = data else {
+                return Ok(Body::Unread);
+            };
             bytes.truncate(usize::try_from(entry.attr.size).unwrap_or(usize::MAX));
             Ok(Body::Memory(bytes))
         }

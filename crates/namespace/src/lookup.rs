@@ -124,8 +124,8 @@ pub(crate) fn opened(
     if !may(inode.perm, inode.uid, inode.gid, false) {
         return Err(Errno::Access.into());
     }
-    // Who wants nothing has shown no right to the bytes.
-    let shown = want & 7 != 0 || plant!(G30);
+    // Who wants nothing, or only to write, has shown no right to the bytes. (Who may execute must be shown them.)
+    let shown = want & (Access::READ.0 | Access::EXEC.0) != 0 || plant!(G30);
     let data = if shown
         || cx
             .inputs

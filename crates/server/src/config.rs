@@ -38,6 +38,8 @@ pub struct Limits {
     pub session_memory: Duration,
     /// Sessions at once.
     pub sessions: usize,
+    /// Of one identity, with those that ended and are remembered.
+    pub identity_sessions: usize,
     /// Lanes of a session.
     pub lanes: usize,
     /// Inode numbers and generations set aside per reservation.
@@ -70,6 +72,7 @@ impl Default for Limits {
             session_timeout: Duration::from_secs(60),
             session_memory: Duration::from_secs(3600),
             sessions: 100_000,
+            identity_sessions: 50_000,
             lanes: 256,
             number_block: 1024,
             page: 1024,

@@ -7,7 +7,7 @@ use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
-use pando_types::{Bearer, BootEpoch, Cred, Errno, PeerId, RequestId, SessionId, plant};
+use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, PeerId, RequestId, SessionId, plant};
 use pando_wire::{Op, Outcome, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
@@ -279,8 +279,15 @@ impl MetaServer {
     async fn open_session(&self, id: SessionId) -> Result<Response, Failure> {
         let now = self.world.mono();
         let known = self.sessions.borrow().knows(id);
-        if !known && self.sessions.borrow().len() >= self.limits.sessions {
-            return Err(Failure::Refused(Refusal::Busy));
+        if !known {
+            let sessions = self.sessions.borrow();
+            // In mode `none` all are one identity.
+            let crowded = self.map.auth != AuthMode::None
+                && sessions.remembered_of(id.owner()) >= self.limits.identity_sessions
+                && !plant!(G55);
+            if crowded || sessions.len() >= self.limits.sessions {
+                return Err(Failure::Refused(Refusal::Busy));
+            }
         }
         if !self.sessions.borrow_mut().open(id, now) {
             return Err(Failure::Refused(Refusal::SessionUnknown));

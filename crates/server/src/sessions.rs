@@ -136,6 +136,12 @@ impl Sessions {
         self.live.len()
     }
 
+    /// How many of this owner live, or have ended and are remembered.
+    pub fn remembered_of(&self, owner: IdentityId) -> usize {
+        let all = SessionId::all_of(owner);
+        self.live.range(all.clone()).count() + self.ended.range(all).count()
+    }
+
     /// A sign of life.
     pub fn seen(&mut self, id: SessionId, now: Mono) {
         if let Some(s) = self.live.get_mut(&id) {

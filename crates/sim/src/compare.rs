@@ -242,8 +242,9 @@ fn same_answer(
             if ca != cb {
                 return Err(format!("created is {cb}"));
             }
-            // Who opens for nothing is shown the bytes if it may read them.
-            let nothing = matches!(op, Op::Open { want, .. } | Op::Create { want, .. } if want & 7 == 0);
+            // Who opens for nothing, or to write, is shown the bytes if it may read them.
+            let nothing = matches!(op, Op::Open { want, .. } | Op::Create { want, .. }
+                if want & (Access::READ.0 | Access::EXEC.0) == 0);
             let may = cred.may(Access::READ, a.attr.perm, a.attr.uid, a.attr.gid, false);
             if nothing && !may && !ca {
                 return match data {

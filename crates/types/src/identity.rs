@@ -109,6 +109,11 @@ impl SessionId {
         SessionId(u128::from(owner.0) << Self::RANDOM | random & ((1 << Self::RANDOM) - 1))
     }
 
+    /// All sessions of `owner`, from the first to the last.
+    pub fn all_of(owner: IdentityId) -> std::ops::RangeInclusive<SessionId> {
+        SessionId::of(owner, 0)..=SessionId::of(owner, u128::MAX)
+    }
+
     /// Whose session this is.
     pub fn owner(self) -> IdentityId {
         IdentityId((self.0 >> Self::RANDOM) as u32)
@@ -118,6 +123,16 @@ impl SessionId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_is_among_those_of_its_owner_alone() {
+        for (random, owner) in [(0, 0), (u128::MAX, 7), (5, u32::MAX)] {
+            let session = SessionId::of(IdentityId(owner), random);
+            assert!(SessionId::all_of(IdentityId(owner)).contains(&session));
+            assert!(!SessionId::all_of(IdentityId(owner ^ 1)).contains(&session));
+            assert_eq!(session.owner(), IdentityId(owner));
+        }
+    }
 
     #[test]
     fn claims_cover_whole_credentials() {

@@ -35,6 +35,7 @@ impl OpenFile {
                 }
                 Ok(out)
             }
+            Body::Unread => Err(Errno::Access),
         }
     }
 
@@ -57,10 +58,39 @@ impl OpenFile {
             .filter(|e| *e <= SIZE_MAX)
             .ok_or(Errno::TooBig)?;
         let size = self.size.max(end);
+        let unread = self.body == Body::Unread;
+        if unread {
+            if offset > 0 || end < self.size {
+                return Err(Errno::Access);
+            }
+            self.body = Body::Memory(Vec::new());
+        }
+        let done = self.put(ops, blocks, (offset, data), size, now).await;
+        if done.is_err() && unread && matches!(self.body, Body::Memory(_)) {
+            self.body = Body::Unread;
+        }
+        done?;
+        self.size = size;
+        self.dirty = Some(now);
+        if !cred.is_root() {
+            self.strip_set_ids = true;
+        }
+        Ok(())
+    }
+
+    /// Stores `data`, after which the file has `size` bytes.
+    async fn put(
+        &mut self,
+        ops: &impl Ops,
+        blocks: &dyn Blocks,
+        (offset, data): (u64, &[u8]),
+        size: u64,
+        now: Timestamp,
+    ) -> Result<(), Errno> {
         if let Body::Memory(bytes) = &mut self.body
             && size <= u64::from(ops.inline_limit())
         {
-            let (from, to) = (offset as usize, end as usize);
+            let (from, to) = (offset as usize, offset as usize + data.len());
             if bytes.len() < to {
                 bytes.resize(to, 0);
             }
@@ -71,11 +101,6 @@ impl OpenFile {
                 self.clear(blocks, block_size, self.size, offset).await?;
             }
             self.store(blocks, block_size, offset, data).await?;
-        }
-        self.size = size;
-        self.dirty = Some(now);
-        if !cred.is_root() {
-            self.strip_set_ids = true;
         }
         Ok(())
     }
@@ -118,6 +143,7 @@ impl OpenFile {
                         .await?;
                 }
             }
+            Body::Unread => return Err(Errno::Access),
         }
         self.dirty = Some(now);
         if !cred.is_root() {
@@ -132,6 +158,7 @@ impl OpenFile {
         let bytes = match &mut self.body {
             Body::Blocks(size) => return Ok(*size),
             Body::Memory(bytes) => std::mem::take(bytes),
+            Body::Unread => return Err(Errno::Access),
         };
         if let Err(e) = self.move_out(new, blocks, &bytes).await {
             self.body = Body::Memory(bytes);

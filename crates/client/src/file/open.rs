@@ -1,6 +1,7 @@
 //! Opening and creating.
 
 use super::{Ops, Place};
+use pando_format::Layout;
 use pando_format::codec::Blob;
 use pando_types::{Access, Cred, Errno, Perm};
 use pando_wire::{Answer, EntryView, Handle, Op};
@@ -18,14 +19,40 @@ pub struct Opened {
     pub handle: Option<Handle>,
 }
 
-/// Checks permission to open the file at `place` and fetches its inline data.
+/// Checks permission to open the file at `place` and fetches its inline data, if they may be seen.
 pub async fn open(ops: &impl Ops, cred: &Cred, place: &Place, want: Access) -> Result<Opened, Errno> {
     let op = Op::Open {
         dir: place.dir.clone(),
         name: place.name.clone(),
         want: want.0,
     };
-    opened(ops.op(cred, op).await?)
+    let opened = opened(ops.op(cred, op).await?)?;
+    if want.0 & Access::WRITE.0 != 0 {
+        return Ok(with_bytes(ops, place, opened).await);
+    }
+    Ok(opened)
+}
+
+/// What is changed in part must be known whole. A mount that many users share may read for those who may only write; who
+/// acts for some users alone does without.
+pub(super) async fn with_bytes(ops: &impl Ops, place: &Place, first: Opened) -> Opened {
+    if first.data.is_some() || first.entry.layout != Layout::Inline {
+        return first;
+    }
+    let op = Op::Open {
+        dir: place.dir.clone(),
+        name: place.name.clone(),
+        want: Access::READ.0,
+    };
+    let file = |e: &EntryView| (e.attr.ino, e.attr.generation);
+    match ops.op(&Cred::root(), op).await.and_then(opened) {
+        Ok(again) if file(&again.entry) == file(&first.entry) => Opened {
+            entry: again.entry,
+            data: again.data,
+            ..first
+        },
+        _ => first,
+    }
 }
 
 /// Creates the file at `place`, or opens it if it exists and `exclusive` is not set.
@@ -44,7 +71,11 @@ pub async fn create(
         exclusive,
         want: want.0,
     };
-    opened(ops.op(cred, op).await?)
+    let opened = opened(ops.op(cred, op).await?)?;
+    if want.0 & Access::WRITE.0 != 0 {
+        return Ok(with_bytes(ops, place, opened).await);
+    }
+    Ok(opened)
 }
 
 fn opened(answer: Answer) -> Result<Opened, Errno> {

@@ -1,5 +1,6 @@
 //! Making changes visible and safe: flush, fsync, truncate, close.
 
+use super::open::with_bytes;
 use super::{Body, DataSync, OpenFile, Ops, SIZE_MAX, block_errno};
 use pando_data::Blocks;
 use pando_format::codec::Blob;
@@ -28,6 +29,7 @@ impl OpenFile {
             Body::Memory(bytes) if bytes.is_empty() => Content::None,
             Body::Memory(bytes) => Content::Inline(Blob(bytes.clone())),
             Body::Blocks(size) => Content::Blocks(*size),
+            Body::Unread => return Err(Errno::Access),
         };
         let mut place = self.location.get();
         let mut retried = false;
@@ -125,6 +127,7 @@ impl OpenFile {
     async fn reload(&mut self, ops: &impl Ops, cred: &Cred) {
         let place = self.location.get();
         if let Ok(opened) = super::open(ops, cred, &place, Access(0)).await {
+            let opened = with_bytes(ops, &place, opened).await;
             let _ = self.refresh(opened);
         }
     }
@@ -144,7 +147,7 @@ impl OpenFile {
     pub async fn free(&self, blocks: &dyn Blocks) -> Result<(), Errno> {
         match self.body {
             Body::Blocks(_) => blocks.remove(self.key, 0, u64::MAX).await.map_err(block_errno),
-            Body::Memory(_) => Ok(()),
+            Body::Memory(_) | Body::Unread => Ok(()),
         }
     }
 
@@ -191,6 +194,8 @@ impl OpenFile {
     fn resize(&mut self, size: u64) {
         if let Body::Memory(bytes) = &mut self.body {
             bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        } else if self.body == Body::Unread && size == 0 {
+            self.body = Body::Memory(Vec::new());
         }
         self.size = size;
     }

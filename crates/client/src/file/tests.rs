@@ -31,6 +31,10 @@ struct Fake {
     calls: Rc<Cell<u64>>,
     /// Fails the next so many operations.
     fail: Rc<Cell<u32>>,
+    /// Shows the bytes to who asks to read alone.
+    shy: Rc<Cell<bool>>,
+    /// Whether we may act as root.
+    trusts: Rc<Cell<bool>>,
 }
 
 const LIMIT: u32 = 64;
@@ -83,6 +87,8 @@ impl Fake {
             })),
             calls: Rc::default(),
             fail: Rc::default(),
+            shy: Rc::default(),
+            trusts: Rc::default(),
         }
     }
 
@@ -102,11 +108,12 @@ impl Fake {
             }
         };
         match op {
-            Op::Open { name, .. } => {
+            Op::Open { name, want, .. } => {
                 named(&name)?;
+                let shown = !self.shy.get() || want & Access::READ.0 != 0;
                 Ok(Answer::Opened {
                     entry: s.view.clone(),
-                    data: s.data.clone(),
+                    data: s.data.clone().filter(|_| shown),
                     created: false,
                     handle: Some(pando_wire::Handle(1)),
                 })
@@ -166,7 +173,10 @@ impl Fake {
 }
 
 impl Ops for Fake {
-    async fn op(&self, _: &Cred, op: Op) -> Outcome {
+    async fn op(&self, cred: &Cred, op: Op) -> Outcome {
+        if cred.is_root() && !self.trusts.get() {
+            return Err(Errno::Access);
+        }
         self.act(op)
     }
     async fn sync(&self, slot: Slot) -> Result<(), Errno> {
@@ -211,7 +221,10 @@ fn user() -> Cred {
 
 impl Handle {
     fn open(ops: &Fake, blocks: &MemBlocks, sync: DataSync) -> Handle {
-        let opened = run(open(ops, &user(), &place(b"f"), Access::READ)).unwrap();
+        Handle::open_for(ops, blocks, sync, Access::READ)
+    }
+    fn open_for(ops: &Fake, blocks: &MemBlocks, sync: DataSync, want: Access) -> Handle {
+        let opened = run(open(ops, &user(), &place(b"f"), want)).unwrap();
         let file = OpenFile::new(place(b"f"), opened, sync).unwrap();
         Handle {
             ops: ops.clone(),
@@ -413,4 +426,57 @@ fn no_space_changes_nothing() {
 fn nothing_here_waits() {
     // The tests above poll once; this pins why they may.
     ready(MemBlocks::new().write(KEY, 0, 0, vec![1])).unwrap();
+}
+
+#[test]
+fn what_may_be_written_and_not_read_is_replaced_whole() {
+    let (ops, blocks) = (Fake::new(16), MemBlocks::default());
+    let sync = DataSync::BeforePublish;
+    let mut first = Handle::open(&ops, &blocks, sync);
+    first.write(0, b"secret").unwrap();
+    first.close().unwrap();
+    ops.shy.set(true);
+    let writer = || Handle::open_for(&ops, &blocks, sync, Access::WRITE);
+    let shown = || ops.server.borrow().data.clone().map(|d| d.0);
+
+    let mut file = writer();
+    assert_eq!(run(file.file.read(&file.blocks, 0, 6)), Err(Errno::Access));
+    assert_eq!(file.write(6, b"!"), Err(Errno::Access));
+    assert_eq!(file.write(0, b"short"), Err(Errno::Access));
+    assert_eq!(file.punch(0, 2), Err(Errno::Access));
+    file.flush().unwrap();
+    assert_eq!(shown(), Some(b"secret".to_vec()));
+    file.write(0, b"longer than that").unwrap();
+    file.close().unwrap();
+    assert_eq!(shown(), Some(b"longer than that".to_vec()));
+
+    let mut file = writer();
+    file.truncate(6, true).unwrap();
+    assert_eq!(shown(), Some(b"longer".to_vec()));
+    assert_eq!(file.write(1, b"x"), Err(Errno::Access));
+    file.truncate(0, true).unwrap();
+    file.write(2, b"x").unwrap();
+    file.close().unwrap();
+    assert_eq!(shown(), Some(b"\0\0x".to_vec()));
+
+    // Larger than what is kept inline: if storing it fails, nothing is known of it still.
+    let mut file = writer();
+    ops.server.borrow_mut().block_size = 0;
+    assert_eq!(file.write(0, &[7; 200]), Err(Errno::Io));
+    assert_eq!(file.write(1, b"x"), Err(Errno::Access));
+    ops.server.borrow_mut().block_size = 16;
+    file.write(0, &[7; 200]).unwrap();
+    file.close().unwrap();
+    assert_eq!(Handle::open(&ops, &blocks, sync).all(), [7; 200]);
+
+    // A mount for many users reads it for them.
+    let mut file = writer();
+    file.truncate(0, true).unwrap();
+    file.write(0, b"secret").unwrap();
+    file.close().unwrap();
+    ops.trusts.set(true);
+    let mut file = writer();
+    file.write(6, b"!").unwrap();
+    file.close().unwrap();
+    assert_eq!(shown(), Some(b"secret!".to_vec()));
 }

@@ -300,6 +300,7 @@ fn settings(sim: &Rc<Sim>) -> Settings {
     settings.limits.invalidations = 6;
     settings.limits.page = 100;
     settings.limits.requests = 16;
+    settings.limits.identity_sessions = 32;
     settings
 }
 

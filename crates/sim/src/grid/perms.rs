@@ -452,6 +452,17 @@ pub(super) const CELLS: &[Cell] = &[
     ),
     cell!(
         "operation",
+        "open to write what may not be read",
+        ["G30"],
+        "is shown another's bytes",
+        async |a: Rc<Arena>| {
+            let dir = at(&a, "/open").await?;
+            let (_, data, _) = a.mallory.open(&mallory(), &dir, "written-only", 2).await?;
+            data.starts_with(b"secret").then_some(())
+        }
+    ),
+    cell!(
+        "operation",
         "truncate of a 0644 file",
         ["G27"],
         "empties another's file",

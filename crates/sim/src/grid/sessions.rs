@@ -179,6 +179,22 @@ pub(super) const CELLS: &[Cell] = &[
     ),
     cell!(
         "session",
+        "opened again and again",
+        ["G55"],
+        "makes a server remember without bound",
+        async |a: Rc<Arena>| {
+            let server = a.mallory.home(a.mallory.find(&mallory(), "/open").await?.id);
+            let ask = |n: u128| Request::OpenSession(SessionId::of(MALLORY, n));
+            for n in 0..40 {
+                let _ = a.mallory.ask(server, &ask(n)).await;
+            }
+            // So many it may have; what they left is not compared.
+            a.mark().await;
+            a.mallory.ask(server, &ask(40)).await.map(|_| ())
+        }
+    ),
+    cell!(
+        "session",
         "outlives its identity",
         ["G47"],
         "stays after a revocation",
