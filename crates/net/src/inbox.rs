@@ -1,17 +1,13 @@
 //! What was received and waits for the node. An emulated way lets it wait as long as a longer way would have taken.
 
+use crate::alarm::Alarm;
 use crate::clock::mono;
 use crate::reactor::{Delivery, WAY};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
+use mio::Registry;
 use pando_types::Mono;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// Deliveries, in order.
@@ -24,20 +20,16 @@ pub(crate) struct Inbox {
 struct Way {
     delay: Duration,
     under_way: RefCell<VecDeque<(Mono, Delivery)>>,
-    /// Ends the wait in the kernel when the first arrives. The timeout of that wait counts in milliseconds, which is too
-    /// coarse, and spinning would take the core from those whose messages these are.
-    alarm: OwnedFd,
+    /// Rings when the first arrives.
+    alarm: Alarm,
 }
 
 impl Way {
     fn new(delay: Duration, registry: &Registry) -> io::Result<Way> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let alarm = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        registry.register(&mut SourceFd(&alarm.as_raw_fd()), WAY, Interest::READABLE)?;
         Ok(Way {
             delay,
             under_way: RefCell::default(),
-            alarm,
+            alarm: Alarm::new(registry, WAY)?,
         })
     }
 
@@ -46,7 +38,7 @@ impl Way {
         let mut under_way = self.under_way.borrow_mut();
         under_way.push_back((arrives, delivery));
         if under_way.len() == 1 {
-            self.wake_at(arrives);
+            self.alarm.set(arrives);
         }
     }
 
@@ -62,22 +54,9 @@ impl Way {
         let mut under_way = self.under_way.borrow_mut();
         let (_, delivery) = under_way.pop_front()?;
         if let Some((next, _)) = under_way.front() {
-            self.wake_at(*next);
+            self.alarm.set(*next);
         }
         Some(delivery)
-    }
-
-    fn wake_at(&self, at: Mono) {
-        let when = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec {
-                tv_sec: (at.0 / 1_000_000_000) as i64,
-                tv_nsec: (at.0 % 1_000_000_000) as i64,
-            },
-        };
-        if let Err(e) = timerfd_settime(&self.alarm, TimerfdTimerFlags::ABSTIME, &when) {
-            tracing::error!(error = %e, "an emulated way has no timer");
-        }
     }
 }
 

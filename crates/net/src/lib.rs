@@ -23,6 +23,7 @@
 //! ```
 
 mod account;
+mod alarm;
 mod bench;
 mod clock;
 mod conn;

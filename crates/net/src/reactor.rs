@@ -1,6 +1,7 @@
 //! The reactor: what it holds, and what it offers.
 
 use crate::account::Account;
+use crate::alarm::Alarm;
 use crate::clock::{self, mono, raise_file_limit};
 use crate::conn::{Stage, Table};
 use crate::inbox::Inbox;
@@ -29,6 +30,7 @@ use std::time::Duration;
 pub(crate) const WAKER: Token = Token(usize::MAX);
 pub(crate) const LISTENER: Token = Token(usize::MAX - 1);
 pub(crate) const WAY: Token = Token(usize::MAX - 2);
+pub(crate) const ALARM: Token = Token(usize::MAX - 3);
 
 /// What the node has to be told, in order.
 pub(crate) enum Delivery {
@@ -59,6 +61,8 @@ pub struct Reactor {
     pub(crate) notify: Arc<Notify>,
     pub(crate) executor: Executor,
     pub(crate) timers: Rc<Timers>,
+    /// For timers that are near.
+    pub(crate) alarm: Alarm,
     pub(crate) pacer: Pacer,
     pub(crate) log: LogGate,
     pub(crate) node: RefCell<Option<Rc<dyn Node>>>,
@@ -103,6 +107,7 @@ impl Reactor {
         let notify = Notify::new(mio::Waker::new(poll.registry(), WAKER)?);
         let for_tasks = notify.clone();
         let inbox = Inbox::new(options.delay, poll.registry())?;
+        let alarm = Alarm::new(poll.registry(), ALARM)?;
         Ok(Rc::new(Reactor {
             options,
             introduction,
@@ -111,6 +116,7 @@ impl Reactor {
             events: RefCell::new(Events::with_capacity(1024)),
             executor: Executor::new(move || for_tasks.notify()),
             timers: Rc::default(),
+            alarm,
             pacer: Pacer::new(options.waiting),
             log: LogGate::default(),
             node: RefCell::new(None),

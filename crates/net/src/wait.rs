@@ -35,6 +35,11 @@ impl Pacer {
         }
     }
 
+    /// Whether it never sleeps.
+    pub fn polls(&self) -> bool {
+        self.limit == Duration::MAX
+    }
+
     /// How long to spin now.
     pub fn window(&self) -> Duration {
         self.window.get()
@@ -48,7 +53,7 @@ impl Pacer {
     /// A wait took `waited` until something came in.
     pub fn learn(&self, waited: Duration) {
         let window = self.window.get();
-        if self.limit == Duration::MAX || waited <= window {
+        if self.polls() || waited <= window {
             return;
         }
         let next = if waited <= self.limit {

@@ -40,8 +40,8 @@ use pando_data::Blocks;
 use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
 use pando_format::{Codec, Invalidation};
 use pando_store::{Level, Lsn, Space, Store, StoreError};
-use pando_types::{BootEpoch, IdentityId, Mono, PeerId, ServerId, TxId, Watermark, plant};
-use pando_wire::{Account, Message, PeerAnswer, PeerRequest, Probe, Refusal, Request, Response};
+use pando_types::{BootEpoch, IdentityId, Mono, Name, PeerId, ServerId, TxId, Watermark, plant};
+use pando_wire::{Account, Message, PeerAnswer, PeerRequest, Refusal, Request, Response, Statement};
 use sessions::{Asker, Sessions};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -151,7 +151,7 @@ pub struct MetaServer {
     stopped: Cell<bool>,
     damage_logged: Cell<Option<Mono>>,
     /// A guess that found something: what those that find nothing are made to take as long as (H99).
-    decoy: RefCell<Option<Probe>>,
+    decoy: RefCell<Option<(Statement, Name)>>,
     stats: Cell<Stats>,
 }
 

@@ -8,7 +8,7 @@ use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_store::Level;
-use pando_types::{Bearer, Cred, Generation, plant};
+use pando_types::{Bearer, Cred, Generation, Name, plant};
 use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Statement};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ const MOST: usize = 256;
 const TICK: Duration = Duration::from_micros(100);
 /// And so much longer for each guess.
 const TICK_EACH: Duration = Duration::from_micros(10);
+/// And up to so much later, by chance: what is left of the work in caches and queues is drowned in that.
+const JITTER: Duration = Duration::from_micros(200);
 
 /// What came of a guess.
 #[expect(clippy::large_enum_variant, reason = "it is not kept")]
@@ -57,7 +59,9 @@ impl MetaServer {
             let tick = TICK + TICK_EACH * answers.len() as u32;
             let spent = self.world.mono().since(came);
             let over = spent.as_nanos() % tick.as_nanos();
-            self.pause(tick - Duration::from_nanos(over as u64)).await;
+            let jitter = Duration::from_nanos(self.world.random() % JITTER.as_nanos() as u64);
+            self.pause(tick - Duration::from_nanos(over as u64) + jitter)
+                .await;
         }
         Ok(Response::Sealed(answers))
     }
@@ -67,8 +71,9 @@ impl MetaServer {
         let dir = probe.dir;
         let (generation, seal_number, text) = match self.guessed(message, asker, &probe).await? {
             Guessed::Entry(dir, entry) => {
-                self.decoy.replace(Some(probe));
-                (dir.generation, dir.seal, entry.to_bytes())
+                let sealed = (dir.generation, dir.seal, entry.to_bytes());
+                self.decoy.replace(Some((dir, probe.name)));
+                sealed
             }
             missing => {
                 self.as_if_found(missing, message, asker).await?;
@@ -95,8 +100,8 @@ impl MetaServer {
     ) -> Result<(), Failure> {
         let decoy = self.decoy.borrow().clone();
         match (missing, decoy) {
-            (Guessed::NoDirectory, Some(decoy)) => {
-                if let Guessed::Entry(_, entry) = self.guessed(message, asker, &decoy).await? {
+            (Guessed::NoDirectory, Some((dir, name))) => {
+                if let Guessed::Entry(_, entry) = self.look(message, asker, dir, &name).await? {
                     std::hint::black_box(entry.to_bytes());
                 }
             }
@@ -111,12 +116,7 @@ impl MetaServer {
     }
 
     /// A lookup on nobody's behalf: who may hear of it is decided by who has the key.
-    async fn guessed(
-        &self,
-        message: u64,
-        (holder, cred): (Bearer, &Cred),
-        probe: &Probe,
-    ) -> Result<Guessed, Failure> {
+    async fn guessed(&self, message: u64, asker: (Bearer, &Cred), probe: &Probe) -> Result<Guessed, Failure> {
         let head = match self.read_head(probe.dir, false, &Notes::default()).await {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(Guessed::NoDirectory),
@@ -133,9 +133,19 @@ impl MetaServer {
             realm: head.realm,
             ..Statement::above_root()
         };
+        self.look(message, asker, dir, &probe.name).await
+    }
+
+    async fn look(
+        &self,
+        message: u64,
+        (holder, cred): (Bearer, &Cred),
+        dir: Statement,
+        name: &Name,
+    ) -> Result<Guessed, Failure> {
         let op = Op::Lookup {
             dir: dir.clone(),
-            name: probe.name.clone(),
+            name: name.clone(),
         };
         let asked = Asked {
             message,

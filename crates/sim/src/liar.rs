@@ -386,7 +386,15 @@ impl Workload {
     pub async fn lie(&self, client: &Client, cred: &Cred, op: Op) {
         let outcome = client.op(cred, op.clone()).await;
         self.lied();
-        if !matches!(outcome, Err(Errno::Stale | Errno::BadHandle | Errno::Unreachable)) {
+        // Who has a subtree may not even name the place above the root.
+        let above = op
+            .statements()
+            .into_iter()
+            .flatten()
+            .any(|s| s.id == DirId::ABOVE_ROOT);
+        let refused = matches!(outcome, Err(Errno::Stale | Errno::BadHandle | Errno::Unreachable))
+            || above && outcome == Err(Errno::Access);
+        if !refused {
             let text = format!(
                 "a forged {} was answered with {outcome:?}",
                 crate::net::describe_op(&op)
