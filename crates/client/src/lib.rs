@@ -90,6 +90,8 @@ pub struct ClientStats {
     pub cached: u64,
     /// Requests refused because a directory on the way had changed.
     pub outdated: u64,
+    /// Requests refused because of what our identity may claim.
+    pub not_allowed: u64,
 }
 
 impl ClientStats {
@@ -104,6 +106,7 @@ impl ClientStats {
             guessed: self.guessed - before.guessed,
             cached: self.cached - before.cached,
             outdated: self.outdated - before.outdated,
+            not_allowed: self.not_allowed - before.not_allowed,
         }
     }
 }

@@ -136,7 +136,10 @@ impl Client {
                         return Err(Errno::Unreachable);
                     }
                     Refusal::BadHandle => return Err(Errno::BadHandle),
-                    Refusal::NotAllowed => return Err(Errno::Access),
+                    Refusal::NotAllowed => {
+                        self.count(|s| s.not_allowed += 1);
+                        return Err(Errno::Access);
+                    }
                     Refusal::ReadOnly => return Err(Errno::ReadOnly),
                     Refusal::Invalid => return Err(Errno::Invalid),
                 },

@@ -177,6 +177,12 @@ impl Fs {
             }
             Why::Errno(Errno::Access) => match self.conn.trouble() {
                 Some(why) => format!("{} ({why})", Errno::Access),
+                None if self.conn.client.stats().not_allowed > 0 => format!(
+                    "{} (the identity we connect with may not act for user {} and its groups, or not there; `pando auth list` shows \
+                     what it may, and commands act for who runs them)",
+                    Errno::Access,
+                    self.cred.uid
+                ),
                 None => advice(Errno::Access),
             },
             Why::Errno(e) => advice(e),
