@@ -75,7 +75,7 @@ fn an_identity_does_what_its_claims_allow() {
     assert!(
         c.with(&other, &["ls", "/"])
             .unwrap_err()
-            .contains("permission denied")
+            .contains("may not act for user")
     );
     let complaint =
         c.0.fail(&["auth", "add", "other", "--any-uid", "--out", &c.key("other2")]);
