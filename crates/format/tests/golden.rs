@@ -53,7 +53,7 @@ fn reply() -> ReplyRecord {
 fn inode(layout: Layout) -> InodeRecord {
     InodeRecord {
         ino: Ino::new(Slot(0x0ABC), 2),
-        generation: Generation::new(1, 3),
+        generation: Generation((1 << 48) | 3),
         kind: FileKind::Regular,
         perm: Perm::new(0o4644),
         uid: 1000,

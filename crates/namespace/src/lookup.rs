@@ -4,7 +4,7 @@ use crate::context::{Context, view};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Target};
-use pando_types::{Access, DirId, Errno, FileKind, Ino, Name, plant};
+use pando_types::{Access, DirId, Errno, FileKind, Name, plant};
 use pando_wire::{Answer, LockMode, LockWant, Statement};
 
 /// One component of a path. Needs search permission on the directory.
@@ -21,10 +21,8 @@ pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resu
 pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
     cx.require(vec![LockWant::Key(Key::Head(dir.id), LockMode::Shared)])?;
     let head = cx.snapshot.head(dir.id);
-    // Where IDs collide two slots may have given one generation each to a directory of this ID, one after the other: the
-    // inode number tells them apart. (A server that looks for the root of an identity does not say one.)
     let head = head
-        .filter(|h| h.generation == dir.generation && (dir.ino == h.ino || dir.ino == Ino(0)))
+        .filter(|h| h.generation == dir.generation)
         .ok_or(Errno::Stale)?;
     let mut parent = Statement {
         id: head.parent,

@@ -53,6 +53,12 @@ impl Numbers {
                 .get_mut(&slot)
                 .ok_or_else(|| StoreError::Device("slot counter".into()))?;
             let number = counter.next;
+            if number >= Generation::COUNTERS {
+                return Err(StoreError::Device(format!(
+                    "slot {} has given out all its numbers",
+                    slot.0
+                )));
+            }
             counter.next += 1;
             if counter.next > counter.record.reserved {
                 counter.record.reserved = number + block.max(1);
@@ -68,7 +74,7 @@ impl Numbers {
         }
         Ok((
             Ino::new(slot, number),
-            Generation::new(counter.record.epoch, number),
+            Generation::new(counter.record.epoch, slot, number),
         ))
     }
 }

@@ -121,15 +121,22 @@ impl Ino {
     }
 }
 
+const _: () = assert!(SLOTS <= 1 << 12, "a slot has 12 bits of a generation");
+
 impl Generation {
     /// The root directory's generation.
     pub const ROOT: Generation = Generation(1);
     /// The generation of [`DirId::ABOVE_ROOT`], which is never removed.
     pub const ABOVE_ROOT: Generation = Generation(0);
 
-    /// Number `counter` of a slot in its ownership epoch `epoch`.
-    pub fn new(epoch: u16, counter: u64) -> Generation {
-        Generation((u64::from(epoch) << 48) | (counter & 0xFFFF_FFFF_FFFF))
+    /// Counters of generations stop before this.
+    pub const COUNTERS: u64 = 1 << 36;
+
+    /// Number `counter` of `slot` in its ownership epoch `epoch`. It rises with both, and no other slot gives it: directories whose
+    /// IDs collide are told apart by it, whichever names they were born under.
+    pub fn new(epoch: u16, slot: Slot, counter: u64) -> Generation {
+        let counter = counter % Self::COUNTERS;
+        Generation((u64::from(epoch) << 48) | (counter << 12) | u64::from(slot.0 % SLOTS))
     }
 }
 
@@ -179,4 +186,19 @@ pub struct Bearer {
     pub identity: IdentityId,
     /// Which program or mount of theirs.
     pub instance: Instance,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_is_its_slots_alone_and_rises() {
+        let last = Generation::COUNTERS - 1;
+        let (a, b) = (Slot(7), Slot(SLOTS - 1));
+        assert_ne!(Generation::new(1, a, 3), Generation::new(1, b, 3));
+        assert!(Generation::new(1, b, 3) < Generation::new(1, a, 4));
+        assert!(Generation::new(1, b, last) < Generation::new(2, a, 0));
+        assert!(Generation::ROOT < Generation::new(1, Slot(0), 0));
+    }
 }

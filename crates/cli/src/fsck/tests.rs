@@ -128,7 +128,7 @@ impl Tree {
                 epoch: 1,
             }),
         );
-        (Ino::new(slot, n), Generation::new(1, n))
+        (Ino::new(slot, n), Generation::new(1, slot, n))
     }
 
     fn add(&mut self, dir: DirId, text: &str, target: Target) {
