@@ -67,6 +67,8 @@ if [ $for_tests = yes ]; then
     need python3 "is run on the mount, and writes the logs that outlive killed servers" has_command python3
     need rsync "is run on the mount" has_command rsync
     need tar "is run on the mount" has_command tar
+    need zookeeper "is what coordination of several machines is tested with (3.8; Debian's, with a Java runtime)" has_file '/usr/share/zookeeper/bin/zkServer.sh'
+    need iproute2 "makes hosts of network namespaces" has_command ip
     need xfsprogs "makes the XFS whose plug the power-cut tests pull" has_command xfs_io
     # Of a rustup toolchain this is a component, and asked for there; Debian has it as a package.
     if ! has_rust || [ "$PANDO_RUST" = /usr/bin ]; then

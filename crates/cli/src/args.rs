@@ -4,6 +4,7 @@ use crate::connect::Paths;
 use crate::text;
 use clap::{Parser, Subcommand, ValueEnum};
 use pando_cluster::Coherence;
+use pando_coord::Place;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,6 +59,12 @@ pub enum Command {
     #[command(after_help = "Examples:\n  pando status\n  pando status --json | jq '.servers[].operations'")]
     Status,
     Map(crate::map::MapArgs),
+    /// Add a server: it gets its share of the slots while everything goes on.
+    Join(crate::grow::JoinArgs),
+    /// Take a server's slots away and let it leave, while everything goes on.
+    Drain(crate::grow::DrainArgs),
+    /// Move as few slots as needed so that all servers have equally many.
+    Rebalance(crate::grow::RebalanceArgs),
     Explain(crate::explain::ExplainArgs),
     /// Say who may connect, as whom and to what (modes `key` and `tls`; needs the cluster's secret).
     #[command(subcommand)]
@@ -118,6 +125,10 @@ pub struct Choices {
     /// certificate for each, and everything encrypted).
     #[arg(long, value_enum, default_value_t = Auth::None)]
     pub auth: Auth,
+    /// What says which servers there are and which of them coordinates changes of directories: `dir` (files in the cluster's
+    /// folder, for servers of one machine) or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
+    #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
+    pub coord: Place,
     /// Largest file kept with its metadata, in bytes.
     #[arg(long, default_value_t = pando_wire::INLINE_LIMIT_DEFAULT, value_parser = clap::value_parser!(u32).range(0..=i64::from(pando_wire::INLINE_LIMIT_MAX)))]
     pub inline_limit: u32,
@@ -134,6 +145,7 @@ impl Default for Choices {
             without: None,
             durability: Mode::Sync,
             auth: Auth::None,
+            coord: Place::Dir,
             inline_limit: pando_wire::INLINE_LIMIT_DEFAULT,
             id_bits: 128,
         }

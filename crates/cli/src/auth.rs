@@ -293,7 +293,7 @@ fn find(conn: &Connection, path: &[u8]) -> Result<(DirId, Generation)> {
 }
 
 fn ask(conn: &Connection, request: AuthRequest) -> Result<AuthAnswer> {
-    let keeper = conn.client.map().rename_server;
+    let keeper = conn.client.map().keeper;
     match conn.run(conn.client.admin(keeper, Request::Auth(request))) {
         Ok(Response::Auth(Ok(answer))) => Ok(answer),
         Ok(Response::Auth(Err(why))) => bail!("{}", explain(why)),

@@ -2,10 +2,11 @@
 
 use crate::args::{Args, Choices, FormatArgs, Without};
 use crate::cluster_dir::ClusterDir;
+use crate::coordination;
 use crate::pki::Authority;
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
-use pando_cluster::{ClusterFile, Profile, Server};
+use pando_cluster::{ClusterFile, PlanText, Profile, Server};
 use pando_data::DirBlocks;
 use pando_format::{FORMAT_VERSION, Superblock};
 use pando_store::Store;
@@ -141,7 +142,9 @@ pub fn make(
             .enumerate()
             .map(|(i, s)| (slot(i), slot(i + 1), s.id))
             .collect(),
-        rename_server: servers.first().context("a cluster has at least one server")?.id,
+        keeper: servers.first().map(|s| s.id),
+        term: 1,
+        coordinator: servers.first().context("a cluster has at least one server")?.id,
         servers,
         inline_limit: choices.inline_limit,
         block_size: BLOCK_SIZE,
@@ -149,11 +152,14 @@ pub fn make(
         name_bits: 55,
         id_bits: choices.id_bits,
         auth: choices.auth.mode().word().into(),
+        coord: choices.coord.to_string(),
+        plan: PlanText::default(),
     };
     let map = file.map(&dir.path)?;
     for server in &map.servers {
         stays_here(map.auth, &server.address)?;
     }
+    coordination::suits(&choices.coord, &map)?;
     let blocks = map.blocks.strip_prefix("file:").unwrap_or("blocks");
     DirBlocks::create(blocks).with_context(|| format!("cannot make the block store {blocks}"))?;
     let owner = (
@@ -169,6 +175,8 @@ pub fn make(
         Authority::make(dir, &map)?;
     }
     dir.save_secret(&Secret::new(random_key()?))?;
+    // Last but one: whatever fails before leaves nothing anywhere but in this folder, where it does not count yet.
+    coordination::create(dir, &file)?;
     dir.save(&file)?;
     Ok(file)
 }
@@ -201,7 +209,13 @@ pub fn stays_here(mode: AuthMode, address: &str) -> Result<()> {
     Ok(())
 }
 
-fn make_store(path: &Path, id: ServerId, map: &pando_cluster::ClusterMap, owner: (u32, u32)) -> Result<()> {
+/// Makes the store of a server, in the place of what is there.
+pub fn make_store(
+    path: &Path,
+    id: ServerId,
+    map: &pando_cluster::ClusterMap,
+    owner: (u32, u32),
+) -> Result<()> {
     let superblock = Superblock {
         format: FORMAT_VERSION,
         fs: map.fs,
@@ -218,27 +232,8 @@ fn make_store(path: &Path, id: ServerId, map: &pando_cluster::ClusterMap, owner:
     RocksStore::create(path, superblock)?;
     let (store, _) = RocksStore::open(path, RocksOptions::default())?;
     let lsn = pando_server::format_store(&store, id, map, now(), owner)?;
-    block_on_wait(&store, lsn)
-}
-
-/// Waits for a sync on this thread, which has no event loop.
-fn block_on_wait(store: &RocksStore, lsn: pando_store::Lsn) -> Result<()> {
-    let waker = std::task::Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
-    let mut wait = store.wait(lsn, pando_store::Level::Synced);
-    loop {
-        match wait.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-            std::task::Poll::Ready(result) => return Ok(result?),
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
-struct Unpark(std::thread::Thread);
-
-impl std::task::Wake for Unpark {
-    fn wake(self: std::sync::Arc<Self>) {
-        self.0.unpark();
-    }
+    coordination::block_on(store.wait(lsn, pando_store::Level::Synced))?;
+    Ok(())
 }
 
 fn now() -> pando_types::Timestamp {

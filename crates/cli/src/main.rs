@@ -6,12 +6,14 @@ mod bench;
 mod cluster_dir;
 mod completion;
 mod connect;
+mod coordination;
 mod crew;
 mod down;
 mod explain;
 mod format;
 mod fs;
 mod fsck;
+mod grow;
 mod hammer;
 mod key_file;
 mod map;
@@ -20,6 +22,7 @@ mod mount;
 mod pki;
 mod process;
 mod progress;
+mod scale;
 mod server;
 mod sim;
 mod status;
@@ -32,7 +35,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     quiet_when_nobody_reads();
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|e| wrong_usage(&e));
     // What the simulator breaks is no news, unless somebody asks.
     if args.verbose > 0 || !matches!(args.command, Command::Sim(_)) {
         process::log_to_stderr(args.verbose);
@@ -50,6 +53,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// Help, or what is wrong with the command line. For the simulator 2 means a wrong result: wrong usage is 64 there.
+fn wrong_usage(e: &clap::Error) -> ! {
+    let _ = e.print();
+    let sim = std::env::args().any(|a| a == "sim");
+    std::process::exit(if sim && e.use_stderr() { 64 } else { e.exit_code() })
+}
+
 fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Up(up) => up::run(args, up)?,
@@ -62,7 +72,10 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Fsck(command) => return Ok(fsck::run(args, command)),
         Command::Bench(command) => return bench::run(args, command),
         Command::Completion(command) => completion::run(command)?,
-        Command::Sim(command) => return Ok(sim::run(args, command)),
+        Command::Sim(command) => return sim::run(args, command),
+        Command::Join(options) => grow::join(args, options)?,
+        Command::Drain(options) => grow::drain(args, options)?,
+        Command::Rebalance(options) => grow::rebalance(args, options)?,
         Command::Map(command) => return map::run(args, command),
         Command::Auth(command) => auth::run(args, command)?,
         Command::Mount(mount) => mount::run(args, mount)?,

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party, my_cred};
 use crate::fs::absolute;
-use crate::text;
+use crate::{coordination, text};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use pando_cluster::ClusterFile;
@@ -12,7 +12,7 @@ use pando_net::Waiting;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Show the cluster map, or where a path is.
 #[derive(clap::Args, Debug)]
@@ -24,6 +24,8 @@ pub struct MapArgs {
 
 #[derive(Subcommand, Debug)]
 enum MapCommand {
+    /// Put this machine's copy of the map back into coordination that has lost it.
+    Restore,
     /// Show which slot and server hold a path's record and, of a directory, its content.
     Slot {
         /// Which paths.
@@ -36,6 +38,7 @@ pub fn run(args: &Args, map: &MapArgs) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
     match &map.command {
         None => whole(args, &dir),
+        Some(MapCommand::Restore) => restore(args, &dir),
         Some(MapCommand::Slot { paths }) => slot(args, &dir, paths),
     }
 }
@@ -49,8 +52,14 @@ fn runs(file: &ClusterFile, server: u16) -> (u32, String) {
 }
 
 fn whole(args: &Args, dir: &ClusterDir) -> Result<ExitCode> {
-    let file = dir.load()?;
-    file.map(&dir.path)?;
+    let copy = dir.load()?;
+    let coord = coordination::open(dir, &copy)?;
+    let found = coordination::wait(coord.view(), Instant::now() + coordination::PATIENCE);
+    // What is known here is worth showing if there is nothing better.
+    let file = match &found {
+        Ok(view) => copy.with_map(&view.map),
+        Err(_) => copy,
+    };
     if args.json {
         let servers: Vec<Value> = file
             .servers
@@ -64,8 +73,8 @@ fn whole(args: &Args, dir: &ClusterDir) -> Result<ExitCode> {
             .collect();
         let all = json!({
             "dir": dir.path, "fs": file.fs, "epoch": file.epoch, "profile": file.profile, "durability": file.durability,
-            "rename_server": file.rename_server, "inline_limit": file.inline_limit, "block_size": file.block_size,
-            "blocks": file.blocks, "name_bits": file.name_bits, "id_bits": file.id_bits, "servers": servers,
+            "coordinator": file.coordinator, "term": file.term, "coordination": coordination::to_json(&file, &found), "inline_limit": file.inline_limit, "block_size": file.block_size,
+            "blocks": file.blocks, "name_bits": file.name_bits, "id_bits": file.id_bits, "servers": servers, "plan": file.plan,
         });
         println!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(ExitCode::SUCCESS);
@@ -80,10 +89,10 @@ fn whole(args: &Args, dir: &ClusterDir) -> Result<ExitCode> {
         "Durability {}; files up to {} bytes inline, larger ones in blocks of {} bytes in {}",
         file.durability, file.inline_limit, file.block_size, file.blocks
     );
-    println!(
-        "Renames of directories are serialised by server {}",
-        file.rename_server
-    );
+    println!("{}", coordination::to_text(&file, &found));
+    if found.is_err() {
+        println!("What follows is this machine's copy of the map, which may be old.");
+    }
     let rows: Vec<Vec<String>> = file
         .servers
         .iter()
@@ -102,6 +111,23 @@ fn whole(args: &Args, dir: &ClusterDir) -> Result<ExitCode> {
         "{}",
         text::table(&["server", "address", "metrics", "slots", "which"], &rows)
     );
+    for (first, after, to) in &file.plan.moves {
+        println!("on the move: slots {first}..{after} to server {to}");
+    }
+    for id in &file.plan.leaving {
+        println!("server {id} is leaving");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn restore(args: &Args, dir: &ClusterDir) -> Result<ExitCode> {
+    let file = dir.load()?;
+    coordination::create(dir, &file)?;
+    if args.json {
+        println!("{}", json!({ "place": file.coord, "epoch": file.epoch }));
+    } else {
+        println!("The map of epoch {} is in {}.", file.epoch, file.coord);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

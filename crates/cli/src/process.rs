@@ -17,6 +17,11 @@ pub fn log_to_stderr(verbose: u8) {
         1 => "info",
         _ => "debug",
     };
+    // What is wrong with ZooKeeper is said once a while (`pando-coord`), not at each try to reach it.
+    let level = match verbose {
+        0 => "warn,zookeeper_client=error",
+        _ => level,
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_env("PANDO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     // A server sets up its own, earlier.

@@ -5,9 +5,10 @@ use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
 use crate::format::stays_here;
 use crate::metrics::{self, Counters};
-use crate::{pki, process};
+use crate::{coordination, pki, process};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
+use pando_cluster::ClusterMap;
 use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
 use pando_store::Durability;
@@ -16,11 +17,13 @@ use pando_types::{AuthMode, ServerId};
 use pando_wire::Role;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// How long the end of a server's membership may take when it stops.
+const GOODBYE: Duration = Duration::from_millis(500);
 /// How often the metrics page is made anew.
 const METRICS_PERIOD: Duration = Duration::from_secs(1);
 
@@ -28,12 +31,19 @@ const METRICS_PERIOD: Duration = Duration::from_secs(1);
 struct Watch {
     counters: Rc<Counters>,
     stopper: pando_net::Stopper,
+    reactor: Weak<Reactor>,
     failed: Cell<bool>,
 }
 
 impl Observer for Watch {
     fn executed(&self, e: &Executed<'_>) {
         self.counters.executed(e.op.kind(), e.outcome.is_ok());
+    }
+
+    fn new_map(&self, map: &ClusterMap) {
+        if let Some(reactor) = self.reactor.upgrade() {
+            reactor.set_map(map);
+        }
     }
 
     fn fatal(&self, why: &str) {
@@ -50,7 +60,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
     let dir = ClusterDir::of(args)?;
-    let file = dir.load()?;
+    let file = coordination::current(&dir)?;
     let map = file.map(&dir.path)?;
     let id = ServerId(options.id);
     let Some(me) = map.server(id).cloned() else {
@@ -116,6 +126,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     let watch = Rc::new(Watch {
         counters: counters.clone(),
         stopper: reactor.stopper(),
+        reactor: Rc::downgrade(&reactor),
         failed: Cell::new(false),
     });
     let limits = Limits {
@@ -123,6 +134,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         request_bytes: identity_bytes / 2,
         ..Limits::default()
     };
+    let coord = coordination::open(&dir, &file)?;
     let config = ServerConfig {
         id,
         secrets,
@@ -135,6 +147,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         store.clone(),
         blocks,
         watch.clone(),
+        coord.clone(),
     ))?;
     reactor.set_node(server.clone());
     let bound = reactor
@@ -157,6 +170,10 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     );
     reactor.run();
     reactor.shutdown();
+    // Nothing acts on it any more: others need not wait until it runs out.
+    if let Err(e) = coordination::wait(coord.leave(id), Instant::now() + GOODBYE) {
+        tracing::info!("nobody was told that this server goes: {e}");
+    }
     if watch.failed.get() {
         bail!("the store failed; repair the device, then start the server again");
     }

@@ -1,13 +1,16 @@
 //! `pando sim`: the simulator, from its own crate; here are only the words.
 
 use crate::args::Args;
+use crate::bench::calibrate::How;
+use crate::scale::{self, ScaleArgs};
+use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
 
 /// Runs whole clusters in virtual time under faults, judged by a reference model.
 #[derive(Subcommand, Debug)]
 #[command(
-    after_help = "Exit status: 0 sound, 2 a wrong result, 3 no progress, 4 a panic, 5 a seed that risked nothing.\n\nExamples:\n  pando sim run --seeds 0..1000\n  pando sim replay 17 --trace\n  pando sim plant --all          (a build with --features plant)"
+    after_help = "Exit status: 0 sound, 2 a wrong result, 3 no progress, 4 a panic, 5 a seed or a run that risked nothing, 6 a planted bug that was not found, 64 wrong usage.\n\nExamples:\n  pando sim run --seeds 0..1000\n  pando sim replay 17 --trace\n  pando sim plant --all          (a build with --features plant)"
 )]
 pub enum SimCommand {
     /// Run seeds until one finds something.
@@ -15,6 +18,9 @@ pub enum SimCommand {
         /// Which: A..B (B not included), or one. [default: 0..100]
         #[arg(long, value_name = "A..B")]
         seeds: Option<String>,
+        /// After them those that follow, until so many operations were checked.
+        #[arg(long, value_name = "N", conflicts_with_all = ["ci", "regressions"])]
+        operations: Option<u64>,
         /// Seeds that follow from the commit; how many. [default: 200]
         #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "200", conflicts_with = "seeds")]
         ci: Option<u64>,
@@ -55,6 +61,13 @@ pub enum SimCommand {
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
     },
+    /// How throughput rises with the number of servers, without faults.
+    Scale {
+        #[command(flatten)]
+        scale: Box<ScaleArgs>,
+        #[command(flatten)]
+        how: How,
+    },
     /// Take a rule out of the code, and look for a seed that notices. Needs a build with --features plant.
     Plant {
         /// Every bug there is.
@@ -63,10 +76,13 @@ pub enum SimCommand {
         /// Which.
         #[arg(value_name = "BUG", required_unless_present = "all", conflicts_with = "all")]
         bugs: Vec<String>,
+        /// How often each is looked for, from other seeds on; the median is told. [default: 3]
+        #[arg(long, value_name = "N")]
+        starts: Option<u64>,
         /// First seed.
         #[arg(long, value_name = "SEED")]
         from: Option<u64>,
-        /// Seeds tried at most.
+        /// Seeds tried at most in each start. [default: 2000]
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
         /// Seeds tried after one has noticed, to say how many do.
@@ -78,8 +94,11 @@ pub enum SimCommand {
     },
 }
 
-pub fn run(args: &Args, command: &SimCommand) -> ExitCode {
-    ExitCode::from(pando_sim::cli::main(&words(args.json, command)))
+pub fn run(args: &Args, command: &SimCommand) -> Result<ExitCode> {
+    if let SimCommand::Scale { scale, how } = command {
+        return scale::run(args, scale, how);
+    }
+    Ok(ExitCode::from(pando_sim::cli::main(&words(args.json, command))))
 }
 
 /// The command line as the simulator's own program takes it.
@@ -95,6 +114,7 @@ fn words(json: bool, command: &SimCommand) -> Vec<String> {
     match command {
         SimCommand::Run {
             seeds,
+            operations,
             ci,
             regressions,
             jobs,
@@ -103,6 +123,7 @@ fn words(json: bool, command: &SimCommand) -> Vec<String> {
         } => {
             first.push("run".into());
             option("--seeds", seeds.clone());
+            option("--operations", operations.map(|n| n.to_string()));
             option("--ci", ci.map(|n| n.to_string()));
             option("--jobs", jobs.map(|n| n.to_string()));
             option("--replay-every", replay_every.map(|n| n.to_string()));
@@ -123,6 +144,8 @@ fn words(json: bool, command: &SimCommand) -> Vec<String> {
             option("--plant", plant.clone());
             flags.push(("--trace", *trace));
         }
+        // Not the simulator's program's: it measures real servers.
+        SimCommand::Scale { .. } => {}
         SimCommand::Grid { table, only } => {
             first.push("grid".into());
             option("--only", only.clone());
@@ -131,6 +154,7 @@ fn words(json: bool, command: &SimCommand) -> Vec<String> {
         SimCommand::Plant {
             all,
             bugs,
+            starts,
             from,
             limit,
             more,
@@ -138,6 +162,7 @@ fn words(json: bool, command: &SimCommand) -> Vec<String> {
         } => {
             first.push("plant".into());
             first.extend(bugs.iter().cloned());
+            option("--starts", starts.map(|n| n.to_string()));
             option("--from", from.map(|n| n.to_string()));
             option("--limit", limit.map(|n| n.to_string()));
             option("--more", more.map(|n| n.to_string()));
@@ -173,6 +198,11 @@ mod tests {
         assert_eq!(of("pando sim run --ci"), "run --ci 200");
         assert_eq!(of("pando sim replay 7 --trace"), "replay 7 --trace");
         assert_eq!(of("pando sim plant H44 H1 --limit 5"), "plant H44 H1 --limit 5");
+        assert_eq!(of("pando sim plant --all --starts 5"), "plant --starts 5 --all");
+        assert_eq!(
+            of("pando sim run --seeds 0..9 --operations 50000000"),
+            "run --seeds 0..9 --operations 50000000"
+        );
         assert_eq!(of("pando sim plant --all"), "plant --all");
         assert_eq!(of("pando sim grid --json"), "grid --json");
     }

@@ -3,9 +3,9 @@
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::{process, text};
+use crate::{coordination, process, text};
 use anyhow::Result;
-use pando_cluster::Server;
+use pando_cluster::{CoordError, Server, View};
 use pando_env::sync::{Either, first, join_all};
 use pando_env::{Env, LocalFuture};
 use pando_net::Waiting;
@@ -13,7 +13,7 @@ use pando_types::ServerId;
 use pando_wire::{Request, Response};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Who has not answered by then counts as down.
 const PATIENCE: Duration = Duration::from_millis(900);
@@ -22,6 +22,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
     // Short tries, so that a server that is being restarted is found.
     let conn = Connection::open(&dir, Party::Operator, Waiting::Blocking, PATIENCE)?;
+    let coord = coordination::open(&dir, &conn.file)?;
+    let (asked, deadline) = (coord.view(), Instant::now() + PATIENCE);
     let questions: Vec<LocalFuture<Option<Value>>> = conn
         .file
         .servers
@@ -31,6 +33,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         })
         .collect();
     let answers = conn.run(join_all(questions));
+    let found = coordination::wait(asked, deadline);
     let mut servers = Vec::new();
     for (server, answer) in conn.file.servers.iter().zip(answers) {
         servers.push(merge(&dir, &conn, server, answer));
@@ -40,12 +43,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let all = json!({
             "dir": dir.path, "fs": conn.file.fs, "profile": conn.file.profile.name, "durability": conn.file.durability,
             "epoch": conn.file.epoch, "down": down, "servers": servers,
+            "coordination": coordination::to_json(&conn.file, &found),
         });
         println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
-        show(&dir, &conn, &servers, down);
+        show(&dir, &conn, &servers, down, &found);
     }
-    Ok(if down == 0 {
+    Ok(if down == 0 && found.is_ok() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -109,7 +113,13 @@ fn duration(secs: u64) -> String {
     }
 }
 
-fn show(dir: &ClusterDir, conn: &Connection, servers: &[Value], down: usize) {
+fn show(
+    dir: &ClusterDir,
+    conn: &Connection,
+    servers: &[Value],
+    down: usize,
+    found: &Result<View, CoordError>,
+) {
     let (file, n) = (&conn.file, servers.len());
     println!(
         "Filesystem {} in {}: {} of {n} servers up, profile {}, durability {}",
@@ -119,6 +129,7 @@ fn show(dir: &ClusterDir, conn: &Connection, servers: &[Value], down: usize) {
         file.profile.name,
         file.durability
     );
+    println!("{}", coordination::to_text(file, found));
     let number = |s: &Value, field: &str| match s[field].as_u64() {
         Some(n) => n.to_string(),
         None => "-".into(),

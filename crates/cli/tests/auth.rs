@@ -4,9 +4,10 @@
 mod cluster;
 
 use cluster::Cluster;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-/// A cluster of mode `key` with a file of alice's, and a way to run commands with a key.
+/// A cluster of mode `key` with a file of alice's.
 struct Keyed(Cluster);
 
 impl Keyed {
@@ -19,27 +20,13 @@ impl Keyed {
         cluster.run(&["put", &text, "/people/alice/file"]);
         Keyed(cluster)
     }
+}
 
-    fn key(&self, name: &str) -> String {
-        self.0.path(name).display().to_string()
-    }
+impl Deref for Keyed {
+    type Target = Cluster;
 
-    fn add(&self, name: &str, claims: &[&str]) -> String {
-        let key = self.key(name);
-        self.0
-            .run(&[&["auth", "add", name, "--out", &key], claims].concat());
-        key
-    }
-
-    /// Runs a command with a key; what it printed, or what it complained.
-    fn with(&self, key: &str, arguments: &[&str]) -> Result<String, String> {
-        let all = [&["--wait", "10", "--key", key], arguments].concat();
-        let out = self.0.pando(&all).output().unwrap();
-        if out.status.success() {
-            Ok(String::from_utf8_lossy(&out.stdout).into_owned())
-        } else {
-            Err(String::from_utf8_lossy(&out.stderr).into_owned())
-        }
+    fn deref(&self) -> &Cluster {
+        &self.0
     }
 }
 
@@ -57,9 +44,9 @@ fn an_identity_does_what_its_claims_allow() {
     );
     assert_eq!(c.with(&alice, &["ls", "/.."]), Ok("file\nmade\n".into()));
     // It follows its directory, wherever that goes.
-    c.0.run(&["mv", "/people/alice", "/people/alicia"]);
+    c.run(&["mv", "/people/alice", "/people/alicia"]);
     assert_eq!(c.with(&alice, &["ls", "/"]), Ok("file\nmade\n".into()));
-    c.0.run(&["rm", "-r", "/people/alicia"]);
+    c.run(&["rm", "-r", "/people/alicia"]);
     assert!(c.with(&alice, &["ls", "/"]).is_err());
 
     let reader = c.add("reader", &["--any-uid", "--read-only"]);
@@ -77,13 +64,12 @@ fn an_identity_does_what_its_claims_allow() {
             .unwrap_err()
             .contains("may not act for user")
     );
-    let complaint =
-        c.0.fail(&["auth", "add", "other", "--any-uid", "--out", &c.key("other2")]);
+    let complaint = c.fail(&["auth", "add", "other", "--any-uid", "--out", &c.file("other2")]);
     assert!(
         complaint.contains("there is an identity of that name"),
         "{complaint}"
     );
-    let listed = c.0.run(&["auth", "list", "--json"]);
+    let listed = c.run(&["auth", "list", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["identities"].as_array().unwrap().len(), 4, "{listed}");
 }
@@ -92,14 +78,14 @@ fn an_identity_does_what_its_claims_allow() {
 fn revoked_and_replaced_keys_are_worth_nothing() {
     let c = Keyed::start();
     let laptop = c.add("laptop", &["--any-uid"]);
-    let (old, older) = (c.key("old"), c.key("older"));
+    let (old, older) = (c.file("old"), c.file("older"));
     std::fs::copy(&laptop, &older).unwrap();
-    c.0.run(&["auth", "rotate", "laptop", "--out", &laptop]);
+    c.run(&["auth", "rotate", "laptop", "--out", &laptop]);
     std::fs::copy(&laptop, &old).unwrap();
     // During the grace period both are good.
     c.with(&older, &["ls", "/"]).unwrap();
     c.with(&laptop, &["ls", "/"]).unwrap();
-    c.0.run(&["auth", "rotate", "laptop", "--grace", "0s", "--out", &laptop]);
+    c.run(&["auth", "rotate", "laptop", "--grace", "0s", "--out", &laptop]);
     let begin = Instant::now();
     for key in [&old, &older] {
         let complaint = c.with(key, &["ls", "/"]).unwrap_err();
@@ -110,14 +96,14 @@ fn revoked_and_replaced_keys_are_worth_nothing() {
         "a refusal is no reason to wait"
     );
     c.with(&laptop, &["ls", "/"]).unwrap();
-    c.0.run(&["auth", "revoke", "laptop"]);
+    c.run(&["auth", "revoke", "laptop"]);
     assert!(c.with(&laptop, &["ls", "/"]).is_err());
     // A server that was away meanwhile knows it as soon as it is back, and the number is not given out again.
     let away = c.add("away", &["--any-uid"]);
-    c.0.kill(1);
-    let said = c.0.run(&["auth", "revoke", "away"]);
+    c.kill(1);
+    let said = c.run(&["auth", "revoke", "away"]);
     assert!(said.contains("Server 1 has not confirmed"), "{said}");
-    c.0.up();
+    c.up();
     assert!(c.with(&away, &["ls", "/"]).is_err());
     let again = c.add("away", &["--any-uid"]);
     c.with(&again, &["ls", "/"]).unwrap();
@@ -129,9 +115,9 @@ fn identities_outlive_all_servers() {
     let c = Keyed::start();
     let alice = c.add("alice", &["--any-uid", "--subtree", "/people/alice"]);
     let gone = c.add("gone", &["--any-uid"]);
-    c.0.run(&["auth", "revoke", "gone"]);
-    c.0.kill_all();
-    c.0.up();
+    c.run(&["auth", "revoke", "gone"]);
+    c.kill_all();
+    c.up();
     assert_eq!(c.with(&alice, &["cat", "/file"]), Ok("hello\n".into()));
     assert!(c.with(&gone, &["ls", "/"]).is_err());
 }
@@ -140,7 +126,7 @@ fn identities_outlive_all_servers() {
 #[test]
 fn the_secret_changes_without_an_outage() {
     let c = Keyed::start();
-    let secret = c.0.path("secret");
+    let secret = c.path("secret");
     let old = std::fs::read_to_string(&secret).unwrap().trim().to_owned();
     let new = "5a".repeat(32);
     let steps = [
@@ -151,18 +137,18 @@ fn the_secret_changes_without_an_outage() {
     for (step, lines) in steps.iter().enumerate() {
         std::fs::write(&secret, lines).unwrap();
         for server in 0..3 {
-            c.0.kill(server);
-            c.0.up();
-            c.0.run(&["mkdir", &format!("/people/alice/{step}-{server}")]);
-            c.0.run(&[
+            c.kill(server);
+            c.up();
+            c.run(&["mkdir", &format!("/people/alice/{step}-{server}")]);
+            c.run(&[
                 "mv",
                 &format!("/people/alice/{step}-{server}"),
                 &format!("/people/{step}-{server}"),
             ]);
-            c.0.run(&["ls", "/people/alice"]);
+            c.run(&["ls", "/people/alice"]);
         }
     }
-    let listed = c.0.run(&["ls", "/people"]);
+    let listed = c.run(&["ls", "/people"]);
     assert_eq!(listed.lines().count(), 10, "{listed}");
 }
 

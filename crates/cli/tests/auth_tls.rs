@@ -6,13 +6,14 @@ mod cluster;
 
 use cluster::Cluster;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use std::ops::Deref;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// A little more than certificates in use may be older than their files.
 const READ_AGAIN: Duration = Duration::from_millis(1200);
 
-/// A cluster of mode `tls` with a file, and a way to run commands with another certificate.
+/// A cluster of mode `tls` with a file.
 struct Certified(Cluster);
 
 impl Certified {
@@ -25,29 +26,7 @@ impl Certified {
         Certified(cluster)
     }
 
-    fn file(&self, name: &str) -> String {
-        self.0.path(name).display().to_string()
-    }
-
-    fn add(&self, name: &str, more: &[&str]) -> String {
-        let key = self.file(name);
-        self.0
-            .run(&[&["auth", "add", name, "--out", &key], more].concat());
-        key
-    }
-
-    /// Runs a command with a certificate; what it printed, or what it complained.
-    fn with(&self, key: &str, arguments: &[&str]) -> Result<String, String> {
-        let all = [&["--wait", "10", "--key", key], arguments].concat();
-        let out = self.0.pando(&all).output().unwrap();
-        if out.status.success() {
-            Ok(String::from_utf8_lossy(&out.stdout).into_owned())
-        } else {
-            Err(String::from_utf8_lossy(&out.stderr).into_owned())
-        }
-    }
-
-    /// The same of who must not get in, and must hear soon why.
+    /// Who must not get in must hear soon why.
     #[track_caller]
     fn refused(&self, key: &str, why: &str) {
         let begin = Instant::now();
@@ -69,12 +48,20 @@ impl Certified {
     }
 }
 
+impl Deref for Certified {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
 #[test]
 fn a_cluster_with_certificates_works_like_one_with_keys() {
     let c = Certified::start(3);
-    assert_eq!(c.0.run(&["cat", "/people/file"]), "hello\n");
-    assert!(c.0.run(&["status"]).contains("3 of 3 servers up"));
-    c.0.run(&["fsck"]);
+    assert_eq!(c.run(&["cat", "/people/file"]), "hello\n");
+    assert!(c.run(&["status"]).contains("3 of 3 servers up"));
+    c.run(&["fsck"]);
     let inside = c.add("inside", &["--any-uid", "--subtree", "/people"]);
     assert_eq!(c.with(&inside, &["ls", "/"]), Ok("file\n".into()));
     let reader = c.add("reader", &["--any-uid", "--read-only"]);
@@ -84,13 +71,13 @@ fn a_cluster_with_certificates_works_like_one_with_keys() {
             .contains("read-only")
     );
     // Everything is there again after a restart of all.
-    c.0.kill_all();
-    c.0.up();
+    c.kill_all();
+    c.up();
     assert_eq!(c.with(&inside, &["cat", "/file"]), Ok("hello\n".into()));
     // Nobody but its owner can read what proves anything.
     for name in ["client.key", "inside", "tls/ca.key", "tls/server-0.pem"] {
         use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::metadata(c.0.path(name)).unwrap().permissions().mode();
+        let mode = std::fs::metadata(c.path(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o77, 0, "{name}");
     }
 }
@@ -100,7 +87,7 @@ fn who_is_not_let_in_hears_why_and_so_does_the_log() {
     let c = Certified::start(1);
     let brief = c.add("brief", &["--any-uid", "--lifetime", "1s"]);
     let nobody = c.add("nobody", &["--any-uid"]);
-    c.0.run(&["auth", "revoke", "nobody"]);
+    c.run(&["auth", "revoke", "nobody"]);
     std::thread::sleep(Duration::from_secs(3));
     c.refused(&brief, "has expired");
     c.logged(0, "certificate expired");
@@ -113,13 +100,13 @@ fn who_is_not_let_in_hears_why_and_so_does_the_log() {
         "is for filesystem",
     );
     let mine: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(c.0.path("client.key")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(c.path("client.key")).unwrap()).unwrap();
     let theirs: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(other.path("client.key")).unwrap()).unwrap();
     let change = |name: &str, field: &str, value: serde_json::Value| {
         let mut file = mine.clone();
         file[field] = value;
-        std::fs::write(c.0.path(name), file.to_string()).unwrap();
+        std::fs::write(c.path(name), file.to_string()).unwrap();
         c.file(name)
     };
     let pem = "-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----\n";
@@ -139,7 +126,7 @@ fn who_is_not_let_in_hears_why_and_so_does_the_log() {
     let mut foreign = mine.clone();
     foreign["certificate"] = theirs["certificate"].clone();
     foreign["private_key"] = theirs["private_key"].clone();
-    std::fs::write(c.0.path("foreign"), foreign.to_string()).unwrap();
+    std::fs::write(c.path("foreign"), foreign.to_string()).unwrap();
     c.refused(
         &c.file("foreign"),
         "not signed by an authority that server trusts",
@@ -159,7 +146,7 @@ struct Busy {
 
 impl Busy {
     fn start(c: &Certified, key: &str) -> Busy {
-        let log = c.0.path("busy.log");
+        let log = c.path("busy.log");
         let work = [
             "hammer",
             "run",
@@ -170,12 +157,12 @@ impl Busy {
             "--name",
             "busy",
         ];
-        let child =
-            c.0.pando(&[&["--key", key], &work[..]].concat())
-                .stdout(std::fs::File::create(&log).unwrap())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
+        let child = c
+            .pando(&[&["--key", key], &work[..]].concat())
+            .stdout(std::fs::File::create(&log).unwrap())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         Busy { child, log }
     }
 
@@ -211,26 +198,26 @@ fn revoked_certificates_end_at_once_and_replaced_ones_after_their_grace() {
     let old = c.file("old");
     std::fs::copy(&laptop, &old).unwrap();
     // During the grace period both are good, and then the newer one only, though neither has expired.
-    c.0.run(&["auth", "rotate", "laptop", "--out", &laptop]);
+    c.run(&["auth", "rotate", "laptop", "--out", &laptop]);
     c.with(&old, &["ls", "/"]).unwrap();
     c.with(&laptop, &["ls", "/"]).unwrap();
     let older = c.file("older");
     std::fs::copy(&laptop, &older).unwrap();
-    c.0.run(&["auth", "rotate", "laptop", "--grace", "0s", "--out", &laptop]);
+    c.run(&["auth", "rotate", "laptop", "--grace", "0s", "--out", &laptop]);
     c.refused(&old, "pando auth");
     c.refused(&older, "pando auth");
     c.with(&laptop, &["ls", "/"]).unwrap();
     // Somebody is at work. Its key is replaced under it: it reads the new one and goes on, without an outage.
     let busy = Busy::start(&c, &laptop);
     assert!(busy.goes_on(20));
-    c.0.run(&["auth", "rotate", "laptop", "--grace", "1s", "--out", &laptop]);
+    c.run(&["auth", "rotate", "laptop", "--grace", "1s", "--out", &laptop]);
     std::thread::sleep(Duration::from_secs(3));
     assert!(
         busy.goes_on(busy.acknowledged() + 20),
         "it has the new certificate"
     );
     // Its identity ends: nothing more is done for it from that moment on, though its connections stood.
-    c.0.run(&["auth", "revoke", "laptop"]);
+    c.run(&["auth", "revoke", "laptop"]);
     let done = {
         std::thread::sleep(Duration::from_millis(300));
         busy.acknowledged()
@@ -265,8 +252,8 @@ fn certificates_from_elsewhere_are_taken_without_a_restart() {
         )
     };
     let client = issue("laptop", ExtendedKeyUsagePurpose::ClientAuth);
-    std::fs::write(c.0.path("laptop.crt"), &client.0).unwrap();
-    std::fs::write(c.0.path("laptop.pem"), &client.1).unwrap();
+    std::fs::write(c.path("laptop.crt"), &client.0).unwrap();
+    std::fs::write(c.path("laptop.pem"), &client.1).unwrap();
     let given = [
         "--certificate",
         &c.file("laptop.crt"),
@@ -277,19 +264,19 @@ fn certificates_from_elsewhere_are_taken_without_a_restart() {
     // It is known, but who signed it is not.
     c.refused(&laptop, "not signed by an authority that server trusts");
     // Both authorities for a while, then the servers change over, then the old one goes.
-    let own = std::fs::read_to_string(c.0.path("tls/ca.crt")).unwrap();
-    std::fs::write(c.0.path("tls/ca.crt"), own.clone() + &authority).unwrap();
+    let own = std::fs::read_to_string(c.path("tls/ca.crt")).unwrap();
+    std::fs::write(c.path("tls/ca.crt"), own.clone() + &authority).unwrap();
     std::thread::sleep(READ_AGAIN);
     c.with(&laptop, &["ls", "/"]).unwrap();
     for server in 0..2 {
         let (certificate, key) = issue("127.0.0.1", ExtendedKeyUsagePurpose::ServerAuth);
-        std::fs::write(c.0.path(&format!("tls/server-{server}.pem")), certificate + &key).unwrap();
+        std::fs::write(c.path(&format!("tls/server-{server}.pem")), certificate + &key).unwrap();
     }
     std::thread::sleep(READ_AGAIN);
     // This machine's own client knows servers by the old authority only.
     c.refused(&c.file("client.key"), "not signed by an authority we trust");
-    std::fs::remove_file(c.0.path("tls/ca.key")).unwrap();
-    std::fs::write(c.0.path("tls/ca.crt"), &authority).unwrap();
+    std::fs::remove_file(c.path("tls/ca.key")).unwrap();
+    std::fs::write(c.path("tls/ca.crt"), &authority).unwrap();
     let mut file: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&laptop).unwrap()).unwrap();
     file["authorities"] = c.file("tls/ca.crt").into();
@@ -298,8 +285,7 @@ fn certificates_from_elsewhere_are_taken_without_a_restart() {
     assert_eq!(c.with(&laptop, &["cat", "/people/file"]), Ok("hello\n".into()));
     c.with(&laptop, &["mv", "/people", "/folk"]).unwrap();
     assert_eq!(c.pids(2), before, "no server was restarted");
-    let complaint =
-        c.0.fail(&["auth", "add", "x", "--any-uid", "--out", &c.file("x")]);
+    let complaint = c.fail(&["auth", "add", "x", "--any-uid", "--out", &c.file("x")]);
     assert!(complaint.contains("--certificate"), "{complaint}");
     let twice = [
         "auth",
@@ -310,7 +296,7 @@ fn certificates_from_elsewhere_are_taken_without_a_restart() {
         &c.file("x"),
         "--certificate",
     ];
-    let complaint = c.0.fail(&[&twice[..], &[&c.file("laptop.crt")]].concat());
+    let complaint = c.fail(&[&twice[..], &[&c.file("laptop.crt")]].concat());
     assert!(complaint.contains("another identity has"), "{complaint}");
 }
 
@@ -318,20 +304,20 @@ fn certificates_from_elsewhere_are_taken_without_a_restart() {
 fn servers_get_new_certificates_without_a_restart() {
     let c = Certified::start(2);
     let before = c.pids(2);
-    let served = std::fs::read_to_string(c.0.path("tls/server-0.pem")).unwrap();
+    let served = std::fs::read_to_string(c.path("tls/server-0.pem")).unwrap();
     // Damaged: the last good one stays in use, and the log says so.
-    std::fs::write(c.0.path("tls/server-0.pem"), "nonsense").unwrap();
+    std::fs::write(c.path("tls/server-0.pem"), "nonsense").unwrap();
     std::thread::sleep(READ_AGAIN);
-    assert_eq!(c.0.run(&["cat", "/people/file"]), "hello\n");
-    c.0.run(&["ls", "/"]);
+    assert_eq!(c.run(&["cat", "/people/file"]), "hello\n");
+    c.run(&["ls", "/"]);
     c.logged(0, "the last ones stay in use");
-    c.0.run(&["auth", "renew"]);
+    c.run(&["auth", "renew"]);
     assert_ne!(
-        std::fs::read_to_string(c.0.path("tls/server-0.pem")).unwrap(),
+        std::fs::read_to_string(c.path("tls/server-0.pem")).unwrap(),
         served
     );
     std::thread::sleep(READ_AGAIN);
-    assert_eq!(c.0.run(&["cat", "/people/file"]), "hello\n");
-    c.0.run(&["status"]);
+    assert_eq!(c.run(&["cat", "/people/file"]), "hello\n");
+    c.run(&["status"]);
     assert_eq!(c.pids(2), before);
 }

@@ -104,6 +104,26 @@ fn content(size: usize) -> Vec<u8> {
     (0..size).map(|i| (i % 251) as u8 ^ (i >> 13) as u8).collect()
 }
 
+/// For the simulator 2 is a wrong result, so wrong usage must be something else, whoever finds it.
+#[test]
+fn wrong_usage_of_the_simulator_is_no_finding() {
+    let code = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pando"));
+        let done = done(
+            command
+                .args(args)
+                .stdin(Stdio::null())
+                .output()
+                .expect("pando runs"),
+        );
+        (done.code, done.err.is_empty())
+    };
+    assert_eq!(code(&["sim", "run", "--seeds", "a..b"]), (64, false));
+    assert_eq!(code(&["sim", "walk"]), (64, false));
+    assert_eq!(code(&["sim", "--help"]), (0, true));
+    assert_eq!(code(&["walk"]), (2, false));
+}
+
 #[test]
 fn directories_names_and_links() {
     let c = Cluster::start();
@@ -472,13 +492,14 @@ fn operating_it() {
     // When an answer to a guess comes says nothing (H99): never before its time, whether anything exists or not.
     // (Whether the times differ is for a machine with nothing else to do.)
     let bench = c.json(&["--json", "bench", "oracle", "--pairs", "500"]);
-    for result in bench["results"].as_array().into_iter().flatten() {
-        assert!(result["p50_us"].as_f64().is_some_and(|t| t > 110.0), "{bench}");
-    }
-    for pair in 0..2 {
-        for test in ["mann_whitney_p", "kolmogorov_smirnov_p"] {
-            let p = bench["found"][pair][test].as_f64();
-            assert!(p.is_some_and(|p| (0.0..=1.0).contains(&p)), "{bench}");
+    let lines = bench["results"].as_array().unwrap();
+    assert_eq!(lines.len(), 3, "{bench}");
+    for (n, line) in lines.iter().enumerate() {
+        assert!(line["p50_us"].as_f64().is_some_and(|t| t > 110.0), "{bench}");
+        for test in ["U_test_p", "KS_test_p"] {
+            let p = line[test].as_f64();
+            assert_eq!(p.is_some(), n < 2, "{bench}");
+            assert!(p.is_none_or(|p| (0.0..=1.0).contains(&p)), "{bench}");
         }
     }
     let bench = c.json(&["--json", "bench", "null", "--seconds", "0.05"]);

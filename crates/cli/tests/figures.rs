@@ -147,3 +147,85 @@ fn an_experiment_is_no_filesystem_to_be_used() {
     );
     assert!(!folder.path().join("c/cluster.json").exists());
 }
+
+/// What a program says on stdout.
+fn said(arguments: &[&str]) -> String {
+    let out = Command::new(env!("CARGO_BIN_EXE_pando"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let trouble = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{arguments:?}: {text}{trouble}");
+    text
+}
+
+/// Costs are measured once; what is drawn with them is the same every time.
+#[test]
+fn virtual_time_adds_up_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("costs.json");
+    let costs = file.to_str().unwrap();
+    let text = said(&[
+        "--json",
+        "bench",
+        "calibrate",
+        "--operations",
+        "50",
+        "--out",
+        costs,
+    ]);
+    let measured: Value = serde_json::from_str(&text).unwrap();
+    for kind in [
+        "null",
+        "lookup",
+        "create",
+        "mkdir",
+        "mkdir on one server",
+        "peer prepare",
+        "answer vote",
+        "rename as coordinator",
+        "peer invalidate",
+    ] {
+        let us = measured["service_us"][kind].as_f64();
+        assert!(us.is_some_and(|us| us > 0.0), "{kind}: {measured}");
+    }
+    let scale = || {
+        let sizes = ["--servers", "1,2", "--clients", "16", "--ops", "200"];
+        let what = ["--json", "sim", "scale", "--calibration", costs];
+        let mut drawn: Value = serde_json::from_str(&said(&[&what[..], &sizes[..]].concat())).unwrap();
+        drawn["wall_s"].take();
+        drawn
+    };
+    let drawn = scale();
+    // One server has no mkdir that concerns two.
+    assert_eq!(lines(&drawn).count(), 11, "{drawn}");
+    for line in lines(&drawn) {
+        assert!(line["ops_per_s"].as_f64().unwrap() > 0.0, "{line}");
+        assert!(line["uncalibrated"].as_f64().unwrap() < 0.05, "{line}");
+        let busy = line["busy"].as_array().unwrap();
+        assert_eq!(busy.len() as u64, line["servers"].as_u64().unwrap());
+    }
+    assert_eq!(drawn, scale());
+    for (figure, count) in [("9", 8), ("10", 12), ("13", 16), ("14", 4)] {
+        let which = format!("infinifs-{figure}");
+        let sizes = ["--servers", "2", "--clients", "16", "--ops", "200"];
+        let what = ["--json", "bench", "figure", &which, "--calibration", costs];
+        let drawn: Value = serde_json::from_str(&said(&[&what[..], &sizes[..]].concat())).unwrap();
+        assert_eq!(lines(&drawn).count(), count, "{drawn}");
+        assert!(!drawn["claims"].as_array().unwrap().is_empty(), "{drawn}");
+    }
+}
+
+#[test]
+fn without_a_calibration_that_can_be_read_nothing_is_drawn() {
+    let out = Command::new(env!("CARGO_BIN_EXE_pando"))
+        .args(["sim", "scale", "--calibration", "/nonexistent/costs.json"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        !out.status.success() && said.contains("/nonexistent/costs.json"),
+        "{said}"
+    );
+}

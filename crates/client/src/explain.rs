@@ -3,7 +3,7 @@
 use crate::{Client, ClientStats};
 use pando_env::CallError;
 use pando_types::{DirId, Mono, Name, ServerId};
-use pando_wire::{Account, Refusal, Request, Response};
+use pando_wire::{Account, Accounted, Refusal, Request, Response};
 use std::time::Duration;
 
 /// Everything one operation did.
@@ -78,9 +78,6 @@ pub(crate) struct Noted {
     notes: Mono,
     number: usize,
 }
-
-/// What a call brings: an answer or a refusal, and the account that came with it.
-pub(crate) type Heard = (Result<Response, Refusal>, Option<Account>);
 
 impl Explained {
     /// Round trips: messages that waited for one another.
@@ -162,7 +159,7 @@ impl Client {
     }
 
     /// It was answered, or not.
-    pub(crate) fn answered(&self, noted: Option<Noted>, answer: &Result<Heard, CallError>) {
+    pub(crate) fn answered(&self, noted: Option<Noted>, answer: &Result<Accounted, CallError>) {
         let (Some(noted), Some(notes)) = (noted, &mut *self.notes.borrow_mut()) else {
             return;
         };

@@ -24,7 +24,7 @@ use pando_cluster::ClusterMap;
 use pando_env::{Caller, Node, Peer, World};
 use pando_format::Codec;
 use pando_types::{BootEpoch, Cred, IdentityId, Instance, MapEpoch, ServerId, SessionId};
-use pando_wire::Message;
+use pando_wire::{Accounted, Message};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -116,6 +116,8 @@ struct Session {
     id: SessionId,
     /// Servers it is registered with.
     opened: BTreeSet<ServerId>,
+    /// Servers that got slots from those, and may not have heard of it.
+    heirs: BTreeSet<ServerId>,
 }
 
 type HearMap = Box<dyn Fn(&ClusterMap)>;
@@ -125,7 +127,7 @@ pub struct Client {
     world: World,
     config: ClientConfig,
     map: RefCell<Rc<ClusterMap>>,
-    caller: Caller<explain::Heard>,
+    caller: Caller<Accounted>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     session: RefCell<Session>,
     instance: Instance,
@@ -154,6 +156,7 @@ impl Client {
             session: RefCell::new(Session {
                 id,
                 opened: BTreeSet::new(),
+                heirs: BTreeSet::new(),
             }),
             instance: config.instance.unwrap_or_else(|| new_instance(&world)),
             cache: RefCell::new(Cache::new(config.cache_bytes)),
@@ -206,6 +209,14 @@ impl Client {
         let newer: MapEpoch = map.epoch;
         if newer <= self.map.borrow().epoch || map.fs != self.map.borrow().fs {
             return false;
+        }
+        {
+            let Session { opened, heirs, .. } = &mut *self.session.borrow_mut();
+            for (was, is) in self.map.borrow().slots.iter().zip(&map.slots) {
+                if was != is && opened.contains(was) && !opened.contains(is) {
+                    heirs.insert(*is);
+                }
+            }
         }
         if let Some(hear) = &*self.on_map.borrow() {
             hear(&map);

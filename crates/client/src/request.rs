@@ -6,10 +6,14 @@ use pando_env::{CallError, Peer};
 use pando_format::Codec;
 use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot};
 use pando_wire::{Answer, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// First and longest pause between tries.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+
+/// Who was waited for with pauses of this length is asked for in the map of others.
+const ELSEWHERE: Duration = Duration::from_millis(40);
 
 /// A mutating request that may have been executed is repeated for at most so many times `give_up` by the clock: far
 /// less than servers remember the names of ended sessions.
@@ -48,19 +52,33 @@ impl Client {
         };
         let mut patience = self.patience();
         let mut request: Option<RequestId> = None;
-        let mut at_rename_server = false;
+        let mut at_coordinator = false;
         // Whether a try may have been executed without our hearing of it.
         let mut uncertain = false;
+        // When the first message under the present identity was sent.
+        let mut first_tried = self.world.mono();
+        let (mut sent_to, mut elsewhere) = (None, false);
         let mut ways = None;
         loop {
             let map = self.map();
-            let server = if at_rename_server {
-                map.rename_server
+            let server = if at_coordinator {
+                map.coordinator
             } else {
                 map.owner(home)
             };
             if let Some(lane) = &mut lane {
-                let session = self.session_at(server).await?;
+                let session = match self.try_session_at(server).await {
+                    Ok(session) => session,
+                    Err(Some(CallError::Denied)) if uncertain => return Err(Errno::Unreachable),
+                    Err(trouble) => {
+                        match trouble {
+                            Some(error) => self.after(error, &mut patience).await?,
+                            None => self.wait(&mut patience).await?,
+                        }
+                        self.look_elsewhere(server, &patience).await;
+                        continue;
+                    }
+                };
                 match &request {
                     // A retry keeps its identity until a definite *not executed*, the session included.
                     Some(id) if uncertain || id.session == session => {}
@@ -69,7 +87,8 @@ impl Client {
                             session,
                             slot: lane.slot,
                             sequence: lane.next(),
-                        })
+                        });
+                        first_tried = self.world.mono();
                     }
                 }
             }
@@ -81,8 +100,12 @@ impl Client {
             let Some(ways) = ways.clone() else {
                 return Err(Errno::Stale);
             };
+            // Another server than the one that may have executed it may refuse it before it can know of that.
+            elsewhere = uncertain && (elsewhere || sent_to.is_some_and(|first| first != server));
+            sent_to = Some(server);
             let message = Request::Op {
                 request,
+                again: uncertain,
                 map: map.epoch,
                 instance: self.instance,
                 cred: cred.clone(),
@@ -101,20 +124,31 @@ impl Client {
                 Ok(Err(refusal)) => match refusal {
                     Refusal::WrongBoot(_) => continue, // learnt by try_once
                     Refusal::NotOwner(_) => {
+                        // Who knows better now need not wait.
+                        if !self.refresh_map(server).await {
+                            self.wait(&mut patience).await?;
+                        }
+                    }
+                    // Another is the coordinator by now.
+                    Refusal::UseCoordinator if at_coordinator => {
+                        request = request.filter(|_| uncertain);
                         self.refresh_map(server).await;
                         self.wait(&mut patience).await?;
                     }
                     Refusal::SessionUnknown => {
-                        // Its records are gone with it: whether an earlier try was executed cannot be known any more.
-                        if uncertain {
+                        // Its records are gone with it: whether an earlier try was executed cannot be known any more. Nor,
+                        // if the first try is longer ago than one is waited for (after a pause), whether another copy of
+                        // it was: the session may have ended since (H46).
+                        let late = self.world.mono().since(first_tried) > self.config.try_timeout;
+                        if uncertain || late {
                             return Err(Errno::Unreachable);
                         }
                         if let Some(id) = request.take() {
                             self.closed_at(id.session, server);
                         }
                     }
-                    Refusal::UseRenameServer => {
-                        at_rename_server = true;
+                    Refusal::UseCoordinator => {
+                        at_coordinator = true;
                         uncertain = false;
                         request = None;
                     }
@@ -126,6 +160,7 @@ impl Client {
                         self.forget(&op);
                         return Err(Errno::Stale);
                     }
+                    Refusal::Outdated(_) if elsewhere => return Err(Errno::Unreachable),
                     // Neither this try nor one of before was or will be executed: what is outdated stays so.
                     Refusal::Outdated(tag) => {
                         self.count(|s| s.outdated += 1);
@@ -153,9 +188,22 @@ impl Client {
                         return Err(Errno::Unreachable);
                     }
                     self.after(error, &mut patience).await?;
+                    self.look_elsewhere(server, &patience).await;
                 }
             }
         }
+    }
+
+    /// A server has been silent for a while: perhaps another has its place by now.
+    async fn look_elsewhere(&self, silent: ServerId, patience: &Patience) {
+        if patience.pause >= ELSEWHERE {
+            self.refresh_map_from(self.others(silent)).await;
+        }
+    }
+
+    fn others(&self, than: ServerId) -> Vec<ServerId> {
+        let map = self.map();
+        map.servers.iter().map(|s| s.id).filter(|s| *s != than).collect()
     }
 
     /// How long what was asked for at that time is good: as far as it is known here, counted from before it was asked for,
@@ -221,7 +269,14 @@ impl Client {
                 Ok(Err(Refusal::WrongBoot(_))) => {}
                 Ok(Err(Refusal::NotReady)) => self.wait(&mut patience).await?,
                 Ok(answer) => return Ok(answer),
-                Err(error) => self.after(error, &mut patience).await?,
+                Err(error) => {
+                    self.after(error, &mut patience).await?;
+                    self.look_elsewhere(server, &patience).await;
+                    if self.map().server(server).is_none() {
+                        // It has left the cluster.
+                        return Err(Errno::Unreachable);
+                    }
+                }
             }
         }
     }
@@ -275,18 +330,31 @@ impl Client {
         }
     }
 
-    /// Fetches the map, from the server that says ours is old or from any other.
-    async fn refresh_map(&self, from: ServerId) {
-        let map = self.map();
-        let others = map.servers.iter().map(|s| s.id).filter(|s| *s != from);
-        for server in std::iter::once(from).chain(others) {
+    /// Fetches the map, from the server that says ours is old or from any other. False: nobody has a newer one.
+    async fn refresh_map(&self, from: ServerId) -> bool {
+        let mut servers = self.others(from);
+        servers.insert(0, from);
+        self.refresh_map_from(servers).await
+    }
+
+    /// The newest map that any server knows, for operators' tools.
+    pub async fn newest_map(&self) -> Rc<ClusterMap> {
+        for server in self.map().servers.iter().map(|s| s.id) {
+            self.refresh_map_from(vec![server]).await;
+        }
+        self.map()
+    }
+
+    pub(crate) async fn refresh_map_from(&self, servers: Vec<ServerId>) -> bool {
+        for server in servers {
             if let Ok(Ok(Response::Map(bytes))) = self.try_once(server, &Request::GetMap).await
                 && let Ok(newer) = ClusterMap::decode(&bytes.0)
                 && self.adopt_map(newer)
             {
-                return;
+                return true;
             }
         }
+        false
     }
 
     fn patience(&self) -> Patience {
@@ -305,6 +373,8 @@ impl Client {
             CallError::Timeout if patience.left.is_zero() => Err(Errno::Unreachable),
             CallError::Timeout => {
                 self.count(|s| s.retries += 1);
+                // That was a longer wait than any pause.
+                patience.pause = patience.pause.max(ELSEWHERE);
                 Ok(())
             }
         }
@@ -376,31 +446,61 @@ impl Client {
 
     /// The same, on the server that owns `slot`.
     pub async fn sync_slot(&self, slot: Slot) -> Result<(), Errno> {
-        let server = self.map().owner(slot);
-        self.at(server, Op::Sync).await.map(|_| ())
+        loop {
+            let map = self.map();
+            self.at(map.owner(slot), Op::Sync).await?;
+            // With another map it may be another server's.
+            if self.map().epoch == map.epoch {
+                return Ok(());
+            }
+        }
     }
 
     async fn everywhere(&self, op: Op) -> Result<Vec<Answer>, Errno> {
-        let mut answers = Vec::new();
-        for server in self.map().servers.iter().map(|s| s.id) {
-            answers.push(self.at(server, op.clone()).await?);
+        loop {
+            let (map, mut answers) = (self.map(), Vec::new());
+            for server in map.servers.iter().map(|s| s.id) {
+                match self.at(server, op.clone()).await {
+                    Ok(answer) => answers.push(answer),
+                    Err(e) => {
+                        // Who has left the cluster has left nothing behind.
+                        let known = self.refresh_map_from(self.others(server)).await;
+                        if !known || self.map().server(server).is_some() {
+                            return Err(e);
+                        }
+                    }
+                }
+            }
+            // Who joined meanwhile is asked too.
+            if self.map().epoch == map.epoch {
+                return Ok(answers);
+            }
         }
-        Ok(answers)
     }
 
     /// One operation that names no directory, at one server.
     pub async fn at(&self, server: ServerId, op: Op) -> Outcome {
-        let request = Request::Op {
-            request: None,
-            map: self.map().epoch,
-            instance: self.instance,
-            cred: self.config.own.clone(),
-            op,
-            ways: Vec::new(),
-        };
-        match self.admin(server, request).await? {
-            Response::Op(outcome) => outcome,
-            _ => Err(Errno::Io),
+        loop {
+            let request = Request::Op {
+                request: None,
+                again: false,
+                map: self.map().epoch,
+                instance: self.instance,
+                cred: self.config.own.clone(),
+                op: op.clone(),
+                ways: Vec::new(),
+            };
+            match self.ask(server, request).await? {
+                Ok(Response::Op(outcome)) => return outcome,
+                Ok(_) => return Err(Errno::Io),
+                // It knows of servers that we do not.
+                Err(Refusal::NotOwner(_)) => {
+                    if !self.refresh_map(server).await {
+                        return Err(Errno::Unreachable);
+                    }
+                }
+                Err(_) => return Err(Errno::Unreachable),
+            }
         }
     }
 }

@@ -1,20 +1,20 @@
 //! The client's session: registered with each server before the first mutating request there.
 
 use crate::Client;
-use pando_env::World;
-use pando_types::{Errno, IdentityId, ServerId, SessionId};
+use pando_env::{CallError, World};
+use pando_types::{IdentityId, ServerId, SessionId, plant};
 use pando_wire::{Refusal, Request, Response};
 use std::collections::BTreeSet;
 
 /// A name nobody ever had (H48).
 pub(crate) fn new_id(world: &World, identity: IdentityId) -> SessionId {
     let random = (u128::from(world.random()) << 64) | u128::from(world.random());
-    SessionId::of(identity, random)
+    SessionId::of(identity, if plant!(H48) { 1 } else { random })
 }
 
 impl Client {
-    /// The session, registered with `server`.
-    pub(crate) async fn session_at(&self, server: ServerId) -> Result<SessionId, Errno> {
+    /// The session, registered with `server`; tried once. `Err`: nobody answered, or the server does not register anybody now.
+    pub(crate) async fn try_session_at(&self, server: ServerId) -> Result<SessionId, Option<CallError>> {
         loop {
             let id = {
                 let s = self.session.borrow();
@@ -23,11 +23,12 @@ impl Client {
                 }
                 s.id
             };
-            match self.ask(server, Request::OpenSession(id)).await? {
-                Ok(Response::Ok) => self.opened_at(id, server),
-                // It has ended there (a long pause): begin a new one, everywhere.
-                Err(Refusal::SessionUnknown) => self.renew(id),
-                _ => self.world.sleep(std::time::Duration::from_millis(100)).await,
+            match self.try_once(server, &Request::OpenSession(id)).await {
+                Ok(Ok(Response::Ok)) => self.opened_at(id, server),
+                Ok(Err(Refusal::SessionUnknown)) => self.renew(id),
+                Ok(Err(Refusal::WrongBoot(_))) => {}
+                Ok(_) => return Err(None),
+                Err(e) => return Err(Some(e)),
             }
         }
     }
@@ -54,6 +55,7 @@ impl Client {
         if s.id == ended {
             s.id = fresh;
             s.opened = BTreeSet::new();
+            s.heirs = BTreeSet::new();
         }
     }
 
@@ -83,8 +85,15 @@ impl Client {
             let s = self.session.borrow();
             (s.id, s.opened.iter().copied().collect::<Vec<_>>())
         };
-        for server in servers {
-            let _ = self.try_once(server, &Request::KeepAlive(vec![id])).await;
+        for server in &servers {
+            let _ = self.try_once(*server, &Request::KeepAlive(vec![id])).await;
+        }
+        // A server may have got slots with something of this session, and must know that it lives.
+        self.refresh_map_from(servers.first().copied().into_iter().collect())
+            .await;
+        let heirs = std::mem::take(&mut self.session.borrow_mut().heirs);
+        for server in heirs {
+            self.greet(server, true).await;
         }
     }
 

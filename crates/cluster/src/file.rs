@@ -1,8 +1,8 @@
 //! `cluster.json`: the map and the choices fixed when a filesystem was made, as text. People edit it, so nothing in it is
 //! taken on trust.
 
-use crate::{ClusterMap, Coherence, MapError, ServerInfo};
-use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId};
+use crate::{ClusterMap, Coherence, MapError, Plan, ServerInfo, SlotMove};
+use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot, Term};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use thiserror::Error;
@@ -27,8 +27,15 @@ pub struct ClusterFile {
     pub servers: Vec<Server>,
     /// Runs of slots: first slot, slot after the last, owner.
     pub slots: Vec<(u16, u16, u16)>,
-    /// Serialises renames of directories between parents.
-    pub rename_server: u16,
+    /// Coordinates changes of directories' names, parents and permissions.
+    #[serde(alias = "rename_server")]
+    pub coordinator: u16,
+    /// Keeps the identities. Filesystems made before there were elections: the coordinator.
+    #[serde(default)]
+    pub keeper: Option<u16>,
+    /// The coordinator's term. Filesystems made before there were elections: 0.
+    #[serde(default)]
+    pub term: u64,
     /// Largest inline file, in bytes.
     pub inline_limit: u32,
     /// Size of blocks, in bytes.
@@ -42,6 +49,59 @@ pub struct ClusterFile {
     /// How clients identify themselves: `none`, `key` or `tls`. Filesystems made before there was a choice: `none`.
     #[serde(default = "nobody")]
     pub auth: String,
+    /// Where coordination is: `dir` (this file is the map), or `zk://...` (this file is a copy of it).
+    #[serde(default = "here")]
+    pub coord: String,
+    /// What is to move where, and who is on its way out.
+    #[serde(default)]
+    pub plan: PlanText,
+}
+
+/// A [`Plan`] as text.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlanText {
+    /// Epoch of the map in which it was made.
+    pub made: u64,
+    /// No server ever had this number or a higher one.
+    pub next: u16,
+    /// Servers that leave.
+    pub leaving: Vec<u16>,
+    /// Runs of slots: first slot, slot after the last, where to.
+    pub moves: Vec<(u16, u16, u16)>,
+}
+
+impl PlanText {
+    fn plan(&self) -> Plan {
+        let moves = self.moves.iter().map(|(first, after, to)| SlotMove {
+            first: Slot(*first),
+            after: Slot(*after),
+            to: ServerId(*to),
+        });
+        Plan {
+            made: MapEpoch(self.made),
+            next: ServerId(self.next),
+            leaving: self.leaving.iter().copied().map(ServerId).collect(),
+            moves: moves.collect(),
+        }
+    }
+
+    /// The text of a plan.
+    pub fn of(plan: &Plan) -> PlanText {
+        PlanText {
+            made: plan.made.0,
+            next: plan.next.0,
+            leaving: plan.leaving.iter().map(|id| id.0).collect(),
+            moves: plan
+                .moves
+                .iter()
+                .map(|m| (m.first.0, m.after.0, m.to.0))
+                .collect(),
+        }
+    }
+}
+
+fn here() -> String {
+    "dir".into()
 }
 
 fn nobody() -> String {
@@ -202,7 +262,10 @@ impl ClusterFile {
             epoch: MapEpoch(self.epoch),
             servers: servers.collect(),
             slots: self.owners()?,
-            rename_server: ServerId(self.rename_server),
+            coordinator: ServerId(self.coordinator),
+            keeper: ServerId(self.keeper.unwrap_or(self.coordinator)),
+            // Before there were terms the log of invalidations went by the epoch.
+            term: Term(if self.term == 0 { self.epoch } else { self.term }),
             inline_limit: self.inline_limit,
             block_size: self.block_size,
             blocks: format!("file:{}", dir.join(blocks).display()),
@@ -211,9 +274,36 @@ impl ClusterFile {
             auth: self.auth_mode()?,
             coherence: self.profile.coherence()?,
             decoupled: self.profile.decoupled()?,
+            plan: self.plan.plan(),
         };
         map.check().map_err(FileError::Map)?;
         Ok(map)
+    }
+
+    /// The same filesystem with another map. What was chosen when it was made stays, and so do relative paths.
+    pub fn with_map(&self, map: &ClusterMap) -> ClusterFile {
+        let server = |s: &ServerInfo| Server {
+            id: s.id.0,
+            address: s.address.clone(),
+            metrics: s.metrics.clone(),
+        };
+        let mut slots: Vec<(u16, u16, u16)> = Vec::new();
+        for (slot, owner) in (0..SLOTS).zip(&map.slots) {
+            match slots.last_mut() {
+                Some((_, to, last)) if *last == owner.0 => *to = slot + 1,
+                _ => slots.push((slot, slot + 1, owner.0)),
+            }
+        }
+        ClusterFile {
+            epoch: map.epoch.0,
+            servers: map.servers.iter().map(server).collect(),
+            slots,
+            coordinator: map.coordinator.0,
+            keeper: Some(map.keeper.0),
+            term: map.term.0,
+            plan: PlanText::of(&map.plan),
+            ..self.clone()
+        }
     }
 
     /// How clients identify themselves.
@@ -268,13 +358,17 @@ mod tests {
             durability: "sync".into(),
             servers: vec![server(0), server(1)],
             slots: vec![(0, 2048, 0), (2048, 4096, 1)],
-            rename_server: 1,
+            coordinator: 1,
+            keeper: Some(1),
+            term: 1,
             inline_limit: 65536,
             block_size: 1 << 22,
             blocks: "file:blocks".into(),
             name_bits: 55,
             id_bits: 128,
             auth: nobody(),
+            coord: here(),
+            plan: PlanText::default(),
         }
     }
 
@@ -301,6 +395,18 @@ mod tests {
     }
 
     #[test]
+    fn another_map_and_the_same_choices() {
+        let mut map = file().map(Path::new("/d")).unwrap();
+        (map.epoch, map.term, map.coordinator) = (MapEpoch(7), Term(9), ServerId(0));
+        map.slots[0] = ServerId(1);
+        let changed = file().with_map(&map);
+        assert_eq!(changed.slots, vec![(0, 1, 1), (1, 2048, 0), (2048, 4096, 1)]);
+        assert_eq!(changed.blocks, "file:blocks");
+        assert_eq!(changed.map(Path::new("/d")).unwrap(), map);
+        assert_eq!(file().with_map(&file().map(Path::new("/d")).unwrap()), file());
+    }
+
+    #[test]
     fn every_slot_has_one_owner() {
         // As many slots as there are, but some twice and some not at all.
         assert_eq!(wrong(|f| f.slots[1].0 = 2047), "slot 2047 has two owners");
@@ -315,7 +421,7 @@ mod tests {
     fn what_people_mistype_is_said() {
         assert_eq!(wrong(|f| f.fs = "+1".into()), "fs is not 32 hexadecimal digits");
         assert_eq!(wrong(|f| f.blocks = "blocks".into()), "blocks is not file:PATH");
-        assert!(wrong(|f| f.rename_server = 7).contains("server 7"));
+        assert!(wrong(|f| f.coordinator = 7).contains("server 7"));
         assert!(wrong(|f| f.block_size = 0).contains("block"));
         for coherence in ["lease=", "lease=0", "lease=-1", "lease=NaN", "leases"] {
             let said = wrong(|f| f.profile.coherence = coherence.into());

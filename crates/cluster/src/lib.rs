@@ -1,11 +1,17 @@
 //! The cluster map: which server answers for which slot. Versioned by an epoch.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod coord;
 mod file;
+mod plan;
 
-pub use file::{ClusterFile, FileError, Profile, Server};
+pub use coord::{Coord, CoordError, MemCoord, Membership, View, may_replace};
+pub use file::{ClusterFile, FileError, PlanText, Profile, Server};
+pub use plan::{Plan, PlanError, SERVERS, SlotMove};
 
 use pando_format::{Codec, HashWidths, Key, codec_enum, codec_struct};
-use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot};
+use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot, Term};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use thiserror::Error;
@@ -56,8 +62,12 @@ pub struct ClusterMap {
     pub servers: Vec<ServerInfo>,
     /// Owner of each slot, by slot number.
     pub slots: Vec<ServerId>,
-    /// The server that serialises renames of directories between parents.
-    pub rename_server: ServerId,
+    /// The server that coordinates changes of directories' names, parents and permissions.
+    pub coordinator: ServerId,
+    /// Its term: rises whenever another takes its place.
+    pub term: Term,
+    /// The server that keeps the identities.
+    pub keeper: ServerId,
     /// Largest file kept beside its record, in bytes.
     pub inline_limit: u32,
     /// Size of the blocks of larger files, in bytes.
@@ -75,6 +85,8 @@ pub struct ClusterMap {
     /// Whether a directory's counts and times are where its entries are (InfiniFS §3.2). If not, an experiment, they are
     /// placed as if they were part of something else, on another server.
     pub decoupled: bool,
+    /// What is to move where, and who is on its way out.
+    pub plan: Plan,
 }
 
 /// Why a map is not usable.
@@ -92,9 +104,18 @@ pub enum MapError {
     /// One number, two servers.
     #[error("the cluster map names server {0} twice")]
     TwoServers(ServerId),
-    /// Nobody serialises renames.
-    #[error("renames belong to server {0}, which the map does not name")]
-    UnknownRenameServer(ServerId),
+    /// Nobody coordinates.
+    #[error("the coordinator is server {0}, which the map does not name")]
+    UnknownCoordinator(ServerId),
+    /// Nobody keeps the identities.
+    #[error("identities are kept by server {0}, which the map does not name")]
+    UnknownKeeper(ServerId),
+    /// Nobody is on its way out under this number.
+    #[error("server {0} is on its way out, but the map does not name it")]
+    UnknownLeaving(ServerId),
+    /// A run of slots to move is out of order or out of bounds.
+    #[error("slots {0}..{1} cannot be on the move: runs are not empty, in order and of slots that exist")]
+    Moves(Slot, Slot),
     /// No file could be stored in such blocks.
     #[error("blocks of {0} bytes: their size is a power of two")]
     BlockSize(u32),
@@ -132,9 +153,13 @@ impl ClusterMap {
                 return Err(MapError::UnknownOwner(Slot(slot as u16), *owner));
             }
         }
-        if !ids.contains(&self.rename_server) {
-            return Err(MapError::UnknownRenameServer(self.rename_server));
+        if !ids.contains(&self.coordinator) {
+            return Err(MapError::UnknownCoordinator(self.coordinator));
         }
+        if !ids.contains(&self.keeper) {
+            return Err(MapError::UnknownKeeper(self.keeper));
+        }
+        self.plan.check(&ids)?;
         if !self.block_size.is_power_of_two() {
             return Err(MapError::BlockSize(self.block_size));
         }
@@ -154,7 +179,7 @@ impl ClusterMap {
         self.slots
             .get(usize::from(slot.0))
             .copied()
-            .unwrap_or(self.rename_server)
+            .unwrap_or(self.coordinator)
     }
 
     /// The server that has a record. REQUIRES: the map was checked, and the record is not one of those that never leave
@@ -165,6 +190,11 @@ impl ClusterMap {
             Key::Touch(dir) if !self.decoupled => self.owner(Slot(dir.slot().0 ^ (SLOTS / 2))),
             key => self.owner(key.slot()),
         }
+    }
+
+    /// Whether a server was part of the cluster and is no more. One that this map does not know yet has not left.
+    pub fn has_left(&self, id: ServerId) -> bool {
+        id < self.plan.next && self.server(id).is_none()
     }
 
     /// A server by number.
@@ -195,7 +225,9 @@ codec_struct!(ClusterMap {
     epoch,
     servers,
     slots,
-    rename_server,
+    coordinator,
+    term,
+    keeper,
     inline_limit,
     block_size,
     blocks,
@@ -203,7 +235,8 @@ codec_struct!(ClusterMap {
     id_bits,
     auth,
     coherence,
-    decoupled
+    decoupled,
+    plan
 });
 
 codec_enum!(Coherence { 1 => Lazy, 2 => Lease(millis) });

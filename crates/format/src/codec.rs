@@ -5,8 +5,8 @@
 
 use pando_types::{
     Attr, AttrChange, AuthMode, Bearer, Birth, BootEpoch, Claims, Cred, DirId, DirStat, Errno, FileKind,
-    FsId, Generation, IdentityId, Ino, Instance, MapEpoch, Name, Perm, Realm, RequestId, RequestSlot,
-    Sequence, ServerId, SessionId, Slot, TimeChange, Timestamp, TxId, Users, Watermark,
+    FsId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, Perm, Realm, RequestId, RequestSlot,
+    Sequence, ServerId, SessionId, Slot, Term, TimeChange, Timestamp, TxId, Users, Watermark,
 };
 use thiserror::Error;
 
@@ -367,6 +367,8 @@ codec_newtype!(
     Slot,
     ServerId,
     MapEpoch,
+    Mono,
+    Term,
     BootEpoch,
     Realm,
     RequestSlot,

@@ -12,6 +12,7 @@
 //! | `slot 'R' session request-slot` | reply record | the slot of the request's first name |
 //! | `slot 'T' dir` | content touch of a directory | the directory |
 //! | `0xFFFF 'B'` | superblock and boot epoch | the store |
+//! | `0xFFFF 'M'` | what must not be forgotten of slots that were given or got | the store |
 //! | `0xFFFF 'P' slot tx` | a prepared part of a transaction, for one slot | the store that voted |
 //! | `0xFFFF 'S' session` | a session | the store |
 //! | `0xFFFF 'V' watermark` | an entry of the invalidation log | the coordinator's store |
@@ -84,6 +85,8 @@ pub enum Key {
     Invalidation(Watermark),
     /// An identity.
     Identity(IdentityId),
+    /// What must not be forgotten of slots that were given or got.
+    HandOver,
 }
 
 /// A half-open range of encoded keys.
@@ -109,6 +112,7 @@ impl Key {
             | Key::Decision(_)
             | Key::Prepared(..)
             | Key::Identity(_)
+            | Key::HandOver
             | Key::Invalidation(_) => LOCAL_SLOT,
         }
     }
@@ -129,6 +133,7 @@ impl Key {
             Key::Session(_) => b'S',
             Key::Invalidation(_) => b'V',
             Key::Identity(_) => b'U',
+            Key::HandOver => b'M',
         }
     }
 
@@ -149,7 +154,7 @@ impl Key {
                 out.push(*kind as u8);
             }
             Key::Entry { dir, hash, name } => put_entry(&mut out, *dir, *hash, name),
-            Key::Counter(_) | Key::Superblock => {}
+            Key::Counter(_) | Key::Superblock | Key::HandOver => {}
             Key::Decision(tx) => put_tx(&mut out, *tx),
             Key::Prepared(slot, tx) => {
                 out.extend_from_slice(&slot.0.to_be_bytes());
@@ -226,6 +231,7 @@ impl Key {
                 RequestSlot(u16::from_be_bytes(array(&mut r)?)),
             ),
             b'B' => Key::Superblock,
+            b'M' => Key::HandOver,
             b'S' => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
             b'V' => Key::Invalidation(Watermark(u64::from_be_bytes(array(&mut r)?))),
             b'U' => Key::Identity(IdentityId(u32::from_be_bytes(array(&mut r)?))),

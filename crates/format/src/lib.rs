@@ -17,9 +17,9 @@ pub use identity::{IdentityKey, IdentityRecord, IdentityTable};
 pub use key::{Key, KeyRange, LOCAL_SLOT};
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
-    AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord, Head,
-    InodeRecord, Invalidation, Layout, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock,
-    Target, Touch, TouchDelta,
+    AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,
+    HandOverRecord, Head, InodeRecord, Invalidation, Layout, PreparedRecord, Record, ReplyRecord,
+    SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
 pub use renames::RenameList;
 

@@ -8,8 +8,8 @@ use crate::mutation::Mutation;
 use crate::renames::RenameList;
 use crate::{codec_enum, codec_newtype, codec_struct};
 use pando_types::{
-    Attr, Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, Name, Perm, Realm, Sequence,
-    ServerId, SessionId, Timestamp,
+    Attr, Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm,
+    Sequence, ServerId, SessionId, Slot, Timestamp, plant,
 };
 
 /// Any record, with the tag it carries on disk.
@@ -43,6 +43,8 @@ pub enum Record {
     Invalidation(Invalidation),
     /// An identity.
     Identity(IdentityRecord),
+    /// What must not be forgotten of slots that were given or got.
+    HandOver(HandOverRecord),
 }
 
 /// What a name in a directory stands for.
@@ -300,10 +302,24 @@ pub struct Superblock {
     pub clean: bool,
 }
 
+/// What a server must not forget of slots that it gave or got.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HandOverRecord {
+    /// No map older than this is to be believed.
+    pub epoch: MapEpoch,
+    /// Slots that were copied to another server, and of which this one does and says nothing any more until the map says
+    /// whose they are. Written before the coordinator is asked. Where to:
+    pub to: ServerId,
+    /// Epoch of the plan by which they move.
+    pub made: MapEpoch,
+    /// Which; none: nothing waits for a map.
+    pub slots: Vec<Slot>,
+}
+
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
     8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
-    13 => Invalidation(i), 14 => Identity(i)
+    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h)
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i) });
@@ -356,6 +372,12 @@ codec_struct!(Invalidation {
     id,
     generation,
     change
+});
+codec_struct!(HandOverRecord {
+    epoch,
+    to,
+    made,
+    slots
 });
 codec_enum!(FactChange { 1 => Moved, 2 => Access });
 codec_struct!(Touch { stat, explicit });
@@ -475,6 +497,7 @@ impl Record {
                 | (Key::Session(_), Record::Session(_))
                 | (Key::Invalidation(_), Record::Invalidation(_))
                 | (Key::Identity(_), Record::Identity(_))
+                | (Key::HandOver, Record::HandOver(_))
         )
     }
 }
@@ -492,7 +515,7 @@ impl Touch {
         self.stat.subdirs = subdirs.unwrap_or(0);
         // The largest time wins, so that order does not matter and a clock that steps back moves nothing back (H88).
         self.stat.ctime = self.stat.ctime.max(d.time);
-        self.stat.mtime = if self.explicit {
+        self.stat.mtime = if self.explicit || plant!(H88) {
             d.time
         } else {
             self.stat.mtime.max(d.time)

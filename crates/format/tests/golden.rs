@@ -143,6 +143,7 @@ fn keys() -> Vec<(&'static str, Key)> {
             Key::Invalidation(Watermark(0x0000_0001_0000_0002)),
         ),
         ("identity", Key::Identity(IdentityId(7))),
+        ("hand-over", Key::HandOver),
     ]
 }
 
@@ -305,6 +306,16 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             Key::Identity(IdentityId(7)),
             Record::Identity(identity()),
         ),
+        (
+            "hand-over",
+            Key::HandOver,
+            Record::HandOver(HandOverRecord {
+                epoch: MapEpoch(12),
+                to: ServerId(4),
+                made: MapEpoch(9),
+                slots: vec![Slot(0x0ABC), Slot(7)],
+            }),
+        ),
     ]
 }
 
@@ -452,7 +463,15 @@ fn the_page_shows_these_bytes() {
     for (name, bytes) in GOLDEN_RECORDS {
         let on_page = page.contains(&format!("`{bytes}`"));
         let must = shown.contains(&name)
-            || ["garbage", "session", "superblock", "rename list", "identity"].contains(&name);
+            || [
+                "garbage",
+                "session",
+                "superblock",
+                "rename list",
+                "identity",
+                "hand-over",
+            ]
+            .contains(&name);
         assert_eq!(on_page, must, "record {name}: {bytes}");
     }
 }

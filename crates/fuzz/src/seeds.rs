@@ -2,6 +2,7 @@
 
 mod identities;
 mod messages;
+mod moving;
 mod records;
 mod scripts;
 
@@ -119,7 +120,12 @@ fn maps_of() -> Vec<pando_cluster::ClusterMap> {
         decoupled: false,
         ..two.clone()
     };
-    vec![small, two, three]
+    let mut third = two.servers[1].clone();
+    third.id.0 = 2;
+    third.address = "host2:7000".into();
+    let grows = two.with_joined(third).expect("a server that is new");
+    let shrinks = grows.with_drained(two.servers[0].id).expect("a server of three");
+    vec![small, two, three, grows, shrinks]
 }
 
 fn cluster_files() -> Vec<Vec<u8>> {
@@ -142,13 +148,22 @@ fn cluster_files() -> Vec<Vec<u8>> {
         durability: "sync".into(),
         servers: vec![server(0), server(1)],
         slots: vec![(0, 2048, 0), (2048, 4096, 1)],
-        rename_server: 0,
+        coordinator: 0,
+        keeper: Some(0),
+        term: 1,
+        plan: pando_cluster::PlanText {
+            made: 1,
+            next: 3,
+            leaving: vec![1],
+            moves: vec![(2048, 4096, 0)],
+        },
         inline_limit: 65_536,
         block_size: 1 << 22,
         blocks: "file:blocks".into(),
         name_bits: 55,
         id_bits: 128,
         auth: "key".into(),
+        coord: "zk://a:2181,b:2181/pando".into(),
     };
     let text = file.to_text();
     let flat: String = text.split_whitespace().collect();

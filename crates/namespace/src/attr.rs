@@ -38,10 +38,13 @@ pub(crate) fn set_attr(
         Target::Dir(access) => Target::Dir(set_dir(cx, access, change)?),
     };
     let shown = view(dir, name, &target);
-    let changed = Entry {
-        ordinal: entry.ordinal,
-        target,
+    // Its cookie stays what it is for the entry's life (H66).
+    let ordinal = if plant!(H66) {
+        cx.free_ordinal(&place)?
+    } else {
+        entry.ordinal
     };
+    let changed = Entry { ordinal, target };
     if changed != *entry {
         cx.update(place.key(), Record::Entry(changed));
     }

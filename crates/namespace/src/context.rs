@@ -5,10 +5,19 @@ use pando_format::{
     AccessRecord, AttachmentKind, Entry, FactChange, HashWidths, Invalidation, Key, Mutation, NameHash,
     Position, Record, Target, TouchDelta,
 };
-use pando_types::{Access, Cred, DirId, Errno, Generation, Ino, Name, SessionId, Timestamp, Watermark};
+use pando_types::{
+    Access, Cred, DirId, Errno, Generation, Ino, Name, SessionId, Timestamp, Watermark, plant,
+};
 use std::collections::BTreeMap;
 
 use pando_wire::{EntryView, LockMode, LockWant, Outcome, Scope, Statement};
+
+/// A directory, and which of all that have its ID, one after the other.
+pub type Incarnation = (DirId, Generation);
+
+/// Moves that were checked: the directory that gets another parent, that parent, and whether the first is the second or
+/// above it.
+pub type Walked = BTreeMap<(Incarnation, Incarnation), bool>;
 
 /// Identities set aside for what an operation may create.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +47,9 @@ pub struct Inputs<'a> {
     pub inline_limit: u32,
     /// Identities; REQUIRED for operations that create.
     pub fresh: Option<Fresh>,
-    /// On the server that coordinates changes of directories' names and permissions: the pairs (moved directory, new
-    /// parent) it has walked so far, with whether the move would make a loop. `None` elsewhere.
-    pub walked: Option<&'a BTreeMap<(DirId, DirId), bool>>,
+    /// On the server that coordinates changes of directories' names and permissions: what it has checked so far.
+    /// `None` elsewhere.
+    pub walked: Option<&'a Walked>,
     /// Whether nobody but the asker was ever told anything of a directory: then nobody need be told of its change.
     pub private: &'a dyn Fn(DirId, Generation) -> bool,
 }
@@ -124,7 +133,10 @@ impl<'a> Context<'a> {
             return Ok(false);
         }
         if self.inputs.walked.is_none() {
-            return Err(Stop::UseRenameServer);
+            if change == FactChange::Moved && pando_types::plant!(H28) {
+                return Ok(true);
+            }
+            return Err(Stop::UseCoordinator);
         }
         self.invalidates.push(Invalidation {
             id: d.id,
@@ -231,7 +243,7 @@ impl<'a> Context<'a> {
     pub fn free_ordinal(&self, place: &Place) -> Result<u8, Stop> {
         let taken = self.snapshot.ordinals(place.dir, place.hash);
         (0..=u8::MAX)
-            .find(|o| Position::new(place.hash, *o).is_entry() && !taken.contains(o))
+            .find(|o| Position::new(place.hash, *o).is_entry() && (plant!(H68) || !taken.contains(o)))
             .ok_or(Stop::Fail(Errno::NoSpace))
     }
 

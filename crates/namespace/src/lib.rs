@@ -17,7 +17,7 @@ mod rename;
 mod snapshot;
 
 pub use births::born;
-pub use context::{Decision, Fresh, Inputs};
+pub use context::{Decision, Fresh, Incarnation, Inputs, Walked};
 pub use readdir::{Page, page};
 pub use snapshot::{Snapshot, Stop};
 
@@ -31,13 +31,13 @@ pub enum Step {
     /// Decided.
     Done(Decision),
     /// It changes a directory's name, parent or permissions, and this server does not coordinate that (H28).
-    UseRenameServer,
+    UseCoordinator,
     /// This is the rename server: walk up from `into` and say whether `moved` is on the way.
     Walk {
         /// The directory that changes its parent.
-        moved: pando_types::DirId,
+        moved: Incarnation,
         /// The new parent.
-        into: pando_types::DirId,
+        into: Incarnation,
     },
 }
 
@@ -102,7 +102,7 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
         Ok(answer) => Step::Done(cx.decided(Ok(answer))),
         Err(Stop::Fail(errno)) => Step::Done(Context::new(inputs, snapshot).decided(Err(errno))),
         Err(Stop::Need(wants)) => Step::Need(wants),
-        Err(Stop::UseRenameServer) => Step::UseRenameServer,
+        Err(Stop::UseCoordinator) => Step::UseCoordinator,
         Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },
     }
 }

@@ -51,9 +51,15 @@ pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, St
 
 /// The content half of a directory's attributes. Whoever could look the directory up may have it.
 pub(crate) fn dir_stat(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
+    // Each half is of one moment (H43): nobody who is about to change this one is overlooked.
+    let mode = if plant!(H43) {
+        LockMode::Increment
+    } else {
+        LockMode::Shared
+    };
     cx.require(vec![
         LockWant::Key(Key::Head(dir.id), LockMode::Shared),
-        LockWant::Key(Key::Touch(dir.id), LockMode::Shared),
+        LockWant::Key(Key::Touch(dir.id), mode),
     ])?;
     cx.enter(dir, Access(0))?;
     let touch = cx.snapshot.touch(dir.id).ok_or(Errno::Stale)?;

@@ -55,10 +55,13 @@ pub fn page(
         }
     }
     entries.sort_by_key(|(hash, _, e)| Position::new(*hash, e.ordinal));
+    let at = |(hash, _, e): &(NameHash, &Name, &Entry)| Position::new(*hash, e.ordinal);
+    let gone = plant!(H67) && after.is_entry() && !entries.iter().any(|e| at(e) == after);
     let shown = entries
         .into_iter()
         .map(|(hash, name, e)| (Position::new(hash, e.ordinal), name, e))
         .filter(|(position, _, _)| *position > after)
+        .skip(usize::from(gone))
         .map(|(position, name, e)| {
             let (ino, kind) = match &e.target {
                 Target::Dir(d) => (d.ino, FileKind::Directory),

@@ -15,8 +15,8 @@ struct Side<'a> {
     place: Place,
 }
 
-/// Renames. A directory that changes its parent is moved only by the rename server, which has checked before that no
-/// loop comes of it (H20–H22); the kinds are looked at here, under lock, never believed (H28).
+/// Renames. A directory that changes its parent is moved only by the rename server, which checks that no loop comes of it
+/// (H20–H22); the kinds are looked at here, under lock, never believed (H28).
 pub(crate) fn rename(
     cx: &mut Context<'_>,
     (src_dir, src_name): (&Statement, &Name),
@@ -65,6 +65,7 @@ pub(crate) fn rename(
     }
     if let Some(other) = other
         && identity(&other.target) == identity(&moved.target)
+        && !plant!(H30)
     {
         // Two names of one object: success, and nothing happens (H30).
         let shown = view(dst_dir, dst_name, &moved.target);
@@ -168,18 +169,23 @@ pub(crate) fn rename(
     })
 }
 
-/// A directory may not move below itself. The walk over parents is the rename server's, outside of locks: no other
-/// directory changes its parent meanwhile, because that server lets one such rename in at a time (H20–H22).
+/// A directory may not move below itself. What is above the new parent is known to the rename server, by (ID, generation)
+/// (H22); it looks again at the instant the rename takes effect, because others are under way (H20, H21).
 fn check_loop(cx: &Context<'_>, moved: &Target, into: &Statement, why: Errno) -> Result<(), Stop> {
     let Target::Dir(moved) = moved else { return Ok(()) };
     let Some(walked) = cx.inputs.walked else {
-        return Err(Stop::UseRenameServer);
+        return if plant!(H28) {
+            Ok(())
+        } else {
+            Err(Stop::UseCoordinator)
+        };
     };
-    match walked.get(&(moved.id, into.id)) {
-        None => Err(Stop::Walk {
-            moved: moved.id,
-            into: into.id,
-        }),
+    if plant!(H23) && moved.id != into.id && moved.id != into.parent {
+        return Ok(());
+    }
+    let (moved, into) = ((moved.id, moved.generation), (into.id, into.generation));
+    match walked.get(&(moved, into)) {
+        None => Err(Stop::Walk { moved, into }),
         Some(true) => Err(why.into()),
         Some(false) => Ok(()),
     }

@@ -1,5 +1,6 @@
 //! The records an operation may look at.
 
+use crate::context::Incarnation;
 use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, Record, RenameList, Touch};
 use pando_types::{DirId, Errno, Name};
 use pando_wire::LockWant;
@@ -13,13 +14,13 @@ pub enum Stop {
     /// It fails.
     Fail(Errno),
     /// It must be asked of the rename server.
-    UseRenameServer,
+    UseCoordinator,
     /// The rename server must first find out whether `moved` is `into` or an ancestor of it.
     Walk {
         /// The directory that changes its parent.
-        moved: DirId,
+        moved: Incarnation,
         /// The new parent.
-        into: DirId,
+        into: Incarnation,
     },
 }
 

@@ -3,7 +3,7 @@
 use crate::clock::mono;
 use crate::conn::{Class, Conn, Handshake, Stage};
 use crate::frames::next;
-use crate::reactor::{ALARM, Delivery, LISTENER, WAKER, WAY};
+use crate::reactor::{ALARM, Delivery, LISTENER, WAKER};
 use crate::session::Session;
 use crate::timers::Action;
 use crate::{PeerError, Reactor};
@@ -42,7 +42,7 @@ impl Reactor {
     pub(crate) fn ready(&self, event: &Event) {
         match event.token() {
             // What they tell of is looked for after every wait.
-            WAKER | WAY | ALARM => {}
+            WAKER | ALARM => {}
             LISTENER => {
                 if let Some(listener) = self.listener.borrow_mut().as_mut() {
                     listener.ready = true;

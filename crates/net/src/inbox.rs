@@ -1,13 +1,10 @@
 //! What was received and waits for the node. An emulated way lets it wait as long as a longer way would have taken.
 
-use crate::alarm::Alarm;
 use crate::clock::mono;
-use crate::reactor::{Delivery, WAY};
-use mio::Registry;
+use crate::reactor::Delivery;
 use pando_types::Mono;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io;
 use std::time::Duration;
 
 /// Deliveries, in order.
@@ -20,54 +17,48 @@ pub(crate) struct Inbox {
 struct Way {
     delay: Duration,
     under_way: RefCell<VecDeque<(Mono, Delivery)>>,
-    /// Rings when the first arrives.
-    alarm: Alarm,
 }
 
 impl Way {
-    fn new(delay: Duration, registry: &Registry) -> io::Result<Way> {
-        Ok(Way {
-            delay,
-            under_way: RefCell::default(),
-            alarm: Alarm::new(registry, WAY)?,
-        })
-    }
-
     fn send(&self, delivery: Delivery) {
         let arrives = mono().after(self.delay);
-        let mut under_way = self.under_way.borrow_mut();
-        under_way.push_back((arrives, delivery));
-        if under_way.len() == 1 {
-            self.alarm.set(arrives);
-        }
+        self.under_way.borrow_mut().push_back((arrives, delivery));
+    }
+
+    fn next(&self) -> Option<Mono> {
+        self.under_way.borrow().front().map(|(at, _)| *at)
     }
 
     fn arrived(&self) -> bool {
-        let under_way = self.under_way.borrow();
-        under_way.front().is_some_and(|(at, _)| *at <= mono())
+        self.next().is_some_and(|at| at <= mono())
     }
 
     fn take(&self) -> Option<Delivery> {
         if !self.arrived() {
             return None;
         }
-        let mut under_way = self.under_way.borrow_mut();
-        let (_, delivery) = under_way.pop_front()?;
-        if let Some((next, _)) = under_way.front() {
-            self.alarm.set(*next);
-        }
-        Some(delivery)
+        self.under_way
+            .borrow_mut()
+            .pop_front()
+            .map(|(_, delivery)| delivery)
     }
 }
 
 impl Inbox {
     /// Nothing was received. With a `delay`, what is takes so long to arrive.
-    pub fn new(delay: Duration, registry: &Registry) -> io::Result<Inbox> {
-        let way = (!delay.is_zero()).then(|| Way::new(delay, registry));
-        Ok(Inbox {
+    pub fn new(delay: Duration) -> Inbox {
+        Inbox {
             ready: RefCell::default(),
-            way: way.transpose()?,
-        })
+            way: (!delay.is_zero()).then(|| Way {
+                delay,
+                under_way: RefCell::default(),
+            }),
+        }
+    }
+
+    /// When the first arrives of those that are under way.
+    pub fn next(&self) -> Option<Mono> {
+        self.way.as_ref()?.next()
     }
 
     /// Adds what is delivered after all before it.

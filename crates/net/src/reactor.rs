@@ -29,8 +29,7 @@ use std::time::Duration;
 /// Not numbers of connections: those would need the last generation of the last place.
 pub(crate) const WAKER: Token = Token(usize::MAX);
 pub(crate) const LISTENER: Token = Token(usize::MAX - 1);
-pub(crate) const WAY: Token = Token(usize::MAX - 2);
-pub(crate) const ALARM: Token = Token(usize::MAX - 3);
+pub(crate) const ALARM: Token = Token(usize::MAX - 2);
 
 /// What the node has to be told, in order.
 pub(crate) enum Delivery {
@@ -106,7 +105,6 @@ impl Reactor {
         let poll = Poll::new()?;
         let notify = Notify::new(mio::Waker::new(poll.registry(), WAKER)?);
         let for_tasks = notify.clone();
-        let inbox = Inbox::new(options.delay, poll.registry())?;
         let alarm = Alarm::new(poll.registry(), ALARM)?;
         Ok(Rc::new(Reactor {
             options,
@@ -124,7 +122,7 @@ impl Reactor {
             table: RefCell::default(),
             links: RefCell::default(),
             addresses: RefCell::default(),
-            inbox,
+            inbox: Inbox::new(options.delay),
             readable: RefCell::default(),
             dirty: RefCell::default(),
             watched: RefCell::default(),

@@ -16,7 +16,7 @@ const TASKS_PER_TURN: usize = 8192;
 /// A blocking caller that was away for so long first looks at what happened to its connections.
 const AWAY: Duration = Duration::from_millis(5);
 
-/// Waits that are shorter end at their instant, others within a millisecond after it.
+/// The last so much of a wait for a timer is spent with an alarm set, which ends it at its instant.
 const FINE: Duration = Duration::from_millis(3);
 
 /// It is asleep so long before the end of such a wait, if there is so much of it.
@@ -160,7 +160,8 @@ impl Reactor {
     }
 
     fn idle(&self, begin: Mono, max_wait: Option<Duration>, done: &dyn Fn() -> bool) {
-        let timer = self.timers.next().map(|at| at.since(begin));
+        let due = [self.timers.next(), self.inbox.next()];
+        let timer = due.into_iter().flatten().min().map(|at| at.since(begin));
         let limit = match (max_wait, timer) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -196,7 +197,8 @@ impl Reactor {
                     rang = mono().since(begin) >= l;
                     any && !rang
                 }
-                _ => self.poll(limit.map(|l| l - waited)),
+                // Until it is near: the kernel counts such a timeout in milliseconds, and up.
+                _ => self.poll(limit.map(|l| (l - waited).saturating_sub(FINE / 2))),
             };
             arrived || self.interrupted(done)
         };

@@ -4,7 +4,9 @@
 use crate::MetaServer;
 use pando_env::{CallError, World};
 use pando_types::{Mono, ServerId};
-use pando_wire::{Account, ERRANDS_MAX, Errand, ErrandEnd, PeerAnswer, PeerRequest, Refusal, Response, Task};
+use pando_wire::{
+    Account, Accounted, ERRANDS_MAX, Errand, ErrandEnd, PeerAnswer, PeerRequest, Response, Task,
+};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,9 +27,6 @@ pub(crate) struct UnderWay {
     what: Task,
     sent: Mono,
 }
-
-/// What a call to another server brought, with the account that came with it.
-pub(crate) type Heard = (Result<Response, Refusal>, Option<Account>);
 
 fn micros(d: Duration) -> u64 {
     u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
@@ -77,7 +76,7 @@ impl Notes {
     }
 
     /// It was answered, or not.
-    pub fn answered(&self, under_way: Option<UnderWay>, answer: &Result<Heard, CallError>) {
+    pub fn answered(&self, under_way: Option<UnderWay>, answer: &Result<Accounted, CallError>) {
         let (Some(taken), Some(UnderWay { to, what, sent })) = (&self.0, under_way) else {
             return;
         };

@@ -13,7 +13,7 @@ const SCAN_BYTES: usize = 1 << 20;
 
 impl MetaServer {
     pub(crate) fn show_map(&self) -> Response {
-        Response::Map(Blob(self.map.to_bytes()))
+        Response::Map(Blob(self.map().to_bytes()))
     }
 
     /// The empty request through the whole stack; durable: with one grouped sync.
@@ -50,6 +50,7 @@ impl MetaServer {
     /// State and counts as JSON.
     pub(crate) fn status(&self) -> String {
         let s = self.stats();
+        let moved = self.move_stats();
         let space = self.room();
         let parts = self.parts.borrow().live.len();
         let deciding = self.coordinated.borrow().decided.len();
@@ -58,11 +59,13 @@ impl MetaServer {
                 "{{\"server\":{},\"boot\":{},\"map_epoch\":{},\"sessions\":{},\"locks_held\":{},\"lock_waits\":{},",
                 "\"prepared\":{},\"deciding\":{},\"operations\":{},\"replayed\":{},\"commits\":{},\"aborts\":{},",
                 "\"busy\":{},\"peer_calls\":{},\"in_doubt_at_start\":{},\"space_total\":{},\"space_available\":{},",
-                "\"low_on_space\":{},\"announced\":{},\"outdated\":{},\"forged\":{},\"heard\":{}}}"
+                "\"low_on_space\":{},\"announced\":{},\"outdated\":{},\"forged\":{},\"heard\":{},",
+                "\"to_move\":{},\"records_sent\":{},\"slots_given\":{},\"slots_taken\":{},",
+                "\"copies_broken_off\":{},\"longest_pause_us\":{}}}"
             ),
             self.id,
             self.boot,
-            self.map.epoch,
+            self.map().epoch,
             self.sessions.borrow().len(),
             self.locks.held(),
             self.locks.waits(),
@@ -82,6 +85,12 @@ impl MetaServer {
             s.outdated,
             s.forged,
             self.heard_upto(),
+            self.map().moves_from(self.id).count(),
+            moved.sent,
+            moved.given,
+            moved.taken,
+            moved.broken_off,
+            moved.longest_pause,
         )
     }
 }

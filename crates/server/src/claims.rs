@@ -75,7 +75,7 @@ impl MetaServer {
             // What anybody needs to find the server to ask, and what says nothing.
             Request::GetMap | Request::Null(_) => true,
             Request::Peer(_) => plant!(G1) || matches!(who, PeerId::Server(_)),
-            Request::Scan { .. } | Request::Status | Request::Auth(_) => {
+            Request::Scan { .. } | Request::Status | Request::Auth(_) | Request::Cluster(_) => {
                 plant!(G2) || who == PeerId::Operator
             }
             Request::Op { .. }
@@ -95,7 +95,7 @@ impl MetaServer {
                 subtree: None,
             });
         };
-        if self.map.auth == AuthMode::None {
+        if self.map().auth == AuthMode::None {
             check(holder, &Claims::all(), request)?;
             return Ok(Entitled {
                 holder,
@@ -142,6 +142,7 @@ impl MetaServer {
         };
         let op = Op::Reopen { dir };
         let asked = Asked {
+            term: self.map().term,
             message,
             holder,
             request: None,
@@ -210,7 +211,7 @@ fn changes(op: &Op) -> bool {
 
 impl Gate for MetaServer {
     fn mode(&self) -> AuthMode {
-        self.map.auth
+        self.map().auth
     }
 
     fn key(&self, role: Role, key_name: u64) -> Result<Key, Denial> {

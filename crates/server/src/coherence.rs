@@ -5,19 +5,21 @@ use crate::account::Notes;
 use crate::{Failure, MetaServer};
 use pando_cluster::Coherence;
 use pando_format::Invalidation;
-use pando_types::{Watermark, plant};
-use pando_wire::{PeerAnswer, Refusal, Statement};
-use std::rc::Rc;
+use pando_types::{Mono, Watermark, plant};
+use pando_wire::{Refusal, Statement};
 use std::time::Duration;
+
+/// How often the coordinator is asked in the time of a lease: statements are good for so much less.
+const ASKED: u32 = 8;
 
 impl MetaServer {
     fn lease(&self) -> Option<Duration> {
-        self.map.coherence.lease()
+        self.map().coherence.lease()
     }
 
     /// As of when what this server says is true: a position in the log of invalidations, or a time.
     pub(crate) fn known_upto(&self) -> Watermark {
-        match self.map.coherence {
+        match self.map().coherence {
             Coherence::Lazy => self.heard_upto(),
             Coherence::Lease(_) => self.lease_time(),
         }
@@ -26,7 +28,7 @@ impl MetaServer {
     /// As of when a statement is true that rests on one that was shown.
     pub(crate) fn known_upto_below(&self, shown: Option<&Statement>) -> Watermark {
         let now = self.known_upto();
-        match (self.map.coherence, shown) {
+        match (self.map().coherence, shown) {
             // What was shown has just been tested against all that was heard.
             (Coherence::Lazy, _) | (_, None) => now,
             // Nobody was asked about what was shown.
@@ -36,7 +38,7 @@ impl MetaServer {
 
     /// What is older than this is told anew after it was tested; with leases nothing is, unless it was joined from links.
     pub(crate) fn renewed_upto(&self) -> Watermark {
-        match self.map.coherence {
+        match self.map().coherence {
             Coherence::Lazy => self.heard_upto(),
             Coherence::Lease(_) => Watermark(0),
         }
@@ -45,9 +47,8 @@ impl MetaServer {
     /// Whether this server knows what it has to know before it serves.
     pub(crate) fn knows_enough(&self) -> bool {
         match self.lease() {
+            // Whether it still may act on it is tested when an operation takes effect.
             None => self.heard.borrow().joined(),
-            // Whether it still knows the time is tested when an operation takes effect: what was executed already must
-            // find its answer.
             Some(_) => self.coordinates() || self.lease_time() > Watermark(0),
         }
     }
@@ -57,6 +58,10 @@ impl MetaServer {
         &self,
         statements: impl IntoIterator<Item = &'a Statement>,
     ) -> Result<(), Refusal> {
+        let lent_time = self.lease().is_some() && !self.coordinates();
+        if !lent_time && !self.may_act() {
+            return Err(Refusal::NotReady);
+        }
         let outdated = match self.lease() {
             None => {
                 let heard = self.heard.borrow();
@@ -87,28 +92,32 @@ impl MetaServer {
         }
     }
 
-    /// What the coordinator tells a server that must know enough: the log, or the time.
-    pub(crate) fn show(&self) -> PeerAnswer {
-        match self.map.coherence {
-            Coherence::Lazy => {
-                let heard = self.heard.borrow();
-                PeerAnswer::Log {
-                    floor: heard.floor(),
-                    entries: heard.entries().collect(),
-                }
-            }
-            Coherence::Lease(_) => PeerAnswer::Log {
-                floor: self.lease_time(),
-                entries: Vec::new(),
-            },
+    /// What the coordinator tells a server that follows it: the log, or the time.
+    pub(crate) fn to_be_heard(&self, known: Watermark) -> (Watermark, Vec<Invalidation>) {
+        match self.map().coherence {
+            Coherence::Lazy => self.log_after(known),
+            Coherence::Lease(_) => (self.lease_time(), Vec::new()),
         }
     }
 
-    /// Comes to know it.
-    pub(crate) async fn learn_enough(self: Rc<Self>) {
-        match self.lease() {
-            None => self.join().await,
-            Some(lease) => self.follow_time(lease).await,
+    /// The coordinator has answered what was asked then.
+    pub(crate) fn told_to_follow(
+        &self,
+        asked: Mono,
+        after: Watermark,
+        entries: &[Invalidation],
+        granted: bool,
+    ) {
+        match self.map().coherence {
+            Coherence::Lazy => self.hear_what_was_missed(after, entries),
+            Coherence::Lease(_) if granted => self.hear_the_time(after, asked),
+            Coherence::Lease(_) => {}
         }
+    }
+
+    /// How often a server that has its lease follows.
+    pub(crate) fn following_period(&self) -> Duration {
+        let period = self.office.borrow().period();
+        self.lease().map_or(period, |lease| period.min(lease / ASKED))
     }
 }

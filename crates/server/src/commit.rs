@@ -5,8 +5,9 @@
 
 use crate::account::Notes;
 use crate::execute::{Announced, Asked, Done, reply_key};
-use crate::locks::{Unit, in_order, unit_of_mutation};
-use crate::txn::{Held, Txn};
+use crate::graph::Moving;
+use crate::locks::{in_order, unit_of_mutation};
+use crate::txn::Txn;
 use crate::{Decided, Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
@@ -14,10 +15,10 @@ use pando_format::codec::Blob;
 use pando_format::{
     Batch, Codec, DecisionRecord, Entry, Key, KeyRange, Mutation, Record, ReplyRecord, ReplyWrite, Target,
 };
-use pando_namespace::Decision;
+use pando_namespace::{Decision, Walked};
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, TxId, plant};
-use pando_wire::{LockMode, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
+use pando_wire::{Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,6 +29,25 @@ pub(crate) enum Committed {
     Done(Done),
     /// A directory ID was taken; nothing happened.
     Taken,
+    /// Whether a loop would come of it has changed since it was looked at; nothing happened.
+    Overtaken,
+}
+
+/// What is to be brought about, and what it rests on beside statements.
+pub(crate) struct Plan<'a> {
+    pub decision: Decision,
+    /// The calendar time it was decided with.
+    pub now: Timestamp,
+    pub announced: Announced,
+    /// If a directory gets another parent: that no loop comes of it.
+    pub moving: Option<&'a Moving<'a>>,
+    pub walked: &'a Walked,
+}
+
+impl Plan<'_> {
+    fn holds(&self) -> bool {
+        self.moving.is_none_or(|m| m.holds(self.walked))
+    }
 }
 
 /// Whether it changes a directory's entry.
@@ -55,14 +75,13 @@ impl MetaServer {
         &self,
         mut txn: Txn<'_>,
         asked: &Asked<'_>,
-        now: Timestamp,
-        decision: Decision,
-        announced: Announced,
+        mut plan: Plan<'_>,
     ) -> Result<Committed, Failure> {
-        let Decision {
-            outcome, mutations, ..
-        } = decision;
+        let now = plan.now;
+        let mutations = std::mem::take(&mut plan.decision.mutations);
+        let outcome = plan.decision.outcome.clone();
         self.keep_private(asked, &mutations);
+        let moves = plan.moving.map(|_| mutations.clone()).unwrap_or_default();
         // What statements are made of is shown to nobody before it is synced, in either durability: they would outlive
         // its loss.
         let facts =
@@ -75,19 +94,39 @@ impl MetaServer {
         let reply = self.reply_write(asked, &outcome);
         let reply_owner = reply.as_ref().map(|r| self.owner(r.key.slot()));
         let local_reply = reply.clone().filter(|_| reply_owner == Some(self.id));
+        // A slot that has moved since this was admitted is served by one server, which may have been asked the same
+        // meanwhile. Those of its records that are locked here have not moved.
+        let renames = matches!(asked.op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates();
+        if let Some(owner) = reply_owner.filter(|o| *o != self.id && !renames) {
+            tracing::debug!(
+                server = self.id.0,
+                owner = owner.0,
+                "a slot has moved under an operation"
+            );
+            return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
+        }
 
         self.lock_new(&txn, &local).await?;
         if self.taken(&local).await? {
             return Ok(Committed::Taken);
         }
         if by_owner.is_empty() {
+            // A slot may have come here after its records were locked where it was: then those locks are gone, and others
+            // may have been told meanwhile what is about to change.
+            if !txn.remote.is_empty() && !self.still_locked(&mut txn).await {
+                return Err(Failure::Refused(Refusal::Busy));
+            }
             // At this instant, and no earlier: what it rests on may have changed while it waited.
             self.may_take_effect(asked)?;
+            if !plan.holds() {
+                return Ok(Committed::Overtaken);
+            }
             let lsn = self.apply(&Batch {
                 mutations: local,
                 reply: local_reply,
             })?;
-            self.observe(asked, now, &outcome, lsn, &announced);
+            self.enter_moves(&moves);
+            self.observe(asked, now, &outcome, lsn, &plan.announced);
             if facts {
                 asked.notes.syncing(self.safe(lsn, Level::Synced)).await?;
             }
@@ -125,6 +164,9 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::Busy));
         }
         self.may_take_effect(asked)?;
+        if !plan.holds() {
+            return Ok(Committed::Overtaken);
+        }
         let participants: Vec<ServerId> = by_owner.keys().copied().collect();
         let mut mutations = local;
         let decision = Record::Decision(DecisionRecord {
@@ -138,6 +180,9 @@ impl MetaServer {
             mutations,
             reply: local_reply,
         })?;
+        if !plant!(H24) {
+            self.enter_moves(&moves);
+        }
         {
             let mut c = self.coordinated.borrow_mut();
             c.active.remove(&tx.number);
@@ -150,7 +195,7 @@ impl MetaServer {
             );
         }
         self.count(|s| s.commits += 1);
-        self.observe(asked, now, &outcome, lsn, &announced);
+        self.observe(asked, now, &outcome, lsn, &plan.announced);
         // Servers that only lent locks are let go; they have nothing prepared.
         let lenders: BTreeSet<ServerId> = txn
             .remote
@@ -167,6 +212,9 @@ impl MetaServer {
         asked.notes.later(participants, Task::Commit);
         self.tell(tx, false, lenders);
         self.deliver(tx);
+        if plant!(H24) {
+            self.enter_moves(&moves);
+        }
         Ok(Committed::Done(Done {
             outcome,
             lsn,
@@ -210,7 +258,7 @@ impl MetaServer {
     }
 
     /// Applies a batch, remembering where its session has a reply record.
-    pub(crate) fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
+    pub(crate) fn apply(&self, batch: &Batch) -> Result<Lsn, Failure> {
         if let Some(reply) = &batch.reply
             && let Key::Reply(slot, session, _) = reply.key
         {
@@ -219,7 +267,7 @@ impl MetaServer {
         if plant!(H3) || plant!(H4) {
             self.end_wrongly(batch)?;
         }
-        self.store.apply(batch)
+        self.change(batch)
     }
 
     /// Planted: with a directory go the rename lists of births in it (H3), or its content is deleted a second time, later
@@ -257,7 +305,7 @@ impl MetaServer {
                 src: dir,
                 src_name: name,
                 ..
-            } => (dir.id, self.map.widths().name(dir.salt, name)),
+            } => (dir.id, self.map().widths().name(dir.salt, name)),
             _ => (pando_types::DirId::ABOVE_ROOT, pando_format::NameHash(0)),
         };
         let answer = Blob(outcome.to_bytes());
@@ -359,7 +407,8 @@ impl MetaServer {
 
     async fn deliver_to(self: Rc<Self>, tx: TxId, server: ServerId) {
         let mut wait = Duration::from_millis(10);
-        while !self.stopped.get() {
+        // Who has left had nothing in doubt any more: it asked.
+        while !self.stopped.get() && !self.map().has_left(server) {
             if let Ok(Ok(PeerAnswer::Decided)) =
                 self.ask(server, PeerRequest::Decide { tx, commit: true }).await
             {
@@ -401,14 +450,5 @@ impl MetaServer {
             .map(|t| t.number)
             .min();
         decided.map_or(active, |d| d.min(active))
-    }
-
-    /// Waits for the turn to rename a directory into another parent.
-    pub(crate) async fn rename_turn(&self, notes: &Notes) -> Result<Held<'_>, Failure> {
-        let held = self.hold();
-        let turn = vec![(Unit::Renames, LockMode::Exclusive)];
-        let acquire = self.locks.acquire(held.holder, turn, || self.lock_wait());
-        notes.locking(acquire).await?;
-        Ok(held)
     }
 }

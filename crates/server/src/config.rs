@@ -52,12 +52,21 @@ pub struct Limits {
     pub space_memory: Duration,
     /// Entries of the invalidation log that are remembered: clients that know less forget all they know.
     pub invalidations: usize,
+    /// For so long a server acts on what it has heard from the coordinator without being told that it still may; so long a
+    /// silent one holds up changes of directories at most.
+    pub server_lease: Duration,
+    /// Directories whose parents the coordinator keeps in mind.
+    pub parents: usize,
     /// How often a server asks who may connect, lest it missed a change.
     pub identity_period: Duration,
     /// Requests of one identity being served at one time; more are refused as busy.
     pub requests: usize,
     /// Bytes of the messages they came in; with more, all but a first one are refused as busy.
     pub request_bytes: usize,
+    /// Slots that are moved together.
+    pub slots_at_once: usize,
+    /// How long a slot that moves is waited for to come to rest; it is served by nobody meanwhile.
+    pub rest_wait: Duration,
     /// Period of background work: inquiries, session expiry, deletion of file data.
     pub tick: Duration,
 }
@@ -79,9 +88,13 @@ impl Default for Limits {
             reserve_bytes: 64 << 20,
             space_memory: Duration::from_millis(50),
             invalidations: 4096,
+            server_lease: Duration::from_secs(3),
+            parents: 256 * 1024,
             identity_period: Duration::from_secs(2),
             requests: 4096,
             request_bytes: 64 << 20,
+            slots_at_once: 64,
+            rest_wait: Duration::from_millis(100),
             tick: Duration::from_millis(250),
         }
     }
@@ -96,6 +109,8 @@ impl Limits {
             lanes: 8,
             sessions: 200,
             invalidations: 6,
+            parents: 4,
+            slots_at_once: 200,
             ..Limits::default()
         }
     }
@@ -140,6 +155,9 @@ pub trait Observer {
     /// Called when an operation that changes nothing is decided on locks that other servers lent. They are still to
     /// confirm that they held them; if they do, it took effect now, however long that takes.
     fn weighed(&self, _e: &Executed<'_>) {}
+
+    /// Another map is in force.
+    fn new_map(&self, _map: &ClusterMap) {}
 
     /// The server cannot go on: its store is poisoned. It serves nothing from here on.
     fn fatal(&self, why: &str);

@@ -9,36 +9,34 @@ use crate::account::Notes;
 use crate::heard::Heard;
 use crate::{Failure, MetaServer};
 use pando_auth::StatementKeys;
-use pando_cluster::Coherence;
-use pando_env::sync::join_all;
+use pando_cluster::ClusterMap;
+use pando_env::sync::{first, join_all, oneshot};
 use pando_format::{Batch, Invalidation, Key, KeyRange, Mutation, Record};
 use pando_store::{Level, Store, StoreError};
-use pando_types::{MapEpoch, ServerId, Watermark, plant};
+use pando_types::{BootEpoch, ServerId, Term, Watermark, plant};
 use pando_wire::{PeerAnswer, PeerRequest, Refusal};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often a server is asked before the change is put off.
-const TRIES: u32 = 4;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What the log of another epoch of the map says is not to be continued: it may have been kept by another server.
-fn base(epoch: MapEpoch) -> Watermark {
-    Watermark(epoch.0 << 32)
+/// What the log of another term says is not to be continued: another server may have kept it (H25).
+fn base(term: Term) -> Watermark {
+    Watermark(term.0 << 32)
 }
 
 /// The log, from the coordinator's own store.
 pub(crate) async fn load(
     store: &dyn Store,
-    epoch: MapEpoch,
+    term: Term,
     keys: &StatementKeys,
     most: usize,
 ) -> Result<Heard, StoreError> {
     let mut entries = Vec::new();
-    let mut last = base(epoch);
+    let mut last = base(term);
     for (key, record) in crate::recovery::all(store, KeyRange::invalidations()).await? {
         let (Key::Invalidation(at), Record::Invalidation(entry)) = (key, record) else {
             continue;
@@ -54,34 +52,38 @@ pub(crate) async fn load(
 }
 
 impl MetaServer {
-    /// Whether changes of directories' names and permissions are coordinated here.
-    pub(crate) fn coordinates(&self) -> bool {
-        self.map.rename_server == self.id
-    }
-
-    /// What a server that has started must know.
-    pub(crate) async fn show_log(&self) -> Result<PeerAnswer, Failure> {
-        if !self.coordinates() {
-            return Err(Failure::Refused(Refusal::Invalid));
+    /// A term begins: what the log of another says is void, and so is what others have heard of it.
+    pub(crate) fn begin_log(&self, map: &ClusterMap) {
+        let mut heard = Heard::default();
+        if map.coordinator == self.id {
+            heard.join(base(map.term), &[], &self.keys, self.limits.invalidations);
+            if let Err(e) = self.store.delete_range(&KeyRange::invalidations()) {
+                self.fatal(&e);
+            }
         }
-        Ok(self.show())
+        *self.heard.borrow_mut() = heard;
+        *self.clock.borrow_mut() = Default::default();
+        self.unsynced.borrow_mut().clear();
+        self.confirmed.borrow_mut().clear();
+        self.needs_new_term.set(false);
     }
 
-    /// Writes down and tells every server what will not be true any more; returns when all have heard it. A server that
-    /// does not answer holds it up: the caller tries again later.
+    /// Writes down and tells every server what will not be true any more; returns when all have heard it who may still act
+    /// on what they heard before.
     pub(crate) async fn broadcast(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
+        let term = self.map().term;
         let upto = notes.syncing(self.write_down(what)).await?;
         if plant!(H10) {
             for server in self.others() {
                 self.spawn(|me| {
-                    Box::pin(async move { while !me.told(server, upto, &Notes::default()).await {} })
+                    Box::pin(async move { while !me.told(server, term, upto, &Notes::default()).await {} })
                 });
             }
             return Ok(upto);
         }
         let mut telling: Vec<Pin<Box<dyn Future<Output = bool> + '_>>> = Vec::new();
         for server in self.others() {
-            telling.push(Box::pin(self.told(server, upto, notes)));
+            telling.push(Box::pin(self.told(server, term, upto, notes)));
         }
         if join_all(telling).await.into_iter().all(|heard| heard) {
             Ok(upto)
@@ -111,93 +113,93 @@ impl MetaServer {
             let lsn = self.store.apply(&Batch::of(mutations))?;
             (lsn, Watermark(last + what.len() as u64))
         };
+        let term = self.map().term;
         self.safe(lsn, Level::Synced).await?;
+        if self.map().term != term {
+            return Err(Failure::Refused(Refusal::Busy));
+        }
         // Entries before these are synced too, whoever waits for them.
         let mut unsynced = self.unsynced.borrow_mut();
         let from = self.heard_upto();
         let synced: Vec<Invalidation> = unsynced.drain(..upto.0.saturating_sub(from.0) as usize).collect();
-        self.hear(from, &synced);
+        self.hear(term, from, &synced);
         Ok(upto)
     }
 
-    /// Who has not heard all of the log hears it now: what was announced and then put off is told too, or servers would
-    /// know of each other's statements less and less.
-    pub(crate) fn tell_who_is_behind(&self) {
-        // With leases nobody is told anything.
-        if !self.coordinates() || self.map.coherence != Coherence::Lazy {
-            return;
-        }
-        let upto = self.heard_upto();
-        for server in self.others() {
-            let behind = self
-                .confirmed
-                .borrow()
-                .get(&server)
-                .is_none_or(|known| *known < upto);
-            if behind && self.telling.borrow_mut().insert(server) {
-                self.spawn(|me| {
-                    Box::pin(async move {
-                        me.told(server, upto, &Notes::default()).await;
-                        me.telling.borrow_mut().remove(&server);
-                    })
-                });
-            }
-        }
+    /// All servers but this one.
+    pub(crate) fn others(&self) -> Vec<ServerId> {
+        let map = self.map.borrow();
+        map.servers
+            .iter()
+            .map(|s| s.id)
+            .filter(|s| *s != self.id)
+            .collect()
     }
 
-    fn others(&self) -> impl Iterator<Item = ServerId> + '_ {
-        self.map.servers.iter().map(|s| s.id).filter(|s| *s != self.id)
+    /// A boot of a server has heard the log so far.
+    pub(crate) fn confirmed_by(&self, server: ServerId, boot: BootEpoch, upto: Watermark) {
+        self.confirmed.borrow_mut().insert(server, (boot, upto));
+        // Whoever waits for it looks again.
+        self.telling.borrow_mut().remove(&server);
     }
 
-    /// Tells one server the log up to an entry. False: it did not confirm.
-    async fn told(&self, server: ServerId, upto: Watermark, notes: &Notes) -> bool {
-        for _ in 0..TRIES {
-            let known = self.confirmed.borrow().get(&server).copied();
-            let Some(request) = self.untold(known, upto) else {
+    fn has_confirmed(&self, server: ServerId, upto: Watermark) -> bool {
+        let confirmed = self.confirmed.borrow();
+        confirmed.get(&server).is_some_and(|(_, known)| *known >= upto)
+    }
+
+    /// Tells one server the log up to an entry, with whatever else there is to be told: of those who wait for it one tells,
+    /// for all. Returns when it has confirmed, or does not act on anything any more. False: it does neither, for long.
+    async fn told(&self, server: ServerId, term: Term, upto: Watermark, notes: &Notes) -> bool {
+        let lease = self.office.borrow().lease();
+        let end = self.world.mono().after(2 * lease + self.limits.peer_timeout);
+        loop {
+            let now = self.world.mono();
+            if self.has_confirmed(server, upto) {
                 return true;
-            };
-            match self.ask_for(server, request, notes).await {
-                Ok(Ok(PeerAnswer::Heard(heard))) => {
-                    self.confirmed.borrow_mut().insert(server, heard);
-                    if heard == Watermark(0) {
-                        // It has not fetched the log yet.
+            }
+            if self.map().term != term || now >= end {
+                return false;
+            }
+            if self.office.borrow().is_fenced(server, now) {
+                return true;
+            }
+            let turn = self.telling.borrow().get(&server).cloned();
+            if let Some(others) = turn {
+                // Dropped when the one who tells is done.
+                let (wake, woken) = oneshot();
+                others.borrow_mut().push(wake);
+                first(woken, self.world.sleep(PAUSE)).await;
+                continue;
+            }
+            self.telling.borrow_mut().insert(server, Rc::default());
+            let answer = self.ask_for(server, self.untold(server, term), notes).await;
+            self.telling.borrow_mut().remove(&server);
+            match answer {
+                Ok(Ok(PeerAnswer::Heard { boot, upto: heard })) if self.map().term == term => {
+                    // What an earlier boot has heard is lost.
+                    if self.office.borrow().boot_of(server) == Some(boot) {
+                        self.confirmed_by(server, boot, heard);
+                    }
+                    if heard < upto {
                         self.pause(PAUSE).await;
                     }
-                }
-                Ok(_) | Err(_) => self.pause(PAUSE).await,
-            }
-        }
-        false
-    }
-
-    /// What a server that has confirmed so much must still hear. `None`: nothing.
-    fn untold(&self, known: Option<Watermark>, upto: Watermark) -> Option<PeerRequest> {
-        let heard = self.heard.borrow();
-        let after = match known {
-            Some(known) if known >= upto => return None,
-            Some(_) if plant!(H12) => Watermark(upto.0 - 1),
-            Some(known) => known.max(heard.floor()),
-            // Nothing is told, only asked.
-            None => upto,
-        };
-        let skip = after.0 - heard.floor().0.min(after.0);
-        let entries = heard.entries().skip(skip as usize);
-        Some(PeerRequest::Invalidate {
-            after,
-            entries: entries.take(upto.0.saturating_sub(after.0) as usize).collect(),
-        })
-    }
-
-    /// Fetches the log from the coordinator; until then this server serves nobody (H15).
-    pub(crate) async fn join(self: Rc<Self>) {
-        while !self.stopped.get() && !self.heard.borrow().joined() {
-            match self.ask(self.map.rename_server, PeerRequest::Join).await {
-                Ok(Ok(PeerAnswer::Log { floor, entries })) => {
-                    let most = self.limits.invalidations;
-                    self.heard.borrow_mut().join(floor, &entries, &self.keys, most);
                 }
                 _ => self.pause(PAUSE).await,
             }
         }
+    }
+
+    /// What a server has not confirmed.
+    fn untold(&self, server: ServerId, term: Term) -> PeerRequest {
+        let known = self.confirmed.borrow().get(&server).map(|(_, known)| *known);
+        let upto = self.heard_upto();
+        let (after, entries) = match known {
+            Some(known) if plant!(H12) && known < upto => self.log_after(Watermark(upto.0 - 1)),
+            Some(known) => self.log_after(known),
+            // Nothing is told, only asked.
+            None => (upto, Vec::new()),
+        };
+        PeerRequest::Invalidate { term, after, entries }
     }
 }

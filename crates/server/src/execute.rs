@@ -1,18 +1,17 @@
 //! Execution of one operation: locks, records, decision.
 
 use crate::account::Notes;
-use crate::commit::Committed;
+use crate::commit::{Committed, Plan};
+use crate::graph::Moving;
 use crate::statements::Dirs;
-use crate::txn::Txn;
+use crate::txn::{Got, Txn};
 use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
-use pando_namespace::{Fresh, Inputs, Page, Snapshot, Step, born, page, run};
+use pando_namespace::{Fresh, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{Bearer, Cred, DirId, Errno, RequestId, Timestamp, Watermark, plant};
-use pando_wire::{
-    Answer, FsStat, LockMode, LockWant, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Scope, Statement,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use pando_types::{Bearer, Cred, DirId, Errno, RequestId, Term, Timestamp, Watermark, plant};
+use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement};
+use std::collections::BTreeSet;
 
 /// Rounds of asking for more records, or of other directory IDs, before a request is refused as busy.
 const ROUNDS: u32 = 64;
@@ -50,6 +49,8 @@ pub(crate) struct Asked<'a> {
     pub message: u64,
     /// Who, and whose statements they are.
     pub holder: Bearer,
+    /// The coordinator's term when it came.
+    pub term: Term,
     pub request: Option<RequestId>,
     pub cred: &'a Cred,
     /// Whose keys the answer contains.
@@ -125,29 +126,30 @@ impl MetaServer {
             }
             _ => {}
         }
-        // One rename between directories at a time: the walk that finds no loop stays true until it is decided.
-        let _turn = match op {
-            Op::Rename { src, dst, .. } if self.coordinates() && src.id != dst.id => {
-                Some(self.rename_turn(notes).await?)
-            }
-            _ => None,
-        };
         let mut fresh = notes.syncing(self.fresh(op)).await?;
-        let mut walked = BTreeMap::new();
         let mut collisions = 0;
         // How long a lock is waited for would tell what is being changed (H99).
-        let patient = asked.basis != Basis::Guess;
+        let may_wait = asked.basis != Basis::Guess;
+        // At first nobody is waited for: what is needed is seldom taken, and is then to be had in any order, from all
+        // servers at once.
+        let mut waits = false;
+        let mut moving: Option<Moving<'_>> = None;
         let mut wants: BTreeSet<LockWant> = BTreeSet::new();
         if let (Some(key), true) = (reply_key(asked), unknown && !plant!(H44)) {
             wants.insert(LockWant::Key(key, LockMode::Exclusive));
         }
-        for round in 0..ROUNDS {
+        'round: for round in 0..ROUNDS {
             if round > 0 {
                 notes.again();
             }
-            let mut txn = Txn::new(self, patient, notes);
+            let mut txn = Txn::new(self, waits, notes);
             let mut snapshot = Snapshot::default();
-            txn.read(&mut snapshot, wants.iter().cloned().collect()).await?;
+            // What was found out in another round may have changed since.
+            let mut walked = Walked::new();
+            if txn.read(&mut snapshot, wants.iter().cloned().collect()).await? == Got::Taken {
+                waits = wait_from_here(may_wait)?;
+                continue;
+            }
             if let Some(remembered) = self.remembered(asked, unknown, &snapshot)? {
                 return Ok(remembered);
             }
@@ -155,41 +157,54 @@ impl MetaServer {
             if op.grows() && self.low_on_space() {
                 return self.read_only(asked, self.world.now(), Err(Errno::NoSpace));
             }
-            let decision = loop {
+            let (mut decision, now) = loop {
                 let inputs = Inputs {
                     cred,
                     session: request.map(|r| r.session),
                     now: self.world.now(),
-                    widths: self.map.widths(),
-                    inline_limit: self.map.inline_limit,
+                    widths: self.map().widths(),
+                    inline_limit: self.map().inline_limit,
                     fresh,
                     walked: self.coordinates().then_some(&walked),
                     private: &|id, generation| self.private.borrow().to(id, generation, asked.holder),
                 };
                 match run(op, &inputs, &snapshot) {
                     Step::Need(more) => {
-                        if txn.extends(&more) {
-                            wants.extend(more.iter().cloned());
-                            txn.read(&mut snapshot, more).await?;
-                        } else {
+                        wants.extend(more.iter().cloned());
+                        if !txn.extends(&more) {
                             // Out of the global order: begin again with all that is known to be needed (H31).
-                            wants.extend(more);
-                            break None;
+                            continue 'round;
+                        }
+                        if txn.read(&mut snapshot, more).await? == Got::Taken {
+                            waits = wait_from_here(may_wait)?;
+                            continue 'round;
                         }
                     }
                     Step::Walk { moved, into } => {
-                        drop(txn);
-                        let looped = self.walk(moved, into, notes).await?;
-                        walked.insert((moved, into), looped);
-                        txn = Txn::new(self, patient, notes);
-                        break None;
+                        if plant!(H22) {
+                            let tag = self.keys.tag(moved.0, moved.1);
+                            let looped = op
+                                .statements()
+                                .into_iter()
+                                .flatten()
+                                .nth(1)
+                                .is_some_and(|s| s.way.contains(&tag));
+                            walked.insert((moved, into), looped);
+                            continue;
+                        }
+                        let moving = moving.get_or_insert_with(|| self.moving());
+                        if let Some(looped) = moving.climb(moved, into) {
+                            walked.insert((moved, into), looped);
+                        } else {
+                            // Heads are waited for, so nothing is held.
+                            drop(txn);
+                            moving.explore(moved, into, notes).await?;
+                            continue 'round;
+                        }
                     }
-                    Step::UseRenameServer => return Err(Failure::Refused(Refusal::UseRenameServer)),
-                    Step::Done(decision) => break Some((decision, inputs.now)),
+                    Step::UseCoordinator => return Err(Failure::Refused(Refusal::UseCoordinator)),
+                    Step::Done(decision) => break (decision, inputs.now),
                 }
-            };
-            let Some((mut decision, now)) = decision else {
-                continue;
             };
             // What may search it has changed since the guess was begun: it would be sealed under a key of before.
             if asked.basis == Basis::Guess
@@ -224,6 +239,9 @@ impl MetaServer {
             self.sign(&mut decision.outcome, asked);
             self.give_handle(op, &mut decision.outcome, asked.holder.identity);
             if decision.mutations.is_empty() {
+                if moving.as_ref().is_some_and(|m| !m.holds(&walked)) {
+                    continue;
+                }
                 let remote = !txn.remote.is_empty();
                 if remote {
                     let outcome = &decision.outcome;
@@ -248,8 +266,16 @@ impl MetaServer {
                 return Ok(done);
             }
             let next = born(&decision.mutations).and_then(|b| b.version.checked_add(1));
-            match self.commit(txn, asked, now, decision, announced).await? {
+            let plan = Plan {
+                decision,
+                now,
+                announced,
+                moving: moving.as_ref(),
+                walked: &walked,
+            };
+            match self.commit(txn, asked, plan).await? {
                 Committed::Done(done) => return Ok(done),
+                Committed::Overtaken => {}
                 Committed::Taken => {
                     // The ID is that of another birth, whose directory lives: their hashes collide (H7).
                     self.count(|s| s.collisions += 1);
@@ -334,10 +360,7 @@ impl MetaServer {
             Op::Create { dir, .. } | Op::Symlink { dir, .. } | Op::Mkdir { dir, .. } => dir,
             _ => return Ok(None),
         };
-        let (ino, generation) = self
-            .numbers
-            .next(&*self.store, dir.id.slot(), self.limits.number_block)
-            .await?;
+        let (ino, generation) = self.next_number(dir.id.slot()).await?;
         Ok(Some(Fresh {
             ino,
             generation,
@@ -389,42 +412,13 @@ impl MetaServer {
             available: space.available.saturating_sub(reserve),
         }
     }
+}
 
-    /// Whether `moved` is `into` or one of its ancestors, by (ID, generation) from parent to parent (H22).
-    async fn walk(&self, moved: DirId, into: DirId, notes: &Notes) -> Result<bool, Failure> {
-        if plant!(H21) {
-            return Ok(false);
-        }
-        let mut at = into;
-        let mut generation = None;
-        for _ in 0..1_000_000 {
-            if at == moved {
-                return Ok(true);
-            }
-            if at == DirId::ROOT || at == DirId::ABOVE_ROOT {
-                return Ok(false);
-            }
-            let head = if self.owner(at.slot()) == self.id {
-                self.read_head(at, true, notes).await?
-            } else {
-                match self
-                    .ask_for(self.owner(at.slot()), PeerRequest::Head(at), notes)
-                    .await
-                {
-                    Ok(Ok(PeerAnswer::Head(head))) => head,
-                    _ => return Err(Failure::Refused(Refusal::Busy)),
-                }
-            };
-            match head {
-                Some(h) if generation.is_none_or(|g| g == h.generation) => {
-                    at = h.parent;
-                    generation = Some(h.parent_generation);
-                }
-                // The new parent itself is gone: the operation will find that under its lock.
-                None if generation.is_none() => return Ok(false),
-                _ => return Err(Failure::Refused(Refusal::Busy)),
-            }
-        }
+/// A lock is taken: from now on it is waited for, by who may.
+fn wait_from_here(may_wait: bool) -> Result<bool, Failure> {
+    if may_wait {
+        Ok(true)
+    } else {
         Err(Failure::Refused(Refusal::Busy))
     }
 }

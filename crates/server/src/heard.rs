@@ -6,7 +6,7 @@
 use crate::MetaServer;
 use pando_auth::StatementKeys;
 use pando_format::{FactChange, Invalidation};
-use pando_types::{Watermark, plant};
+use pando_types::{Term, Watermark, plant};
 use pando_wire::{Scope, Statement};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -130,23 +130,61 @@ impl MetaServer {
         self.heard.borrow().upto()
     }
 
-    /// The coordinator tells entries of its log.
-    pub(crate) fn hear(&self, after: Watermark, entries: &[Invalidation]) -> Watermark {
-        let mut heard = self.heard.borrow_mut();
-        heard.hear(after, entries, &self.keys, self.limits.invalidations);
-        if heard.joined() && after > heard.upto() && !entries.is_empty() {
-            // So much was missed that the coordinator does not remember it either: begin anew.
-            *heard = Heard::default();
-            self.spawn(|me| Box::pin(me.join()));
-        }
-        // An earlier boot's knowledge is gone: nothing is confirmed before the log was fetched.
+    /// The same, for the coordinator: 0 if nothing is known of its log.
+    pub(crate) fn heard_so_far(&self) -> Watermark {
+        let heard = self.heard.borrow();
         if heard.joined() {
             heard.upto()
         } else {
             Watermark(0)
         }
     }
+
+    /// The coordinator of a term tells entries of its log.
+    pub(crate) fn hear(&self, term: Term, after: Watermark, entries: &[Invalidation]) -> Watermark {
+        let known = self.map().term;
+        if term != known && !plant!(H27) {
+            if term > known {
+                self.spawn(|me| Box::pin(async move { drop(me.attend_once().await) }));
+            }
+            return Watermark(0);
+        }
+        let mut heard = self.heard.borrow_mut();
+        heard.hear(after, entries, &self.keys, self.limits.invalidations);
+        if after > heard.upto() || !heard.joined() {
+            // It says from where on it knows, so that nothing be missed (H12).
+            self.spawn(|me| {
+                Box::pin(async move {
+                    me.follow_once(&mut 0).await;
+                })
+            });
+        }
+        drop(heard);
+        self.heard_so_far()
+    }
+
+    /// What a follower that has heard so much has to hear: the entries after the position returned. If that is higher, the
+    /// entries in between are forgotten.
+    pub(crate) fn log_after(&self, known: Watermark) -> (Watermark, Vec<Invalidation>) {
+        let heard = self.heard.borrow();
+        let after = known.max(heard.floor()).min(heard.upto());
+        let skip = (after.0 - heard.floor().0) as usize;
+        (after, heard.entries().skip(skip).collect())
+    }
+
+    /// The coordinator's answer to who follows it.
+    pub(crate) fn hear_what_was_missed(&self, after: Watermark, entries: &[Invalidation]) {
+        let mut heard = self.heard.borrow_mut();
+        if !heard.joined() || after > heard.upto() {
+            heard.join(after, entries, &self.keys, self.limits.invalidations);
+        } else {
+            heard.hear(after, entries, &self.keys, self.limits.invalidations);
+        }
+    }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {

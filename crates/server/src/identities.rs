@@ -12,7 +12,7 @@ use pando_format::{Batch, IdentityKey, IdentityRecord, IdentityTable, Key, KeyRa
 use pando_store::{Level, Store, StoreError};
 use pando_types::{AuthMode, Claims, IdentityId, ServerId, Timestamp, Users, plant};
 use pando_wire::{
-    AuthAnswer, AuthError, AuthRequest, Denial, IdentityView, LockMode, PeerAnswer, PeerRequest, Refusal,
+    AuthAnswer, AuthError, AuthRequest, Denial, IdentityView, LockMode, Op, PeerAnswer, PeerRequest, Refusal,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -264,15 +264,15 @@ fn view((id, r): (&IdentityId, &IdentityRecord)) -> IdentityView {
 impl MetaServer {
     /// The server that keeps the identities.
     fn keeper(&self) -> ServerId {
-        self.map.rename_server
+        self.map().keeper
     }
 
     /// What an operator asks about identities.
     pub(crate) async fn auth(&self, request: AuthRequest) -> Result<Result<AuthAnswer, AuthError>, Failure> {
         if self.keeper() != self.id {
-            return Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)));
+            return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
         }
-        if self.map.auth == AuthMode::None {
+        if self.map().auth == AuthMode::None {
             return Ok(Err(AuthError::NotUsed));
         }
         if request == AuthRequest::List {
@@ -318,7 +318,8 @@ impl MetaServer {
 
     /// Tells all other servers. Returns those that did not confirm.
     async fn tell_all(&self, table: IdentityTable) -> Vec<ServerId> {
-        let others = self.map.servers.iter().map(|s| s.id).filter(|id| *id != self.id);
+        let map = self.map();
+        let others = map.servers.iter().map(|s| s.id).filter(|id| *id != self.id);
         let tells = others.map(|server| -> Telling<'_> {
             let table = table.clone();
             Box::pin(async move {
@@ -349,9 +350,15 @@ impl MetaServer {
     /// takes effect on the servers that confirmed it.
     pub(crate) fn may_take_effect(&self, asked: &Asked<'_>) -> Result<(), Failure> {
         let id = asked.holder.identity;
-        let anybody = self.map.auth == AuthMode::None || id == IdentityId::ANYONE;
+        let anybody = self.map().auth == AuthMode::None || id == IdentityId::ANYONE;
         if !anybody && !self.identities.borrow().lives(id) && !plant!(G38) && !plant!(G53) {
             return Err(Failure::Refused(Refusal::NotAllowed));
+        }
+        let coordinated = matches!(asked.op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates();
+        // What was looked at in another term may have been changed by another coordinator since (H27).
+        let anew = self.map().term != asked.term && !plant!(H27);
+        if anew || coordinated && !self.may_coordinate(asked.term) {
+            return Err(Failure::Refused(Refusal::NotReady));
         }
         self.check_current(asked.rests_on()).map_err(Failure::Refused)
     }
@@ -359,7 +366,7 @@ impl MetaServer {
     /// The table, if it is newer than that.
     pub(crate) fn show_identities(&self, known: u64) -> Result<PeerAnswer, Failure> {
         if self.keeper() != self.id {
-            return Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)));
+            return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
         }
         let table = self.identities.borrow().table();
         let newer = self.identities.borrow().known.is_some() && table.version >= known;
@@ -368,7 +375,7 @@ impl MetaServer {
 
     /// Learns who may connect, and learns of what was missed. Runs as long as the server.
     pub(crate) async fn follow_identities(self: Rc<Self>) {
-        if self.map.auth == AuthMode::None || self.keeper() == self.id {
+        if self.map().auth == AuthMode::None || self.keeper() == self.id {
             return;
         }
         while !self.stopped.get() {
@@ -394,7 +401,7 @@ impl MetaServer {
 
     /// Ends what outlived its identity or its key: sessions, and connections that an old key opened.
     pub(crate) async fn enforce_identities(&self) -> Result<(), Failure> {
-        if self.map.auth == AuthMode::None || self.identities.borrow().known.is_none() {
+        if self.map().auth == AuthMode::None || self.identities.borrow().known.is_none() {
             return Ok(());
         }
         let over = self.identities.borrow_mut().with_keys_over(self.world.now());

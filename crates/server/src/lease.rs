@@ -13,17 +13,14 @@ use crate::MetaServer;
 use pando_auth::StatementKeys;
 use pando_format::{FactChange, Invalidation};
 use pando_types::{Mono, Watermark, plant};
-use pando_wire::{PeerAnswer, PeerRequest, Scope, Statement};
+use pando_wire::{Scope, Statement};
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 use std::time::Duration;
 
-/// Bits of a time; the boot of the coordinator stands above them.
+/// Bits of a time; the coordinator's term stands above them.
 const TIME_BITS: u32 = 40;
 /// Clocks differ by less than one part in so many: of lengths that must not come out too short, so much is added.
 const DRIFT: u32 = 64;
-/// How often the coordinator is asked in the time of a lease: statements are good for so much less.
-const ASKED: u32 = 8;
 /// For so many leases the coordinator knows what has changed: operations whose own change waits rest on statements that run
 /// out meanwhile.
 const MEMORY: u32 = 4;
@@ -84,7 +81,7 @@ impl MetaServer {
     pub(crate) fn lease_time(&self) -> Watermark {
         if self.coordinates() {
             let millis = self.world.mono().0 / 1_000_000 % (1 << TIME_BITS);
-            return Watermark(self.boot.0 << TIME_BITS | millis);
+            return Watermark(self.map().term.0 << TIME_BITS | millis);
         }
         self.clock.borrow().told.map_or(Watermark(0), |(time, _)| time)
     }
@@ -129,15 +126,11 @@ impl MetaServer {
         upto
     }
 
-    /// Asks the coordinator what time it is, again and again.
-    pub(crate) async fn follow_time(self: Rc<Self>, lease: Duration) {
-        while !self.stopped.get() && !self.coordinates() {
-            let asked = self.world.mono();
-            let answer = self.ask(self.map.rename_server, PeerRequest::Join).await;
-            if let Ok(Ok(PeerAnswer::Log { floor, .. })) = answer {
-                self.clock.borrow_mut().told = Some((floor, asked));
-            }
-            self.pause(lease / ASKED).await;
+    /// What time the coordinator said it was when it was asked then.
+    pub(crate) fn hear_the_time(&self, time: Watermark, asked: Mono) {
+        let told = &mut self.clock.borrow_mut().told;
+        if told.is_none_or(|(known, _)| known <= time) {
+            *told = Some((time, asked));
         }
     }
 }

@@ -12,13 +12,17 @@ mod commit;
 mod config;
 mod coordinator;
 mod execute;
+mod follow;
+mod graph;
 mod heard;
 mod housekeeping;
 mod identities;
 mod lease;
 mod locks;
 mod mkfs;
+mod moving;
 mod numbers;
+mod office;
 mod operate;
 mod participant;
 mod private;
@@ -30,18 +34,22 @@ mod txn;
 
 pub use config::{Executed, Limits, Observer, ServerConfig};
 pub use mkfs::format_store;
+pub use moving::MoveStats;
 pub use recovery::StartError;
 
-use account::{Heard, Notes};
+use account::Notes;
 use locks::Locks;
 use numbers::Numbers;
-use pando_cluster::ClusterMap;
+use pando_cluster::{ClusterMap, Coord};
 use pando_data::Blocks;
+use pando_env::sync::Sender;
 use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
 use pando_format::{Codec, Invalidation};
 use pando_store::{Level, Lsn, Space, Store, StoreError};
-use pando_types::{BootEpoch, IdentityId, Mono, Name, PeerId, ServerId, TxId, Watermark, plant};
-use pando_wire::{Account, Message, PeerAnswer, PeerRequest, Refusal, Request, Response, Statement};
+use pando_types::{BootEpoch, IdentityId, MapEpoch, Mono, Name, PeerId, ServerId, TxId, Watermark, plant};
+use pando_wire::{
+    Account, Accounted, Message, PeerAnswer, PeerRequest, Refusal, Request, Response, Statement,
+};
 use sessions::{Asker, Sessions};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -106,6 +114,9 @@ pub(crate) struct Coordinated {
     decided: BTreeMap<TxId, Decided>,
 }
 
+/// Those who are woken, by being dropped, when one who tells for all is done.
+type Waiting = Rc<RefCell<Vec<Sender<()>>>>;
+
 /// A commit on its way to its participants.
 pub(crate) struct Decided {
     /// Position of the decision: before that is synced nobody hears of it.
@@ -119,7 +130,7 @@ pub struct MetaServer {
     me: Weak<MetaServer>,
     id: ServerId,
     boot: BootEpoch,
-    map: Rc<ClusterMap>,
+    map: RefCell<Rc<ClusterMap>>,
     secrets: pando_auth::Secrets,
     keys: pando_auth::StatementKeys,
     limits: Limits,
@@ -133,17 +144,29 @@ pub struct MetaServer {
     heard: RefCell<heard::Heard>,
     /// With leases: what time it is.
     clock: RefCell<lease::Clock>,
+    /// On the coordinator: which directory is in which, as far as moves need to know.
+    graph: RefCell<graph::Graph>,
     /// On the coordinator: entries of the log that are not synced yet.
     unsynced: RefCell<VecDeque<Invalidation>>,
-    /// On the coordinator: how far others have heard the log.
-    confirmed: RefCell<BTreeMap<ServerId, Watermark>>,
-    /// On the coordinator: who is being told what it has missed.
-    telling: RefCell<BTreeSet<ServerId>>,
+    /// On the coordinator: how far others have heard the log, and by which boot.
+    confirmed: RefCell<BTreeMap<ServerId, (BootEpoch, Watermark)>>,
+    /// On the coordinator: who is being told what it has missed, and who waits for that.
+    telling: RefCell<BTreeMap<ServerId, Waiting>>,
+    /// Epoch of the map under which this boot last got a slot or the office of coordinator.
+    gained: Cell<MapEpoch>,
+    coord: Rc<dyn Coord>,
+    office: RefCell<office::Office>,
+    /// With leases: what was changed in this term before this start is not known; another must begin.
+    needs_new_term: Cell<bool>,
+    /// What coordination last said: who is there, and why it cannot be asked.
+    members: RefCell<BTreeSet<ServerId>>,
+    coord_trouble: RefCell<Option<String>>,
     private: RefCell<private::Private>,
+    moving: RefCell<moving::Moving>,
     identities: RefCell<identities::Identities>,
     /// Requests of each identity that are being served.
     in_flight: RefCell<BTreeMap<IdentityId, claims::InFlight>>,
-    caller: Caller<Heard>,
+    caller: Caller<Accounted>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,
     parts: RefCell<participant::Parts>,
@@ -176,6 +199,11 @@ impl MetaServer {
         self.stopped.get()
     }
 
+    /// The cluster as known now.
+    fn map(&self) -> Rc<ClusterMap> {
+        self.map.borrow().clone()
+    }
+
     fn count(&self, f: impl FnOnce(&mut Stats)) {
         let mut s = self.stats.get();
         f(&mut s);
@@ -187,7 +215,7 @@ impl MetaServer {
         if slot == pando_format::LOCAL_SLOT {
             self.id
         } else {
-            self.map.owner(slot)
+            self.map().owner(slot)
         }
     }
 
@@ -196,7 +224,7 @@ impl MetaServer {
         if key.slot() == pando_format::LOCAL_SLOT {
             self.id
         } else {
-            self.map.home(key)
+            self.map().home(key)
         }
     }
 
@@ -208,6 +236,9 @@ impl MetaServer {
 
     /// The store failed: nothing is served from here on, and whoever runs the server is told (H103).
     fn fatal(&self, e: &StoreError) {
+        if plant!(H103) {
+            return;
+        }
         if !self.stopped.replace(true) {
             tracing::error!(server = self.id.0, error = %e, "stopping");
             self.observer.fatal(&e.to_string());
@@ -284,7 +315,9 @@ impl MetaServer {
                 }
                 .to_bytes()
             };
-            self.count(|s| s.peer_calls += 1);
+            // Following goes on whatever is asked for.
+            let following = matches!(request, PeerRequest::Follow { .. });
+            self.count(|s| s.peer_calls += u64::from(!following));
             let under_way = notes.sent(to, &request);
             let answer = self
                 .caller
@@ -310,6 +343,11 @@ impl MetaServer {
 
     fn lock_wait(&self) -> LocalFuture<()> {
         self.world.sleep(self.limits.lock_wait)
+    }
+
+    /// Of who does not wait: over at once.
+    fn no_wait(&self) -> LocalFuture<()> {
+        Box::pin(std::future::ready(()))
     }
 
     async fn pause(&self, d: Duration) {

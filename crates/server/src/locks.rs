@@ -1,12 +1,12 @@
 //! The lock table: exact keys, three modes, first come first served.
 //!
-//! Locks are acquired in one global order, (server, unit), sorted and deduplicated (H31), so that no two operations can
-//! wait for each other. What is locked by a prepared transaction stays locked over a restart (`participant`).
+//! Who waits acquires locks in one global order, (server, unit), sorted and deduplicated (H31), so that no two operations can
+//! wait for each other. Who does not wait may take them in any order. What is locked by a prepared transaction stays locked over a restart (`participant`).
 
 use pando_env::LocalFuture;
 use pando_env::sync::{Either, Sender, first, oneshot};
-use pando_format::{Key, Mutation, NameHash};
-use pando_types::{DirId, plant};
+use pando_format::{Key, Mutation, NameHash, ReplyWrite};
+use pando_types::{DirId, Slot, plant};
 use pando_wire::{LockMode, LockWant};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(crate) enum Unit {
     Key(Key),
     Bucket(DirId, NameHash),
-    /// The turn of renames that give a directory another parent.
-    Renames,
+    /// The turn of changes of the cluster map.
+    Map,
 }
 
 /// Who holds or waits: one operation or transaction.
@@ -44,10 +44,23 @@ struct Table {
     waits: u64,
 }
 
+impl Unit {
+    /// The slot of what is locked, if it is of one.
+    fn slot(&self) -> Option<Slot> {
+        match self {
+            Unit::Key(key) => Some(key.slot()),
+            Unit::Bucket(dir, _) => Some(dir.slot()),
+            Unit::Map => None,
+        }
+    }
+}
+
 /// The table.
 #[derive(Default)]
 pub(crate) struct Locks {
     table: RefCell<Table>,
+    /// Slots in which nobody gets a lock: others serve them, or are about to.
+    closed: RefCell<BTreeSet<Slot>>,
 }
 
 /// The lock was not to be had in time.
@@ -79,6 +92,16 @@ pub(crate) fn unit_of_mutation(m: &Mutation) -> Option<(Unit, LockMode)> {
     }
 }
 
+/// What is locked from a vote to the decision: what changes, and the reply record, for which another coordinator may look
+/// when the request is repeated.
+pub(crate) fn units_of<'a>(
+    mutations: &'a [Mutation],
+    reply: Option<&'a ReplyWrite>,
+) -> impl Iterator<Item = (Unit, LockMode)> + 'a {
+    let reply = reply.map(|r| (Unit::Key(r.key.clone()), LockMode::Exclusive));
+    mutations.iter().filter_map(unit_of_mutation).chain(reply)
+}
+
 /// One unit each, in order, with the strongest mode wanted (H31).
 pub(crate) fn in_order(wants: impl IntoIterator<Item = (Unit, LockMode)>) -> Vec<(Unit, LockMode)> {
     if plant!(H31) {
@@ -86,6 +109,9 @@ pub(crate) fn in_order(wants: impl IntoIterator<Item = (Unit, LockMode)>) -> Vec
     }
     let mut units: BTreeMap<Unit, LockMode> = BTreeMap::new();
     for (unit, mode) in wants {
+        if plant!(H29) && mode == LockMode::Shared && matches!(unit, Unit::Bucket(..)) {
+            continue;
+        }
         units
             .entry(unit)
             .and_modify(|m| {
@@ -120,8 +146,47 @@ impl Locks {
             .collect()
     }
 
+    /// Whether anybody gets locks in a slot. Who waits in one that is closed waits no longer; who has a lock keeps it.
+    pub fn set_open(&self, slot: Slot, open: bool) {
+        if open {
+            self.closed.borrow_mut().remove(&slot);
+        } else if self.closed.borrow_mut().insert(slot) {
+            let mut waiters = Vec::new();
+            for (unit, state) in &mut self.table.borrow_mut().units {
+                if unit.slot() == Some(slot) {
+                    waiters.extend(state.queue.drain(..));
+                }
+            }
+            // Dropped outside the table: who waited is woken, and finds that there is nothing to wait for.
+            drop(waiters);
+        }
+    }
+
+    fn is_closed(&self, unit: &Unit) -> bool {
+        let closed = self.closed.borrow();
+        !closed.is_empty() && unit.slot().is_some_and(|slot| closed.contains(&slot))
+    }
+
+    /// Which of these slots somebody has a lock in.
+    pub fn busy(&self, slots: &BTreeSet<Slot>) -> BTreeSet<Slot> {
+        let t = self.table.borrow();
+        let held = t.units.iter().filter(|(_, s)| !s.holders.is_empty());
+        held.filter_map(|(unit, _)| unit.slot().filter(|s| slots.contains(s)))
+            .collect()
+    }
+
+    /// Whether somebody has a lock in one of these slots.
+    pub fn holds_in(&self, holder: Holder, slots: &BTreeSet<Slot>) -> bool {
+        let t = self.table.borrow();
+        let mut units = t.held.get(&holder).into_iter().flatten();
+        units.any(|unit| unit.slot().is_some_and(|s| slots.contains(&s)))
+    }
+
     /// Takes a lock that is free for `holder` now.
     fn try_one(&self, holder: Holder, unit: &Unit, mode: LockMode) -> bool {
+        if self.is_closed(unit) && !plant!(H41) {
+            return false;
+        }
         let mut t = self.table.borrow_mut();
         let state = t.units.entry(unit.clone()).or_default();
         let free = state.queue.is_empty() && state.holders.iter().all(|(_, m)| compatible(*m, mode));
@@ -130,6 +195,28 @@ impl Locks {
             t.held.entry(holder).or_default().insert(unit.clone());
         }
         free
+    }
+
+    /// Takes all of `wants` that `holder` has not yet, if none is taken and nobody waits for one. On `Busy` what was taken
+    /// stays taken: the caller releases the holder.
+    pub fn try_all(&self, holder: Holder, wants: &[(Unit, LockMode)]) -> Result<(), Busy> {
+        let taken = |(unit, mode): &(Unit, LockMode)| match self.mode_of(holder, unit) {
+            // What is held to be shared is not to be had alone: others may share it.
+            Some(held) => held == *mode || held == LockMode::Exclusive,
+            None => self.try_one(holder, unit, *mode),
+        };
+        if wants.iter().all(taken) {
+            Ok(())
+        } else {
+            Err(Busy)
+        }
+    }
+
+    /// How `holder` has a lock, if it does.
+    fn mode_of(&self, holder: Holder, unit: &Unit) -> Option<LockMode> {
+        let t = self.table.borrow();
+        let held = t.units.get(unit)?.holders.iter().find(|(h, _)| *h == holder)?;
+        Some(held.1)
     }
 
     /// Takes all of `wants` that `holder` has not yet, in the order given, waiting at most until `timer` ends in all.
@@ -142,6 +229,9 @@ impl Locks {
     ) -> Result<(), Busy> {
         let mut clock: Option<LocalFuture<()>> = None;
         for (unit, mode) in wants {
+            if self.is_closed(&unit) && !plant!(H41) {
+                return Err(Busy);
+            }
             if (!plant!(H31) && self.holds(holder, &unit)) || self.try_one(holder, &unit, mode) {
                 continue;
             }
@@ -326,6 +416,58 @@ mod tests {
         assert!(poll(reader.as_mut()).is_pending());
         drop(writer);
         assert!(poll(reader.as_mut()).is_ready());
+    }
+
+    #[test]
+    fn who_does_not_wait_overtakes_nobody_and_gets_no_more_than_it_shares() {
+        let locks = Rc::new(Locks::default());
+        let (a, b, c) = (locks.holder(), locks.holder(), locks.holder());
+        let shared = [(unit(1), LockMode::Shared)];
+        let alone = [(unit(1), LockMode::Exclusive)];
+        assert!(locks.try_all(a, &shared).is_ok());
+        assert!(locks.try_all(a, &shared).is_ok());
+        assert!(locks.try_all(b, &alone).is_err() && locks.try_all(a, &alone).is_err());
+        let writer = locks.clone();
+        let mut writer = Box::pin(async move { writer.acquire(b, alone.to_vec(), never).await });
+        assert!(poll(writer.as_mut()).is_pending());
+        assert!(locks.try_all(c, &shared).is_err());
+        locks.release(a);
+        assert!(poll(writer.as_mut()).is_ready());
+        assert!(locks.try_all(b, &shared).is_ok(), "what it has alone it may read");
+        locks.release(b);
+        assert_eq!((locks.held(), locks.try_all(c, &shared).is_ok()), (0, true));
+    }
+
+    #[test]
+    fn a_closed_slot_gives_no_locks_and_who_has_one_keeps_it() {
+        let locks = Rc::new(Locks::default());
+        let (a, b, c) = (locks.holder(), locks.holder(), locks.holder());
+        let slots = BTreeSet::from([DirId(1).slot()]);
+        let take = |h| {
+            let locks = locks.clone();
+            Box::pin(async move {
+                locks
+                    .acquire(h, vec![(unit(1), LockMode::Exclusive)], never)
+                    .await
+            })
+        };
+        assert!(poll(take(a).as_mut()).is_ready());
+        let mut waits = take(b);
+        assert!(poll(waits.as_mut()).is_pending());
+        locks.set_open(DirId(1).slot(), false);
+        assert!(matches!(poll(waits.as_mut()), Poll::Ready(Err(Busy))));
+        assert!(matches!(poll(take(c).as_mut()), Poll::Ready(Err(Busy))));
+        assert!(locks.try_all(c, &[(unit(1), LockMode::Shared)]).is_err());
+        assert_eq!(locks.busy(&slots), slots);
+        assert!(locks.holds_in(a, &slots) && !locks.holds_in(b, &slots));
+        locks.release(a);
+        assert!(locks.busy(&slots).is_empty());
+        assert!(
+            locks.try_all(c, &[(unit(1), LockMode::Shared)]).is_err(),
+            "free, and closed"
+        );
+        locks.set_open(DirId(1).slot(), true);
+        assert!(matches!(poll(take(c).as_mut()), Poll::Ready(Ok(()))));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Inode numbers and generations: one counter per slot, reserved in durable blocks.
 
+use crate::{Failure, MetaServer};
 use pando_format::{Batch, CounterRecord, Key, Mutation, Record};
-use pando_store::{Level, Lsn, Store, StoreError};
+use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Generation, Ino, Slot};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 /// First number of a slot's counter: no allocated inode number equals the root's.
@@ -21,17 +22,25 @@ struct Counter {
 #[derive(Default)]
 pub(crate) struct Numbers {
     slots: RefCell<BTreeMap<Slot, Counter>>,
+    /// Rises when something is forgotten: what was read of a record before that is of another time.
+    forgotten: Cell<u64>,
 }
 
 impl Numbers {
+    /// A slot comes or goes: whoever has it goes on after what was reserved last.
+    pub fn forget(&self, slot: Slot) {
+        self.slots.borrow_mut().remove(&slot);
+        self.forgotten.set(self.forgotten.get() + 1);
+    }
+}
+
+impl MetaServer {
     /// The next number of `slot`, never given out before and never again, whatever fails.
-    pub async fn next(
-        &self,
-        store: &dyn Store,
-        slot: Slot,
-        block: u64,
-    ) -> Result<(Ino, Generation), StoreError> {
-        if !self.slots.borrow().contains_key(&slot) {
+    pub(crate) async fn next_number(&self, slot: Slot) -> Result<(Ino, Generation), Failure> {
+        let (numbers, store) = (&self.numbers, &*self.store);
+        let block = self.limits.number_block;
+        while !numbers.slots.borrow().contains_key(&slot) {
+            let forgotten = numbers.forgotten.get();
             let record = match store.get(&Key::Counter(slot)).wait().await? {
                 Some(Record::Counter(c)) => c,
                 _ => CounterRecord {
@@ -45,25 +54,30 @@ impl Numbers {
                 record,
                 reserved_at: Lsn(0),
             };
-            self.slots.borrow_mut().entry(slot).or_insert(fresh);
+            if numbers.forgotten.get() == forgotten {
+                numbers.slots.borrow_mut().entry(slot).or_insert(fresh);
+            }
+        }
+        // Nothing is waited for from here to the reservation.
+        if !self.serves_slot(slot) {
+            return Err(Failure::Refused(self.not_served(slot)));
         }
         let (number, counter) = {
-            let mut slots = self.slots.borrow_mut();
+            let mut slots = numbers.slots.borrow_mut();
             let counter = slots
                 .get_mut(&slot)
                 .ok_or_else(|| StoreError::Device("slot counter".into()))?;
             let number = counter.next;
             if number >= Generation::COUNTERS {
-                return Err(StoreError::Device(format!(
-                    "slot {} has given out all its numbers",
-                    slot.0
-                )));
+                return Err(
+                    StoreError::Device(format!("slot {} has given out all its numbers", slot.0)).into(),
+                );
             }
             counter.next += 1;
             if counter.next > counter.record.reserved {
                 counter.record.reserved = number + block.max(1);
                 let (key, record) = (Key::Counter(slot), Record::Counter(counter.record));
-                counter.reserved_at = store.apply(&Batch::of(vec![Mutation::Update { key, record }]))?;
+                counter.reserved_at = self.change(&Batch::of(vec![Mutation::Update { key, record }]))?;
             }
             (number, *counter)
         };

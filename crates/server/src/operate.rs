@@ -7,10 +7,19 @@ use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
-use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, PeerId, RequestId, SessionId, plant};
+use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
 use pando_wire::{Op, Outcome, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// Of which request something is a try.
+struct Tried {
+    request: Option<RequestId>,
+    /// Whether an earlier one may have been executed.
+    again: bool,
+    /// By which map it was sent.
+    map: MapEpoch,
+}
 
 impl MetaServer {
     /// Serves a request that came in a message of so many bytes.
@@ -50,12 +59,18 @@ impl MetaServer {
         let result = match request {
             Request::Op {
                 request,
-                map: _,
+                again,
+                map,
                 instance,
                 cred,
                 op,
                 ways,
             } => {
+                if op == Op::Sync
+                    && let Err(refusal) = self.knows_all_owners(map)
+                {
+                    return self.answer(vec![asker], Err(refusal));
+                }
                 return match subtree {
                     Some(root) if op.is_root_lookup() && !plant!(G10) => {
                         let found = self
@@ -83,8 +98,8 @@ impl MetaServer {
                             identity: holder,
                             instance,
                         };
-                        self.operate(asker, request, (holder, cred), op, ways, notes)
-                            .await
+                        let tried = Tried { request, again, map };
+                        self.operate(asker, tried, (holder, cred), op, ways, notes).await
                     }
                 };
             }
@@ -118,6 +133,7 @@ impl MetaServer {
                 )
                 .await
             }
+            Request::Cluster(request) => self.cluster(request).await,
             Request::Auth(request) => self.auth(request).await.map(Response::Auth),
             Request::Status => Ok(Response::Status(self.status())),
             Request::Peer(request) => self.participate(request, &notes).await.map(Response::Peer),
@@ -163,22 +179,25 @@ impl MetaServer {
     async fn operate(
         &self,
         asker: Asker,
-        request: Option<RequestId>,
+        Tried { request, again, map }: Tried,
         (holder, cred): (Bearer, Cred),
         op: Op,
         ways: Vec<Statement>,
         notes: Notes,
     ) {
+        // What changes nothing takes no lane, whatever its message says.
+        let request = request.filter(|_| op.mutates());
         let believed = self
             .check_handle(&op, holder.identity)
             .and_then(|()| self.believe(holder, &cred, &op, &ways));
-        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, &op)?)));
+        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, map, &op)?)));
         let (dirs, admitted) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => return self.answer(vec![asker], Err(refusal)),
         };
         let unknown = match admitted {
-            Admission::Execute { unknown } => unknown,
+            // Another server may have executed it.
+            Admission::Execute { unknown } => unknown || again && !plant!(H116),
             Admission::Wait => return,
             Admission::Answer(outcome) => {
                 self.count(|s| s.replayed += 1);
@@ -188,6 +207,7 @@ impl MetaServer {
         };
         self.count(|s| s.operations += 1);
         let asked = Asked {
+            term: self.map().term,
             message: asker.1,
             request,
             holder,
@@ -232,26 +252,54 @@ impl MetaServer {
     }
 
     /// Is this request for us, and what does its lane say?
-    fn admit(&self, asker: Asker, request: Option<RequestId>, op: &Op) -> Result<Admission, Refusal> {
-        if let Some(slot) = op.home() {
+    fn admit(
+        &self,
+        asker: Asker,
+        request: Option<RequestId>,
+        map: MapEpoch,
+        op: &Op,
+    ) -> Result<Admission, Refusal> {
+        // What was executed already must find its answer, whatever has become of this server since.
+        let known = op.mutates() && request.is_some_and(|id| self.sessions.borrow().has(id));
+        if let Some(slot) = op.home().filter(|_| !known) {
             let here = matches!(op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates();
-            if self.owner(slot) != self.id && !here {
-                return Err(Refusal::NotOwner(self.map.epoch));
+            if !self.serves_slot(slot) && !here {
+                if plant!(H64) {
+                    return Ok(Admission::Answer(Err(Errno::NotFound)));
+                }
+                return Err(self.not_served(slot));
             }
         }
-        if !self.knows_enough() && !plant!(H15) {
+        let known = known || request.is_some_and(|id| !self.sessions.borrow().knows(id.session));
+        if !known && !self.knows_enough() && !plant!(H15) {
             return Err(Refusal::NotReady);
         }
         if !op.mutates() {
             return Ok(Admission::Execute { unknown: false });
         }
         let id = request.ok_or(Refusal::Invalid)?;
+        // It was sent before what it needs came here: it may have been repeated where that was, and be late (H115).
+        if !known && map < self.gained.get() && !plant!(H115) {
+            return Err(Refusal::NotOwner(self.map().epoch));
+        }
         let now = self.world.mono();
         let admission = self
             .sessions
             .borrow_mut()
             .admit(id, asker, now, self.limits.lanes);
+        let admission = match admission {
+            Admission::Refuse(Refusal::UseCoordinator) if self.coordinates() => {
+                self.sessions.borrow_mut().take_on(id, asker)
+            }
+            admission => admission,
+        };
         if plant!(H45) && matches!(admission, Admission::Answer(_)) && matches!(op, Op::Unlink { .. }) {
+            return Ok(Admission::Execute { unknown: false });
+        }
+        if plant!(H49)
+            && matches!(admission, Admission::Refuse(Refusal::TooOld))
+            && matches!(op, Op::SetAttr { .. } | Op::Publish { .. })
+        {
             return Ok(Admission::Execute { unknown: false });
         }
         Ok(admission)
@@ -282,7 +330,7 @@ impl MetaServer {
         if !known {
             let sessions = self.sessions.borrow();
             // In mode `none` all are one identity.
-            let crowded = self.map.auth != AuthMode::None
+            let crowded = self.map().auth != AuthMode::None
                 && sessions.remembered_of(id.owner()) >= self.limits.identity_sessions
                 && !plant!(G55);
             if crowded || sessions.len() >= self.limits.sessions {

@@ -4,7 +4,8 @@
 //! Before it, locks are volatile: lost in a restart, after which the vote is no.
 
 use crate::account::Notes;
-use crate::locks::{Busy, Holder, in_order, unit_of, unit_of_mutation};
+use crate::follow::Following;
+use crate::locks::{Busy, Holder, in_order, unit_of, units_of};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
 use pando_store::Level;
@@ -46,9 +47,14 @@ impl Parts {
         plant!(H39) || ((tx.boot, tx.number) >= self.low[&tx.coordinator] && !self.finished.contains(&tx))
     }
 
-    fn finish(&mut self, tx: TxId) -> Option<Part> {
+    pub fn finish(&mut self, tx: TxId) -> Option<Part> {
         self.finished.insert(tx);
         self.live.remove(&tx)
+    }
+
+    fn reopen(&mut self, tx: TxId, part: Part) {
+        self.finished.remove(&tx);
+        self.live.insert(tx, part);
     }
 }
 
@@ -59,7 +65,7 @@ impl MetaServer {
         notes: &Notes,
     ) -> Result<PeerAnswer, Failure> {
         match request {
-            PeerRequest::Lock { tx, low, wants } => self.lock((tx, low), wants, notes).await,
+            PeerRequest::Lock { tx, low, wants, wait } => self.lock((tx, low), wants, wait, notes).await,
             PeerRequest::Prepare {
                 tx,
                 low,
@@ -76,8 +82,35 @@ impl MetaServer {
             }
             PeerRequest::Inquire(tx) => Ok(PeerAnswer::State(self.state_of(tx))),
             PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir, true, notes).await?)),
-            PeerRequest::Join => self.show_log().await,
-            PeerRequest::Invalidate { after, entries } => Ok(PeerAnswer::Heard(self.hear(after, &entries))),
+            PeerRequest::Follow {
+                who,
+                boot,
+                term,
+                map,
+                heard,
+                echo,
+                relayed,
+            } => {
+                let following = Following {
+                    who,
+                    boot,
+                    term,
+                    map,
+                    heard,
+                    echo,
+                    relayed,
+                };
+                self.lead(following).await
+            }
+            PeerRequest::Invalidate { term, after, entries } => Ok(PeerAnswer::Heard {
+                boot: self.boot,
+                upto: self.hear(term, after, &entries),
+            }),
+            PeerRequest::Moving(request) => Ok(PeerAnswer::Moving(self.about_moving(request).await?)),
+            PeerRequest::NewMap(bytes) => {
+                self.adopt_bytes(&bytes);
+                Ok(PeerAnswer::Adopted)
+            }
             PeerRequest::Identities(known) => self.show_identities(known),
             PeerRequest::Adopt(table) => {
                 self.adopt_identities(table);
@@ -116,6 +149,7 @@ impl MetaServer {
         &self,
         (tx, low): (TxId, u64),
         wants: Vec<LockWant>,
+        wait: bool,
         notes: &Notes,
     ) -> Result<PeerAnswer, Failure> {
         self.owns(wants.iter().map(|w| self.home_of(w)))?;
@@ -124,13 +158,17 @@ impl MetaServer {
             LockWant::Key(Key::Reply(_, session, _), _) => self.sessions.borrow().has_ended(*session),
             _ => false,
         });
-        if gone {
+        if gone && !plant!(H46) {
             return Err(Failure::Refused(Refusal::SessionUnknown));
         }
         let holder = self.part(tx, low).ok_or(Failure::Refused(Refusal::TooOld))?;
         let units = in_order(wants.iter().filter_map(unit_of));
-        let acquire = self.locks.acquire(holder, units, || self.peer_wait());
-        let got = notes.locking(acquire).await;
+        let got = if wait {
+            let acquire = self.locks.acquire(holder, units, || self.peer_wait());
+            notes.locking(acquire).await
+        } else {
+            self.locks.try_all(holder, &units)
+        };
         if !self.lives(tx, holder) {
             self.locks.release(holder);
             return Err(Failure::Refused(Refusal::TooOld));
@@ -185,7 +223,7 @@ impl MetaServer {
         let Some(holder) = self.part(tx, low) else {
             return Ok(Vote::No);
         };
-        let units = in_order(mutations.iter().filter_map(unit_of_mutation));
+        let units = in_order(units_of(&mutations, reply.as_ref()));
         let acquire = self.locks.acquire(holder, units, || self.peer_wait());
         let got = notes.locking(acquire).await;
         if !self.lives(tx, holder) {
@@ -210,7 +248,11 @@ impl MetaServer {
             .get(&tx)
             .map(|p| (p.holder == holder, !p.prepared.is_empty()));
         match prepared {
-            Some((true, false)) => self.write_prepared(tx, mutations, reply)?,
+            Some((true, false)) => match self.write_prepared(tx, mutations, reply) {
+                // Meanwhile a slot was given up.
+                Err(Failure::Refused(_)) => return Ok(Vote::No),
+                written => written?,
+            },
             Some((true, true)) => {}
             _ => {
                 self.locks.release(holder);
@@ -271,7 +313,7 @@ impl MetaServer {
             key: Key::Prepared(*slot, tx),
             record: Record::Prepared(record.clone()),
         });
-        self.store.apply(&Batch::of(batch.chain(now).collect()))?;
+        self.change(&Batch::of(batch.chain(now).collect()))?;
         if let Some(part) = self.parts.borrow_mut().live.get_mut(&tx) {
             part.prepared = by_slot.keys().copied().collect();
             part.records = by_slot.into_iter().collect();
@@ -292,13 +334,21 @@ impl MetaServer {
                         .iter()
                         .any(|(k, s)| *k == r.key && *s > r.record.sequence)
                 };
-                if record.reply.as_ref().is_some_and(newer) {
+                if record.reply.as_ref().is_some_and(newer) && !plant!(H46) {
                     record.reply = None;
                 }
             }
-            let result = self.apply_decision(tx, &part, commit);
-            self.locks.release(part.holder);
-            result?;
+            match self.apply_decision(tx, &part, commit) {
+                // Whose its slots are is not known here at this instant: it stays in doubt, and is told again.
+                Err(why @ Failure::Refused(_)) => {
+                    self.parts.borrow_mut().reopen(tx, part);
+                    return Err(why);
+                }
+                applied => {
+                    self.locks.release(part.holder);
+                    applied?;
+                }
+            }
         }
         if !commit || plant!(H38) {
             return Ok(());
@@ -386,6 +436,17 @@ impl MetaServer {
         }
     }
 
+    /// A coordinator does not answer. What was only locked for it is free again: a late prepare finds the locks gone, as
+    /// after a restart, and is a no. Of what was voted for only the coordinator can say how it ended (H37).
+    fn give_back(&self, tx: TxId) {
+        let mut parts = self.parts.borrow_mut();
+        if parts.live.get(&tx).is_some_and(|p| p.prepared.is_empty())
+            && let Some(part) = parts.finish(tx)
+        {
+            self.locks.release(part.holder);
+        }
+    }
+
     /// Asks the coordinators of parts that have not been heard of for a while. Never presumes (rule 7).
     pub(crate) async fn inquire(&self) {
         if plant!(H17) {
@@ -414,6 +475,7 @@ impl MetaServer {
                     let commit = match me.ask(tx.coordinator, PeerRequest::Inquire(tx)).await {
                         Ok(Ok(PeerAnswer::State(TxState::Committed))) => true,
                         Ok(Ok(PeerAnswer::State(TxState::Aborted))) => false,
+                        Err(_) => return me.give_back(tx),
                         _ => return,
                     };
                     if let Err(Failure::Store(e)) = me.decided(tx, commit).await {
@@ -424,7 +486,7 @@ impl MetaServer {
         }
     }
 
-    /// A directory's head, as of a moment when no transaction is changing it; busy if one is, to who does not wait.
+    /// A directory's head, as of a moment when no transaction is changing it (H26); busy if one is, to who does not wait.
     pub(crate) async fn read_head(
         &self,
         dir: DirId,
@@ -436,12 +498,13 @@ impl MetaServer {
         let want = LockWant::Key(Key::Head(dir), LockMode::Shared);
         let timer = || match patient {
             true => self.peer_wait(),
-            false => Box::pin(std::future::ready(())),
+            false => self.no_wait(),
         };
         let units = unit_of(&want).into_iter().collect();
-        notes
-            .locking(self.locks.acquire(held.holder, units, timer))
-            .await?;
+        let acquire = self.locks.acquire(held.holder, units, timer);
+        if !plant!(H26) {
+            notes.locking(acquire).await?;
+        }
         let record = self.store.get(&Key::Head(dir)).wait().await?;
         let lsn = self.store.applied();
         drop(held);
@@ -457,7 +520,7 @@ impl MetaServer {
         if homes.into_iter().all(|home| home == self.id) {
             Ok(())
         } else {
-            Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)))
+            Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)))
         }
     }
 }

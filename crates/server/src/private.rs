@@ -6,9 +6,9 @@
 use crate::MetaServer;
 use crate::execute::Asked;
 use pando_format::{Entry, Mutation, Record, Target};
-use pando_types::{Bearer, DirId, Generation, plant};
+use pando_types::{Bearer, DirId, Generation, Slot, plant};
 use pando_wire::Op;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Directories remembered.
 const MOST: usize = 64 * 1024;
@@ -45,6 +45,12 @@ impl Private {
     /// It leaves this server's hands: from here on others answer for it.
     pub fn left(&mut self, id: DirId, generation: Generation) {
         self.makers.remove(&(id, generation));
+    }
+
+    /// The slots that these directories were born in are served by others: a generation has its slot's number.
+    pub fn left_slots(&mut self, slots: &BTreeSet<Slot>) {
+        self.makers
+            .retain(|(_, generation), _| !slots.contains(&generation.slot()));
     }
 
     /// Whether nobody but `asker` was told.

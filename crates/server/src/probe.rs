@@ -46,7 +46,7 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::Invalid));
         }
         if probes.iter().any(|p| self.owner(p.dir.slot()) != self.id) {
-            return Err(Failure::Refused(Refusal::NotOwner(self.map.epoch)));
+            return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
         }
         let mut answers = Vec::with_capacity(probes.len());
         for probe in probes {
@@ -148,6 +148,7 @@ impl MetaServer {
             name: name.clone(),
         };
         let asked = Asked {
+            term: self.map().term,
             message,
             request: None,
             holder,

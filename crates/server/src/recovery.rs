@@ -2,10 +2,13 @@
 
 use crate::heard::Heard;
 use crate::identities::Identities;
-use crate::locks::{Locks, in_order, unit_of_mutation};
+use crate::locks::{Locks, in_order, units_of};
+use crate::moving::Moving;
+use crate::office::Office;
 use crate::participant::{Part, Parts};
 use crate::sessions::Sessions;
 use crate::{Coordinated, Decided, MetaServer, Observer, ServerConfig, Stats};
+use pando_cluster::Coord;
 use pando_data::Blocks;
 use pando_env::{Caller, World};
 use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, Record, Superblock};
@@ -82,6 +85,7 @@ impl MetaServer {
         store: Rc<dyn Store>,
         blocks: Rc<dyn Blocks>,
         observer: Rc<dyn Observer>,
+        coord: Rc<dyn Coord>,
     ) -> Result<Rc<MetaServer>, StartError> {
         let boot = begin_boot(&config, &*store).await?;
         let locks = Locks::default();
@@ -100,7 +104,7 @@ impl MetaServer {
                 heard: now,
             });
             if !plant!(H114) {
-                let units = in_order(record.mutations.iter().filter_map(unit_of_mutation));
+                let units = in_order(units_of(&record.mutations, record.reply.as_ref()));
                 locks.restore(part.holder, units);
             }
             part.prepared.insert(slot);
@@ -130,25 +134,36 @@ impl MetaServer {
                 }
             }
         }
-        let heard = if config.map.rename_server == config.id {
+        let heard = if config.map.coordinator == config.id {
             let most = config.limits.invalidations;
-            crate::coordinator::load(&*store, config.map.epoch, &config.secrets.statement_keys(), most)
-                .await?
+            crate::coordinator::load(&*store, config.map.term, &config.secrets.statement_keys(), most).await?
         } else {
             Heard::default()
         };
-        let keeps = config.map.auth != AuthMode::None && config.map.rename_server == config.id;
+        let office = Office::new(config.limits.server_lease, now);
+        let needs_new_term = config.map.coordinator == config.id && config.map.coherence.lease().is_some();
+        let keeps = config.map.auth != AuthMode::None && config.map.keeper == config.id;
         let identities = if keeps {
             Identities::load(&*store).await?
         } else {
             Identities::default()
         };
+        let kept = match store.get(&Key::HandOver).wait().await? {
+            Some(Record::HandOver(kept)) => kept,
+            _ => Default::default(),
+        };
+        let moving = Moving::starting(kept, &config.map, config.id);
+        if config.map.decoupled {
+            for slot in moving.not_served(&config.map, config.id) {
+                locks.set_open(slot, false);
+            }
+        }
         let to_deliver: Vec<_> = decided.keys().copied().collect();
         let server = Rc::new_cyclic(|me| MetaServer {
             me: me.clone(),
             id: config.id,
             boot,
-            map: Rc::new(config.map),
+            map: RefCell::new(Rc::new(config.map)),
             keys: config.secrets.statement_keys(),
             secrets: config.secrets,
             limits: config.limits,
@@ -162,10 +177,18 @@ impl MetaServer {
             sessions: RefCell::new(sessions),
             heard: RefCell::new(heard),
             clock: RefCell::default(),
+            graph: RefCell::default(),
             unsynced: RefCell::default(),
             confirmed: RefCell::default(),
             telling: RefCell::default(),
+            gained: Cell::default(),
+            coord,
+            office: RefCell::new(office),
+            needs_new_term: Cell::new(needs_new_term),
+            members: RefCell::default(),
+            coord_trouble: RefCell::default(),
             private: RefCell::default(),
+            moving: RefCell::new(moving),
             identities: RefCell::new(identities),
             in_flight: RefCell::default(),
             boots: RefCell::new(BTreeMap::new()),
@@ -184,8 +207,11 @@ impl MetaServer {
             server.deliver(tx);
         }
         server.spawn(|me| Box::pin(me.housekeeping()));
-        server.spawn(|me| Box::pin(me.learn_enough()));
+        server.spawn(|me| Box::pin(me.attend()));
+        server.spawn(|me| Box::pin(me.follow()));
         server.spawn(|me| Box::pin(me.follow_identities()));
+        server.spawn(|me| Box::pin(me.move_slots()));
+        server.spawn(|me| Box::pin(me.retire_servers()));
         Ok(server)
     }
 }

@@ -38,6 +38,7 @@ struct Session {
 }
 
 /// Slots in which a session may have reply records.
+#[derive(Clone)]
 pub(crate) enum Written {
     /// In these.
     In(BTreeSet<Slot>),
@@ -55,6 +56,13 @@ impl Written {
             slots.insert(slot);
         }
     }
+
+    fn in_any_of(&self, wanted: &BTreeSet<Slot>) -> bool {
+        match self {
+            Written::In(slots) => !slots.is_disjoint(wanted),
+            Written::Anywhere => true,
+        }
+    }
 }
 
 /// A session that is over.
@@ -64,6 +72,8 @@ struct Ended {
     recorded: bool,
     /// Reply records that came for it afterwards.
     written: Written,
+    /// Slots in which it had some while it lived.
+    had: Written,
 }
 
 /// What to do with a mutating request.
@@ -88,7 +98,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Adds a session. False if it has ended before: its name is spent.
     pub fn open(&mut self, id: SessionId, now: Mono) -> bool {
-        if self.ended.contains_key(&id) {
+        if self.ended.contains_key(&id) && !plant!(H46) {
             return false;
         }
         self.live
@@ -119,6 +129,13 @@ impl Sessions {
         } else if let Some(e) = self.ended.get_mut(&id) {
             e.written.add(slot);
         }
+    }
+
+    /// Sessions that have ended and may have had reply records in these slots.
+    pub fn ended_in(&self, slots: &BTreeSet<Slot>) -> Vec<SessionId> {
+        let ended = self.ended.iter();
+        let there = ended.filter(|(_, e)| e.had.in_any_of(slots) || e.written.in_any_of(slots));
+        there.map(|(id, _)| *id).collect()
     }
 
     /// Whether the session lives.
@@ -157,6 +174,7 @@ impl Sessions {
             at: now,
             recorded,
             written: Written::nowhere(),
+            had: session.written.clone(),
         };
         self.ended.insert(id, ended);
         Some(session.written)
@@ -189,6 +207,7 @@ impl Sessions {
             at: now,
             recorded: true,
             written: Written::Anywhere,
+            had: Written::Anywhere,
         };
         self.ended.insert(id, ended);
     }
@@ -255,8 +274,33 @@ impl Sessions {
                 lane.doing = running;
                 Admission::Execute { unknown: true }
             }
-            Doing::Elsewhere => Admission::Refuse(Refusal::UseRenameServer),
+            Doing::Elsewhere => Admission::Refuse(Refusal::UseCoordinator),
         }
+    }
+
+    /// A request was refused here because another server was the coordinator, and is repeated now that this one is. A late copy
+    /// of the first try was sent by an older map, and does not come so far (H115).
+    pub fn take_on(&mut self, id: RequestId, asker: Asker) -> Admission {
+        let lane = self
+            .live
+            .get_mut(&id.session)
+            .and_then(|s| s.lanes.get_mut(&id.slot));
+        match lane {
+            Some(lane) if lane.sequence == id.sequence && matches!(lane.doing, Doing::Elsewhere) => {
+                lane.doing = Doing::Running(vec![asker]);
+                Admission::Execute { unknown: true }
+            }
+            _ => Admission::Refuse(Refusal::UseCoordinator),
+        }
+    }
+
+    /// Whether a request is running, was answered, or is over, in this boot.
+    pub fn has(&self, id: RequestId) -> bool {
+        let lane = self.live.get(&id.session).and_then(|s| s.lanes.get(&id.slot));
+        lane.is_some_and(|lane| {
+            let same = matches!(lane.doing, Doing::Running(_) | Doing::Done(_));
+            lane.sequence > id.sequence || lane.sequence == id.sequence && same
+        })
     }
 
     /// The running request of a lane has an outcome. Returns who wants to know.
@@ -266,7 +310,7 @@ impl Sessions {
 
     /// The running request of a lane was refused without effect.
     pub fn refused(&mut self, id: RequestId, why: Refusal) -> Vec<Asker> {
-        let state = if why == Refusal::UseRenameServer {
+        let state = if why == Refusal::UseCoordinator {
             Doing::Elsewhere
         } else {
             Doing::Refused
@@ -288,3 +332,6 @@ impl Sessions {
         }
     }
 }
+
+#[cfg(test)]
+mod model;

@@ -3,12 +3,17 @@
 use crate::account::Notes;
 use crate::locks::{Holder, Unit, in_order, unit_of};
 use crate::{Failure, MetaServer};
+use pando_env::sync::join_all;
 use pando_format::{Key, KeyRange, Mutation, Record};
 use pando_namespace::Snapshot;
 use pando_store::StoreError;
 use pando_types::{ServerId, TxId};
 use pando_wire::{LockWant, PeerAnswer, PeerRequest, Refusal, Task};
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+
+/// What was read.
+type Records = Vec<(Key, Record)>;
 
 /// Gives up a holder's locks when it goes out of scope, however that comes.
 pub(crate) struct Held<'a> {
@@ -31,7 +36,20 @@ impl MetaServer {
     }
 }
 
+/// What came of asking for locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Got {
+    /// All of them, with the records.
+    All,
+    /// Somebody has one of them, and this attempt does not wait.
+    Taken,
+}
+
 /// One attempt. Dropped undecided, it aborts: local locks go, participants are told.
+///
+/// One that waits takes its locks in the global order, server by server. One that does not may take them in any order, on
+/// all servers at once, and more of them later: as long as it holds something it waits for nobody, so nobody
+/// can wait for it in a circle. It is to be given up when a lock is taken.
 pub(crate) struct Txn<'a> {
     server: &'a MetaServer,
     held: Held<'a>,
@@ -41,21 +59,21 @@ pub(crate) struct Txn<'a> {
     /// The last lock in the global order that was asked for.
     last: Option<(ServerId, Unit)>,
     /// Whether it waits for locks that are taken.
-    patient: bool,
+    waits: bool,
     settled: bool,
     /// Of the operation it is for.
     pub notes: &'a Notes,
 }
 
 impl<'a> Txn<'a> {
-    pub fn new(server: &'a MetaServer, patient: bool, notes: &'a Notes) -> Txn<'a> {
+    pub fn new(server: &'a MetaServer, waits: bool, notes: &'a Notes) -> Txn<'a> {
         Txn {
             server,
             held: server.hold(),
             tx: None,
             remote: BTreeSet::new(),
             last: None,
-            patient,
+            waits,
             settled: false,
             notes,
         }
@@ -82,8 +100,11 @@ impl<'a> Txn<'a> {
         })
     }
 
-    /// Whether these can be locked without breaking the global order (server, unit).
+    /// Whether these can be locked without breaking the global order (server, unit), which binds who waits.
     pub fn extends(&self, wants: &[LockWant]) -> bool {
+        if !self.waits {
+            return true;
+        }
         let first = wants.iter().filter_map(|w| self.ordered(w)).min();
         match (first, &self.last) {
             (Some(first), Some(last)) => first > *last,
@@ -96,43 +117,78 @@ impl<'a> Txn<'a> {
         Some((self.server.home_of(want), unit))
     }
 
-    /// Locks and reads, server by server in ascending order.
-    pub async fn read(&mut self, snapshot: &mut Snapshot, wants: Vec<LockWant>) -> Result<(), Failure> {
+    /// Locks and reads.
+    pub async fn read(&mut self, snapshot: &mut Snapshot, wants: Vec<LockWant>) -> Result<Got, Failure> {
         let server = self.server;
         let mut by_owner: BTreeMap<ServerId, Vec<LockWant>> = BTreeMap::new();
         for want in wants {
             self.last = self.last.take().max(self.ordered(&want));
             by_owner.entry(server.home_of(&want)).or_default().push(want);
         }
+        if !self.waits {
+            return self.read_at_once(snapshot, by_owner).await;
+        }
         for (owner, wants) in by_owner {
             let records = if owner == server.id {
                 let units = in_order(wants.iter().filter_map(unit_of));
-                let timer = || match self.patient {
-                    true => server.lock_wait(),
-                    false => Box::pin(std::future::ready(())),
-                };
-                let acquire = server.locks.acquire(self.held.holder, units, timer);
+                let acquire = server
+                    .locks
+                    .acquire(self.held.holder, units, || server.lock_wait());
                 self.notes.locking(acquire).await?;
                 server.read_records(&wants).await?
             } else {
-                let tx = self.id();
-                self.remote.insert(owner);
-                let request = PeerRequest::Lock {
-                    tx,
-                    low: server.low_watermark(),
-                    wants: wants.clone(),
-                };
-                match server.ask_for(owner, request, self.notes).await {
-                    Ok(Ok(PeerAnswer::Locked(records))) => records,
-                    Ok(Err(Refusal::SessionUnknown)) => {
-                        return Err(Failure::Refused(Refusal::SessionUnknown));
-                    }
-                    _ => return Err(Failure::Refused(Refusal::Busy)),
+                let request = self.request(owner, &wants);
+                match server.lent_by(owner, request, self.notes).await? {
+                    Some(records) => records,
+                    None => return Err(Failure::Refused(Refusal::Busy)),
                 }
             };
             snapshot.add_all(wants, records);
         }
-        Ok(())
+        Ok(Got::All)
+    }
+
+    /// Without waiting for anybody, from all servers at once.
+    async fn read_at_once(
+        &mut self,
+        snapshot: &mut Snapshot,
+        mut by_owner: BTreeMap<ServerId, Vec<LockWant>>,
+    ) -> Result<Got, Failure> {
+        let server = self.server;
+        let here = by_owner.remove(&server.id).unwrap_or_default();
+        let units = in_order(here.iter().filter_map(unit_of));
+        if server.locks.try_all(self.held.holder, &units).is_err() {
+            return Ok(Got::Taken);
+        }
+        type Reading<'f> = Pin<Box<dyn Future<Output = Result<Option<Records>, Failure>> + 'f>>;
+        let mut reading: Vec<Reading<'_>> = Vec::new();
+        for (owner, wants) in &by_owner {
+            let request = self.request(*owner, wants);
+            reading.push(Box::pin(server.lent_by(*owner, request, self.notes)));
+        }
+        reading.push(Box::pin(async { Ok(Some(server.read_records(&here).await?)) }));
+        let read = join_all(reading).await;
+        let wants = by_owner.into_values().chain([here]);
+        let mut got = Got::All;
+        for (wants, records) in wants.zip(read) {
+            match records? {
+                Some(records) => snapshot.add_all(wants, records),
+                None => got = Got::Taken,
+            }
+        }
+        Ok(got)
+    }
+
+    /// Asks another server for locks; not sent yet.
+    fn request(&mut self, owner: ServerId, wants: &[LockWant]) -> PeerRequest {
+        let tx = self.id();
+        self.remote.insert(owner);
+        PeerRequest::Lock {
+            tx,
+            low: self.server.low_watermark(),
+            wants: wants.to_vec(),
+            wait: self.waits,
+        }
     }
 
     /// The outcome is decided: dropping no longer aborts, and only gives up the local locks.
@@ -152,6 +208,21 @@ impl Drop for Txn<'_> {
 }
 
 impl MetaServer {
+    /// The records of another server, under locks. `None`: it is busy.
+    async fn lent_by(
+        &self,
+        owner: ServerId,
+        request: PeerRequest,
+        notes: &Notes,
+    ) -> Result<Option<Records>, Failure> {
+        match self.ask_for(owner, request, notes).await {
+            Ok(Ok(PeerAnswer::Locked(records))) => Ok(Some(records)),
+            Ok(Err(Refusal::Busy)) => Ok(None),
+            Ok(Err(Refusal::SessionUnknown)) => Err(Failure::Refused(Refusal::SessionUnknown)),
+            _ => Err(Failure::Refused(Refusal::Busy)),
+        }
+    }
+
     /// The server that has what is changed.
     pub(crate) fn home_of_change(&self, m: &Mutation) -> ServerId {
         match m {
@@ -171,7 +242,7 @@ impl MetaServer {
     }
 
     /// The records of wants whose slots are here.
-    pub(crate) async fn read_records(&self, wants: &[LockWant]) -> Result<Vec<(Key, Record)>, StoreError> {
+    pub(crate) async fn read_records(&self, wants: &[LockWant]) -> Result<Records, StoreError> {
         let mut records = Vec::new();
         for want in wants {
             match want {

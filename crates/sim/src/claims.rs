@@ -200,7 +200,7 @@ impl Workload {
                 claims: claims.clone(),
                 key: [n as u8; 32],
             });
-            let keeper = client.map().rename_server;
+            let keeper = client.map().keeper;
             match client.admin(keeper, request).await {
                 Ok(Response::Auth(Ok(answer))) if answer.identities.len() == 1 => {
                     self.cluster().judge().identity(answer.identities[0].id, claims);

@@ -1,28 +1,36 @@
 //! The commands: `run`, `replay`, `plant`. Shared by `pando sim` and the program of its own.
 
-use crate::{Batch, Options, PLANTS, Print, hunt, regressions, run_many, run_seed, seeds_of};
+use crate::{Batch, HuntOptions, Options, Print, hunt, plants, regressions, run_many, run_seed, seeds_of};
 use std::time::Instant;
 
 const HELP: &str = "\
 Runs whole clusters in virtual time under faults, judged by a reference model.
 
-  run [--seeds A..B] [--ci [N]] [--regressions] [--jobs N] [--replay-every N] [--keep-going] [--json]
+  run [--seeds A..B] [--operations N] [--ci [N]] [--regressions] [--jobs N] [--replay-every N] [--keep-going] [--json]
         --seeds A..B      these seeds (default 0..100)
+        --operations N    and those that follow, until so many operations were checked
         --ci [N]          N seeds (default 200) that follow from the commit (PANDO_CI_COMMIT or git rev-parse HEAD)
         --regressions     the seeds that ever failed
         --replay-every N  every Nth seed is run twice and must give the same trace (default 20; 0: never)
         --keep-going      do not stop at the first finding
   replay SEED [--trace] [--tail N] [--plant BUG]
         runs a seed twice and compares the traces; --trace prints one line per event, --tail the last N lines
-  plant --all | BUG...  [--from SEED] [--limit N] [--more N] [--jobs N] [--json]
+  plant --all | BUG...  [--starts N] [--from SEED] [--limit N] [--more N] [--jobs N] [--histories-only] [--json]
         takes a rule out and looks for a seed that notices; needs a build with --features plant
+        --starts N        so many times, each from other seeds on (default 3): the median is told
+        --histories-only  nobody judges but the checker of histories, who does not know what servers do
+        --limit N         a start that has not found it after so many seeds has failed (default 2000)
 
   grid [--only TEXT] [--json] [--table]
         every cell of the hostile client's grid, with its checks and, in a build with --features plant, without them;
         --table prints it as docs/security.md has it
 
-Exit code: 0 sound, 2 a wrong result, 3 no progress, 4 a panic, 5 a seed that risked nothing, 64 wrong usage.
+Exit code: 0 sound, 2 a wrong result, 3 no progress, 4 a panic, 5 a seed or a run that risked nothing, 6 a planted bug
+that was not found, 64 wrong usage. Of several findings the first in this list counts.
 ";
+
+/// Exit code: a planted bug went unnoticed.
+const NOT_FOUND: u8 = 6;
 
 /// Runs a command line without the program's name. Returns the exit code.
 pub fn main(args: &[String]) -> u8 {
@@ -124,10 +132,20 @@ fn run(mut args: Args) -> u8 {
     let Some(seeds) = seeds else {
         return usage("seeds are A..B");
     };
-    let (jobs, replay_every) = match (args.number("--jobs", jobs()), args.number("--replay-every", 20)) {
-        (Ok(j), Ok(r)) => (j as usize, r),
-        (Err(e), _) | (_, Err(e)) => return usage(&e),
+    let numbers = (|| {
+        Ok::<_, String>((
+            args.number("--jobs", jobs())? as usize,
+            args.number("--replay-every", 20)?,
+            args.number("--operations", 0)?,
+        ))
+    })();
+    let (jobs, replay_every, operations) = match numbers {
+        Ok(n) => n,
+        Err(e) => return usage(&e),
     };
+    if operations > 0 && (ci.is_some() || only_regressions) {
+        return usage("--operations goes on after --seeds, not after --ci or --regressions");
+    }
     if let Some(unknown) = args.rest.first() {
         return usage(&format!("what is {unknown}?"));
     }
@@ -140,6 +158,7 @@ fn run(mut args: Args) -> u8 {
     }
     let batch = Batch {
         seeds,
+        operations,
         jobs,
         replay_every,
         stop_at_first: !keep_going,
@@ -147,15 +166,23 @@ fn run(mut args: Args) -> u8 {
     };
     let begin = Instant::now();
     let progress = std::sync::atomic::AtomicU64::new(0);
+    let checked = std::sync::atomic::AtomicU64::new(0);
     let mut totals = run_many(&batch, |r| {
         let done = progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        checked.fetch_add(r.operations, std::sync::atomic::Ordering::Relaxed);
         if let Some(v) = &r.violation {
             eprintln!("seed {}: {}: {}", r.seed, v.kind.word(), v.text);
             eprintln!("   replay with: pando sim replay {} --trace", r.seed);
         } else if done.is_multiple_of(100) {
+            let checked = checked.load(std::sync::atomic::Ordering::Relaxed);
             eprintln!(
-                "{done} of {} seeds, {:.0} s",
+                "{done} of {} seeds{}, {:.0} s",
                 batch.seeds.len(),
+                if batch.operations > 0 {
+                    format!(" at least, {checked} of {} operations", batch.operations)
+                } else {
+                    String::new()
+                },
                 begin.elapsed().as_secs_f64()
             );
         }
@@ -191,6 +218,7 @@ fn replay(mut args: Args) -> u8 {
         &Options {
             print,
             plants: plants.clone(),
+            ..Options::default()
         },
     );
     for line in &first.tail {
@@ -199,8 +227,8 @@ fn replay(mut args: Args) -> u8 {
     let second = run_seed(
         seed,
         &Options {
-            print: Print::No,
             plants,
+            ..Options::default()
         },
     );
     println!(
@@ -235,30 +263,49 @@ fn plant(mut args: Args) -> u8 {
     }
     let json = args.flag("--json");
     let all = args.flag("--all");
+    let histories_only = args.flag("--histories-only");
     let numbers = (|| {
         Ok::<_, String>((
             args.number("--from", 1)?,
+            args.number("--starts", 3)?,
             args.number("--limit", 2_000)?,
-            args.number("--more", 20)?,
+            args.number("--more", 10)?,
             args.number("--jobs", jobs())? as usize,
         ))
     })();
-    let (from, limit, more, jobs) = match numbers {
-        Ok(n) => n,
+    let how = match numbers {
+        Ok((from, starts, limit, more, jobs)) => HuntOptions {
+            from,
+            starts,
+            limit,
+            more,
+            jobs,
+            histories_only,
+        },
         Err(e) => return usage(&e),
     };
     let names: Vec<String> = if all {
-        PLANTS.iter().map(|(n, _)| (*n).to_string()).collect()
+        plants().iter().map(|p| p.name.to_string()).collect()
     } else {
         args.rest.clone()
     };
     if names.is_empty() {
         return usage("which bug?");
     }
+    let known = plants();
+    if let Some(unknown) = names.iter().find(|n| known.iter().all(|p| p.name != **n)) {
+        let all: Vec<&str> = known.iter().map(|p| p.name).collect();
+        return usage(&format!(
+            "{unknown} is not planted, or not in the default workload's list: {}",
+            all.join(" ")
+        ));
+    }
     let mut hunts = Vec::new();
     for name in &names {
-        let h = hunt(name, from, limit, more, jobs);
-        if !json {
+        let h = hunt(name, &how);
+        if json {
+            eprintln!("{} of {}: {name}", hunts.len() + 1, names.len());
+        } else {
             println!("{}", h.text());
         }
         hunts.push(h);
@@ -271,7 +318,15 @@ fn plant(mut args: Args) -> u8 {
             list.join(",")
         );
     }
-    if hunts.iter().all(|h| h.ok()) { 0 } else { 2 }
+    let failed = hunts.iter().filter(|h| !h.ok()).count();
+    if !json {
+        println!(
+            "{} planted bugs, {failed} not found by every start within {} seeds, or by seeds that fail without them",
+            hunts.len(),
+            how.limit
+        );
+    }
+    if failed == 0 { 0 } else { NOT_FOUND }
 }
 
 fn grid(mut args: Args) -> u8 {
@@ -311,4 +366,30 @@ fn grid(mut args: Args) -> u8 {
         );
     }
     if failed == 0 { 0 } else { 2 }
+}
+
+#[cfg(test)]
+mod tests {
+    fn exit_code(line: &str) -> u8 {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        super::main(&words)
+    }
+
+    #[test]
+    fn wrong_usage_is_none_of_the_findings() {
+        for line in [
+            "",
+            "walk",
+            "run --seeds a..b",
+            "run --operations 5 --regressions",
+            "run --jobs many",
+            "replay",
+            "plant H0",
+            "plant",
+            "grid --what",
+        ] {
+            assert_eq!(exit_code(line), 64, "{line}");
+        }
+        assert_eq!(exit_code("--help"), 0);
+    }
 }

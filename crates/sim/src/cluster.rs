@@ -1,5 +1,6 @@
 //! The cluster under test: servers that start, die and start again on their devices.
 
+use crate::coord::{Service, SimCoord};
 use crate::disk::{Device, OpenDevice};
 use crate::faults::Effects;
 use crate::judge::Judge;
@@ -8,13 +9,13 @@ use crate::settings::Settings;
 use crate::violation::Kind;
 use crate::world::{Death, Life, NodeId, Role, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
-use pando_cluster::{ClusterMap, Coherence, ServerInfo};
+use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
 use pando_env::Env;
 use pando_model::Model;
 use pando_server::{Executed, MetaServer, Observer, ServerConfig, format_store};
 use pando_store::{Durability, Level, LocalFuture, MemStore, NoFaults, Store};
-use pando_types::{AuthMode, FsId, MapEpoch, Perm, ServerId, Timestamp};
+use pando_types::{AuthMode, FsId, MapEpoch, Mono, Perm, ServerId, Term, Timestamp};
 use pando_wire::Message;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -72,7 +73,8 @@ pub struct Cluster {
     pub blocks: MemBlocks,
     /// What the faults did.
     pub effects: RefCell<Effects>,
-    map: RefCell<Rc<ClusterMap>>,
+    /// Who is there, and what the map is.
+    pub coord: Rc<Service>,
     judge: Rc<Judge>,
     rng: RefCell<Rng>,
     recoveries: Cell<Recoveries>,
@@ -110,7 +112,9 @@ impl Cluster {
             fs: FsId(u128::from(rng.next()) << 64 | u128::from(rng.next())),
             epoch: MapEpoch(1),
             slots: ClusterMap::spread(&infos),
-            rename_server: ServerId(1 + rng.below(u64::from(settings.servers)) as u16),
+            term: Term(1),
+            coordinator: ServerId(1 + rng.below(u64::from(settings.servers)) as u16),
+            keeper: ServerId(1 + rng.below(u64::from(settings.servers)) as u16),
             servers: infos,
             inline_limit: settings.inline_limit,
             block_size: settings.block_size,
@@ -124,6 +128,7 @@ impl Cluster {
             },
             coherence: settings.lease.map_or(Coherence::Lazy, Coherence::Lease),
             decoupled: true,
+            plan: pando_cluster::Plan::default(),
         };
         map.check().map_err(|e| e.to_string())?;
         let now = Timestamp {
@@ -131,13 +136,20 @@ impl Cluster {
             nanos: 0,
         };
         let mut servers = Vec::new();
-        for info in &map.servers {
-            let node = sim.machine(Role::Server(info.id));
-            let device = Device::new(info.id, settings.speed, sim.stream(100 + u64::from(info.id.0)));
+        let joining = (1..=settings.spares).map(|n| settings.servers + n).map(ServerId);
+        for id in map.servers.iter().map(|s| s.id).chain(joining) {
+            let node = sim.machine(Role::Server(id));
+            let device = Device::new(id, settings.speed, sim.stream(100 + u64::from(id.0)));
             let store = MemStore::open(&device.disk, settings.durability, Rc::new(NoFaults));
-            format_store(&store, info.id, &map, now, (0, 0)).map_err(|e| e.to_string())?;
+            format_store(&store, id, &map, now, (0, 0)).map_err(|e| e.to_string())?;
+            // Opened once more, so that it is on the device for certain: the server may start much later.
+            drop(MemStore::open(
+                &device.disk,
+                settings.durability,
+                Rc::new(NoFaults),
+            ));
             servers.push(Server {
-                id: info.id,
+                id,
                 node,
                 device,
                 running: RefCell::new(None),
@@ -152,13 +164,18 @@ impl Cluster {
         for s in &servers {
             s.device.watched_by(judge.clone());
         }
+        let world = sim.clone();
+        let coord = MemCoord::new(map, Duration::from_nanos(settings.coord_lease), move || {
+            Mono(world.now())
+        });
+        let coord = Service::new(coord);
         let cluster = Rc::new(Cluster {
             sim: sim.clone(),
             settings,
             servers,
             blocks: MemBlocks::new(),
             effects: RefCell::default(),
-            map: RefCell::new(Rc::new(map)),
+            coord,
             judge,
             rng: RefCell::new(rng),
             recoveries: Cell::default(),
@@ -166,6 +183,8 @@ impl Cluster {
             on_client_death: RefCell::new(None),
             overheard: RefCell::default(),
         });
+        let judge = cluster.judge.clone();
+        cluster.coord.on_map(Box::new(move |map| judge.map_in_force(map)));
         sim.set_tap(Rc::new(ClusterTap(Rc::downgrade(&cluster))));
         Ok(cluster)
     }
@@ -177,13 +196,13 @@ impl Cluster {
 
     /// The map in force.
     pub fn map(&self) -> Rc<ClusterMap> {
-        self.map.borrow().clone()
+        Rc::new(self.coord.known.now().map)
     }
 
     /// A new map, for everything that starts from here on.
     pub fn set_map(&self, map: ClusterMap) {
         self.judge.new_map(map.clone());
-        *self.map.borrow_mut() = Rc::new(map);
+        self.coord.known.put(map);
     }
 
     /// What was said lately, the latest last.
@@ -211,7 +230,8 @@ impl Cluster {
     /// Starts a server, unless it runs.
     pub fn start(self: &Rc<Self>, index: usize) {
         let server = &self.servers[index];
-        if self.sim.life(server.node).is_some() {
+        // Who has not joined yet, or has left, is not started by anybody.
+        if self.sim.life(server.node).is_some() || self.map().server(server.id).is_none() {
             return;
         }
         let life = self.sim.start(server.node);
@@ -240,10 +260,14 @@ impl Cluster {
             inner: self.blocks.clone(),
             life: life.clone(),
         });
+        let coord: Rc<dyn Coord> = Rc::new(SimCoord {
+            service: self.coord.clone(),
+            life: life.clone(),
+        });
         let cluster = self.clone();
         let (l, s) = (life.clone(), store.clone());
         life.spawn(Box::pin(async move {
-            match MetaServer::start(config, l.world(), s, blocks, observer).await {
+            match MetaServer::start(config, l.world(), s, blocks, observer, coord).await {
                 Ok(server) => cluster.serves(index, &l, server),
                 Err(e) if l.alive() => {
                     if cluster.servers[index].device.failed.get() == Some(l.number) {
@@ -290,7 +314,9 @@ impl Cluster {
 
     /// Whether all servers serve.
     pub fn all_serve(&self) -> bool {
-        self.servers.iter().all(|s| s.running.borrow().is_some())
+        let map = self.map();
+        let mut named = self.servers.iter().filter(|s| map.server(s.id).is_some());
+        named.all(|s| s.running.borrow().is_some())
     }
 
     /// Ends a server's process, if it runs; it starts again after `downtime`, or when told. What was on the way: the
@@ -383,6 +409,10 @@ impl Cluster {
             }
         }
         server.open.borrow_mut().clear();
+        if how == Death::Kill && self.rng.borrow_mut().percent(50) {
+            // Known to be dead at once, as on one machine; else only when its time is over.
+            self.coord.known.gone(id);
+        }
         if how == Death::Power {
             self.power_loss(index);
         }

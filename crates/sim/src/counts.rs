@@ -5,9 +5,11 @@ use crate::births::{Program, on_a_cluster};
 use pando_client::explain::{Exchange, Explained, How};
 use pando_client::file::{self, DataSync, OpenFile, Place};
 use pando_data::MemBlocks;
+use pando_env::sync::join_all;
 use pando_types::{Access, AttrChange, Birth, Cred, DirId, Errno, Name, Perm, ServerId, Timestamp};
 use pando_wire::{ErrandEnd, Refusal, RenameMode, Request, Task};
 use std::collections::BTreeSet;
+use std::pin::Pin;
 
 /// What one operation took.
 struct Cost {
@@ -274,7 +276,7 @@ fn a_directory_that_changes_concerns_all() {
     on_a_cluster(128, |p| async move {
         let mut path = p.make_dirs(8).await;
         p.greet().await;
-        let coordinator = p.client.map().rename_server;
+        let coordinator = p.client.map().coordinator;
         // In a directory of the coordinator, and in another.
         let mut left = vec![true, false];
         while let Some(up) = path.iter().rposition(|b| *b == b'/') {
@@ -314,7 +316,7 @@ async fn moved(p: &Program, path: &[u8], home: ServerId, coordinator: ServerId) 
     } else {
         // That it is a directory's turns out at the server of its entry.
         assert_eq!(cost.asked(), [("rename", home), ("rename", coordinator)]);
-        let refused = Some(Ok(Err(Refusal::UseRenameServer)));
+        let refused = Some(Ok(Err(Refusal::UseCoordinator)));
         assert_eq!(cost.explained.messages[0].answer, refused);
         assert_eq!(cost.explained.messages[0].account, None);
     }
@@ -324,6 +326,83 @@ async fn moved(p: &Program, path: &[u8], home: ServerId, coordinator: ServerId) 
     let chmod = async || c.set_attr(&ROOT(), &made, true, mode(0o700)).await;
     let (_, cost) = p.cost("chmod of a directory", chmod).await;
     assert_eq!(cost.in_turn(), []);
+}
+
+/// Another parent: that no loop comes of it costs nothing once what is above that is known, and all else is asked of all
+/// servers at once.
+#[test]
+fn a_directory_that_gets_another_parent_takes_six_round_trips() {
+    on_a_cluster(128, |p| async move {
+        let deep = p.make_dirs(12).await;
+        p.greet().await;
+        let (c, coordinator) = (&p.client, p.client.map().coordinator);
+        let (mut seen, mut again) = (BTreeSet::new(), 0);
+        for n in 0..12 {
+            let (one, two) = (below(&deep, &format!("one{n}")), below(&deep, &format!("two{n}")));
+            p.make_dir(&one).await;
+            p.make_dir(&two).await;
+            let (from, to) = (p.elsewhere(p.dir(&one).await, &one, "sub"), below(&two, "moved"));
+            p.make_dir(&from).await;
+            // What is above the new parent is found out once.
+            p.make_dir(&below(&one, "first")).await;
+            c.rename(
+                &ROOT(),
+                &below(&one, "first"),
+                &below(&two, "first"),
+                RenameMode::Replace,
+            )
+            .await
+            .expect("moved");
+            let rename = async || c.rename(&ROOT(), &from, &to, RenameMode::Replace).await;
+            let (_, cost) = p.cost("rename to another parent", rename).await;
+            let account = cost.explained.messages.last().and_then(|m| m.account.as_ref());
+            let account = account.expect("told");
+            assert_eq!(account.unlisted, 0);
+            if account.again > 0 {
+                // Who was asked first, and is not the coordinator, had not yet given back what it had locked there.
+                assert!(cost.explained.rounds() > 1);
+                again += 1;
+                continue;
+            }
+            assert!(account.errands.iter().all(|e| e.what != Task::Ancestor));
+            // Its records with those of both parents, its content's head with its rename list, announcing, voting.
+            assert!(account.rounds() <= 4);
+            let rounds = cost.explained.rounds() as usize + account.rounds();
+            assert!(rounds <= 6, "{rounds} round trips");
+            seen.insert((p.owner(p.dir(&one).await) == coordinator, rounds));
+        }
+        println!("from a directory of the coordinator, round trips: {seen:?}; again: {again}");
+        assert!(again <= 2);
+        assert!(seen.iter().any(|(here, _)| *here) && seen.contains(&(false, 6)));
+    });
+}
+
+/// A hundred want the same directory somewhere else: one gets it, the others hear that it is gone, and nobody waits long.
+#[test]
+fn a_hundred_move_the_same_directory() {
+    on_a_cluster(128, |p| async move {
+        for n in 0..10 {
+            p.make_dir(format!("/t{n}").as_bytes()).await;
+        }
+        p.make_dir(b"/wanted").await;
+        let targets: Vec<String> = (0..100).map(|n| format!("/t{}/got{n}", n % 10)).collect();
+        let (c, cred) = (&p.client, Cred::root());
+        type Move<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
+        let mut moves: Vec<Move<'_>> = Vec::new();
+        for to in &targets {
+            moves.push(Box::pin(c.rename(
+                &cred,
+                b"/wanted",
+                to.as_bytes(),
+                RenameMode::Replace,
+            )));
+        }
+        let ended = join_all(moves).await;
+        let lost = ended.iter().filter(|r| **r == Err(Errno::NotFound)).count();
+        assert_eq!((ended.iter().filter(|r| r.is_ok()).count(), lost), (1, 99));
+        let got = ended.iter().position(Result::is_ok).expect("one");
+        p.dir(targets[got].as_bytes()).await;
+    });
 }
 
 /// A path of 24 directories of which nothing is known: all of it at once. Only where a directory was renamed one begins

@@ -42,7 +42,7 @@ impl Effects {
 }
 
 /// The kinds, with their weights.
-const KINDS: [(&str, u32); 19] = [
+const KINDS: [(&str, u32); 21] = [
     ("kill", 14),
     ("power loss", 12),
     ("crash point", 26),
@@ -62,6 +62,8 @@ const KINDS: [(&str, u32); 19] = [
     ("storm", 8),
     ("client crash", 10),
     ("slots move", 5),
+    ("coordination cut", 6),
+    ("coordination away", 3),
 ];
 
 /// Who brings the faults.
@@ -77,6 +79,11 @@ pub struct Nemesis {
     planned: Cell<u64>,
     /// Machines that a fault has paused.
     paused: RefCell<BTreeMap<NodeId, &'static str>>,
+    /// At which fault all machines sleep for hours, if they do.
+    sleep_at: Option<u64>,
+    /// Whether they sleep now, and for how long they have.
+    asleep: Cell<bool>,
+    slept: Cell<Time>,
 }
 
 impl Nemesis {
@@ -89,6 +96,8 @@ impl Nemesis {
             Conditions::calm()
         };
         cluster.sim.net.borrow_mut().conditions = weather.clone();
+        // A stream of its own: what the others draw is what it was before there was this fault.
+        let mut sleep = cluster.sim.stream(12);
         Rc::new(Nemesis {
             cluster: cluster.clone(),
             workload: workload.clone(),
@@ -98,6 +107,9 @@ impl Nemesis {
             stopped: Cell::new(false),
             planned: Cell::new(0),
             paused: RefCell::default(),
+            sleep_at: sleep.percent(10).then(|| sleep.range(1, 6)),
+            asleep: Cell::new(false),
+            slept: Cell::new(0),
         })
     }
 
@@ -153,15 +165,15 @@ impl Nemesis {
 
     /// Begins a fault.
     pub fn strike(self: &Rc<Self>) {
-        if self.stopped.get() || self.moving.get() {
+        if self.stopped.get() || self.moving.get() || self.asleep.get() {
             return;
+        }
+        if self.sleep_at == Some(self.planned.get() + 1) {
+            return self.sleep("sleep of hours");
         }
         let weights: Vec<u32> = KINDS.iter().map(|(_, w)| *w).collect();
         let kind = KINDS[self.rng.borrow_mut().weighted(&weights)].0;
-        self.planned.set(self.planned.get() + 1);
-        *self.cluster.effects.borrow_mut().planned.entry(kind).or_default() += 1;
-        self.sim().note(|| format!("fault: {kind}"));
-        self.sim().trace.borrow_mut().add(kind.len() as u64);
+        self.plan(kind);
         match kind {
             "kill" => self.kill(kind, Death::Kill),
             "power loss" => self.kill(kind, Death::Power),
@@ -179,8 +191,48 @@ impl Nemesis {
             "slow disk" => self.slow_disk(kind),
             "storm" => self.storm(kind),
             "client crash" => self.client_crash(kind),
+            "coordination cut" => self.coordination_cut(kind),
+            "coordination away" => self.coordination_away(kind),
             _ => self.move_slots(kind),
         }
+    }
+
+    fn plan(&self, kind: &'static str) {
+        self.planned.set(self.planned.get() + 1);
+        *self.cluster.effects.borrow_mut().planned.entry(kind).or_default() += 1;
+        self.sim().note(|| format!("fault: {kind}"));
+        self.sim().trace.borrow_mut().add(kind.len() as u64);
+    }
+
+    /// Virtual time for which nothing happened because everybody slept.
+    pub fn slept(&self) -> Time {
+        self.slept.get()
+    }
+
+    /// All machines stop for hours and go on one after the other, as when the one machine that they all are was put to
+    /// sleep: sessions and leases have run out for some before others have said a word.
+    fn sleep(self: &Rc<Self>, kind: &'static str) {
+        self.plan(kind);
+        self.asleep.set(true);
+        let servers = self.cluster.servers.iter().map(|s| s.node);
+        let nodes: Vec<NodeId> = servers
+            .chain(self.workload.machines.iter().map(|m| m.node))
+            .collect();
+        let held = self.sim().deferrals.get();
+        for node in &nodes {
+            self.sim().pause(*node);
+            self.paused.borrow_mut().entry(*node).or_insert("pause");
+        }
+        let hours = 3_600 * SEC + self.below(2 * 3_600 * SEC);
+        self.slept.set(hours);
+        self.later(hours, move |me| {
+            me.asleep.set(false);
+            me.felt(kind, me.sim().deferrals.get() > held);
+            for node in nodes {
+                let delay = me.duration(200 * MS, 5 * SEC);
+                me.later(delay, move |me| me.resume(node));
+            }
+        });
     }
 
     fn downtime(&self) -> Time {
@@ -309,7 +361,9 @@ impl Nemesis {
         if self.sim().is_paused(node) {
             return self.later(STOP_WITHIN, move |me| me.must_have_stopped(index, life));
         }
-        if self.sim().life(node).is_some_and(|l| l.number == life) {
+        // One that has left does nothing by which it would notice.
+        let left = self.cluster.map().has_left(self.cluster.servers[index].id);
+        if !left && self.sim().life(node).is_some_and(|l| l.number == life) {
             self.sim().fail(
                 Kind::WrongResult,
                 format!(
@@ -405,6 +459,10 @@ impl Nemesis {
     }
 
     fn resume(&self, node: NodeId) {
+        // Nobody wakes up before the others.
+        if self.asleep.get() {
+            return;
+        }
         let kind = self.paused.borrow_mut().remove(&node);
         if self.sim().is_paused(node) {
             let held = self.sim().resume(node);
@@ -511,8 +569,39 @@ impl Nemesis {
         self.later(time, move |me| me.workload.start(index));
     }
 
+    /// One server does not reach coordination.
+    fn coordination_cut(self: &Rc<Self>, kind: &'static str) {
+        let (service, node) = (
+            self.cluster.coord.clone(),
+            self.cluster.servers[self.server()].node,
+        );
+        let before = service.unanswered();
+        service.set_cut(node, true);
+        let time = self.duration(3 * SEC, 20 * SEC);
+        self.later(time, move |me| {
+            service.set_cut(node, false);
+            me.felt(kind, service.unanswered() > before);
+        });
+    }
+
+    /// None does.
+    fn coordination_away(self: &Rc<Self>, kind: &'static str) {
+        let service = self.cluster.coord.clone();
+        let before = service.unanswered();
+        service.set_away(true);
+        let time = self.duration(3 * SEC, 20 * SEC);
+        self.later(time, move |me| {
+            service.set_away(false);
+            me.felt(kind, service.unanswered() > before);
+        });
+    }
+
     /// Stops every server, moves slots between two of them, and starts all under a new map.
     fn move_slots(self: &Rc<Self>, kind: &'static str) {
+        // Where they move while servers run, they do not move otherwise.
+        if self.cluster.settings.spares > 0 {
+            return;
+        }
         self.moving.set(true);
         for index in 0..self.cluster.servers.len() {
             self.cluster.kill(index, Death::Kill, None);
@@ -541,12 +630,14 @@ impl Nemesis {
     /// Ends every fault: the network is sound, nothing is paused, all disks are good, every server starts.
     pub fn heal(self: &Rc<Self>) {
         self.stop();
+        self.asleep.set(false);
         self.sim().note(|| "healing".into());
         {
             let mut net = self.sim().net.borrow_mut();
             net.conditions = Conditions::calm();
             net.mend_all();
         }
+        self.cluster.coord.heal();
         let now = self.sim().now();
         for index in 0..self.cluster.servers.len() {
             let server = &self.cluster.servers[index];

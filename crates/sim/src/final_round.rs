@@ -25,16 +25,18 @@ pub fn finish(cluster: &Rc<Cluster>, workload: &Rc<Workload>, admin: NodeId) {
     let sim = &cluster.sim;
     workload.stop();
     if !sim.run_until(WITHIN, || {
-        workload.is_over() && cluster.all_serve() && !cluster.judge().revokes()
+        workload.is_over() && cluster.all_serve() && !cluster.judge().revokes() && cluster.has_grown()
     }) {
         let waiting = cluster.judge().replies.borrow().outstanding();
         let down: Vec<_> = (0..cluster.servers.len())
-            .filter(|i| cluster.running(*i).is_none())
+            .filter(|i| {
+                cluster.running(*i).is_none() && cluster.map().server(cluster.servers[*i].id).is_some()
+            })
             .map(|i| cluster.servers[i].id)
             .collect();
         return sim.fail(
             Kind::NoProgress,
-            format!("everything is healed, but programs still wait: {waiting:?}; servers that do not serve: {down:?}"),
+            format!("everything is healed, but programs still wait: {waiting:?}; servers that do not serve: {down:?}; plan: {:?}", cluster.map().plan),
         );
     }
     workload.strict.set(true);
@@ -230,7 +232,7 @@ async fn at_rest(cluster: &Rc<Cluster>, life: &Rc<Life>, client: &Rc<Client>) {
     let mut busy = String::new();
     for _ in 0..100 {
         busy.clear();
-        for server in &cluster.servers {
+        for server in &cluster.map().servers {
             match client.admin(server.id, Request::Status).await {
                 Ok(Response::Status(s)) => {
                     let zero = |name: &str| s.contains(&format!("\"{name}\":0,"));

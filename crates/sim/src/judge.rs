@@ -12,6 +12,7 @@
 
 use crate::compare;
 use crate::facts::Facts;
+use crate::history::History;
 use crate::replies::Replies;
 use crate::tree::Tree;
 use crate::violation::Kind;
@@ -52,6 +53,8 @@ pub struct Execution {
     pub changed: bool,
     /// Whether anybody was told.
     pub told: Cell<bool>,
+    /// Changed nothing, and was right when it was decided, some time before it counted.
+    pub weighed: Cell<bool>,
     /// Whether a power failure undid it.
     pub lost: Cell<bool>,
 }
@@ -83,6 +86,8 @@ pub struct Counts {
     pub walks: u64,
     /// Listings judged from first to last page.
     pub listings: u64,
+    /// Slots that moved while they were in use.
+    pub slots_moved: u64,
 }
 
 struct State {
@@ -119,6 +124,7 @@ pub struct Judge {
     state: RefCell<State>,
     pub(crate) replies: RefCell<Replies>,
     pub(crate) revocations: RefCell<crate::revoke::Ended>,
+    pub(crate) history: RefCell<History>,
 }
 
 /// A listing under observation.
@@ -136,9 +142,11 @@ impl Judge {
         disks: Vec<(ServerId, Disk)>,
         model: Model,
     ) -> Result<Rc<Judge>, String> {
-        let tree = Tree::build(dump(&disks), BTreeSet::new())?;
+        let tree = Tree::build(dump(&disks, &map), BTreeSet::new())?;
         tree.check_all()?;
         compare::whole_tree(&model, &tree, &map)?;
+        let mut history = History::new(map.widths());
+        history.ignore(&crate::revoke::NAMES);
         let logs = disks.iter().map(|(id, _)| (*id, Log::default())).collect();
         let state = State {
             tree,
@@ -163,6 +171,7 @@ impl Judge {
             state: RefCell::new(state),
             replies: RefCell::new(Replies::default()),
             revocations: RefCell::default(),
+            history: RefCell::new(history),
         }))
     }
 
@@ -185,10 +194,26 @@ impl Judge {
         self.state.borrow_mut().book.made(id, claims);
     }
 
-    /// The map changed; records moved with it.
+    /// The map changed while nothing ran; records moved with it.
     pub fn new_map(&self, map: ClusterMap) {
         self.state.borrow_mut().map = map;
         self.rebuild();
+    }
+
+    /// From this instant on another map is in force. Whatever it says of who owns what, it is the same tree: a receiver has
+    /// all that it becomes the owner of, as it was the instant before.
+    pub fn map_in_force(&self, map: ClusterMap) {
+        let finished = self.state.borrow().tree.finished().clone();
+        let taken_over = Tree::build(dump(&self.disks, &map), finished);
+        let mut state = self.state.borrow_mut();
+        let slots = map.slots.iter().zip(&state.map.slots);
+        state.counts.slots_moved += slots.filter(|(now, before)| now != before).count() as u64;
+        state.map = map;
+        let same = taken_over.and_then(|found| state.tree.compare(&found));
+        drop(state);
+        if let Err(why) = same {
+            self.wrong(format!("the slots' new owners have another tree: {why}"));
+        }
     }
 
     /// A server opened its store: what was there is synced now, and positions start again.
@@ -211,12 +236,17 @@ impl Judge {
             log.applied = lsn;
         }
         let foreign = |slot: Slot| slot != LOCAL_SLOT && s.map.owner(slot) != server;
-        let wrong = batch
+        let keys = batch
             .mutations
             .iter()
             .map(Mutation::key)
             .chain(batch.reply.iter().map(|r| r.key.clone()));
-        let foreign: Option<Key> = wrong.into_iter().find(|k| foreign(k.slot()));
+        let (foreign, own): (Vec<Key>, Vec<Key>) = keys.partition(|k| foreign(k.slot()));
+        if own.is_empty() && !foreign.is_empty() {
+            // A copy that comes, or what is left of one: it counts when a map says so.
+            return;
+        }
+        let foreign = foreign.into_iter().next();
         for m in &batch.mutations {
             s.counts.distributed += u64::from(matches!(
                 m,
@@ -291,6 +321,7 @@ impl Judge {
             lsn: e.lsn,
             changed: e.changed,
             told: Cell::new(false),
+            weighed: Cell::new(false),
             lost: Cell::new(false),
         });
         self.sim.note(|| {
@@ -328,7 +359,11 @@ impl Judge {
         let before = changed_dir(e).and_then(|id| s.model.view(id));
         let revoked = self.revocations.borrow().check(e.holder.identity, server, life);
         let claimed = s.book.executed(e).and(revoked);
-        let result = if forged_handle {
+        let home = e.op.home().map(|slot| s.map.owner(slot));
+        let coordinated = matches!(e.op, Op::Rename { .. } | Op::SetAttr { .. });
+        let result = if e.changed && !coordinated && home.is_some_and(|owner| owner != server) {
+            Err(format!("its slot is served by {home:?}"))
+        } else if forged_handle {
             Err("it rests on a handle that nobody was given".to_string())
         } else if let Err(why) = claimed {
             Err(why)
@@ -355,6 +390,7 @@ impl Judge {
                 Ok(())
             }
         } else if s.weighed.remove(&(e.message, life)).as_ref() == Some(e.outcome) {
+            execution.weighed.set(true);
             Ok(())
         } else {
             let facts = s.facts.check(&s.model, e);
@@ -423,9 +459,10 @@ impl Judge {
         }
     }
 
-    /// Whether nothing can undo this execution any more.
+    /// Whether nothing can undo this execution any more. Of a server that has left, others have all there was, synced.
     pub(crate) fn is_synced(&self, e: &Execution) -> bool {
-        self.state.borrow().synced(e)
+        let state = self.state.borrow();
+        state.map.has_left(e.server) || state.synced(e)
     }
 
     /// A server lost power; its disk kept everything up to `survived`.
@@ -462,13 +499,24 @@ impl Judge {
         if applied > survived {
             self.rebuild();
             self.roll_back();
+            if self.durability == Durability::Async {
+                let explained = self.history.borrow_mut().cut();
+                self.check(explained);
+            }
         }
+    }
+
+    /// Whether some order explains what clients saw, whatever the servers say theirs was.
+    pub fn judge_history(&self) {
+        let explained = self.history.borrow_mut().judge();
+        self.check(explained);
     }
 
     /// Builds the tree anew from the disks.
     fn rebuild(&self) {
         let finished = self.state.borrow().tree.finished().clone();
-        match Tree::build(dump(&self.disks), finished).and_then(|t| t.check_all().map(|()| t)) {
+        let stores = dump(&self.disks, &self.state.borrow().map);
+        match Tree::build(stores, finished).and_then(|t| t.check_all().map(|()| t)) {
             Ok(tree) => self.state.borrow_mut().tree = tree,
             Err(e) => self.wrong(format!("after a power failure or a change of the map: {e}")),
         }
@@ -485,6 +533,8 @@ impl Judge {
         for e in &s.since {
             if matches!(e.op, Op::ReadDir { .. })
                 || matches!(e.outcome, Err(Errno::NoSpace | Errno::TooManyLinks))
+                // It was right before others that stand before it here.
+                || e.weighed.get()
             {
                 continue;
             }
@@ -516,7 +566,8 @@ impl Judge {
     /// Walks all disks and compares with what was kept batch by batch, and with the model.
     pub fn full_walk(&self) {
         let finished = self.state.borrow().tree.finished().clone();
-        let walked = Tree::build(dump(&self.disks), finished).and_then(|t| t.check_all().map(|()| t));
+        let stores = dump(&self.disks, &self.state.borrow().map);
+        let walked = Tree::build(stores, finished).and_then(|t| t.check_all().map(|()| t));
         let result = {
             let mut s = self.state.borrow_mut();
             s.counts.walks += 1;
@@ -530,9 +581,11 @@ impl Judge {
         }
     }
 
-    /// Prepared transactions and decisions on all disks.
+    /// Prepared transactions and decisions on all disks, but for decisions that were confirmed by all and left behind by a
+    /// server that has left.
     pub fn in_flight(&self) -> (usize, usize) {
-        self.state.borrow().tree.in_flight()
+        let state = self.state.borrow();
+        state.tree.in_flight(|server| state.map.has_left(server))
     }
 
     /// Rises whenever a power failure took something.
@@ -615,8 +668,14 @@ fn changed_dir(e: &Executed<'_>) -> Option<pando_model::NodeId> {
     }
 }
 
-fn dump(disks: &[(ServerId, Disk)]) -> Vec<(ServerId, Vec<(Key, pando_format::Record)>)> {
-    disks.iter().map(|(id, disk)| (*id, disk.dump())).collect()
+/// The records that count: of each slot its owner's.
+fn dump(disks: &[(ServerId, Disk)], map: &ClusterMap) -> Vec<(ServerId, Vec<(Key, pando_format::Record)>)> {
+    let owned = |id: ServerId, key: &Key| key.slot() == LOCAL_SLOT || map.owner(key.slot()) == id;
+    let records = |(id, disk): &(ServerId, Disk)| {
+        let all = disk.dump().into_iter();
+        (*id, all.filter(|(key, _)| owned(*id, key)).collect())
+    };
+    disks.iter().map(records).collect()
 }
 
 /// An outcome in a word, for counts.

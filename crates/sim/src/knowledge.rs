@@ -210,9 +210,11 @@ impl Knowledge {
     }
 }
 
-/// The scribes' directories are nobody else's business.
+/// The directories of scribes and movers are nobody else's business.
 fn theirs(name: &Name) -> bool {
-    name.as_bytes().starts_with(crate::scribe::PREFIX)
+    [crate::scribe::PREFIX, crate::opposed::PREFIX]
+        .iter()
+        .any(|prefix| name.as_bytes().starts_with(prefix))
 }
 
 fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {

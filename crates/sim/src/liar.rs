@@ -15,12 +15,12 @@ use pando_client::Client;
 use pando_env::{Env, Peer};
 use pando_format::{Codec, IdentityTable, Key as RecordKey};
 use pando_types::{
-    Bearer, BootEpoch, Cred, DirId, Errno, FsId, Generation, IdentityId, Instance, PeerId, Perm, ServerId,
-    TxId, Watermark,
+    Bearer, BootEpoch, Cred, DirId, Errno, FsId, Generation, IdentityId, Instance, MapEpoch, PeerId, Perm,
+    SLOTS, ServerId, Slot, Term, TxId, Watermark,
 };
 use pando_wire::{
-    LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Request, Response, Scope, Statement, TxState,
-    Vote,
+    CopyId, LockMode, LockWant, Message, MoveAnswer, MoveRequest, Op, PeerAnswer, PeerRequest, Request,
+    Response, Scope, Statement, TxState, Vote,
 };
 use std::rc::Rc;
 
@@ -128,10 +128,29 @@ fn peer_request(rng: &mut Rng) -> PeerRequest {
         boot: BootEpoch(rng.range(1, 3)),
         number: rng.below(100),
     };
-    match rng.below(9) {
+    match rng.below(11) {
+        9 => PeerRequest::Moving(MoveRequest::Begin {
+            copy: CopyId {
+                source: ServerId(rng.range(1, 3) as u16),
+                boot: BootEpoch(1 << 40),
+                number: 1,
+            },
+            slots: (0..SLOTS).map(Slot).collect(),
+        }),
+        10 => PeerRequest::Moving(MoveRequest::HandOver {
+            from: ServerId(rng.range(1, 3) as u16),
+            to: ServerId(rng.range(1, 3) as u16),
+            made: MapEpoch(0),
+            slots: Vec::new(),
+        }),
         0 => {
             let wants = vec![LockWant::Key(RecordKey::Head(DirId::ROOT), LockMode::Exclusive)];
-            PeerRequest::Lock { tx, low: 0, wants }
+            PeerRequest::Lock {
+                tx,
+                low: 0,
+                wants,
+                wait: true,
+            }
         }
         1 => {
             let (mutations, reply) = (Vec::new(), None);
@@ -149,10 +168,19 @@ fn peer_request(rng: &mut Rng) -> PeerRequest {
         },
         3 => PeerRequest::Inquire(tx),
         4 => PeerRequest::Head(DirId::ROOT),
-        5 => PeerRequest::Join,
+        5 => PeerRequest::Follow {
+            who: ServerId(rng.range(1, 3) as u16),
+            boot: BootEpoch(1),
+            term: Term(1),
+            map: MapEpoch(1),
+            heard: Watermark(1 << 60),
+            echo: Default::default(),
+            relayed: rng.percent(50),
+        },
         6 => {
             let after = Watermark(rng.below(50));
             PeerRequest::Invalidate {
+                term: Term(1),
                 after,
                 entries: Vec::new(),
             }
@@ -172,10 +200,21 @@ fn peer_answer(asked: &PeerRequest) -> Option<PeerAnswer> {
         PeerRequest::Prepare { .. } => PeerAnswer::Vote(Vote::Yes),
         PeerRequest::Decide { .. } => PeerAnswer::Decided,
         PeerRequest::Inquire(_) => PeerAnswer::State(TxState::Aborted),
-        PeerRequest::Invalidate { .. } => PeerAnswer::Heard(Watermark(u64::MAX)),
+        PeerRequest::Invalidate { .. } => PeerAnswer::Heard {
+            boot: BootEpoch(1),
+            upto: Watermark(u64::MAX),
+        },
         PeerRequest::Adopt(_) => PeerAnswer::Adopted,
-        PeerRequest::Head(_) | PeerRequest::Join | PeerRequest::Identities(_) => return None,
+        PeerRequest::Moving(_) => PeerAnswer::Moving(MoveAnswer::Taken),
+        PeerRequest::NewMap(_) => PeerAnswer::Adopted,
+        PeerRequest::Head(_) | PeerRequest::Follow { .. } | PeerRequest::Identities(_) => return None,
     })
+}
+
+/// Whether it names the place above the root, of which nobody needs a statement.
+fn above_root(op: &Op) -> bool {
+    let mut named = op.statements().into_iter().flatten();
+    named.any(|s| s.id == DirId::ABOVE_ROOT)
 }
 
 impl Workload {
@@ -262,8 +301,7 @@ impl Workload {
             return;
         }
         // What anybody may ask.
-        let above = |s: &&Statement| s.id == DirId::ABOVE_ROOT;
-        let free = op.statements().into_iter().flatten().any(|s| above(&s)) && !op.mutates();
+        let free = above_root(op) && !op.mutates();
         if free || matches!(op, Op::StatFs | Op::Sync) {
             return;
         }
@@ -292,6 +330,10 @@ impl Workload {
         else {
             return;
         };
+        // Another liar may have repeated what is this one's own.
+        if self.who(life.node) == Some(PeerId::Client(id.session.owner())) {
+            return;
+        }
         let Some(op) = own.filter(Op::mutates) else { return };
         // Two equal operations of one client could not be told apart.
         if self
@@ -312,6 +354,7 @@ impl Workload {
         let (instance, cred, ways) = (Instance(7), cred.clone(), Vec::new());
         let request = Request::Op {
             request: Some(id),
+            again: false,
             map,
             instance,
             cred,
@@ -387,13 +430,8 @@ impl Workload {
         let outcome = client.op(cred, op.clone()).await;
         self.lied();
         // Who has a subtree may not even name the place above the root.
-        let above = op
-            .statements()
-            .into_iter()
-            .flatten()
-            .any(|s| s.id == DirId::ABOVE_ROOT);
         let refused = matches!(outcome, Err(Errno::Stale | Errno::BadHandle | Errno::Unreachable))
-            || above && outcome == Err(Errno::Access);
+            || above_root(&op) && outcome == Err(Errno::Access);
         if !refused {
             let text = format!(
                 "a forged {} was answered with {outcome:?}",

@@ -4,8 +4,11 @@
 //! - `world`: virtual time, processes; `net`: the network; `disk`: the devices; `faults`: what goes wrong and whether
 //!   it was felt;
 //! - `generate`, `knowledge`, `workload`: what clients do;
-//! - `judge`, `compare`, `replies`, `tree`: whether it is right, after every event;
-//! - `run`: one seed; `many`, `plant`, `report`: many seeds, planted bugs, results.
+//! - `judge`, `compare`, `replies`, `tree`: whether it is right, after every event; `history`, `linear`: whether some
+//!   order explains what clients saw;
+//! - `grow`, `revoke`, `liar`: servers that join and leave, identities that end, clients that lie;
+//! - `run`: one seed; `many`, `plant`, `report`: many seeds, planted bugs, results;
+//! - `scale`: how many servers do how much, in a virtual time of its own without faults.
 //!
 //! A seed replays exactly: nothing here or below reads time, randomness or addresses from outside.
 
@@ -15,6 +18,7 @@ mod claims;
 pub mod cli;
 mod cluster;
 mod compare;
+mod coord;
 #[cfg(test)]
 mod counts;
 mod disk;
@@ -23,18 +27,24 @@ mod faults;
 mod final_round;
 mod generate;
 pub mod grid;
+mod grow;
+mod history;
 mod judge;
 mod knowledge;
 mod liar;
+mod linear;
 mod many;
 mod moving;
 mod net;
+mod opposed;
 mod plant;
 mod replies;
 mod report;
 mod revoke;
 mod rng;
 mod run;
+pub mod scale;
+mod schedule;
 mod scribe;
 mod settings;
 mod trace;
@@ -44,7 +54,7 @@ mod workload;
 mod world;
 
 pub use many::{Batch, regressions, run_many, seeds_of};
-pub use plant::{Hunt, PLANTS, hunt};
+pub use plant::{Found, Hunt, HuntOptions, Plant, hunt, plants};
 pub use report::{SeedReport, Totals};
 pub use run::{ENOUGH_FAULTS, ENOUGH_OPERATIONS, Options, run_seed};
 pub use trace::Print;

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub struct Batch {
     /// The seeds.
     pub seeds: Vec<u64>,
+    /// After them, those that follow the last, until so many operations were checked; 0: no more.
+    pub operations: u64,
     /// Threads.
     pub jobs: usize,
     /// Every so many seeds one is run twice and must give the same trace; 0: never.
@@ -19,6 +21,23 @@ pub struct Batch {
     pub stop_at_first: bool,
     /// How each is run.
     pub options: Options,
+}
+
+impl Batch {
+    fn seed(&self, at: usize, so_far: &Mutex<Totals>) -> Option<u64> {
+        if let Some(seed) = self.seeds.get(at) {
+            return Some(*seed);
+        }
+        let checked = || {
+            so_far
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .operations
+        };
+        let beyond = (at - self.seeds.len()) as u64;
+        let next = self.seeds.last().map_or(0, |last| last + 1) + beyond;
+        (self.operations > 0 && checked() < self.operations).then_some(next)
+    }
 }
 
 /// Runs them. `each` hears of every seed as it ends.
@@ -31,11 +50,13 @@ pub fn run_many(batch: &Batch, each: impl Fn(&SeedReport) + Sync) -> Totals {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(seed) = batch.seeds.get(at) else { return };
-                    let mut report = run_seed(*seed, &batch.options);
+                    let Some(seed) = batch.seed(at, &totals) else {
+                        return;
+                    };
+                    let mut report = run_seed(seed, &batch.options);
                     let again = batch.replay_every > 0 && (at as u64).is_multiple_of(batch.replay_every);
                     if again && report.violation.is_none() {
-                        let hash = run_seed(*seed, &batch.options).hash;
+                        let hash = run_seed(seed, &batch.options).hash;
                         if hash != report.hash {
                             let text = format!("trace {:016x}, then {hash:016x}", report.hash);
                             report.violation = Some(Violation {

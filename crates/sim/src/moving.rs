@@ -36,7 +36,9 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
             }
             let full = !ready(source.list(&KeyRange::slot(slot), 1))?.is_empty();
             if full {
-                let bundle = ready(source.export(slot))?;
+                // What an earlier owner left is not of this slot any more.
+                target.delete_range(&KeyRange::slot(slot))?;
+                let (bundle, _) = ready(source.export(&KeyRange::slot(slot), usize::MAX))?;
                 target.ingest(&bundle)?;
                 if plant!(H47) {
                     target.delete_range(&KeyRange::all_replies(slot))?;

@@ -183,7 +183,8 @@ impl Replies {
             ));
         }
         e.told.set(true);
-        if !judge.is_synced(e) {
+        // What space there is is not kept anywhere.
+        if !judge.is_synced(e) && !matches!(e.op, Op::StatFs) {
             self.unsynced.push(e.clone());
         }
         self.repeated += u64::from(e.message != message);

@@ -1,12 +1,15 @@
 //! What a seed, and many, came to.
 
 use crate::cluster::Cluster;
-use crate::violation::Violation;
+use crate::violation::{Kind, Violation};
 use crate::workload::Workload;
 use crate::world::Sim;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
+
+/// Operations from which on a run must have risked its share of everything.
+const ENOUGH_TO_SAY: u64 = 100_000;
 
 /// Sums by name.
 pub type Sums = BTreeMap<String, u64>;
@@ -67,12 +70,18 @@ impl SeedReport {
             ("messages to a successor", net.successor),
         ]);
         let (c, r) = (cluster.judge().counts(), cluster.recoveries());
+        let history = cluster.judge().history.borrow().tally();
         let executions: u64 = c.executions.values().sum();
         self.counts = sums([
             ("executions judged", executions),
             ("replies judged", c.replies),
             ("replies repeated", c.repeated),
             ("listings judged", c.listings),
+            ("histories explained", history.explained),
+            ("histories of two names explained", history.joined),
+            ("operations in histories", history.operations),
+            ("histories given up as too wide", history.too_wide),
+            ("slots moved in use", c.slots_moved),
             ("distributed commits", c.distributed),
             ("full walks", c.walks),
             ("executions lost with power", c.lost),
@@ -186,11 +195,31 @@ impl Totals {
 
     /// The exit code: that of the worst finding.
     pub fn exit_code(&self) -> i32 {
-        self.violations
-            .iter()
-            .map(|(_, v)| v.kind)
-            .min()
-            .map_or(0, |k| k.exit_code())
+        let weak = self.weak().map(|_| Kind::RiskedNothing);
+        let kinds = self.violations.iter().map(|(_, v)| v.kind);
+        kinds.chain(weak).min().map_or(0, |k| k.exit_code())
+    }
+
+    /// Operations that change directories' places or ends: renames, removals of directories, links.
+    pub fn restructuring(&self) -> u64 {
+        let of = |k: &str| matches!(k.split(' ').next(), Some("rename" | "rmdir" | "link"));
+        self.outcomes.iter().filter(|(k, _)| of(k)).map(|(_, n)| n).sum()
+    }
+
+    /// What keeps a long run from saying much: too few of its operations were of the kinds that go wrong, or too few
+    /// faults hit anything.
+    pub fn weak(&self) -> Option<&'static str> {
+        if self.operations < ENOUGH_TO_SAY {
+            None
+        } else if self.mutations * 100 < self.operations * 40 {
+            Some("less than 40 % of the operations were mutations")
+        } else if self.restructuring() * 100 < self.operations * 5 {
+            Some("less than 5 % of the operations were renames, removals of directories or links")
+        } else if self.felt * 1_000 < self.operations {
+            Some("less than one fault in 1,000 operations took effect")
+        } else {
+            None
+        }
     }
 
     /// For people.
@@ -209,12 +238,23 @@ impl Totals {
             self.least.1,
             self.replayed
         );
+        let per = |n: u64, of: f64| n as f64 * of / self.operations.max(1) as f64;
         let _ = writeln!(
             out,
-            "{:.0} s of virtual time in {seconds:.1} s: {:.0} operations/s",
-            self.virtual_time as f64 / 1e9,
-            self.operations as f64 / seconds.max(0.001)
+            "{:.1} % mutations, {:.1} % renames, rmdirs or links, {:.1} faults that took effect per 1,000 operations; all answered by servers",
+            per(self.mutations, 100.0),
+            per(self.restructuring(), 100.0),
+            per(self.felt, 1_000.0)
         );
+        let _ = writeln!(
+            out,
+            "{:.0} s of virtual time in {seconds:.1} s: {:.0} checked operations per minute",
+            self.virtual_time as f64 / 1e9,
+            self.operations as f64 * 60.0 / seconds.max(0.001)
+        );
+        if let Some(why) = self.weak() {
+            let _ = writeln!(out, "RISKED TOO LITTLE: {why}");
+        }
         let _ = writeln!(out, "\nfaults (took effect / planned):");
         for (k, n) in &self.faults_planned {
             let _ = writeln!(
@@ -267,7 +307,7 @@ impl Totals {
             .collect();
         format!(
             concat!(
-                "{{\"commit\":{},\"seeds\":{},\"replayed\":{},\"events\":{},\"operations\":{},\"mutations\":{},",
+                "{{\"commit\":{},\"seeds\":{},\"replayed\":{},\"events\":{},\"operations\":{},\"mutations\":{},\"restructuring\":{},\"operations_per_minute\":{:.0},",
                 "\"faults_effective\":{},\"least_operations\":{},\"least_faults\":{},\"virtual_s\":{:.3},\"wall_s\":{:.3},",
                 "\"faults_planned\":{},\"faults_took_effect\":{},\"weather\":{},\"counts\":{},\"outcomes\":{},\"violations\":[{}]}}"
             ),
@@ -277,6 +317,8 @@ impl Totals {
             self.events,
             self.operations,
             self.mutations,
+            self.restructuring(),
+            self.operations as f64 * 6e4 / self.wall_ms.max(1) as f64,
             self.felt,
             self.least.0,
             self.least.1,

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Programs of one identity.
 const PROGRAMS: u64 = 4;
 /// Names they fight for, in the root.
-const NAMES: [&[u8]; 3] = [b"doomed-1", b"doomed-2", b"doomed-3"];
+pub const NAMES: [&[u8]; 3] = [b"doomed-1", b"doomed-2", b"doomed-3"];
 
 /// Identities that ended.
 #[derive(Default)]
@@ -118,7 +118,7 @@ impl Revoker {
     /// A change of identities, asked for until it is done. `None`: the workload is over, and it may not be.
     async fn change(&self, request: AuthRequest) -> Option<(IdentityId, Vec<ServerId>)> {
         loop {
-            let keeper = self.cluster.map().rename_server;
+            let keeper = self.cluster.map().keeper;
             match self.admin.admin(keeper, Request::Auth(request.clone())).await {
                 Ok(Response::Auth(Ok(done))) => {
                     return Some((done.identities.first()?.id, done.unconfirmed));
@@ -189,7 +189,7 @@ impl Revoker {
     /// Cuts the server that keeps the identities off from some of the others.
     fn cut(&self) -> Vec<(NodeId, NodeId)> {
         let map = self.cluster.map();
-        let keeper = self.cluster.servers.iter().find(|s| s.id == map.rename_server);
+        let keeper = self.cluster.servers.iter().find(|s| s.id == map.keeper);
         let Some(keeper) = keeper.map(|s| s.node) else {
             return Vec::new();
         };
@@ -296,7 +296,8 @@ impl Judge {
     pub fn revoked_are_gone(&self, cluster: &Cluster) -> Result<(), String> {
         let ended = self.revocations.borrow();
         for (index, server) in cluster.servers.iter().enumerate() {
-            let Some(running) = cluster.running(index) else {
+            let named = cluster.map().server(server.id).is_some();
+            let Some(running) = cluster.running(index).filter(|_| named) else {
                 continue;
             };
             for (id, key) in &ended.keys {

@@ -31,6 +31,8 @@ pub struct Options {
     pub print: Print,
     /// Bugs to plant (needs the cargo feature `plant`).
     pub plants: Vec<String>,
+    /// Nobody judges but the checker of histories, to see what it would find by itself.
+    pub histories_only: bool,
 }
 
 thread_local! {
@@ -57,27 +59,32 @@ fn catch_panics() {
     });
 }
 
+/// Runs something in a world: what was found, and whether it panicked.
+fn guarded(sim: &Rc<Sim>, body: impl FnOnce()) -> (Option<Violation>, bool) {
+    if catch_unwind(AssertUnwindSafe(body)).is_ok() {
+        return (sim.violation(), false);
+    }
+    let violation = Violation {
+        kind: Kind::Panic,
+        text: PANIC.with(|p| p.borrow_mut().take()).unwrap_or_default(),
+        time: sim.now(),
+    };
+    (Some(violation), true)
+}
+
 /// Runs one seed.
 pub fn run_seed(seed: u64, options: &Options) -> SeedReport {
     catch_panics();
     plant(&options.plants);
     let sim = Sim::new(seed, options.print);
+    sim.histories_only.set(options.histories_only);
     let mut report = SeedReport {
         seed,
         ..SeedReport::default()
     };
     let cluster: RefCell<Option<(Rc<Cluster>, Rc<Workload>)>> = RefCell::new(None);
-    let ended = catch_unwind(AssertUnwindSafe(|| run(&sim, &cluster)));
-    if ended.is_err() {
-        let text = PANIC.with(|p| p.borrow_mut().take()).unwrap_or_default();
-        report.violation = Some(Violation {
-            kind: Kind::Panic,
-            text,
-            time: sim.now(),
-        });
-    } else {
-        report.violation = sim.violation();
-    }
+    let (violation, panicked) = guarded(&sim, || run(&sim, &cluster));
+    report.violation = violation;
     let gathered = catch_unwind(AssertUnwindSafe(|| {
         if let Some((cluster, workload)) = &*cluster.borrow() {
             report.gather(&sim, cluster, workload);
@@ -92,7 +99,7 @@ pub fn run_seed(seed: u64, options: &Options) -> SeedReport {
         report.violation = enough(&report);
     }
     // After a panic the world may be in any state: it is leaked rather than taken apart.
-    if ended.is_ok() {
+    if !panicked {
         sim.tear_down();
     } else {
         std::mem::forget(cluster);
@@ -118,7 +125,7 @@ fn enough(report: &SeedReport) -> Option<Violation> {
         format!("only {} operations", report.operations)
     } else if felt < ENOUGH_FAULTS {
         format!("only {felt} faults took effect")
-    } else if report.mutations * 10 < report.operations * 4 {
+    } else if report.mutations * 10 < report.operations * 3 {
         format!(
             "only {} mutations in {} operations",
             report.mutations, report.operations
@@ -175,6 +182,7 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
     }
     crate::liar::begin(&cluster, &workload);
     crate::revoke::begin(&cluster, &workload);
+    crate::grow::begin(&cluster, &workload);
     let nemesis = Nemesis::new(&cluster, &workload);
     for index in 0..workload.machines.len() {
         let w = workload.clone();
@@ -183,6 +191,9 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
     if attack(sim, &cluster, &workload, &nemesis) {
         nemesis.heal();
         finish(&cluster, &workload, admin);
+    }
+    if !sim.failed() {
+        cluster.judge().judge_history();
     }
 }
 
@@ -213,7 +224,7 @@ fn attack(sim: &Rc<Sim>, cluster: &Rc<Cluster>, workload: &Rc<Workload>, nemesis
         if operations >= s.operations && nemesis.planned() >= s.faults && felt >= ENOUGH_FAULTS {
             return true;
         }
-        if operations >= 4 * s.operations || sim.now() > end {
+        if operations >= 4 * s.operations || sim.now() > end + nemesis.slept() {
             // Judged by what was reached.
             return true;
         }
@@ -233,6 +244,74 @@ fn attack(sim: &Rc<Sim>, cluster: &Rc<Cluster>, workload: &Rc<Workload>, nemesis
         } else if steps > SPIN {
             sim.fail(Kind::NoProgress, "something spins: virtual time does not advance");
             return false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Totals;
+
+    /// What a run exits with in which this was found.
+    fn exit_code(body: impl FnOnce(&Rc<Sim>)) -> i32 {
+        catch_panics();
+        let sim = Sim::new(1, Print::No);
+        let (violation, _) = guarded(&sim, || body(&sim));
+        let mut totals = Totals::default();
+        totals.add(&SeedReport {
+            violation,
+            ..SeedReport::default()
+        });
+        totals.exit_code()
+    }
+
+    #[test]
+    fn each_kind_of_finding_has_its_exit_code() {
+        assert_eq!(exit_code(|_| {}), 0);
+        assert_eq!(exit_code(|sim| sim.fail(Kind::WrongResult, "not that")), 2);
+        assert_eq!(exit_code(|sim| sim.fail(Kind::NoProgress, "still waiting")), 3);
+        assert_eq!(exit_code(|_| panic!("the code under test")), 4);
+        assert_eq!(exit_code(|sim| sim.fail(Kind::RiskedNothing, "no faults")), 5);
+    }
+
+    #[test]
+    fn the_worst_finding_counts() {
+        let mut totals = Totals::default();
+        for kind in [Kind::RiskedNothing, Kind::Panic, Kind::NoProgress] {
+            let violation = Some(Violation {
+                kind,
+                text: String::new(),
+                time: 0,
+            });
+            totals.add(&SeedReport {
+                violation,
+                ..SeedReport::default()
+            });
+        }
+        assert_eq!(totals.exit_code(), 3);
+    }
+
+    #[test]
+    fn a_long_run_that_risked_little_fails() {
+        let mut totals = Totals::default();
+        let report = |mutations, renames, faults| SeedReport {
+            operations: 200_000,
+            mutations,
+            outcomes: [("rename ok".to_string(), renames)].into(),
+            faults_felt: [("kill".to_string(), faults)].into(),
+            ..SeedReport::default()
+        };
+        totals.add(&report(100_000, 20_000, 400));
+        assert_eq!((totals.exit_code(), totals.weak()), (0, None));
+        for weak in [
+            report(20_000, 20_000, 400),
+            report(100_000, 100, 400),
+            report(100_000, 20_000, 1),
+        ] {
+            let mut totals = Totals::default();
+            totals.add(&weak);
+            assert_eq!(totals.exit_code(), 5, "{weak:?}");
         }
     }
 }

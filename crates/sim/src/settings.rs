@@ -54,8 +54,14 @@ pub struct Settings {
     pub keyed: bool,
     /// Length of leases in milliseconds; `None`: lazy invalidation.
     pub lease: Option<u32>,
+    /// For so long coordination counts a server as being there.
+    pub coord_lease: Time,
+    /// Servers that may join; with any, others leave too.
+    pub spares: u16,
     /// Whether identities are made and revoked while clients run.
     pub revokes: bool,
+    /// Programs that move a few directories into each other.
+    pub movers: u16,
     /// Messages of others that liars remember.
     pub overhears: usize,
 }
@@ -65,6 +71,9 @@ impl Settings {
     pub fn of(rng: &mut Rng) -> Settings {
         // A stream of its own: what the others draw is what it was before there were leases.
         let mut leases = rng.fork(1);
+        let mut elections = rng.fork(2);
+        let mut movers = rng.fork(3);
+        let mut growth = rng.fork(4);
         let narrow = rng.percent(40);
         let mut limits = Limits::tiny();
         limits.lock_wait = Duration::from_millis(rng.range(50, 800));
@@ -76,6 +85,9 @@ impl Settings {
             rng.range(6_000, 60_000)
         });
         limits.tick = Duration::from_millis(rng.range(50, 250));
+        limits.server_lease = Duration::from_millis(elections.range(300, 2_000));
+        limits.slots_at_once = [3, 40, 400][growth.index(3)];
+        limits.rest_wait = Duration::from_millis(growth.range(5, 200));
         limits.number_block = rng.range(1, 8);
         limits.invalidations = [6, 20, 100][rng.index(3)];
         limits.page = rng.range(1, 6) as u32;
@@ -111,11 +123,22 @@ impl Settings {
             cache_bytes: [0, 4_000, 16_000, 1 << 20][rng.index(4)],
             keyed: rng.percent(40),
             lease: leases.percent(15).then(|| leases.range(300, 1_500) as u32),
+            coord_lease: elections.range(300, 3_000) * MS,
+            spares: 0,
             revokes: false,
+            movers: 0,
             overhears: 0,
         };
+        // Of 8 bits there are too few IDs for directories that stay.
+        let opposed = movers.percent(35) && settings.id_bits > 8;
         Settings {
+            movers: if opposed { movers.range(3, 8) as u16 } else { 0 },
             overhears: if settings.lies > 0 { 200 } else { 0 },
+            spares: if growth.percent(30) {
+                growth.range(1, 3) as u16
+            } else {
+                0
+            },
             revokes: settings.keyed && rng.percent(50),
             ..settings
         }

@@ -593,8 +593,9 @@ impl Tree {
     }
 
     /// Transactions that are prepared somewhere, and decisions not yet forgotten.
-    pub fn in_flight(&self) -> (usize, usize) {
-        (self.parts.len(), self.decided.len())
+    pub fn in_flight(&self, left: impl Fn(ServerId) -> bool) -> (usize, usize) {
+        let decided = self.decided.values().filter(|server| !left(**server));
+        (self.parts.len(), decided.count())
     }
 
     /// Whether another way of building the tree gave the same; if not, where they differ.

@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, SlowBlocks};
 use crate::generate::{Generator, Task, creds};
 use crate::judge::outcome_word;
 use crate::knowledge::Knowledge;
+use crate::opposed::Mover;
 use crate::rng::Rng;
 use crate::scribe::{Library, Scribe};
 use crate::world::{Life, MS, NodeId, Role, Time};
@@ -14,7 +15,7 @@ use pando_env::Env;
 use pando_env::sync::{Either, first};
 use pando_format::Position;
 use pando_model::{Listed, NodeId as ModelId};
-use pando_types::{AttrChange, Cred, Errno, IdentityId, Instance, Name, PeerId, Perm};
+use pando_types::{AttrChange, Cred, DirId, Errno, IdentityId, Instance, Name, PeerId, Perm};
 use pando_wire::{Answer, Op, Outcome, Statement};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub struct Machine {
     programs: usize,
     /// Whether the last of them is a scribe.
     scribe: bool,
+    /// Further ones, which move directories into each other.
+    movers: usize,
     /// Identity most of its operations run under.
     cred: usize,
     /// Who it proves to be.
@@ -36,6 +39,17 @@ pub struct Machine {
     running: RefCell<Option<Rc<Client>>>,
     /// Programs that have not ended.
     active: Cell<usize>,
+}
+
+/// What a program does.
+#[derive(Clone, Copy)]
+enum Program {
+    /// Everything.
+    Any,
+    /// Writes and reads files.
+    Scribe,
+    /// Moves directories into each other.
+    Mover,
 }
 
 /// Counts of the workload.
@@ -80,6 +94,8 @@ pub struct Workload {
     try_timeout: Duration,
     /// After the healing an operation that was given up is a finding.
     pub strict: Cell<bool>,
+    /// What a mover moved last, and where to, so that others may do the opposite.
+    pub duel: Cell<Option<(DirId, DirId)>>,
     /// What the scribes know.
     pub library: Rc<RefCell<Library>>,
 }
@@ -99,6 +115,7 @@ impl Workload {
                     rng.range(2, 4) as usize
                 },
                 scribe: rng.percent(20),
+                movers: usize::from((s.movers + s.clients - 1 - n) / s.clients),
                 cred: [0, 0, 1, 2][usize::from(n % 4)],
                 running: RefCell::new(None),
                 active: Cell::new(0),
@@ -119,6 +136,7 @@ impl Workload {
             try_timeout: Duration::from_millis(rng.range(100, 3_000)).min(s.limits.session_timeout / 4),
             rng: RefCell::new(rng),
             strict: Cell::new(false),
+            duel: Cell::new(None),
             library: Rc::default(),
         })
     }
@@ -133,13 +151,17 @@ impl Workload {
         let life = self.cluster.sim.start(machine.node);
         let client = self.client(&life);
         *machine.running.borrow_mut() = Some(client.clone());
-        machine.active.set(machine.programs);
-        for program in 0..machine.programs {
-            let scribe = machine.scribe && program + 1 == machine.programs;
+        machine.active.set(machine.programs + machine.movers);
+        for program in 0..machine.programs + machine.movers {
+            let kind = match program {
+                _ if program >= machine.programs => Program::Mover,
+                _ if machine.scribe && program + 1 == machine.programs => Program::Scribe,
+                _ => Program::Any,
+            };
             let (me, client, l) = (me.clone(), client.clone(), life.clone());
             let rng = self.rng.borrow().fork(life.number << 8 | program as u64);
             life.spawn(Box::pin(async move {
-                me.program(index, l, client, rng, scribe).await;
+                me.program(index, l, client, rng, kind).await;
                 let machine = &me.machines[index];
                 machine.active.set(machine.active.get().saturating_sub(1));
             }));
@@ -275,9 +297,12 @@ impl Workload {
         done
     }
 
-    async fn program(&self, index: usize, life: Rc<Life>, client: Rc<Client>, mut rng: Rng, scribe: bool) {
-        if scribe && let Some(me) = self.me.upgrade() {
-            return Scribe::new(&me, &life, &client).work(&mut rng).await;
+    async fn program(&self, index: usize, life: Rc<Life>, client: Rc<Client>, mut rng: Rng, kind: Program) {
+        let Some(me) = self.me.upgrade() else { return };
+        match kind {
+            Program::Scribe => return Scribe::new(&me, &life, &client).work(&mut rng).await,
+            Program::Mover => return Mover::new(&me, &life, &client).work(&mut rng).await,
+            Program::Any => {}
         }
         let mut own = Knowledge::new(self.cluster.settings.known_dirs);
         let nothing = Knowledge::new(0);
@@ -490,6 +515,7 @@ impl Workload {
             life.sleep(Duration::from_millis(1)).await;
             return None;
         };
+        let call = judge.history.borrow_mut().begin(&op);
         let outcome = match self.impatience() {
             None => self.ask(client, cred, op.clone()).await,
             Some(most) => {
@@ -505,6 +531,7 @@ impl Workload {
                 }
             }
         };
+        judge.history.borrow_mut().end(call, &outcome);
         let verdict = judge.replies.borrow_mut().end(&judge, token, &outcome);
         judge.check(verdict);
         {
@@ -584,11 +611,12 @@ impl Workload {
     }
 }
 
-/// Gives every machine an identity, if clients have any. Scribes share what they were told, so all are operators.
+/// Gives every machine an identity, if clients have any. Scribes share what they were told, and movers may do anything, so
+/// all of them are operators.
 fn identify(cluster: &Cluster, mut machines: Vec<Machine>) -> Vec<Machine> {
     if cluster.settings.keyed {
         for (n, machine) in machines.iter_mut().enumerate() {
-            machine.who = if machine.scribe {
+            machine.who = if machine.scribe || machine.movers > 0 {
                 PeerId::Operator
             } else {
                 PeerId::Client(IDENTITIES[n % IDENTITIES.len()])

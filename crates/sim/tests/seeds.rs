@@ -7,6 +7,7 @@ use pando_sim::{
 fn batch(seeds: Vec<u64>) -> Batch {
     Batch {
         seeds,
+        operations: 0,
         jobs: 2,
         replay_every: 0,
         stop_at_first: false,

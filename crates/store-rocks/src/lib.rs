@@ -17,8 +17,8 @@ mod sync;
 use build::Build;
 use files::LockFile;
 use pando_format::{Batch, Key, KeyRange, Record, Touch};
-use pando_store::{Bundle, Durability, Level, LocalFuture, Lsn, Read, Space, Store, StoreError};
-use pando_types::{DirId, Slot};
+use pando_store::{Bundle, Durability, Exported, Level, LocalFuture, Lsn, Read, Space, Store, StoreError};
+use pando_types::DirId;
 use pool::Pool;
 use read::Tier;
 use rocksdb::{DB, FlushOptions, WriteBatch, WriteOptions};
@@ -265,24 +265,29 @@ impl Store for RocksStore {
         Box::pin(sync::Wait::new(self.syncer.clone(), lsn))
     }
 
-    fn export(&self, slot: Slot) -> Read<Bundle> {
+    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
         // Large and rare: never on the event loop, never through the cache.
-        self.read(|_| Err(Tier::NotInMemory), move |db| read::export(db, slot))
+        let range = range.clone();
+        self.read(
+            |_| Err(Tier::NotInMemory),
+            move |db| read::export(db, range, bytes),
+        )
     }
 
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError> {
         self.syncer.check()?;
         let mut batch = WriteBatch::default();
+        let mut replaced = Vec::new();
         for (key, value) in bundle.records()? {
-            let present = self.memory.raw(&key);
-            assert!(
-                !matches!(present, Ok(Some(_))),
-                "ingest into a slot that is not empty"
-            );
+            if let Ok(Key::Touch(dir)) = Key::decode(&key) {
+                replaced.push(dir);
+            }
             batch.put(key, value);
         }
-        self.touches.borrow_mut().clear();
-        self.write(batch)
+        let lsn = self.write(batch)?;
+        let mut cache = self.touches.borrow_mut();
+        replaced.iter().for_each(|dir| _ = cache.remove(dir));
+        Ok(lsn)
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {

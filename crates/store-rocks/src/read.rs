@@ -2,8 +2,7 @@
 //! an error and never a value.
 
 use pando_format::{Key, KeyRange, Record};
-use pando_store::{Bundle, StoreError};
-use pando_types::Slot;
+use pando_store::{Bundle, Exported, StoreError};
 use rocksdb::{DB, DBPinnableSlice, Error, ErrorKind, ReadOptions};
 use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};
@@ -74,17 +73,34 @@ pub(crate) fn list(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, 
     scan_records(db, ReadOptions::default(), range, limit).map_err(failed)
 }
 
-pub(crate) fn export(db: &DB, slot: Slot) -> Result<Bundle, StoreError> {
-    let mut options = ReadOptions::default();
-    options.fill_cache(false);
-    let mut out = Vec::new();
-    scan(db, options, &KeyRange::slot(slot), usize::MAX, |key, value| {
-        decode(key, value)?;
-        out.push((key.to_vec(), value.to_vec()));
-        Ok(())
-    })
-    .map_err(failed)?;
-    Ok(Bundle::of(out))
+/// Records looked at between two looks at how many bytes they are.
+const EXPORTED: usize = 64;
+
+pub(crate) fn export(db: &DB, mut range: KeyRange, bytes: usize) -> Result<Exported, StoreError> {
+    let (mut out, mut size) = (Vec::new(), 0);
+    loop {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        let before = out.len();
+        scan(db, options, &range, EXPORTED, |key, value| {
+            // What is damaged here must not travel.
+            decode(key, value)?;
+            size += key.len() + value.len();
+            out.push((key.to_vec(), value.to_vec()));
+            Ok(())
+        })
+        .map_err(failed)?;
+        if out.len() < before + EXPORTED {
+            return Ok((Bundle::of(out), None));
+        }
+        if let Some((last, _)) = out.last() {
+            range.start.clone_from(last);
+            range.start.push(0);
+        }
+        if size >= bytes {
+            return Ok((Bundle::of(out), Some(range)));
+        }
+    }
 }
 
 /// The encoded keys of a range.
@@ -191,7 +207,7 @@ fn failed(t: Tier) -> StoreError {
 mod tests {
     use super::*;
     use pando_format::NameHash;
-    use pando_types::{DirId, Name};
+    use pando_types::{DirId, Name, Slot};
 
     #[test]
     fn ranges_within_a_bucket() {

@@ -3,6 +3,8 @@
 use crate::{Bundle, Key, Record, StoreError};
 use pando_format::Codec;
 use pando_format::codec::Blob;
+use pando_types::Slot;
+use std::collections::BTreeSet;
 
 /// An encoded key and the encoded record under it.
 pub type RawRecord = (Vec<u8>, Vec<u8>);
@@ -22,6 +24,20 @@ impl Bundle {
             check(&key.0, &value.0)?;
         }
         Ok(records.into_iter().map(|(k, v)| (k.0, v.0)).collect())
+    }
+
+    /// The encoded records, as they are: of a store of this process, which has checked them.
+    pub fn raw(&self) -> Result<Vec<RawRecord>, StoreError> {
+        Ok(self.parse()?.into_iter().map(|(k, v)| (k.0, v.0)).collect())
+    }
+
+    /// The slots of its records.
+    pub fn slots(&self) -> Result<BTreeSet<Slot>, StoreError> {
+        let slot = |(key, _): &(Blob, Blob)| match key.0[..] {
+            [a, b, ..] => Ok(Slot(u16::from_be_bytes([a, b]))),
+            _ => Err(StoreError::corrupt(&key.0, "a key without a slot")),
+        };
+        self.parse()?.iter().map(slot).collect()
     }
 
     /// The records.

@@ -18,7 +18,6 @@ pub use disk::{Disk, DiskFaults, NoFaults};
 pub use mem::MemStore;
 pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, ReplyWrite};
 
-use pando_types::Slot;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -76,9 +75,12 @@ pub struct Space {
     pub available: u64,
 }
 
-/// All records of a slot, opaque: written by `export`, understood by `ingest` of any store of the same format.
+/// Records of a range, opaque: written by `export`, understood by `ingest` of any store of the same format.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bundle(pub Vec<u8>);
+
+/// A part of a range, and what is left of it.
+pub type Exported = (Bundle, Option<KeyRange>);
 
 /// Why a store did not do what was asked.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -146,10 +148,11 @@ pub trait Store {
     /// REQUIRES: this opening of the store has given out `lsn`. Dropping the future is harmless.
     fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>>;
 
-    /// All records of a slot (its reply records too: H47).
-    fn export(&self, slot: Slot) -> Read<Bundle>;
+    /// The first records of a range, until they have so many bytes, and at least one; and what of the range is left.
+    /// What is written meanwhile may or may not be among them.
+    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported>;
 
-    /// Adds the records of a bundle. REQUIRES: the slot is empty here.
+    /// Writes the records of a bundle, in the place of those that are there.
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError>;
 
     /// Deletes a range.

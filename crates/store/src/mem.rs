@@ -2,10 +2,9 @@
 
 use crate::disk::{DiskState, Undo};
 use crate::{
-    Batch, Bundle, Disk, DiskFaults, Durability, Key, KeyRange, Level, LocalFuture, Lsn, Mutation, NoFaults,
-    Read, Record, Space, Store, StoreError,
+    Batch, Bundle, Disk, DiskFaults, Durability, Exported, Key, KeyRange, Level, LocalFuture, Lsn, Mutation,
+    NoFaults, Read, Record, Space, Store, StoreError,
 };
-use pando_types::Slot;
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::Future;
 use std::pin::Pin;
@@ -131,14 +130,22 @@ impl Inner {
         Ok(out)
     }
 
-    fn export(&self, slot: Slot) -> Result<Bundle, StoreError> {
-        let mut out = Vec::new();
-        self.scan(&KeyRange::slot(slot), usize::MAX, |key, value| {
+    fn export(&self, range: &KeyRange, bytes: usize) -> Result<Exported, StoreError> {
+        let (mut out, mut size, mut rest) = (Vec::new(), 0, None);
+        self.scan(range, usize::MAX, |key, value| {
+            if size >= bytes {
+                rest.get_or_insert_with(|| KeyRange {
+                    start: key.to_vec(),
+                    end: range.end.clone(),
+                });
+                return Ok(());
+            }
             decode(key, value)?;
+            size += key.len() + value.len();
             out.push((key.to_vec(), value.to_vec()));
             Ok(())
         })?;
-        Ok(Bundle::of(out))
+        Ok((Bundle::of(out), rest))
     }
 
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
@@ -275,16 +282,15 @@ impl Store for MemStore {
         })
     }
 
-    fn export(&self, slot: Slot) -> Read<Bundle> {
-        self.read(move |s| s.export(slot))
+    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
+        let range = range.clone();
+        self.read(move |s| s.export(&range, bytes))
     }
 
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError> {
-        let inserts = bundle
-            .decode()?
-            .into_iter()
-            .map(|(key, record)| Mutation::Insert { key, record });
-        self.apply(&Batch::of(inserts.collect()))
+        let records = bundle.decode()?.into_iter();
+        let updates = records.map(|(key, record)| Mutation::Update { key, record });
+        self.apply(&Batch::of(updates.collect()))
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {

@@ -37,8 +37,12 @@ id!(
     ServerId(u16)
 );
 id!(
-    /// Version of the cluster map. Rises with every change of slot ownership.
+    /// Version of the cluster map. Rises with every change of it.
     MapEpoch(u64)
+);
+id!(
+    /// Counts the coordinators of a cluster: rises whenever another takes its place (H27).
+    Term(u64)
 );
 id!(
     /// Counts the starts of a server on one store. Durable before the server answers anything (rule 2).
@@ -138,6 +142,11 @@ impl Generation {
         let counter = counter % Self::COUNTERS;
         Generation((u64::from(epoch) << 48) | (counter << 12) | u64::from(slot.0 % SLOTS))
     }
+
+    /// The slot that gave it. (That of the root and of the place above it were given by none.)
+    pub fn slot(self) -> Slot {
+        Slot((self.0 as u16) % SLOTS)
+    }
 }
 
 /// Where and as what a directory was born; its ID is the hash of this.
@@ -200,5 +209,6 @@ mod tests {
         assert!(Generation::new(1, b, 3) < Generation::new(1, a, 4));
         assert!(Generation::new(1, b, last) < Generation::new(2, a, 0));
         assert!(Generation::ROOT < Generation::new(1, Slot(0), 0));
+        assert_eq!(Generation::new(3, b, last).slot(), b);
     }
 }

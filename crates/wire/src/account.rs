@@ -4,12 +4,15 @@
 //! slot is in it. It accompanies successes of operations only, and only for who has shown the whole way from the root to
 //! where they were done: whoever may not do something learns nothing (H99).
 
-use crate::message::{PeerRequest, Refusal, Vote};
+use crate::message::{PeerRequest, Refusal, Response, Vote};
 use pando_format::{codec_enum, codec_struct};
 use pando_types::ServerId;
 
 /// Most errands an account lists.
 pub const ERRANDS_MAX: usize = 64;
+
+/// What a call brings: an answer or a refusal, and the account that came with it.
+pub type Accounted = (Result<Response, Refusal>, Option<Account>);
 
 /// Work of one server for one request. Times are in microseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -105,8 +108,10 @@ impl From<&PeerRequest> for Task {
             PeerRequest::Head(_) => Task::Ancestor,
             PeerRequest::Invalidate { .. } => Task::Invalidate,
             PeerRequest::Inquire(_)
-            | PeerRequest::Join
+            | PeerRequest::Follow { .. }
+            | PeerRequest::NewMap(_)
             | PeerRequest::Identities(_)
+            | PeerRequest::Moving(_)
             | PeerRequest::Adopt(_) => Task::Other,
         }
     }

@@ -7,15 +7,17 @@ mod auth;
 mod frame;
 mod hello;
 mod message;
+mod moving;
 mod op;
 
-pub use account::{Account, ERRANDS_MAX, Errand, ErrandEnd, Task};
+pub use account::{Account, Accounted, ERRANDS_MAX, Errand, ErrandEnd, Task};
 pub use auth::{AuthAnswer, AuthError, AuthRequest, IdentityView};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
 pub use message::{
     LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request, Response, TxState, Vote,
 };
+pub use moving::{ClusterError, ClusterRequest, CopyId, MoveAnswer, MoveRequest};
 pub use op::{
     Answer, Content, DirEntry, EntryView, FsStat, Handle, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, Probe,
     RenameMode, Scope, SealKey, Statement,

@@ -2,12 +2,16 @@
 
 use crate::account::Account;
 use crate::auth::{AuthAnswer, AuthError, AuthRequest};
+use crate::moving::{ClusterError, ClusterRequest, MoveAnswer, MoveRequest};
 use crate::op::{Answer, Op, Probe, Statement};
 use pando_format::codec::{Blob, Codec, DecodeError, Reader};
 use pando_format::{
     Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum,
 };
-use pando_types::{BootEpoch, Cred, DirId, Errno, Instance, MapEpoch, RequestId, SessionId, TxId, Watermark};
+use pando_types::{
+    BootEpoch, Cred, DirId, Errno, Instance, MapEpoch, Mono, RequestId, ServerId, SessionId, Term, TxId,
+    Watermark,
+};
 
 /// An operation's result; an error is an outcome too, and is remembered like one.
 pub type Outcome = Result<Answer, Errno>;
@@ -44,7 +48,9 @@ pub enum Request {
     Op {
         /// For mutating operations: the identity that a retry repeats.
         request: Option<RequestId>,
-        /// The caller's map.
+        /// Whether an earlier try may have been executed, here or on another server.
+        again: bool,
+        /// The caller's map: what was sent by an older one may be late, and have been repeated elsewhere.
         map: MapEpoch,
         /// Whose statements these are.
         instance: Instance,
@@ -76,6 +82,8 @@ pub enum Request {
     Status,
     /// From another server.
     Peer(PeerRequest),
+    /// From an operator: which servers there should be. For the coordinator.
+    Cluster(ClusterRequest),
     /// From an operator: who may connect. For the server that the map names to serialise renames.
     Auth(AuthRequest),
     /// Entries of names in directories the asker has no statement of. All in slots of this server.
@@ -112,6 +120,8 @@ pub enum Response {
     Status(String),
     /// To another server.
     Peer(PeerAnswer),
+    /// What became of a change of servers: the map in force.
+    Cluster(Result<Blob, ClusterError>),
     /// What became of a change of identities.
     Auth(Result<AuthAnswer, AuthError>),
     /// For each probe, in order, equally many bytes: an entry sealed under the directory's key, or nothing (H99).
@@ -132,7 +142,7 @@ pub enum Refusal {
     /// A lock could not be had in time, or a participant did not answer. Ask again later.
     Busy,
     /// The rename concerns directories: ask the server the map names for them (H28).
-    UseRenameServer,
+    UseCoordinator,
     /// The request makes no sense, or is not for clients.
     Invalid,
     /// The server is starting or stopping.
@@ -183,8 +193,10 @@ pub enum PeerRequest {
         tx: TxId,
         /// Every transaction of the coordinator's boot below this number is finished (H39).
         low: u64,
-        /// What, in order.
+        /// What.
         wants: Vec<LockWant>,
+        /// Whether locks that are taken are waited for, in order; or else it is busy at once.
+        wait: bool,
     },
     /// Votes. A yes is durable before it is sent, in both durabilities (H40).
     Prepare {
@@ -210,10 +222,28 @@ pub enum PeerRequest {
     Inquire(TxId),
     /// A directory's head, for the ancestor walk; waits for locks.
     Head(DirId),
-    /// A server that has started asks the coordinator for the log of invalidations, before it serves anybody (H15).
-    Join,
+    /// A server follows the coordinator: it asks for what it has not heard of the log of invalidations (H15), and for its
+    /// lease. A server that is not the coordinator passes it on: two servers may not reach each other while others reach both.
+    Follow {
+        /// Who follows.
+        who: ServerId,
+        /// Its boot: what an earlier one had heard is lost.
+        boot: BootEpoch,
+        /// The term it believes in.
+        term: Term,
+        /// Epoch of the map it knows.
+        map: MapEpoch,
+        /// How far it has heard the log; 0: it knows nothing of it.
+        heard: Watermark,
+        /// The coordinator's boot and time in its latest answer: prove that it was followed then.
+        echo: (BootEpoch, Mono),
+        /// Whether another server passes it on.
+        relayed: bool,
+    },
     /// The coordinator tells entries of its log, in order and without gaps: those after `after` (H12).
     Invalidate {
+        /// Whose log (H27).
+        term: Term,
         /// The entry before the first.
         after: Watermark,
         /// One after the other.
@@ -223,6 +253,10 @@ pub enum PeerRequest {
     Identities(u64),
     /// Who may connect from now on.
     Adopt(IdentityTable),
+    /// Slots move.
+    Moving(MoveRequest),
+    /// The map that is in force now.
+    NewMap(Blob),
 }
 
 /// Answers between servers.
@@ -238,19 +272,35 @@ pub enum PeerAnswer {
     State(TxState),
     /// A head.
     Head(Option<Head>),
-    /// The log as far as it is remembered: the entries after `floor`, without gaps.
-    Log {
-        /// Of what was before nothing is known any more (H13).
-        floor: Watermark,
-        /// One after the other.
+    /// What a follower has to know.
+    Lead {
+        /// The coordinator's term.
+        term: Term,
+        /// Whether the coordinator is in office, and the follower has its lease, counted from when it asked.
+        granted: bool,
+        /// The coordinator's boot and time, to be shown the next time.
+        echo: (BootEpoch, Mono),
+        /// The entry before the first. Above what the follower has heard: so much is forgotten, and with it whatever is
+        /// older (H13).
+        after: Watermark,
+        /// All entries after it.
         entries: Vec<Invalidation>,
+        /// The map, if the follower has an older one.
+        map: Option<Blob>,
     },
     /// How far the log has been heard here; nothing that contradicts it will be executed any more.
-    Heard(Watermark),
+    Heard {
+        /// By which boot: what it heard is lost with it.
+        boot: BootEpoch,
+        /// So far.
+        upto: Watermark,
+    },
     /// Who may connect; nothing, if the asker knows the latest.
     Identities(Option<IdentityTable>),
     /// It is in force here, and the connections of those who may not are closed.
     Adopted,
+    /// About slots that move.
+    Moving(MoveAnswer),
 }
 
 /// A participant's vote.
@@ -331,7 +381,7 @@ impl Codec for Message {
 }
 
 codec_enum!(Request {
-    1 => Op { request, map, instance, cred, op, ways },
+    1 => Op { request, again, map, instance, cred, op, ways },
     2 => OpenSession(s),
     3 => KeepAlive(s),
     4 => CloseSession(s),
@@ -342,31 +392,35 @@ codec_enum!(Request {
     9 => Peer(p),
     10 => Probe { instance, cred, probes },
     11 => Auth(a),
+    12 => Cluster(c),
 });
 codec_enum!(Response {
     1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s),
-    8 => Refreshed { outcome, fresh }, 9 => Auth(a)
+    8 => Refreshed { outcome, fresh }, 9 => Auth(a), 10 => Cluster(c)
 });
 codec_enum!(Refusal {
-    1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseRenameServer,
+    1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseCoordinator,
     7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t), 11 => NotAllowed, 12 => ReadOnly, 13 => BadHandle
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
 codec_enum!(PeerRequest {
-    1 => Lock { tx, low, wants },
+    1 => Lock { tx, low, wants, wait },
     2 => Prepare { tx, low, locked, mutations, reply },
     3 => Decide { tx, commit },
     4 => Inquire(tx),
     5 => Head(dir),
-    6 => Join,
-    7 => Invalidate { after, entries },
+    6 => Follow { who, boot, term, map, heard, echo, relayed },
+    7 => Invalidate { term, after, entries },
     8 => Identities(known),
     9 => Adopt(table),
+    10 => NewMap(map),
+    20 => Moving(m),
 });
 codec_enum!(PeerAnswer {
     1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
-    6 => Log { floor, entries }, 7 => Heard(w), 8 => Identities(t), 9 => Adopted
+    6 => Lead { term, granted, echo, after, entries, map }, 7 => Heard { boot, upto }, 8 => Identities(t), 9 => Adopted,
+    20 => Moving(m)
 });
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
 codec_enum!(TxState { 1 => Active, 2 => Committed, 3 => Aborted });

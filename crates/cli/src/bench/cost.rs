@@ -1,6 +1,7 @@
 //! `pando bench cost`: what identities and statements cost.
 
 use super::Wait;
+use super::lines::median;
 use super::meter::{Measured, Meter};
 use crate::args::{Args, Auth, Choices, Mode};
 use crate::auth::{Material, Proving, make};
@@ -10,6 +11,7 @@ use crate::{format, pki, text};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
 use pando_client::file::{self, Place};
+use pando_cluster::MemCoord;
 use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
 use pando_store::Durability;
@@ -194,7 +196,15 @@ fn serve(
         secrets,
         limits: Limits::default(),
     };
-    let start = MetaServer::start(config, reactor.clone(), Rc::new(store), blocks, Rc::new(Nobody));
+    let coord = Rc::new(MemCoord::fixed(config.map.clone()));
+    let start = MetaServer::start(
+        config,
+        reactor.clone(),
+        Rc::new(store),
+        blocks,
+        Rc::new(Nobody),
+        coord,
+    );
     let server = reactor.block_on(start)?;
     reactor.set_node(server.clone());
     reactor.listen(&address, server.boot(), server.clone())?;
@@ -231,13 +241,9 @@ impl Lane {
             key: None,
         };
         let choices = Choices {
-            profile: "pando".into(),
             durability,
             auth: variant.auth,
-            inline_limit: pando_wire::INLINE_LIMIT_DEFAULT,
-            id_bits: 128,
-            coherence: pando_cluster::Coherence::Lazy,
-            without: None,
+            ..Choices::default()
         };
         format::make(&dir, format::on_loopback(1)?, None, &choices)?;
         let server = Server::start(&dir, waiting, variant)?;
@@ -295,7 +301,7 @@ impl Lane {
         }
         self.number += TURN;
         if counts {
-            for (turns, taken) in self.turns.iter_mut().zip(&mut taken) {
+            for (turns, taken) in self.turns.iter_mut().zip(&taken) {
                 turns.push(median(taken));
             }
         }
@@ -307,11 +313,6 @@ impl Lane {
         self.conn = None;
         self.server.stop()
     }
-}
-
-fn median(all: &mut [f64]) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// One comparison.
@@ -350,12 +351,12 @@ pub fn run(args: &Args, bench: &CostArgs) -> Result<ExitCode> {
         for (o, op) in OPS.into_iter().enumerate() {
             for (what, this, that, bounds) in BOUNDS {
                 let pairs = lanes[this].turns[o].iter().zip(&lanes[that].turns[o]);
-                let mut all: Vec<f64> = pairs.map(|(a, b)| a / b).collect();
+                let all: Vec<f64> = pairs.map(|(a, b)| a / b).collect();
                 ratios.push(Ratio {
                     what,
                     op,
                     waiting,
-                    ratio: median(&mut all),
+                    ratio: median(&all),
                     bound: WAITS.iter().position(|w| *w == wait).and_then(|w| bounds[w]),
                 });
             }
@@ -391,13 +392,9 @@ fn to_json(bench: &CostArgs, results: &[Measured], ratios: &[Ratio]) -> Value {
             "within": r.bound.map(|b| r.ratio <= b),
         })
     });
-    let durability = match bench.durability {
-        Mode::Sync => "sync",
-        Mode::Async => "async",
-    };
     json!({
         "bench": "cost", "commit": option_env!("PANDO_COMMIT").unwrap_or("unknown"),
-        "params": { "seconds": bench.seconds, "durability": durability },
+        "params": { "seconds": bench.seconds, "durability": bench.durability.word() },
         "results": lines.collect::<Vec<_>>(), "ratios": shares.collect::<Vec<_>>(),
     })
 }

@@ -52,7 +52,6 @@ pub fn run(args: &EchoArgs) -> Result<Figures> {
         bench: "echo",
         profile: None,
         params: json!({ "depth": args.depth, "clients": args.clients, "seconds": args.seconds }),
-        found: serde_json::Value::Null,
         results,
     })
 }

@@ -225,7 +225,6 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
         bench: "mdtest",
         profile: Some(file.profile.name),
         params,
-        found: serde_json::Value::Null,
         results,
     })
 }

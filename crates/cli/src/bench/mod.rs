@@ -1,9 +1,11 @@
 //! `pando bench`: figures. Ratios within one run are what they are good for: against `echo` and `null`, the ceilings, or
 //! against the same run with one thing changed.
 
+pub mod calibrate;
 mod cost;
 mod echo;
 mod figure;
+mod lines;
 mod mdtest;
 mod meter;
 mod null;
@@ -35,6 +37,7 @@ pub enum BenchCommand {
     Oracle(oracle::OracleArgs),
     Figure(figure::FigureArgs),
     Cost(cost::CostArgs),
+    Calibrate(calibrate::CalibrateArgs),
 }
 
 /// What a benchmark gives.
@@ -45,8 +48,6 @@ pub struct Figures {
     pub profile: Option<String>,
     /// How it was asked.
     pub params: Value,
-    /// What was concluded beyond the lines, or null.
-    pub found: Value,
     /// One line per operation.
     pub results: Vec<Measured>,
 }
@@ -58,18 +59,16 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Store(a) => store::run(a),
         BenchCommand::Mdtest(a) => mdtest::run(args, a),
         BenchCommand::Resolve(a) => resolve::run(args, a),
-        BenchCommand::Oracle(a) => oracle::run(args, a),
+        BenchCommand::Oracle(a) => return oracle::run(args, a),
         BenchCommand::Figure(a) => return figure::run(args, a),
         BenchCommand::Cost(a) => return cost::run(args, a),
+        BenchCommand::Calibrate(a) => return calibrate::run(args, a),
     }?;
     let errors: u64 = figures.results.iter().map(|r| r.errors).sum();
     if args.json {
         println!("{}", json(&figures));
     } else {
         print!("{}", table(&figures));
-        if !figures.found.is_null() {
-            println!("{:#}", figures.found);
-        }
     }
     if let Some(first) = figures.results.iter().find_map(|r| r.first_error.as_ref()) {
         eprintln!("pando: {errors} operations failed; the first: {first}");
@@ -102,7 +101,7 @@ fn json(figures: &Figures) -> Value {
         .collect();
     json!({
         "bench": figures.bench, "commit": option_env!("PANDO_COMMIT").unwrap_or("unknown"),
-        "profile": figures.profile, "params": figures.params, "found": figures.found, "results": results,
+        "profile": figures.profile, "params": figures.params, "results": results,
     })
 }
 

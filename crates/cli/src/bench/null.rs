@@ -89,7 +89,6 @@ pub fn run(args: &Args, bench: &NullArgs) -> Result<Figures> {
         bench: "null",
         profile: Some(file.profile.name),
         params,
-        found: serde_json::Value::Null,
         results,
     })
 }

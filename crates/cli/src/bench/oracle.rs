@@ -1,14 +1,16 @@
 //! `pando bench oracle`: whether the time of an answer tells what it does not say (H99).
 
+use super::lines::{Drawn, round};
 use super::meter::Meter;
-use super::{Figures, Wait, connect};
+use super::{Wait, connect};
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Paths};
 use anyhow::{Context, Result, bail};
 use pando_types::{Birth, Cred, Instance, Name, Perm, ServerId};
 use pando_wire::{Probe, Request, Response};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Somebody who may not search a directory asks for what is below it, with every ID known to him: for an entry that exists, for one
@@ -28,7 +30,7 @@ pub struct OracleArgs {
 
 const KINDS: [&str; 3] = ["exists", "missing-name", "missing-directory"];
 
-pub fn run(args: &Args, bench: &OracleArgs) -> Result<Figures> {
+pub fn run(args: &Args, bench: &OracleArgs) -> Result<ExitCode> {
     if bench.pairs < 100 {
         bail!("with fewer than 100 pairs nothing can be said");
     }
@@ -37,7 +39,6 @@ pub fn run(args: &Args, bench: &OracleArgs) -> Result<Figures> {
     let secret = Secret::make(&conn)?;
     let mut times = [const { Vec::new() }; 3];
     let mut order = 0x9E37_79B9_7F4A_7C15_u64;
-    let began = Instant::now();
     for _ in 0..bench.pairs {
         // Marsaglia's xorshift: any order that the server does not know will do.
         order ^= order << 13;
@@ -48,33 +49,37 @@ pub fn run(args: &Args, bench: &OracleArgs) -> Result<Figures> {
             times[kind].push(secret.ask(&conn, kind)?);
         }
     }
-    let took = began.elapsed();
     secret.remove(&conn)?;
-    let against: Vec<_> = (0..2)
-        .map(|kind| {
-            json!({
-                "kinds": [KINDS[kind], KINDS[2]],
-                "mann_whitney_p": mann_whitney(&times[kind], &times[2]),
-                "kolmogorov_smirnov_p": kolmogorov_smirnov(&times[kind], &times[2]),
-            })
-        })
-        .collect();
-    let mut results = Vec::new();
-    for (kind, times) in KINDS.iter().zip(&times) {
+    let p = |test: fn(&[u64], &[u64]) -> f64, kind: usize| match kind {
+        // The one that the others are compared with.
+        2 => Value::Null,
+        kind => json!((test(&times[kind], &times[2]) * 1e4).round() / 1e4),
+    };
+    let mut lines = Vec::new();
+    for (kind, name) in KINDS.iter().enumerate() {
         let mut meter = Meter::new()?;
-        times.iter().for_each(|t| meter.record(Duration::from_nanos(*t)));
-        meter.end(times.len() as u64);
-        let mut sum = Meter::sum(*kind, vec![meter], true)?;
-        sum.ops_per_s = times.len() as f64 / took.as_secs_f64();
-        results.push(sum);
+        times[kind]
+            .iter()
+            .for_each(|t| meter.record(Duration::from_nanos(*t)));
+        let sum = Meter::sum(*name, vec![meter], false)?;
+        lines.push(vec![
+            ("asked for", json!(name)),
+            ("ops", json!(sum.ops)),
+            ("p50 us", round(sum.p50_us)),
+            ("p99 us", round(sum.p99_us)),
+            ("U test p", p(mann_whitney, kind)),
+            ("KS test p", p(kolmogorov_smirnov, kind)),
+        ]);
     }
-    Ok(Figures {
+    let drawn = Drawn {
         bench: "oracle",
-        profile: Some(conn.file.profile.name.clone()),
+        figure: None,
         params: json!({"pairs": bench.pairs, "waiting": bench.waiting.name()}),
-        found: json!(against),
-        results,
-    })
+        lines,
+        claims: Vec::new(),
+    };
+    drawn.print(args);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A directory that only root may search, with one in it, and in that a file.

@@ -92,7 +92,6 @@ pub fn run(args: &Args, bench: &ResolveArgs) -> Result<Figures> {
         bench: "resolve",
         profile: Some(conn.file.profile.name.clone()),
         params,
-        found: serde_json::Value::Null,
         results,
     })
 }

@@ -15,7 +15,8 @@ use pando_types::{
     Sequence, ServerId, SessionId, Timestamp,
 };
 use serde_json::json;
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Instant;
@@ -52,7 +53,8 @@ pub struct StoreArgs {
     pub at: Option<PathBuf>,
 }
 
-struct Bench<'a> {
+/// A store that is filled and read as by a server.
+pub(super) struct Bench<'a> {
     args: &'a StoreArgs,
     store: RocksStore,
     sequence: u64,
@@ -64,34 +66,7 @@ pub fn run(args: &StoreArgs) -> Result<Figures> {
         .prefix("pando-bench-store-")
         .tempdir_in(&at)
         .with_context(|| format!("cannot make a folder in {}", at.display()))?;
-    let path = folder.path().join("store");
-    RocksStore::create(
-        &path,
-        Superblock {
-            format: FORMAT_VERSION,
-            fs: FsId(1),
-            server: ServerId(0),
-            boot: BootEpoch(0),
-            name_bits: 55,
-            id_bits: 128,
-            clean: true,
-        },
-    )?;
-    let durability = if args.sync {
-        Durability::Sync
-    } else {
-        Durability::Async
-    };
-    let options = RocksOptions {
-        durability,
-        ..RocksOptions::default()
-    };
-    let (store, _) = RocksStore::open(&path, options)?;
-    let mut bench = Bench {
-        args,
-        store,
-        sequence: 0,
-    };
+    let mut bench = Bench::open(args, folder.path(), RocksOptions::default().cache_bytes)?;
     bench.parents()?;
     let results = vec![
         bench.writes("create", Bench::create)?,
@@ -106,7 +81,6 @@ pub fn run(args: &StoreArgs) -> Result<Figures> {
         bench: "store",
         profile: Some("pando".into()),
         params,
-        found: serde_json::Value::Null,
         results,
     })
 }
@@ -162,7 +136,7 @@ fn head(id: DirId, parent: DirId, name: &Name) -> [Mutation; 2] {
 }
 
 /// Drives a future of the store on this thread.
-fn wait<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
+pub(super) fn wait<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: std::sync::Arc<Self>) {
@@ -185,7 +159,64 @@ fn read<T>(read: Read<T>) -> Result<T, StoreError> {
     }
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// An empty one in a folder.
+    pub(super) fn open(args: &'a StoreArgs, folder: &Path, cache_bytes: usize) -> Result<Bench<'a>> {
+        let path = folder.join("store");
+        RocksStore::create(
+            &path,
+            Superblock {
+                format: FORMAT_VERSION,
+                fs: FsId(1),
+                server: ServerId(0),
+                boot: BootEpoch(0),
+                name_bits: 55,
+                id_bits: 128,
+                clean: true,
+            },
+        )?;
+        let durability = if args.sync {
+            Durability::Sync
+        } else {
+            Durability::Async
+        };
+        let options = RocksOptions {
+            durability,
+            cache_bytes,
+            ..RocksOptions::default()
+        };
+        let (store, _) = RocksStore::open(&path, options)?;
+        Ok(Bench {
+            args,
+            store,
+            sequence: 0,
+        })
+    }
+
+    /// Files with these numbers, after their directories.
+    pub(super) fn fill(&mut self, files: Range<u64>) -> Result<()> {
+        if files.start == 0 {
+            self.parents()?;
+        }
+        let mut last = self.store.applied();
+        for n in files {
+            let batch = self.create(n)?;
+            last = self.store.apply(&batch)?;
+        }
+        Ok(wait(self.store.wait(last, Level::Synced))?)
+    }
+
+    /// Bytes in table files.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.store.stats().table_bytes
+    }
+
+    /// Whether a file is there, or one of another kind that never was.
+    pub(super) fn look(&self, kind: &str, n: u64) -> Result<bool> {
+        let (dir, hash, name) = self.place(kind, n)?;
+        Ok(read(self.store.get(&Key::Entry { dir, hash, name }))?.is_some())
+    }
+
     fn place(&self, kind: &str, n: u64) -> Result<(DirId, NameHash, Name)> {
         let name = Name::new(format!("{kind}.mdtest.0.{n}").as_bytes())?;
         let dir = dir(n / self.args.per_directory.max(1));

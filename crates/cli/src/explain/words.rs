@@ -13,7 +13,7 @@ pub fn refusal(why: &Refusal) -> &'static str {
         Refusal::SessionUnknown => "session unknown",
         Refusal::TooOld => "too old",
         Refusal::Busy => "busy",
-        Refusal::UseRenameServer => "use the rename server",
+        Refusal::UseCoordinator => "use the rename server",
         Refusal::Invalid => "invalid",
         Refusal::NotReady => "not ready",
         Refusal::BadStatement => "bad statement",
@@ -74,9 +74,12 @@ pub fn kind(request: &Request) -> &'static str {
         Request::KeepAlive(_) => "keep-alive",
         Request::CloseSession(_) => "close-session",
         Request::GetMap => "get-map",
-        Request::Null(_) | Request::Scan { .. } | Request::Status | Request::Auth(_) | Request::Peer(_) => {
-            "other"
-        }
+        Request::Null(_)
+        | Request::Scan { .. }
+        | Request::Status
+        | Request::Auth(_)
+        | Request::Cluster(_)
+        | Request::Peer(_) => "other",
     }
 }
 

@@ -85,6 +85,12 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
             "this filesystem was made without decoupling, an experiment that is not checked".into(),
         );
     }
+    let moving = conn.run(conn.client.newest_map()).to_move();
+    if moving > 0 {
+        return could_not(format!(
+            "{moving} slots are on the move; check again when `pando map` shows none"
+        ));
+    }
     let progress = Rc::new(Progress::new(
         "checking",
         Unit::Items,

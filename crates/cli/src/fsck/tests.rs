@@ -10,7 +10,7 @@ use pando_format::{
 };
 use pando_types::{
     Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm, ServerId,
-    Slot, Timestamp, TxId,
+    Slot, Term, Timestamp, TxId,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -34,7 +34,9 @@ fn map() -> ClusterMap {
         epoch: MapEpoch(1),
         slots: ClusterMap::spread(&servers),
         servers,
-        rename_server: ServerId(0),
+        term: Term(1),
+        keeper: ServerId(0),
+        coordinator: ServerId(0),
         inline_limit: 65536,
         block_size: 4 << 20,
         blocks: "file:blocks".into(),
@@ -43,6 +45,7 @@ fn map() -> ClusterMap {
         auth: pando_types::AuthMode::None,
         coherence: pando_cluster::Coherence::Lazy,
         decoupled: true,
+        plan: pando_cluster::Plan::default(),
     }
 }
 

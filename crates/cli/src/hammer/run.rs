@@ -18,6 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// How often in a row directories are opened again: once for each new coordinator, and they do not come that fast.
+pub const REOPENS: u32 = 16;
+
 /// One task's view.
 struct Task {
     number: u32,
@@ -29,7 +32,7 @@ struct Task {
 }
 
 /// Prints one line at once, so that whoever reads the log has it before anything else happens.
-fn say(line: &str) {
+pub fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // A reader that went away ends the run: nothing unlogged may be acknowledged.
     if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -108,7 +111,17 @@ impl Task {
         let number = self.made;
         self.made += 1;
         say(&format!("B {} {number} {step}\n", self.number));
-        let outcome = self.execute(&step).await;
+        let mut outcome = self.execute(&step).await;
+        for _ in 0..REOPENS {
+            // Refused, not executed: what is known of the directories is older than the coordinator's log.
+            if outcome != Err(Errno::Stale) {
+                break;
+            }
+            for dir in &mut self.dirs {
+                *dir = self.client.reopen(dir).await?.dir.ok_or(Errno::NotDir)?;
+            }
+            outcome = self.execute(&step).await;
+        }
         match outcome {
             Ok(()) => {
                 step.apply(&mut self.state);

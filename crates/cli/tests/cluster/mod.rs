@@ -91,6 +91,29 @@ impl Cluster {
         self.dir.join(name)
     }
 
+    /// The same, as an argument.
+    pub fn file(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Lets somebody in; the file that proves it is theirs.
+    pub fn add(&self, name: &str, claims: &[&str]) -> String {
+        let key = self.file(name);
+        self.run(&[&["auth", "add", name, "--out", &key], claims].concat());
+        key
+    }
+
+    /// Runs a command as whom a file proves; what it printed, or what it complained.
+    pub fn with(&self, key: &str, arguments: &[&str]) -> Result<String, String> {
+        let all = [&["--wait", "10", "--key", key], arguments].concat();
+        let out = self.pando(&all).output().expect("pando runs");
+        if out.status.success() {
+            Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+        } else {
+            Err(String::from_utf8_lossy(&out.stderr).into_owned())
+        }
+    }
+
     /// kill -9 of one server.
     pub fn kill(&self, server: usize) {
         let pid = std::fs::read_to_string(self.path(&format!("run/server-{server}.lock"))).expect("pid");

@@ -84,6 +84,7 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                 Record::Prepared(p) => p.mutations.truncate(usize::from(small) % 5),
                 Record::Garbage(g) => (g.size, g.holder) = (n, None),
                 Record::Session(s) => s.opened = time,
+                Record::HandOver(h) => h.epoch = MapEpoch(n),
                 Record::RenameList(l) => {
                     *l = bytes
                         .iter()

@@ -3,13 +3,13 @@
 
 use pando_auth::{Introduction, Secret, Secrets};
 use pando_client::ClientConfig;
-use pando_cluster::{ClusterMap, Coherence, ServerInfo};
+use pando_cluster::{ClusterMap, Coherence, MemCoord, ServerInfo};
 use pando_data::DirBlocks;
 use pando_fuse::NetCluster;
 use pando_net::{Options, Reactor, Stopper};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, format_store};
 use pando_store::{Durability, MemStore};
-use pando_types::{AuthMode, FsId, MapEpoch, ServerId, Timestamp};
+use pando_types::{AuthMode, FsId, MapEpoch, ServerId, Term, Timestamp};
 use pando_wire::{Role, Way};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -62,7 +62,9 @@ impl TestCluster {
             fs: FsId(0x1234_5678),
             epoch: MapEpoch(1),
             slots: ClusterMap::spread(&servers),
-            rename_server: servers[0].id,
+            coordinator: servers[0].id,
+            term: Term(1),
+            keeper: servers[0].id,
             servers,
             inline_limit: sizes.inline_limit,
             block_size: sizes.block_size,
@@ -73,6 +75,7 @@ impl TestCluster {
             auth: AuthMode::None,
             coherence: Coherence::Lazy,
             decoupled: true,
+            plan: pando_cluster::Plan::default(),
         };
         map.check().unwrap();
         DirBlocks::create(data).unwrap();
@@ -148,7 +151,9 @@ fn serve(id: ServerId, map: ClusterMap, data: &Path) -> Started {
             map,
             limits: Limits::default(),
         };
-        let start = MetaServer::start(config, reactor.clone(), store, Rc::new(blocks), Rc::new(Watch));
+        let coord = Rc::new(MemCoord::fixed(config.map.clone()));
+        let (blocks, watch) = (Rc::new(blocks), Rc::new(Watch));
+        let start = MetaServer::start(config, reactor.clone(), store, blocks, watch, coord);
         let server = reactor.block_on(start).unwrap();
         reactor.set_node(server.clone());
         let address = reactor

@@ -1,13 +1,13 @@
 //! Every kind of message.
 
-use super::identities;
 use super::records::{self, DIR, SESSION, TIME, TX, name};
+use super::{identities, moving};
 use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
 use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
 use pando_types::{
-    Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino, MapEpoch, Perm, RequestId,
-    RequestSlot, Sequence, ServerId, Slot, TimeChange, Watermark,
+    Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino, MapEpoch, Mono, Perm,
+    RequestId, RequestSlot, Sequence, ServerId, Slot, Term, TimeChange, Watermark,
 };
 use pando_wire::{
     Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FsStat, Handle, LockMode, LockWant,
@@ -207,6 +207,7 @@ pub(super) fn ask(op: Op) -> Request {
     });
     Request::Op {
         request,
+        again: false,
         map: MapEpoch(1),
         instance: INSTANCE,
         cred: Cred {
@@ -242,6 +243,7 @@ pub(super) fn requests() -> Vec<Request> {
     ];
     all.push(Request::Op {
         request: None,
+        again: false,
         map: MapEpoch(1),
         instance: INSTANCE,
         cred: Cred::root(),
@@ -250,6 +252,7 @@ pub(super) fn requests() -> Vec<Request> {
     });
     all.extend(peer_requests().into_iter().map(Request::Peer));
     all.extend(identities::auth_requests().into_iter().map(Request::Auth));
+    all.extend(moving::wishes().into_iter().map(Request::Cluster));
     all
 }
 
@@ -264,8 +267,19 @@ pub(super) fn wants() -> Vec<LockWant> {
 
 pub(super) fn peer_requests() -> Vec<PeerRequest> {
     let (tx, low, wants) = (TX, 3, wants());
-    vec![
-        PeerRequest::Lock { tx, low, wants },
+    let mut all = vec![
+        PeerRequest::Lock {
+            tx,
+            low,
+            wants: wants.clone(),
+            wait: true,
+        },
+        PeerRequest::Lock {
+            tx,
+            low,
+            wants,
+            wait: false,
+        },
         PeerRequest::Prepare {
             tx,
             low,
@@ -276,14 +290,26 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
         PeerRequest::Decide { tx, commit: true },
         PeerRequest::Inquire(tx),
         PeerRequest::Head(DIR),
-        PeerRequest::Join,
+        PeerRequest::Follow {
+            who: ServerId(2),
+            boot: BootEpoch(3),
+            term: Term(4),
+            map: MapEpoch(5),
+            heard: Watermark(6),
+            echo: (BootEpoch(9), Mono(7)),
+            relayed: true,
+        },
         PeerRequest::Invalidate {
+            term: Term(4),
             after: Watermark(11),
             entries: records::invalidations().to_vec(),
         },
         PeerRequest::Identities(2),
         PeerRequest::Adopt(identities::table()),
-    ]
+        PeerRequest::NewMap(Blob(vec![1, 2])),
+    ];
+    all.extend(moving::requests().into_iter().map(PeerRequest::Moving));
+    all
 }
 
 pub(super) fn answers() -> Vec<Answer> {
@@ -344,11 +370,18 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         PeerAnswer::State(TxState::Aborted),
         PeerAnswer::Head(Some(records::head())),
         PeerAnswer::Head(None),
-        PeerAnswer::Log {
-            floor: Watermark(11),
+        PeerAnswer::Lead {
+            term: Term(4),
+            granted: true,
+            echo: (BootEpoch(9), Mono(7)),
+            after: Watermark(11),
             entries: records::invalidations().to_vec(),
+            map: Some(Blob(vec![1, 2])),
         },
-        PeerAnswer::Heard(Watermark(13)),
+        PeerAnswer::Heard {
+            boot: BootEpoch(3),
+            upto: Watermark(13),
+        },
         PeerAnswer::Identities(None),
         PeerAnswer::Identities(Some(identities::table())),
         PeerAnswer::Adopted,
@@ -369,13 +402,21 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Ok(Response::Sealed(vec![Blob(vec![1; 40])])),
     ]);
     all.extend(identities::auth_errors().map(|e| Ok(Response::Auth(Err(e)))));
+    let moves = moving::answers().into_iter().map(PeerAnswer::Moving);
+    all.extend(moves.map(|m| Ok(Response::Peer(m))));
+    all.push(Ok(Response::Cluster(Ok(Blob(vec![0; 16])))));
+    all.extend(
+        moving::errors()
+            .into_iter()
+            .map(|e| Ok(Response::Cluster(Err(e)))),
+    );
     let refusals = [
         Refusal::WrongBoot(BootEpoch(8)),
         Refusal::NotOwner(MapEpoch(2)),
         Refusal::SessionUnknown,
         Refusal::TooOld,
         Refusal::Busy,
-        Refusal::UseRenameServer,
+        Refusal::UseCoordinator,
         Refusal::Invalid,
         Refusal::NotReady,
         Refusal::BadStatement,

@@ -3,14 +3,14 @@
 use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
-    GarbageRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key, KeyRange, Layout,
-    Mutation, NameHash, PreparedRecord, Record, ReplyRecord, ReplyWrite, SessionRecord, Superblock, Target,
-    Touch, TouchDelta,
+    GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key,
+    KeyRange, Layout, Mutation, NameHash, PreparedRecord, Record, ReplyRecord, ReplyWrite, SessionRecord,
+    Superblock, Target, Touch, TouchDelta,
 };
 use pando_store::Bundle;
 use pando_types::{
-    Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, Name, Perm, Realm,
-    RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark,
+    Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, MapEpoch, Name, Perm,
+    Realm, RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark,
 };
 
 pub(super) const DIR: DirId = DirId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
@@ -57,6 +57,7 @@ pub(super) fn keys() -> Vec<Key> {
         },
         Key::Invalidation(Watermark(12)),
         Key::Identity(IdentityId(4)),
+        Key::HandOver,
     ]
 }
 
@@ -302,6 +303,13 @@ pub(super) fn records() -> Vec<(Key, Record)> {
     ];
     all.extend(invalidations().map(|i| (keys[13].clone(), Record::Invalidation(i))));
     all.extend(identities().map(|i| (keys[14].clone(), Record::Identity(i))));
+    let handed_over = HandOverRecord {
+        epoch: MapEpoch(9),
+        to: ServerId(3),
+        made: MapEpoch(7),
+        slots: vec![Slot(1), Slot(0x0abc)],
+    };
+    all.push((keys[15].clone(), Record::HandOver(handed_over)));
     let layouts = [
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),

@@ -40,7 +40,7 @@ pub(crate) fn key(input: &[u8]) {
         Key::RenameList { parent, .. } => KeyRange::rename_lists(*parent),
         Key::Invalidation(_) => KeyRange::invalidations(),
         Key::Identity(_) => KeyRange::identities(),
-        Key::Counter(_) | Key::Head(_) | Key::Touch(_) | Key::Superblock => range,
+        Key::Counter(_) | Key::Head(_) | Key::Touch(_) | Key::Superblock | Key::HandOver => range,
     };
     assert!(part.contains(input), "{key:?} is not in {part:?}");
 }

@@ -16,13 +16,14 @@ use super::frames::FS;
 use super::tree::sound;
 use super::world::{Bench, CLIENT, MAP, ME, OPERATOR, small_map};
 use pando_auth::{Secret, Secrets, StatementKeys};
+use pando_cluster::{ClusterMap, MemCoord};
 use pando_data::MemBlocks;
-use pando_env::Node;
+use pando_env::{Env, Node};
 use pando_format::Codec;
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, format_store};
 use pando_store::{Disk, Durability, MemStore, NoFaults};
 use pando_types::{
-    Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Name, RequestSlot,
+    Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, RequestSlot,
     Sequence, SessionId, Timestamp,
 };
 use pando_wire::{Answer, EntryView, Message, Op, Request, Response, Scope, Statement};
@@ -129,13 +130,17 @@ impl Run {
                 ..Limits::tiny()
             },
         };
+        let clock = Rc::downgrade(&bench);
+        let now = move || clock.upgrade().map_or(Mono(0), |bench| bench.mono());
+        let coord = Rc::new(MemCoord::new(config.map.clone(), Duration::from_secs(1), now));
         let started = Rc::new(RefCell::new(None));
         let (world, into) = (bench.clone(), started.clone());
         pando_env::Env::spawn(
             &*bench,
             Box::pin(async move {
                 let blocks = Rc::new(MemBlocks::new());
-                let result = MetaServer::start(config, world, Rc::new(store), blocks, Rc::new(Silent)).await;
+                let result =
+                    MetaServer::start(config, world, Rc::new(store), blocks, Rc::new(Silent), coord).await;
                 *into.borrow_mut() = Some(result);
             }),
         );
@@ -336,6 +341,7 @@ impl Run {
         assert!(!self.server.stopped());
         let lookup = Request::Op {
             request: None,
+            again: false,
             map: MapEpoch(1),
             instance: INSTANCE,
             cred: Cred::root(),
@@ -365,7 +371,11 @@ impl Run {
             self.bench.run();
             let heard = self.hear();
             let right = |r: &Option<Response>| match r {
-                Some(Response::Map(map)) => n == 0 && MAP.with(|(_, bytes)| map.0 == *bytes),
+                Some(Response::Map(map)) => {
+                    // An operator may have had a server join.
+                    let newer = ClusterMap::decode(&map.0).is_ok_and(|m| m.fs == FS && m.epoch > MapEpoch(1));
+                    n == 0 && (newer || MAP.with(|(_, bytes)| map.0 == *bytes))
+                }
                 Some(Response::Ok) => n == 1,
                 Some(Response::Status(_)) => n == 2,
                 Some(Response::Op(Ok(Answer::Entry(e)))) => {

@@ -5,7 +5,7 @@ use pando_cluster::{ClusterMap, ServerInfo};
 use pando_env::sync::{Sender, oneshot};
 use pando_env::{Env, Executor, LocalFuture, Peer, TaskOwner};
 use pando_format::Codec;
-use pando_types::{AuthMode, IdentityId, MapEpoch, Mono, PeerId, ServerId, Timestamp};
+use pando_types::{AuthMode, IdentityId, MapEpoch, Mono, PeerId, ServerId, Term, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -160,7 +160,9 @@ fn make_map() -> ClusterMap {
         epoch: MapEpoch(1),
         slots: ClusterMap::spread(&servers),
         servers,
-        rename_server: ME,
+        coordinator: ME,
+        keeper: ME,
+        term: Term(1),
         inline_limit: 64,
         block_size: 512,
         blocks: "file:/nowhere".into(),
@@ -170,5 +172,6 @@ fn make_map() -> ClusterMap {
         auth: AuthMode::None,
         coherence: pando_cluster::Coherence::Lazy,
         decoupled: true,
+        plan: pando_cluster::Plan::default(),
     }
 }

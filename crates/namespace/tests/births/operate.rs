@@ -149,12 +149,6 @@ impl World {
                 locks.insert(unit, mode);
                 Some(())
             };
-            // One rename between directories at a time: the walk stays true.
-            if let Op::Rename { src, dst, .. } = &op
-                && src.id != dst.id
-            {
-                take((0, b"renames".to_vec()), LockMode::Exclusive)?;
-            }
             let mut snapshot = Snapshot::default();
             let mut walked = BTreeMap::new();
             let number = self.number();
@@ -187,10 +181,10 @@ impl World {
                         }
                     }
                     Step::Walk { moved, into } => {
-                        let loops = self.walk(moved, into)?;
+                        let loops = self.walk(moved.0, into.0)?;
                         walked.insert((moved, into), loops);
                     }
-                    Step::UseRenameServer => return self.stuck(what),
+                    Step::UseCoordinator => return self.stuck(what),
                     Step::Done(d) => {
                         decision = Some(d);
                         break;

@@ -174,8 +174,7 @@ impl World {
         txn.decided = true;
         if let Some((server, mutations)) = txn.parts.pop_first() {
             mutations.iter().for_each(|m| next.change(m));
-            txn.locks
-                .retain(|(s, unit), _| *s != server && unit != b"renames");
+            txn.locks.retain(|(s, _), _| *s != server);
         }
         if !txn.parts.is_empty() {
             next.txns.push(txn);

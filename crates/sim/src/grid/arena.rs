@@ -123,7 +123,7 @@ impl Arena {
 
     /// The server that keeps the identities.
     pub fn keeper(&self) -> ServerId {
-        self.cluster.map().rename_server
+        self.cluster.map().keeper
     }
 
     /// A change of identities, as an operator makes it.

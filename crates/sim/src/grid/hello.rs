@@ -132,6 +132,7 @@ async fn request(a: &Arena, name: &str) -> Option<(ServerId, Vec<u8>)> {
     let (name, perm) = (super::speaker::named(name)?, Perm::new(0o755));
     let request = Request::Op {
         request: Some(a.alice.request(6)),
+        again: false,
         map: MapEpoch(1),
         instance: a.alice.instance.get(),
         cred: alice(),

@@ -4,7 +4,7 @@ use super::arena::{ALICE, MALLORY, alice, mallory};
 use super::{Arena, Cell, cell};
 use crate::cluster::Overheard;
 use pando_format::{FactChange, IdentityTable, Invalidation, Key, Mutation};
-use pando_types::{BootEpoch, Claims, ServerId, TxId, Watermark};
+use pando_types::{BootEpoch, Claims, MapEpoch, ServerId, Term, TxId, Watermark};
 use pando_wire::{LockMode, LockWant, Message, PeerAnswer, PeerRequest, Request, Response, Vote};
 use std::rc::Rc;
 
@@ -105,6 +105,7 @@ pub(super) const CELLS: &[Cell] = &[
                     tx: tx(),
                     low: 0,
                     wants,
+                    wait: true,
                 },
             )
             .await?
@@ -131,6 +132,7 @@ pub(super) const CELLS: &[Cell] = &[
                     tx: tx(),
                     low: 0,
                     wants,
+                    wait: true,
                 },
             )
             .await
@@ -234,9 +236,17 @@ pub(super) const CELLS: &[Cell] = &[
                 change: FactChange::Access,
             }];
             let after = Watermark(private.at.0);
-            peer(&a, ServerId(1), PeerRequest::Invalidate { after, entries })
-                .await
-                .map(|_| ())
+            peer(
+                &a,
+                ServerId(1),
+                PeerRequest::Invalidate {
+                    term: Term(1),
+                    after,
+                    entries,
+                },
+            )
+            .await
+            .map(|_| ())
         }
     ),
     cell!(
@@ -246,7 +256,16 @@ pub(super) const CELLS: &[Cell] = &[
         "learns what others rename",
         async |a: Rc<Arena>| {
             a.mark().await;
-            peer(&a, a.keeper(), PeerRequest::Join).await.map(|_| ())
+            let following = PeerRequest::Follow {
+                who: ServerId(1),
+                boot: BootEpoch(1),
+                term: Term(1),
+                map: MapEpoch(1),
+                heard: Watermark(0),
+                echo: Default::default(),
+                relayed: false,
+            };
+            peer(&a, a.cluster.map().coordinator, following).await.map(|_| ())
         }
     ),
     cell!(
@@ -287,6 +306,8 @@ pub(super) const CELLS: &[Cell] = &[
                 }
             }
             mend(&a);
+            // Who was cut off from the coordinator too acts on nothing before it follows again.
+            a.root.sleep(5_000).await;
             a.mallory.reads(&alice(), &dir, "hers").await
         }
     ),

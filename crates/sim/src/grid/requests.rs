@@ -4,7 +4,7 @@ use super::arena::{GROUP, READER, TENANT, alice, mallory};
 use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
 use pando_types::{AttrChange, Cred, DirId, Name, PeerId, Perm};
-use pando_wire::{Answer, AuthRequest, Handle, Op, Request, Response, Statement};
+use pando_wire::{Answer, AuthRequest, ClusterRequest, Handle, Op, Request, Response, Statement};
 use std::rc::Rc;
 
 /// Mallory acts under these credentials, with statements that are her own.
@@ -366,6 +366,22 @@ pub(super) const CELLS: &[Cell] = &[
         ["G2"],
         "learns what others do",
         async |a: Rc<Arena>| operator(&a, Request::Status).await
+    ),
+    cell!(
+        "operator",
+        "a client drains a server",
+        ["G2"],
+        "takes a server away",
+        async |a: Rc<Arena>| {
+            a.mark().await;
+            let map = a.cluster.map();
+            let other = map
+                .staying()
+                .find(|id| *id != map.keeper && *id != map.coordinator)?;
+            let request = Request::Cluster(ClusterRequest::Drain(other));
+            let answer = a.mallory.ask(map.coordinator, &request).await?;
+            matches!(answer, Response::Cluster(Ok(_))).then_some(())
+        }
     ),
 ];
 

@@ -179,6 +179,7 @@ impl Speaker {
     pub fn asking(&self, request: Option<RequestId>, cred: &Cred, op: &Op, ways: &[Statement]) -> Request {
         Request::Op {
             request,
+            again: false,
             map: MapEpoch(1),
             instance: self.instance.get(),
             cred: cred.clone(),
@@ -195,7 +196,7 @@ impl Speaker {
     /// The same with statements that others hang on.
     pub async fn op_with(&self, cred: &Cred, op: Op, ways: &[Statement]) -> Option<Answer> {
         let home = op.home().map_or(ServerId(1), |slot| self.map.owner(slot));
-        for server in [home, self.map.rename_server] {
+        for server in [home, self.map.coordinator] {
             let request = op.mutates().then(|| self.request(0));
             if request.is_some() {
                 self.open_session(server).await?;
@@ -213,7 +214,7 @@ impl Speaker {
                     answer: answer.clone(),
                 });
             }
-            if answer.is_some() || *self.refused.borrow() != "UseRenameServer" {
+            if answer.is_some() || *self.refused.borrow() != "UseCoordinator" {
                 return answer;
             }
         }

@@ -98,7 +98,8 @@ pub(super) fn random_batches(h: &mut dyn Harness) {
             }
             1 => {
                 let slot = Slot(u16::from_be_bytes([range.start[0], range.start[1]]));
-                let bundle = ok(block_on(s.export(slot).wait()));
+                let (bundle, rest) = ok(block_on(s.export(&KeyRange::slot(slot), usize::MAX).wait()));
+                assert_eq!(rest, None);
                 ok(s.delete_range(&range));
                 let mut without = now.clone();
                 without.retain(|k, _| !range.contains(k));

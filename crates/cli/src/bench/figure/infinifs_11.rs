@@ -1,9 +1,9 @@
 //! Figure 11: what each of the three ideas contributes. Files and directories are made at a depth of 10, by one client for the
 //! latency, of finding the directory and of making something in it, and by several for the throughput. The bars accumulate.
 
-use super::FigureArgs;
-use super::lines::{Claim, Drawn, Line, NOT_IN_TEXT, median, round};
+use super::Real;
 use crate::args::{Choices, Without};
+use crate::bench::lines::{Claim, Drawn, Line, NOT_IN_TEXT, median, round};
 use crate::bench::on_threads;
 use crate::bench::own::OwnCluster;
 use crate::connect::{Connection, Paths, ResolutionArg};
@@ -153,7 +153,7 @@ fn measure(conn: &Connection, kind: Kind, path: &[u8], part: &mut Part) -> Resul
 }
 
 /// By several clients at once, for a while: so many a second.
-fn throughput(bench: &FigureArgs, cluster: &OwnCluster, bar: &Bar, kind: Kind, repeat: u64) -> Result<f64> {
+fn throughput(bench: &Real, cluster: &OwnCluster, bar: &Bar, kind: Kind, repeat: u64) -> Result<f64> {
     let start = Barrier::new(bench.clients);
     let made = on_threads(bench.clients, |client| {
         let conn = cluster.connect(bench.waiting, bar.paths);
@@ -173,14 +173,14 @@ fn throughput(bench: &FigureArgs, cluster: &OwnCluster, bar: &Bar, kind: Kind, r
     Ok(made.iter().sum())
 }
 
-pub fn draw(bench: &FigureArgs) -> Result<Drawn> {
+pub fn draw(bench: &Real) -> Result<Drawn> {
     let start = |without| {
         let choices = Choices {
             without,
             profile: "infinifs".into(),
             ..bench.choices()
         };
-        OwnCluster::start(&bench.at(), bench.servers, &choices, bench.rtt)
+        OwnCluster::start(&bench.at, bench.servers, &choices, bench.rtt)
     };
     let (coupled, decoupled) = (start(Some(Without::Decoupling))?, start(None)?);
     for cluster in [&coupled, &decoupled] {
@@ -227,7 +227,8 @@ pub fn draw(bench: &FigureArgs) -> Result<Drawn> {
         }
     }
     Ok(Drawn {
-        figure: "infinifs-11",
+        bench: "figure",
+        figure: Some("infinifs-11"),
         params: json!({
             "depth": DEPTH, "servers": bench.servers, "rounds": bench.rounds, "clients": bench.clients,
             "seconds": bench.seconds, "rtt_us": bench.rtt.as_micros() as u64, "waiting": bench.waiting.name(),
@@ -278,7 +279,7 @@ fn lines(parts: &[[Part; 2]; 4]) -> Vec<Line> {
     lines
 }
 
-fn claims(bench: &FigureArgs, parts: &[[Part; 2]; 4]) -> Vec<Claim> {
+fn claims(bench: &Real, parts: &[[Part; 2]; 4]) -> Vec<Claim> {
     let resolving = |bar: usize, k: usize| median(&parts[bar][k].resolve_us);
     let ratio = |k: usize| median(&parts[3][k].throughput) / median(&parts[2][k].throughput);
     let trips = |us: f64| {

@@ -1,8 +1,8 @@
 //! Figure 15: what mispredictions cost. A path of 24 directories, more and more of them renamed to their places, so that
 //! their IDs are not what the path predicts; evenly distributed, as in the paper.
 
-use super::FigureArgs;
-use super::lines::{Claim, Drawn, Line, NOT_IN_TEXT, best, median, round};
+use super::Real;
+use crate::bench::lines::{Claim, Drawn, Line, NOT_IN_TEXT, best, median, round};
 use crate::bench::own::OwnCluster;
 use crate::bench::resolve::Chain;
 use crate::connect::{Connection, Paths, ResolutionArg};
@@ -48,8 +48,8 @@ impl Point {
     }
 }
 
-pub fn draw(bench: &FigureArgs) -> Result<Drawn> {
-    let cluster = OwnCluster::start(&bench.at(), bench.servers, &bench.choices(), bench.rtt)?;
+pub fn draw(bench: &Real) -> Result<Drawn> {
+    let cluster = OwnCluster::start(&bench.at, bench.servers, &bench.choices(), bench.rtt)?;
     let maker = cluster.connect(bench.waiting, Paths::default())?;
     let mut conns = Vec::new();
     for (_, resolution, cache_bytes) in WAYS {
@@ -82,7 +82,8 @@ pub fn draw(bench: &FigureArgs) -> Result<Drawn> {
         }
     }
     Ok(Drawn {
-        figure: "infinifs-15",
+        bench: "figure",
+        figure: Some("infinifs-15"),
         params: json!({
             "depth": DEPTH, "servers": bench.servers, "rounds": bench.rounds, "rtt_us": bench.rtt.as_micros() as u64,
             "waiting": bench.waiting.name(), "durability": bench.durability.word(),

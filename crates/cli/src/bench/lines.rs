@@ -1,5 +1,6 @@
-//! What a figure gives: lines of numbers, and the paper's sentences with what was found here.
+//! What a comparison gives: lines of numbers, and the paper's sentences with what was found here.
 
+use crate::args::Args;
 use crate::text;
 use serde_json::{Map, Value, json};
 
@@ -19,10 +20,12 @@ pub struct Claim {
     pub here: String,
 }
 
-/// A figure.
+/// A comparison: a figure of a paper, or another that has columns of its own.
 pub struct Drawn {
-    /// Its name.
-    pub figure: &'static str,
+    /// Which benchmark made it.
+    pub bench: &'static str,
+    /// Which figure, if it is one.
+    pub figure: Option<&'static str>,
     /// How it was asked.
     pub params: Value,
     /// Its numbers. All lines have the same columns.
@@ -33,7 +36,7 @@ pub struct Drawn {
 
 impl Drawn {
     /// For scripts.
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let lines: Vec<Value> = self
             .lines
             .iter()
@@ -50,13 +53,22 @@ impl Drawn {
             .map(|c| json!({ "about": c.about, "paper": c.paper, "here": c.here }))
             .collect();
         json!({
-            "bench": "figure", "figure": self.figure, "commit": option_env!("PANDO_COMMIT").unwrap_or("unknown"),
+            "bench": self.bench, "figure": self.figure, "commit": option_env!("PANDO_COMMIT").unwrap_or("unknown"),
             "params": self.params, "results": lines, "claims": claims,
         })
     }
 
+    /// Prints it, for scripts or for people.
+    pub fn print(&self, args: &Args) {
+        if args.json {
+            println!("{}", self.json());
+        } else {
+            print!("{}", self.text());
+        }
+    }
+
     /// For people.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let head: Vec<&str> = self
             .lines
             .iter()
@@ -113,7 +125,8 @@ mod tests {
     #[test]
     fn the_same_for_people_and_scripts() {
         let drawn = Drawn {
-            figure: "f",
+            bench: "figure",
+            figure: Some("f"),
             params: json!({}),
             lines: vec![vec![
                 ("renamed", json!(3)),

@@ -1,0 +1,337 @@
+//! `pando join`, `pando drain`, `pando rebalance`: which servers there are, and who has how many slots.
+//!
+//! The servers do the work and go on without the command; it only asks for it and shows how far it is.
+
+use crate::args::Args;
+use crate::cluster_dir::ClusterDir;
+use crate::connect::{Connection, Party};
+use crate::format::{make_store, on_loopback, stays_here};
+use crate::pki::Authority;
+use crate::progress::{Progress, Unit};
+use crate::{coordination, process, up};
+use anyhow::{Context, Result, bail};
+use pando_cluster::{ClusterMap, Server, ServerInfo};
+use pando_net::Waiting;
+use pando_types::{AuthMode, ServerId};
+use pando_wire::{ClusterError, ClusterRequest, Request, Response};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Between two looks at how far it is.
+const LOOK: Duration = Duration::from_millis(100);
+/// So long without any slot moving, and people are told what may be the matter.
+const STILL: Duration = Duration::from_secs(20);
+/// Where a server's metrics are, from its address.
+const METRICS_OFFSET: u16 = 1000;
+
+/// Arguments of `join`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  pando join\n  pando join --address 10.0.0.5:7000 --store /ssd/pando")]
+pub struct JoinArgs {
+    /// `HOST:PORT` of the new server; its metrics are at PORT+1000. [default: free ports of the loopback address]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Option<String>,
+    /// Its store. [default: server-N in the cluster's folder]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Return once the server has joined, and not when it has its share of the slots.
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Add one more server although the last change is still under way. (Without this, its progress is shown.)
+    #[arg(long)]
+    pub another: bool,
+}
+
+/// Arguments of `drain`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  pando drain 3")]
+pub struct DrainArgs {
+    /// Which server.
+    pub server: u16,
+    /// Return once it has begun.
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// Arguments of `rebalance`.
+#[derive(clap::Args, Debug)]
+pub struct RebalanceArgs {
+    /// Return once it has begun.
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+struct Operator<'a> {
+    args: &'a Args,
+    dir: ClusterDir,
+    connection: Connection,
+}
+
+pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
+    let operator = Operator::new(args)?;
+    let map = operator.newest();
+    if map.to_move() > 0 && !options.another {
+        operator.say(
+            "Slots are on the move already; this is how far that is. (`--another` adds one more server.)",
+        );
+        return operator.wait("join", None, options.no_wait);
+    }
+    let id = map.next_server();
+    let server = operator.address(id, options)?;
+    stays_here(map.auth, &server.address)?;
+    let info = ServerInfo {
+        id,
+        address: server.address.clone(),
+        metrics: server.metrics.clone(),
+    };
+    let only = ClusterMap {
+        servers: vec![info.clone()],
+        ..(*map).clone()
+    };
+    coordination::suits(&coordination::place(&operator.connection.file)?, &only)?;
+    let path = options.store.clone().unwrap_or_else(|| operator.dir.store(id.0));
+    if options.store.is_some() && std::fs::read_dir(&path).is_ok_and(|mut found| found.next().is_some()) {
+        // What a format was interrupted in is replaced; what somebody points to is not.
+        bail!("{} is not empty; say a --store that is new", path.display());
+    }
+    make_store(&path, id, &map, (0, 0))
+        .with_context(|| format!("cannot make the store {}", path.display()))?;
+    if map.auth == AuthMode::Tls {
+        // Certificates from elsewhere are where people put them.
+        if !operator.dir.tls("server.pem").exists() {
+            Authority::open(&operator.dir, map.fs)?.certify_servers(&operator.dir, &only)?;
+        }
+    }
+    operator.ask(ClusterRequest::Join {
+        id,
+        fs: map.fs,
+        address: info.address,
+        metrics: info.metrics,
+    })?;
+    let file = coordination::current(&operator.dir)?;
+    let mut started = Vec::new();
+    if options.store.is_none() {
+        started = up::start_servers(&operator.dir, &file, &[])?;
+    }
+    operator.say(&format!("Server {id} at {} has joined.", server.address));
+    if let Some(store) = &options.store {
+        operator.say(&format!(
+            "Start it on its machine: pando server --dir {} --id {id} --store {}",
+            operator.dir.path.display(),
+            store.display()
+        ));
+    }
+    tracing::info!(?started, "started");
+    operator.wait("join", Some(id), options.no_wait)
+}
+
+pub fn drain(args: &Args, options: &DrainArgs) -> Result<()> {
+    let operator = Operator::new(args)?;
+    let id = ServerId(options.server);
+    operator.ask(ClusterRequest::Drain(id))?;
+    operator.wait("drain", Some(id), options.no_wait)?;
+    if options.no_wait {
+        return Ok(());
+    }
+    let name = format!("server-{id}");
+    if process::stop(&operator.dir, &name, Duration::from_secs(15))? {
+        operator.say(&format!(
+            "Server {id} has left and is stopped. Its store {} is of no use any more.",
+            operator.dir.store(id.0).display()
+        ));
+    } else {
+        operator.say(&format!(
+            "Server {id} has left. If it runs on another machine, stop it there."
+        ));
+    }
+    Ok(())
+}
+
+pub fn rebalance(args: &Args, options: &RebalanceArgs) -> Result<()> {
+    let operator = Operator::new(args)?;
+    operator.ask(ClusterRequest::Rebalance)?;
+    operator.wait("rebalance", None, options.no_wait)
+}
+
+impl<'a> Operator<'a> {
+    fn new(args: &'a Args) -> Result<Operator<'a>> {
+        let dir = ClusterDir::of(args)?;
+        let wait = Duration::from_secs(args.wait);
+        let connection = Connection::open(&dir, Party::Operator, Waiting::Blocking, wait)?;
+        Ok(Operator {
+            args,
+            dir,
+            connection,
+        })
+    }
+
+    fn say(&self, text: &str) {
+        if !self.args.json {
+            println!("{text}");
+        }
+    }
+
+    fn newest(&self) -> std::rc::Rc<ClusterMap> {
+        self.connection.run(self.connection.client.newest_map())
+    }
+
+    /// Where the new server is to be.
+    fn address(&self, id: ServerId, options: &JoinArgs) -> Result<Server> {
+        let Some(address) = &options.address else {
+            let mut servers = on_loopback(1)?;
+            let mut server = servers.pop().context("no free port")?;
+            server.id = id.0;
+            return Ok(server);
+        };
+        let port = address
+            .rsplit_once(':')
+            .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        let (host, port) = port.with_context(|| format!("{address:?} is not HOST:PORT"))?;
+        let metrics = port
+            .checked_add(METRICS_OFFSET)
+            .context("no port left for metrics")?;
+        Ok(Server {
+            id: id.0,
+            address: address.clone(),
+            metrics: format!("{host}:{metrics}"),
+        })
+    }
+
+    /// Asks the coordinator, whoever that is by then.
+    fn ask(&self, request: ClusterRequest) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(self.args.wait);
+        let mut again = false;
+        loop {
+            let coordinator = self.newest().coordinator;
+            let asked = Request::Cluster(request.clone());
+            let client = &self.connection.client;
+            match self.connection.run(client.admin(coordinator, asked)) {
+                Ok(Response::Cluster(Ok(_))) => return Ok(()),
+                // An earlier answer was lost: this is done.
+                Ok(Response::Cluster(Err(why))) if again && is_done(&request, &why) => return Ok(()),
+                Ok(Response::Cluster(Err(why))) => bail!("{}", explain(&why)),
+                Ok(_) | Err(_) if Instant::now() < deadline => {
+                    again = true;
+                    std::thread::sleep(LOOK);
+                }
+                Ok(_) => {
+                    bail!("server {coordinator} does not understand the question; is it an older program?")
+                }
+                Err(e) => bail!(
+                    "the coordinator (server {coordinator}) does not answer: {e}; {}. Nothing is lost: ask again later",
+                    self.connection
+                        .trouble()
+                        .unwrap_or_else(|| "see `pando status`".into())
+                ),
+            }
+        }
+    }
+
+    /// Shows how far it is until it is done: nothing is left to move, and `id` is there or has left.
+    fn wait(&self, what: &str, id: Option<ServerId>, no_wait: bool) -> Result<()> {
+        let began = Instant::now();
+        let first = self.newest().to_move();
+        let label = match what {
+            "join" => "moving slots",
+            "drain" => "draining",
+            _ => "rebalancing",
+        };
+        let progress = Progress::new(label, Unit::Items, first.max(1));
+        let (mut left, mut moved_at, mut warned) = (first, Instant::now(), false);
+        loop {
+            let map = self.newest();
+            let now = map.to_move();
+            let gone = what != "drain" || id.is_none_or(|id| map.server(id).is_none());
+            if no_wait || now == 0 && gone {
+                break;
+            }
+            if now != left {
+                progress.add(left.saturating_sub(now));
+                (left, moved_at, warned) = (now, Instant::now(), false);
+            }
+            if moved_at.elapsed() > STILL && !warned {
+                warned = true;
+                progress.complain(
+                    "nothing has moved for a while: see `pando status` for servers that are down or full",
+                );
+            }
+            std::thread::sleep(LOOK);
+        }
+        progress.finish();
+        let map = self.newest();
+        if self.args.json {
+            let slots = |s: ServerId| map.slots.iter().filter(|o| **o == s).count();
+            let servers: Vec<_> = map
+                .servers
+                .iter()
+                .map(|s| json!({ "server": s.id.0, "slots": slots(s.id) }))
+                .collect();
+            let all = json!({
+                "did": what, "server": id.map(|id| id.0), "epoch": map.epoch.0, "moved": first - map.to_move().min(first),
+                "to_move": map.to_move(), "leaving": map.plan.leaving.iter().map(|s| s.0).collect::<Vec<_>>(),
+                "seconds": began.elapsed().as_secs_f64(), "servers": servers,
+            });
+            println!("{}", serde_json::to_string_pretty(&all)?);
+        } else if map.to_move() > 0 {
+            self.say(&format!(
+                "{} slots are to move; `pando map` shows which, `pando status` how far it is.",
+                map.to_move()
+            ));
+        } else {
+            self.say(&format!(
+                "{first} slots have moved in {:.1} s.",
+                began.elapsed().as_secs_f64()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request that is repeated is refused because it was granted before.
+fn is_done(request: &ClusterRequest, why: &ClusterError) -> bool {
+    match (request, why) {
+        (ClusterRequest::Join { id, .. }, ClusterError::AlreadyIn(there)) => id == there,
+        (ClusterRequest::Drain(id), ClusterError::Unknown(gone)) => id == gone,
+        _ => false,
+    }
+}
+
+/// What to do about a refusal.
+fn explain(why: &ClusterError) -> String {
+    match why {
+        ClusterError::AlreadyIn(id) => {
+            format!("server {id} is in the cluster already; `pando status` shows it")
+        }
+        ClusterError::NumberUsed(next) => {
+            format!(
+                "another server has just joined with that number; ask again, and the new one becomes server {next}"
+            )
+        }
+        ClusterError::AddressTaken(by) => format!("server {by} is at that address; say another --address"),
+        ClusterError::TooMany => "the cluster has as many servers as there can be; drain one first".into(),
+        ClusterError::Unknown(id) => {
+            format!("the cluster has no server {id}; `pando map` lists those it has")
+        }
+        ClusterError::Last(id) => {
+            format!(
+                "server {id} is the last one, and its slots have nowhere to go; `pando join` another one first"
+            )
+        }
+        ClusterError::Coupled => {
+            "this filesystem was made --without decoupling, an experiment whose slots do not move; \
+             make another one to grow and shrink it"
+                .into()
+        }
+        ClusterError::Foreign(fs) => format!(
+            "the store was made for filesystem {:032x}; say the --dir of the cluster it belongs to",
+            fs.0
+        ),
+        ClusterError::KeepsIdentities(id) => {
+            format!("server {id} keeps the identities and cannot leave; drain another one")
+        }
+        ClusterError::BadAddress => {
+            "the address is not HOST:PORT; say one where the others can reach it".into()
+        }
+    }
+}

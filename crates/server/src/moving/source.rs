@@ -1,0 +1,332 @@
+//! The owner's side: copy, catch up, give up.
+
+use crate::{Failure, MetaServer};
+use pando_env::LocalFuture;
+use pando_env::sync::join_all;
+use pando_format::codec::Blob;
+use pando_format::{Key, KeyRange};
+use pando_store::{Bundle, RawRecord, StoreError};
+use pando_types::{MapEpoch, ServerId, Slot};
+use pando_wire::{CopyId, MoveAnswer, MoveRequest, PeerAnswer, PeerRequest, Refusal};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Bytes of records in one message.
+const PIECE: usize = 128 << 10;
+/// Messages of one copy that are on their way at one time.
+const WINDOW: usize = 4;
+/// Changed records that are left to be sent while nobody may change them.
+const FEW: usize = 64;
+/// Rounds of sending what has changed meanwhile; with more the slot changes faster than it can be sent.
+const ROUNDS: usize = 12;
+/// How often one message is sent before the copy is broken off.
+const TRIES: u32 = 8;
+/// Between two looks at what a slot waits for.
+const LOOK: Duration = Duration::from_millis(1);
+/// After a copy that was broken off.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a slot is left alone that could not be given up.
+const PUT_OFF: Duration = Duration::from_secs(1);
+
+/// Why slots stay where they are for now.
+pub(super) enum Stopped {
+    /// The receiver does not answer, or has lost the copy, or has no room.
+    Receiver,
+    /// This server cannot go on.
+    Store(Failure),
+}
+
+impl From<Failure> for Stopped {
+    fn from(e: Failure) -> Stopped {
+        Stopped::Store(e)
+    }
+}
+
+impl From<StoreError> for Stopped {
+    fn from(e: StoreError) -> Stopped {
+        Stopped::Store(e.into())
+    }
+}
+
+/// A copy as its source sees it.
+struct Copy {
+    id: CopyId,
+    to: ServerId,
+    slots: BTreeSet<Slot>,
+    /// Messages sent.
+    sent: u32,
+}
+
+impl MetaServer {
+    /// Moves what the plan says. Runs as long as the server.
+    pub(crate) async fn move_slots(self: Rc<Self>) {
+        while !self.stopped.get() {
+            if let Err(Failure::Store(e)) = self.finish_handing_over().await
+                && !self.report(&e)
+            {
+                return;
+            }
+            let Some((to, slots)) = self.due() else {
+                self.pause(self.limits.tick).await;
+                continue;
+            };
+            match self.move_some(to, slots).await {
+                Ok(()) => {}
+                Err(Stopped::Receiver) => self.pause(PAUSE).await,
+                Err(Stopped::Store(Failure::Store(e))) if !self.report(&e) => return,
+                Err(Stopped::Store(_)) => self.pause(PUT_OFF).await,
+            }
+        }
+    }
+
+    /// Some slots that are to move to one server, if any are.
+    fn due(&self) -> Option<(ServerId, BTreeSet<Slot>)> {
+        let (map, now) = (self.map(), self.world.mono());
+        let mut moving = self.moving.borrow_mut();
+        moving.put_off.retain(|_, until| *until > now);
+        let mut due = map
+            .moves_from(self.id)
+            .filter(|(slot, _)| !moving.put_off.contains_key(slot));
+        let (first, to) = due.next()?;
+        let more = due.filter(|(_, where_to)| *where_to == to).map(|(slot, _)| slot);
+        let slots = std::iter::once(first).chain(more).take(self.limits.slots_at_once);
+        Some((to, slots.collect()))
+    }
+
+    async fn move_some(&self, to: ServerId, slots: BTreeSet<Slot>) -> Result<(), Stopped> {
+        let mut copy = {
+            let mut moving = self.moving.borrow_mut();
+            for slot in &slots {
+                moving.noted.insert(*slot, BTreeSet::new());
+            }
+            let id = moving.next_copy(self);
+            Copy {
+                id,
+                to,
+                slots,
+                sent: 0,
+            }
+        };
+        let result = self.copy_and_give_up(&mut copy).await;
+        // What was not given up is ours as before.
+        let mut moving = self.moving.borrow_mut();
+        moving.noted.clear();
+        if result.is_err() {
+            moving.stats.broken_off += 1;
+            let until = self.world.mono().after(PAUSE);
+            copy.slots
+                .iter()
+                .for_each(|s| _ = moving.put_off.insert(*s, until));
+        }
+        drop(moving);
+        result
+    }
+
+    async fn copy_and_give_up(&self, copy: &mut Copy) -> Result<(), Stopped> {
+        let made = self.map().plan.made;
+        let begin = MoveRequest::Begin {
+            copy: copy.id,
+            slots: copy.slots.iter().copied().collect(),
+        };
+        self.tell_receiver(copy.to, begin).await?;
+        self.send_all(copy).await?;
+        for _ in 0..ROUNDS {
+            if self.send_changed(copy).await? <= FEW {
+                break;
+            }
+        }
+        let began = self.world.mono();
+        self.give_up(copy).await;
+        let settled = self.settle(copy, made).await;
+        match settled {
+            Ok(()) if !copy.slots.is_empty() => self.hand_over(copy.to, made, &copy.slots).await?,
+            _ => self.take_back(&copy.slots),
+        }
+        let pause = self.world.mono().since(began).as_micros() as u64;
+        let mut moving = self.moving.borrow_mut();
+        moving.stats.longest_pause = moving.stats.longest_pause.max(pause);
+        drop(moving);
+        settled
+    }
+
+    /// One message to the receiver, until it is taken.
+    async fn tell_receiver(&self, to: ServerId, request: MoveRequest) -> Result<(), Stopped> {
+        for _ in 0..TRIES {
+            let answer = self.ask(to, PeerRequest::Moving(request.clone())).await;
+            match answer {
+                Ok(Ok(PeerAnswer::Moving(MoveAnswer::Taken))) => return Ok(()),
+                Ok(Err(Refusal::Busy | Refusal::NotReady)) => self.pause(Duration::from_millis(20)).await,
+                Ok(_) => return Err(Stopped::Receiver),
+                Err(_) => self.pause(Duration::from_millis(5)).await,
+            }
+        }
+        Err(Stopped::Receiver)
+    }
+
+    /// Everything there is of the slots.
+    async fn send_all(&self, copy: &mut Copy) -> Result<(), Stopped> {
+        let (mut window, mut records, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for slot in copy.slots.clone() {
+            let mut rest = Some(KeyRange::slot(slot));
+            while let Some(range) = rest {
+                let (bundle, left) = self.store.export(&range, PIECE).wait().await?;
+                rest = left;
+                bytes += bundle.0.len();
+                records.extend(bundle.raw()?);
+                if bytes >= PIECE {
+                    bytes = 0;
+                    window.push((std::mem::take(&mut records), Vec::new()));
+                }
+                if window.len() >= WINDOW {
+                    self.send_pieces(copy, std::mem::take(&mut window)).await?;
+                }
+            }
+        }
+        window.push((records, Vec::new()));
+        self.send_pieces(copy, window).await
+    }
+
+    /// What has changed since it was sent, or since this was asked last. Returns how much that was.
+    async fn send_changed(&self, copy: &mut Copy) -> Result<usize, Stopped> {
+        let mut changed: Vec<Key> = Vec::new();
+        for noted in self.moving.borrow_mut().noted.values_mut() {
+            changed.extend(std::mem::take(noted));
+        }
+        let n = changed.len();
+        let (mut window, mut records, mut gone, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for key in changed {
+            let encoded = key.encode();
+            match self.store.get(&key).wait().await? {
+                Some(record) => {
+                    let value = record.encode(&encoded);
+                    bytes += encoded.len() + value.len();
+                    records.push((encoded, value));
+                }
+                None => {
+                    bytes += encoded.len();
+                    gone.push(key);
+                }
+            }
+            if bytes >= PIECE {
+                bytes = 0;
+                window.push((std::mem::take(&mut records), std::mem::take(&mut gone)));
+            }
+        }
+        if !records.is_empty() || !gone.is_empty() {
+            window.push((records, gone));
+        }
+        self.send_pieces(copy, window).await?;
+        Ok(n)
+    }
+
+    /// Sends pieces beside each other: none has a key of another. When this returns all have been taken.
+    async fn send_pieces(
+        &self,
+        copy: &mut Copy,
+        pieces: Vec<(Vec<RawRecord>, Vec<Key>)>,
+    ) -> Result<(), Stopped> {
+        let mut sending: Vec<LocalFuture<Result<(), Stopped>>> = Vec::new();
+        let (to, id) = (copy.to, copy.id);
+        for (records, gone) in pieces {
+            copy.sent += 1;
+            let number = copy.sent;
+            let n = records.len() as u64;
+            let bundle = Blob(Bundle::of(records).0);
+            {
+                let mut moving = self.moving.borrow_mut();
+                moving.stats.sent += n;
+                moving.stats.sent_bytes += bundle.0.len() as u64;
+            }
+            let request = MoveRequest::Records {
+                copy: id,
+                number,
+                bundle,
+                gone,
+            };
+            let Some(me) = self.me.upgrade() else {
+                return Err(Stopped::Receiver);
+            };
+            sending.push(Box::pin(async move { me.tell_receiver(to, request).await }));
+        }
+        join_all(sending).await.into_iter().collect()
+    }
+
+    /// Stops serving the slots: nobody gets a lock there any more, and whoever has one is waited for. A slot that does
+    /// not come to rest, because somebody's transaction is in doubt there, stays (H41).
+    async fn give_up(&self, copy: &mut Copy) {
+        copy.slots
+            .iter()
+            .for_each(|slot| self.locks.set_open(*slot, false));
+        let deadline = self.world.mono().after(self.limits.rest_wait);
+        loop {
+            self.end_what_is_not_prepared(&copy.slots);
+            let busy = self.busy(&copy.slots);
+            if busy.is_empty() || self.world.mono() >= deadline {
+                let until = self.world.mono().after(PUT_OFF);
+                for slot in busy {
+                    copy.slots.remove(&slot);
+                    self.locks.set_open(slot, true);
+                    let mut moving = self.moving.borrow_mut();
+                    moving.noted.remove(&slot);
+                    moving.put_off.insert(slot, until);
+                }
+                break;
+            }
+            self.pause(LOOK).await;
+        }
+        // From here on no batch can touch them.
+        self.moving.borrow_mut().sealed.extend(&copy.slots);
+        copy.slots.iter().for_each(|slot| self.numbers.forget(*slot));
+    }
+
+    /// Locks that were lent to transactions which have not voted here are volatile: their votes will be no.
+    fn end_what_is_not_prepared(&self, slots: &BTreeSet<Slot>) {
+        let mut parts = self.parts.borrow_mut();
+        let lent = parts.live.iter().filter(|(_, part)| part.prepared.is_empty());
+        let lent: Vec<_> = lent
+            .filter(|(_, part)| self.locks.holds_in(part.holder, slots))
+            .map(|(tx, _)| *tx)
+            .collect();
+        for tx in lent {
+            if let Some(part) = parts.finish(tx) {
+                self.locks.release(part.holder);
+            }
+        }
+    }
+
+    /// Slots in which somebody has a lock, or something prepared.
+    fn busy(&self, slots: &BTreeSet<Slot>) -> BTreeSet<Slot> {
+        let mut busy = self.locks.busy(slots);
+        for part in self.parts.borrow().live.values() {
+            busy.extend(part.prepared.intersection(slots));
+        }
+        busy
+    }
+
+    /// The last changes, and what goes with them. When this returns the receiver has all of it for certain, and this
+    /// server too: nobody has seen anything of these slots that could still be lost.
+    async fn settle(&self, copy: &mut Copy, made: MapEpoch) -> Result<(), Stopped> {
+        if copy.slots.is_empty() {
+            return Ok(());
+        }
+        self.send_changed(copy).await?;
+        let ended = self.sessions.borrow().ended_in(&copy.slots);
+        let settle = MoveRequest::Settle {
+            copy: copy.id,
+            made,
+            ended,
+        };
+        self.tell_receiver(copy.to, settle).await
+    }
+
+    /// The slots are served again. REQUIRES: the coordinator was not asked to hand them over, or cannot do it any more.
+    pub(super) fn take_back(&self, slots: &BTreeSet<Slot>) {
+        for slot in slots {
+            self.moving.borrow_mut().sealed.remove(slot);
+            if self.owner(*slot) == self.id {
+                self.locks.set_open(*slot, true);
+            }
+        }
+    }
+}

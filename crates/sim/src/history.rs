@@ -1,0 +1,417 @@
+//! What clients asked for and were told, operation by operation, and whether some order explains it.
+//!
+//! The judge follows the order in which servers commit. This is the check of the checker: it sees nothing but beginnings,
+//! ends and outcomes as programs have them, takes each name of each directory by itself, and two names together where a
+//! rename joined them, and has [`crate::linear`] look for an order in which each operation takes effect between its
+//! beginning and its end. Listings count as reads of all names in their stretch.
+
+use crate::linear::{Act, Event, KEYS, Maybe, Saw, State, Verdict, check};
+use pando_format::{HashWidths, Position};
+use pando_types::{Attr, DirId, Errno, Name};
+use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode, Statement};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a finding of this checker begins.
+pub const WORD: &str = "history: ";
+/// Steps of the search for all of a seed. Most need a hundredth of it.
+const BUDGET: u64 = 400_000;
+/// Of them, for one history.
+const EACH: u64 = 5_000;
+
+/// One operation.
+struct Call {
+    op: Op,
+    from: u64,
+    to: u64,
+    /// `None`: not answered, or it is not known what the answer is worth.
+    outcome: Option<Outcome>,
+}
+
+/// What was found so far.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tally {
+    /// Histories for which an order was found.
+    pub explained: u64,
+    /// Of them, those of two names together.
+    pub joined: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Histories that were given up.
+    pub too_wide: u64,
+}
+
+/// A name of a directory, in one incarnation.
+type Place = (u64, u64, Name);
+
+/// The history of a seed.
+pub struct History {
+    /// Where names stand in listings.
+    widths: HashWidths,
+    clock: u64,
+    next: u64,
+    /// Since the last cut.
+    calls: BTreeMap<u64, Call>,
+    /// Names that others change whose operations are not recorded.
+    ignored: BTreeSet<Name>,
+    /// Steps that may still be made.
+    left: u64,
+    tally: Tally,
+}
+
+impl History {
+    /// Of a filesystem with hashes of these widths.
+    pub fn new(widths: HashWidths) -> History {
+        History {
+            widths,
+            clock: 0,
+            next: 0,
+            calls: BTreeMap::new(),
+            ignored: BTreeSet::new(),
+            left: BUDGET,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Nothing is said of these names.
+    pub fn ignore(&mut self, names: &[&[u8]]) {
+        self.ignored
+            .extend(names.iter().filter_map(|n| Name::new(n).ok()));
+    }
+
+    /// A program asks for something.
+    pub fn begin(&mut self, op: &Op) -> u64 {
+        self.clock += 1;
+        self.next += 1;
+        let call = Call {
+            op: op.clone(),
+            from: self.clock,
+            to: u64::MAX,
+            outcome: None,
+        };
+        self.calls.insert(self.next, call);
+        self.next
+    }
+
+    /// It is told what came of it. Of what nobody ever hears of, nothing is to be said.
+    pub fn end(&mut self, call: u64, outcome: &Outcome) {
+        self.clock += 1;
+        if *outcome == Err(Errno::Unreachable) {
+            return;
+        }
+        if let Some(c) = self.calls.get_mut(&call) {
+            c.to = self.clock;
+            c.outcome = Some(outcome.clone());
+        }
+    }
+
+    /// Something was lost that was acknowledged (`async` may): what came before must be explained by itself. What was under
+    /// way may have happened before or after, or have been lost.
+    pub fn cut(&mut self) -> Result<(), String> {
+        let result = self.judge();
+        let open = |c: &Call| c.outcome.is_none() && c.op.mutates();
+        let going_on = std::mem::take(&mut self.calls)
+            .into_iter()
+            .filter(|(_, c)| open(c));
+        // Under other numbers: an answer that comes now may be of what was lost.
+        for (_, call) in going_on.collect::<Vec<_>>() {
+            self.next += 1;
+            self.calls.insert(self.next, call);
+        }
+        result
+    }
+
+    /// What was found so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Looks for an order, name by name. `Err` if there is none.
+    pub fn judge(&mut self) -> Result<(), String> {
+        let sorted = Sorted::of(&self.calls, &self.ignored, self.widths);
+        let mut windows: Vec<Vec<&Place>> = sorted.by_place.keys().map(|p| vec![p]).collect();
+        windows.extend(sorted.joined.iter().map(|(a, b)| vec![a, b]));
+        for places in windows {
+            let mut attrs = Vec::new();
+            let (calls, events) = sorted.events(&places, &mut attrs);
+            let most = self.left.min(EACH);
+            let mut budget = most;
+            let verdict = check(&events, &mut budget);
+            self.left -= most - budget;
+            match verdict {
+                Verdict::Explained => {
+                    self.tally.explained += 1;
+                    self.tally.joined += u64::from(places.len() > 1);
+                    self.tally.operations += events.len() as u64;
+                }
+                Verdict::TooWide => self.tally.too_wide += 1,
+                Verdict::Impossible(after) => return Err(complaint(&places, &calls, after)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which operations have no place, with those before and after them.
+fn complaint(places: &[&Place], calls: &[&Call], after: u64) -> String {
+    let names: Vec<String> = places
+        .iter()
+        .map(|(ino, _, name)| format!("{name} in directory {ino}"))
+        .collect();
+    let unplaced = calls.iter().position(|c| c.from >= after).unwrap_or(0);
+    let shown = &calls[unplaced.saturating_sub(8)..(unplaced + 8).min(calls.len())];
+    let lines: Vec<String> = shown
+        .iter()
+        .map(|c| {
+            let to = match c.to {
+                u64::MAX => "…".to_string(),
+                to => to.to_string(),
+            };
+            let outcome: String = match &c.outcome {
+                Some(o) => format!("{o:?}").chars().take(140).collect(),
+                None => "no answer".into(),
+            };
+            format!("[{}–{to}] {} = {outcome}", c.from, crate::net::describe_op(&c.op))
+        })
+        .collect();
+    format!(
+        "{WORD}no order explains what clients saw of {} from {after} on: {}",
+        names.join(" and "),
+        lines.join("; ")
+    )
+}
+
+/// Calls by the names they speak of.
+struct Sorted<'a> {
+    by_place: BTreeMap<Place, Vec<&'a Call>>,
+    /// Pages of each directory.
+    pages: BTreeMap<(u64, u64), Vec<&'a Call>>,
+    /// Pairs of names that a rename joined.
+    joined: BTreeSet<(Place, Place)>,
+    widths: HashWidths,
+}
+
+impl<'a> Sorted<'a> {
+    fn of(calls: &'a BTreeMap<u64, Call>, ignored: &BTreeSet<Name>, widths: HashWidths) -> Sorted<'a> {
+        let mut sorted = Sorted {
+            by_place: BTreeMap::new(),
+            pages: BTreeMap::new(),
+            joined: BTreeSet::new(),
+            widths,
+        };
+        for call in calls.values() {
+            if let (Op::ReadDir { dir, .. }, Some(Ok(_))) = (&call.op, &call.outcome) {
+                sorted.pages.entry(directory(dir)).or_default().push(call);
+            }
+            let places: Vec<Place> = places(&call.op)
+                .into_iter()
+                .flatten()
+                .filter(|(_, _, name)| !ignored.contains(name))
+                .collect();
+            if let [a, b] = &places[..]
+                && a != b
+                && !matches!(call.outcome, Some(Err(_)))
+            {
+                sorted.joined.insert((a.clone(), b.clone()));
+            }
+            let both_one = places.len() == 2 && places[0] == places[1];
+            for place in places.into_iter().skip(usize::from(both_one)) {
+                sorted.by_place.entry(place).or_default().push(call);
+            }
+        }
+        sorted
+    }
+
+    /// What is known of these names, in the order in which it was asked for.
+    fn events(&self, places: &[&Place], attrs: &mut Vec<Attr>) -> (Vec<&'a Call>, Vec<Event>) {
+        let mut calls: BTreeMap<u64, &Call> = BTreeMap::new();
+        for place in places {
+            let (ino, generation, _) = place;
+            let direct = self.by_place.get(*place).into_iter().flatten();
+            let pages = self.pages.get(&(*ino, *generation)).into_iter().flatten();
+            calls.extend(direct.chain(pages).map(|c| (c.from, *c)));
+        }
+        let said = |c: &&'a Call| Some((*c, act(c, places, self.widths, attrs)?));
+        let all: Vec<(&Call, Act)> = calls.values().filter_map(said).collect();
+        let events = all.iter().map(|(c, act)| Event {
+            from: c.from,
+            to: c.to,
+            act: *act,
+        });
+        (all.iter().map(|(c, _)| *c).collect(), events.collect())
+    }
+}
+
+fn directory(dir: &Statement) -> (u64, u64) {
+    (dir.ino.0, dir.generation.0)
+}
+
+/// The names an operation speaks of, but for the root's.
+fn places(op: &Op) -> [Option<Place>; 2] {
+    let place = |dir: &Statement, name: &Name| {
+        let (ino, generation) = directory(dir);
+        (dir.id != DirId::ABOVE_ROOT).then(|| (ino, generation, name.clone()))
+    };
+    match op {
+        Op::Lookup { dir, name }
+        | Op::Open { dir, name, .. }
+        | Op::ReadLink { dir, name }
+        | Op::Create { dir, name, .. }
+        | Op::Symlink { dir, name, .. }
+        | Op::Mkdir { dir, name, .. }
+        | Op::Rmdir { dir, name }
+        | Op::Unlink { dir, name, .. }
+        | Op::SetAttr { dir, name, .. }
+        | Op::Publish { dir, name, .. } => [place(dir, name), None],
+        Op::Rename {
+            src,
+            src_name,
+            dst,
+            dst_name,
+            ..
+        } => [place(src, src_name), place(dst, dst_name)],
+        Op::ReadDir { .. }
+        | Op::DirStat { .. }
+        | Op::Reopen { .. }
+        | Op::StatFs
+        | Op::Sync
+        | Op::Release { .. } => [None, None],
+    }
+}
+
+/// What a call says of these names, if anything.
+fn act(call: &Call, places: &[&Place], widths: HashWidths, attrs: &mut Vec<Attr>) -> Option<Act> {
+    let at = |place: Option<Place>| places.iter().position(|p| place.as_ref() == Some(*p));
+    let [first, second] = self::places(&call.op).map(at);
+    let mut saw = [Saw::Nothing; KEYS];
+    let mut left = [None; KEYS];
+    let mut whole = |e: &EntryView| {
+        let known = attrs.iter().position(|a| *a == e.attr);
+        let number = known.unwrap_or_else(|| {
+            attrs.push(e.attr);
+            attrs.len() - 1
+        });
+        (Some(e.attr.ino.0), Some(number as u32))
+    };
+    let outcome = match &call.outcome {
+        None => return Some(Act::Perhaps(perhaps(&call.op, first, second)?)),
+        Some(outcome) => outcome,
+    };
+    match (&call.op, outcome) {
+        (Op::ReadDir { dir, after, .. }, Ok(Answer::Entries { entries, end })) => {
+            for (n, (ino, generation, name)) in places.iter().copied().enumerate() {
+                if (*ino, *generation) != directory(dir) {
+                    continue;
+                }
+                if let Some(e) = entries.iter().find(|e| e.name == *name) {
+                    let shown = e.view.as_ref().map(&mut whole);
+                    let (object, attr) = shown.unwrap_or((Some(e.ino.0), None));
+                    saw[n] = Saw::There(object, attr);
+                } else {
+                    // Names of one bucket are on one page.
+                    let bucket = widths.name(dir.salt, name);
+                    let begun = *after == Position::START || bucket > after.bucket();
+                    if begun && (*end || entries.last().is_some_and(|e| bucket <= e.position.bucket())) {
+                        saw[n] = Saw::Absent;
+                    }
+                }
+            }
+        }
+        (Op::Rename { mode, .. }, Ok(Answer::Renamed { moved, other })) => {
+            let (object, attr) = whole(moved);
+            match (first, second) {
+                // Both are one name: nothing happens.
+                (Some(a), Some(b)) if a == b => saw[a] = Saw::There(object, None),
+                (first, second) => {
+                    let exchanged = other.as_ref().filter(|_| *mode == RenameMode::Exchange);
+                    if let Some(n) = first {
+                        saw[n] = Saw::There(object, None);
+                        left[n] = Some(match exchanged {
+                            Some(e) => {
+                                let (object, attr) = whole(e);
+                                State::There(object, attr)
+                            }
+                            None => State::Absent,
+                        });
+                    }
+                    if let Some(n) = second {
+                        saw[n] = match other {
+                            Some(e) => Saw::There(Some(e.attr.ino.0), None),
+                            None => Saw::Absent,
+                        };
+                        left[n] = Some(State::There(object, attr));
+                    }
+                }
+            }
+        }
+        (Op::Rename { mode, .. }, Err(e)) => match (e, mode) {
+            (Errno::NotFound, RenameMode::Replace | RenameMode::NoReplace) => saw[first?] = Saw::Absent,
+            (Errno::Exists, _) => saw[second?] = Saw::There(None, None),
+            _ => return None,
+        },
+        (op, outcome) => {
+            let n = first?;
+            (saw[n], left[n]) = single(op, outcome, &mut whole)?;
+        }
+    }
+    (saw != [Saw::Nothing; KEYS]).then_some(Act::Did(saw, left))
+}
+
+/// What an operation on one name saw there, and left.
+fn single(
+    op: &Op,
+    outcome: &Outcome,
+    whole: &mut impl FnMut(&EntryView) -> (Option<u64>, Option<u32>),
+) -> Option<(Saw, Option<State>)> {
+    Some(match (op, outcome) {
+        // An empty target of a symlink is ENOENT too.
+        (Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. }, Err(Errno::NotFound)) => return None,
+        (_, Err(Errno::NotFound)) => (Saw::Absent, None),
+        (_, Err(Errno::Exists | Errno::NotEmpty)) => (Saw::There(None, None), None),
+        (Op::Lookup { .. }, Ok(Answer::Entry(e)))
+        | (Op::Open { .. }, Ok(Answer::Opened { entry: e, .. }))
+        | (
+            Op::Create { .. },
+            Ok(Answer::Opened {
+                entry: e,
+                created: false,
+                ..
+            }),
+        ) => {
+            let (object, attr) = whole(e);
+            (Saw::There(object, attr), None)
+        }
+        (Op::Create { .. }, Ok(Answer::Opened { entry: e, .. }))
+        | (Op::Symlink { .. } | Op::Mkdir { .. }, Ok(Answer::Entry(e))) => {
+            let (object, attr) = whole(e);
+            (Saw::Absent, Some(State::There(object, attr)))
+        }
+        (Op::Unlink { .. } | Op::Rmdir { .. }, Ok(Answer::Removed(e))) => {
+            (Saw::There(Some(e.attr.ino.0), None), Some(State::Absent))
+        }
+        (Op::SetAttr { .. } | Op::Publish { .. }, Ok(Answer::Entry(e))) => {
+            let (object, attr) = whole(e);
+            (Saw::There(object, None), Some(State::There(object, attr)))
+        }
+        (Op::ReadLink { .. }, Ok(_)) => (Saw::There(None, None), None),
+        _ => return None,
+    })
+}
+
+/// What an operation would do of which nobody knows whether it happened.
+fn perhaps(op: &Op, first: Option<usize>, second: Option<usize>) -> Option<Maybe> {
+    Some(match op {
+        Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. } => Maybe::Make(first?),
+        Op::Unlink { .. } | Op::Rmdir { .. } => Maybe::Remove(first?),
+        Op::SetAttr { .. } | Op::Publish { .. } => Maybe::Change(first?),
+        Op::Rename { mode, .. } => match (first, second, *mode == RenameMode::Exchange) {
+            (Some(a), Some(b), _) if a == b => return None,
+            (Some(a), Some(b), true) => Maybe::Swap(a, b),
+            (Some(a), Some(b), false) => Maybe::Move(a, b),
+            (Some(a), None, false) => Maybe::Remove(a),
+            (Some(a), None, true) => Maybe::Put(a),
+            (None, Some(b), _) => Maybe::Put(b),
+            (None, None, _) => return None,
+        },
+        _ => return None,
+    })
+}
