@@ -57,7 +57,6 @@ impl Client {
         let mut uncertain = false;
         // When the first message under the present identity was sent.
         let mut first_tried = self.world.mono();
-        let (mut sent_to, mut elsewhere) = (None, false);
         let mut ways = None;
         loop {
             let map = self.map();
@@ -100,9 +99,6 @@ impl Client {
             let Some(ways) = ways.clone() else {
                 return Err(Errno::Stale);
             };
-            // Another server than the one that may have executed it may refuse it before it can know of that.
-            elsewhere = uncertain && (elsewhere || sent_to.is_some_and(|first| first != server));
-            sent_to = Some(server);
             let message = Request::Op {
                 request,
                 again: uncertain,
@@ -160,8 +156,8 @@ impl Client {
                         self.forget(&op);
                         return Err(Errno::Stale);
                     }
-                    Refusal::Outdated(_) if elsewhere => return Err(Errno::Unreachable),
-                    // Neither this try nor one of before was or will be executed: what is outdated stays so.
+                    // Neither this try nor one of before was or will be executed: what is outdated stays so, and of an
+                    // earlier try it was looked for first (H116).
                     Refusal::Outdated(tag) => {
                         self.count(|s| s.outdated += 1);
                         self.cache.borrow_mut().forget(tag);

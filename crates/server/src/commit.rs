@@ -96,8 +96,7 @@ impl MetaServer {
         let local_reply = reply.clone().filter(|_| reply_owner == Some(self.id));
         // A slot that has moved since this was admitted is served by one server, which may have been asked the same
         // meanwhile. Those of its records that are locked here have not moved.
-        let renames = matches!(asked.op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates();
-        if let Some(owner) = reply_owner.filter(|o| *o != self.id && !renames) {
+        if let Some(owner) = reply_owner.filter(|o| *o != self.id && !self.is_coordinated(asked.op)) {
             tracing::debug!(
                 server = self.id.0,
                 owner = owner.0,

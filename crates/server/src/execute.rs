@@ -126,6 +126,10 @@ impl MetaServer {
             }
             _ => {}
         }
+        // Whether the coordinator of before has executed it is looked for when that one can decide nothing any more (H116).
+        if unknown && self.is_coordinated(op) && !self.may_coordinate(asked.term) && !plant!(H116) {
+            return Err(Failure::Refused(Refusal::NotReady));
+        }
         let mut fresh = notes.syncing(self.fresh(op)).await?;
         let mut collisions = 0;
         // How long a lock is waited for would tell what is being changed (H99).

@@ -10,7 +10,7 @@ use pando_cluster::{ClusterMap, CoordError, View};
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{BootEpoch, MapEpoch, Mono, ServerId, Term, Watermark};
-use pando_wire::{PeerAnswer, PeerRequest, Refusal};
+use pando_wire::{Op, PeerAnswer, PeerRequest, Refusal};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -37,6 +37,11 @@ impl MetaServer {
     /// Whether changes of directories' names and permissions are coordinated here.
     pub(crate) fn coordinates(&self) -> bool {
         self.map.borrow().coordinator == self.id
+    }
+
+    /// Whether an operation may be here because this server coordinates, whoever has its slots.
+    pub(crate) fn is_coordinated(&self, op: &Op) -> bool {
+        matches!(op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates()
     }
 
     /// Whether this server may act on what it has heard: it has its lease, or is in office itself.

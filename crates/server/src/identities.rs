@@ -12,7 +12,7 @@ use pando_format::{Batch, IdentityKey, IdentityRecord, IdentityTable, Key, KeyRa
 use pando_store::{Level, Store, StoreError};
 use pando_types::{AuthMode, Claims, IdentityId, ServerId, Timestamp, Users, plant};
 use pando_wire::{
-    AuthAnswer, AuthError, AuthRequest, Denial, IdentityView, LockMode, Op, PeerAnswer, PeerRequest, Refusal,
+    AuthAnswer, AuthError, AuthRequest, Denial, IdentityView, LockMode, PeerAnswer, PeerRequest, Refusal,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -354,10 +354,9 @@ impl MetaServer {
         if !anybody && !self.identities.borrow().lives(id) && !plant!(G38) && !plant!(G53) {
             return Err(Failure::Refused(Refusal::NotAllowed));
         }
-        let coordinated = matches!(asked.op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates();
         // What was looked at in another term may have been changed by another coordinator since (H27).
         let anew = self.map().term != asked.term && !plant!(H27);
-        if anew || coordinated && !self.may_coordinate(asked.term) {
+        if anew || self.is_coordinated(asked.op) && !self.may_coordinate(asked.term) {
             return Err(Failure::Refused(Refusal::NotReady));
         }
         self.check_current(asked.rests_on()).map_err(Failure::Refused)

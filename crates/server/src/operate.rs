@@ -261,14 +261,14 @@ impl MetaServer {
     ) -> Result<Admission, Refusal> {
         // What was executed already must find its answer, whatever has become of this server since.
         let known = op.mutates() && request.is_some_and(|id| self.sessions.borrow().has(id));
-        if let Some(slot) = op.home().filter(|_| !known) {
-            let here = matches!(op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates();
-            if !self.serves_slot(slot) && !here {
-                if plant!(H64) {
-                    return Ok(Admission::Answer(Err(Errno::NotFound)));
-                }
-                return Err(self.not_served(slot));
+        if let Some(slot) = op.home().filter(|_| !known)
+            && !self.serves_slot(slot)
+            && !self.is_coordinated(op)
+        {
+            if plant!(H64) {
+                return Ok(Admission::Answer(Err(Errno::NotFound)));
             }
+            return Err(self.not_served(slot));
         }
         let known = known || request.is_some_and(|id| !self.sessions.borrow().knows(id.session));
         if !known && !self.knows_enough() && !plant!(H15) {
