@@ -9,6 +9,7 @@ mod cache;
 pub mod components;
 pub mod explain;
 pub mod file;
+mod handles;
 mod lanes;
 mod path;
 mod request;
@@ -19,6 +20,7 @@ pub use cache::CACHE_BYTES;
 pub use path::{Found, Listing};
 
 use cache::Cache;
+use handles::Handles;
 use lanes::Lanes;
 use pando_cluster::ClusterMap;
 use pando_env::{Caller, Node, Peer, World};
@@ -132,6 +134,7 @@ pub struct Client {
     session: RefCell<Session>,
     instance: Instance,
     cache: RefCell<Cache>,
+    handles: RefCell<Handles>,
     lanes: Lanes,
     stats: Cell<ClientStats>,
     /// Of what is being explained.
@@ -160,6 +163,7 @@ impl Client {
             }),
             instance: config.instance.unwrap_or_else(|| new_instance(&world)),
             cache: RefCell::new(Cache::new(config.cache_bytes)),
+            handles: RefCell::new(Handles::new(handles::HANDLES)),
             lanes: Lanes::new(config.lanes),
             stats: Cell::new(ClientStats::default()),
             notes: RefCell::new(None),

@@ -37,7 +37,7 @@ impl Patience {
 impl Client {
     /// Runs an operation until its outcome is known. Stalls while its server is away; after `give_up` it fails with
     /// [`Errno::Unreachable`], which for a mutating operation means: it may have happened.
-    pub async fn op(&self, cred: &Cred, op: Op) -> Outcome {
+    pub async fn op(&self, cred: &Cred, mut op: Op) -> Outcome {
         self.count(|s| s.operations += 1);
         match op {
             Op::StatFs => return self.statfs().await.map(Answer::FsStat),
@@ -90,6 +90,9 @@ impl Client {
                         first_tried = self.world.mono();
                     }
                 }
+            }
+            for shown in op.statements_mut().into_iter().flatten() {
+                self.handles.borrow_mut().renew(shown);
             }
             // What it hangs on may have become a ticket meanwhile; if something of it was forgotten it must be looked up
             // again, unless an earlier try with all of it may have been executed.
@@ -161,6 +164,7 @@ impl Client {
                     Refusal::Outdated(tag) => {
                         self.count(|s| s.outdated += 1);
                         self.cache.borrow_mut().forget(tag);
+                        self.handles.borrow_mut().forget(tag);
                         return Err(Errno::Stale);
                     }
                     Refusal::NotAllowed | Refusal::ReadOnly | Refusal::BadHandle if uncertain => {
@@ -214,7 +218,12 @@ impl Client {
     /// What an outcome says about directories that are known.
     fn learnt(&self, op: &Op, outcome: Outcome, fresh: &[Statement], asked: Mono) -> Outcome {
         let mut cache = self.cache.borrow_mut();
-        fresh.iter().for_each(|s| cache.refresh(s));
+        let mut handles = self.handles.borrow_mut();
+        for s in fresh {
+            cache.refresh(s);
+            handles.learn(s);
+        }
+        drop(handles);
         match (op, &outcome) {
             (
                 Op::Lookup { dir, name } | Op::Mkdir { dir, name, .. } | Op::SetAttr { dir, name, .. },

@@ -7,6 +7,7 @@ use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
 use crate::progress::{Progress, Unit};
 use anyhow::{Context, Result, anyhow, bail};
+use pando_client::Client;
 use pando_env::Env;
 use pando_net::Waiting;
 use pando_types::{Cred, Errno, Name, Perm};
@@ -142,7 +143,7 @@ async fn plant_trees(connection: &Connection, top: &str) -> Result<BTreeSet<Stri
 
 /// One client: it stands in all subtrees, wherever they are, and moves one into another's inner directory or to the top.
 async fn client(connection: &Connection, top: &str, rounds: u64, tally: &Tally) -> Result<()> {
-    let (client, cred) = (&connection.client, Cred::root());
+    let client = &connection.client;
     // Where it stands is found before anything moves or while everything does.
     let trees = loop {
         match stand(connection, top).await {
@@ -151,39 +152,30 @@ async fn client(connection: &Connection, top: &str, rounds: u64, tally: &Tally) 
             Err(e) => bail!("cannot look around in {top}: {e}"),
         }
     };
-    let inner = (0..TREES).map(|n| &trees[&format!("{}-in", tree(n))]);
-    let places: Vec<&Statement> = std::iter::once(&trees["top"]).chain(inner).collect();
+    // The top, and the inner directories after it.
+    let inner = (0..TREES).map(|n| format!("{}-in", tree(n)));
+    let mut places: Vec<Statement> = std::iter::once("top".to_owned())
+        .chain(inner)
+        .map(|name| trees[&name].clone())
+        .collect();
     let mut last = [0; TREES];
     while tally.tried.fetch_add(1, Ordering::Relaxed) < rounds {
         let r = connection.reactor.random();
-        let (moved, into) = (
-            (r % TREES as u64) as usize,
-            ((r >> 16) % (TREES as u64 + 1)) as usize,
-        );
+        let (moved, into) = ((r % TREES as u64) as usize, (r >> 16) as usize % places.len());
         let name = Name::new(tree(moved).as_bytes()).map_err(|_| anyhow!("no name"))?;
-        let Some(src) = find(connection, &places, &name, &mut last[moved]).await? else {
-            // It moved while it was looked for.
-            tally.late.fetch_add(1, Ordering::Relaxed);
-            continue;
-        };
-        let into = match into {
-            TREES => "top".to_owned(),
-            n => format!("{}-in", tree(n)),
-        };
-        let op = Op::Rename {
-            src: src.clone(),
-            src_name: name.clone(),
-            dst: trees[&into].clone(),
-            dst_name: name,
-            mode: RenameMode::NoReplace,
-            held: false,
-        };
-        let counter = match client.op(&cred, op).await {
-            Ok(_) => &tally.moved,
+        let counter = match relocate(client, &places, name, &mut last[moved], into).await {
+            Ok(()) => &tally.moved,
             Err(Errno::Invalid) => &tally.loops,
             // Another client moved it meanwhile, or it is there already.
             Err(Errno::NotFound | Errno::Exists) => &tally.late,
-            Err(e) => bail!("{} into {into}: {e}", tree(moved)),
+            // Refused, not executed: so much has been moved meanwhile that it is not known any more what became of a place.
+            Err(Errno::Stale) => {
+                for place in &mut places {
+                    *place = client.reopen(place).await?.dir.ok_or(Errno::NotDir)?;
+                }
+                &tally.late
+            }
+            Err(e) => bail!("{} into place {into}: {e}", tree(moved)),
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -191,29 +183,39 @@ async fn client(connection: &Connection, top: &str, rounds: u64, tally: &Tally) 
     Ok(())
 }
 
-/// The directory a subtree is in now, if it is in the same one while all are looked at; first where it was last.
-async fn find<'a>(
-    connection: &Connection,
-    places: &[&'a Statement],
-    name: &Name,
+/// Moves a subtree from where it is, which is looked for first where it was last, into a place.
+async fn relocate(
+    client: &Client,
+    places: &[Statement],
+    name: Name,
     last: &mut usize,
-) -> Result<Option<&'a Statement>> {
+    into: usize,
+) -> Result<(), Errno> {
     let cred = Cred::root();
     for at in std::iter::once(*last).chain(0..places.len()) {
         let op = Op::Lookup {
             dir: places[at].clone(),
             name: name.clone(),
         };
-        match connection.client.op(&cred, op).await {
+        match client.op(&cred, op).await {
             Ok(_) => {
                 *last = at;
-                return Ok(Some(places[at]));
+                let op = Op::Rename {
+                    src: places[at].clone(),
+                    src_name: name.clone(),
+                    dst: places[into].clone(),
+                    dst_name: name,
+                    mode: RenameMode::NoReplace,
+                    held: false,
+                };
+                return client.op(&cred, op).await.map(drop);
             }
             Err(Errno::NotFound) => {}
-            Err(e) => bail!("looking for {name}: {e}"),
+            Err(e) => return Err(e),
         }
     }
-    Ok(None)
+    // It moved while it was looked for.
+    Err(Errno::NotFound)
 }
 
 /// Handles of the top, all subtrees and their inner directories.
