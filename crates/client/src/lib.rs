@@ -20,7 +20,7 @@ pub use cache::CACHE_BYTES;
 pub use path::{Found, Listing};
 
 use cache::Cache;
-use handles::Handles;
+use handles::{HANDLES, Handles};
 use lanes::Lanes;
 use pando_cluster::ClusterMap;
 use pando_env::{Caller, Node, Peer, World};
@@ -47,6 +47,8 @@ pub struct ClientConfig {
     pub resolution: Resolution,
     /// Bytes of directories kept in mind; 0: each path is resolved from the root.
     pub cache_bytes: usize,
+    /// Directories held open whose newest statements are kept in mind; 0: what the program shows is shown.
+    pub handles: usize,
     /// Shared by the clients of one program or mount that share what they know: what one was told the others may use, and
     /// what one changes where nobody else knows of it is told to nobody. `None`: a new one.
     pub instance: Option<Instance>,
@@ -66,6 +68,7 @@ impl ClientConfig {
             lanes: 64,
             resolution: Resolution::default(),
             cache_bytes: CACHE_BYTES,
+            handles: HANDLES,
             instance: None,
             identity: IdentityId::ANYONE,
             own: Cred::root(),
@@ -163,7 +166,7 @@ impl Client {
             }),
             instance: config.instance.unwrap_or_else(|| new_instance(&world)),
             cache: RefCell::new(Cache::new(config.cache_bytes)),
-            handles: RefCell::new(Handles::new(handles::HANDLES)),
+            handles: RefCell::new(Handles::new(config.handles)),
             lanes: Lanes::new(config.lanes),
             stats: Cell::new(ClientStats::default()),
             notes: RefCell::new(None),

@@ -105,6 +105,10 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
         }
 
+        // Who keeps the answer takes part, also with nothing else to change (H44).
+        if let Some(owner) = reply_owner.filter(|o| *o != self.id) {
+            by_owner.entry(owner).or_default();
+        }
         self.lock_new(&txn, &local).await?;
         if self.taken(&local).await? {
             return Ok(Committed::Taken);

@@ -473,6 +473,8 @@ impl MetaServer {
                         return;
                     }
                     let commit = match me.ask(tx.coordinator, PeerRequest::Inquire(tx)).await {
+                        // Who leaves has been told that all it decided is done: this came late, and was not decided.
+                        _ if me.map().has_left(tx.coordinator) => false,
                         Ok(Ok(PeerAnswer::State(TxState::Committed))) => true,
                         Ok(Ok(PeerAnswer::State(TxState::Aborted))) => false,
                         Err(_) => return me.give_back(tx),

@@ -7,7 +7,7 @@ use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{Errno, RequestId};
-use pando_wire::{EntryView, Message, Op, Outcome, Refusal, Request, Response};
+use pando_wire::{EntryView, Message, Op, Outcome, Refusal, Request, Response, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -55,6 +55,25 @@ pub(crate) struct Replies {
     pub repeated: u64,
 }
 
+/// Whether a client asks for what its program does: of directories that are held it may know newer statements.
+fn is_same(wanted: &Op, asked: &Op) -> bool {
+    wanted == asked || bare(wanted) == bare(asked)
+}
+
+/// An operation on the same directories, whatever is said of them.
+fn bare(op: &Op) -> Op {
+    let mut op = op.clone();
+    for s in op.statements_mut().into_iter().flatten() {
+        *s = Statement {
+            id: s.id,
+            generation: s.generation,
+            scope: s.scope,
+            ..Statement::above_root()
+        };
+    }
+    op
+}
+
 /// The root of an identity may be gone, if it is not the filesystem's: nothing is executed to find that out.
 fn no_subtree(op: &Op, outcome: &Outcome) -> bool {
     op.is_root_lookup() && *outcome == Err(Errno::NotFound)
@@ -81,7 +100,7 @@ impl Replies {
         for w in self
             .waiting
             .values_mut()
-            .filter(|w| w.life == life && w.op == *op)
+            .filter(|w| w.life == life && is_same(&w.op, op))
         {
             w.requests.extend(*request);
             w.messages.insert(*id);
@@ -336,8 +355,10 @@ impl Replies {
 
     /// Whether this process is, or may still be, at just this: two of a kind could not be told apart.
     pub fn waits_for(&self, life: u64, op: &Op) -> bool {
-        self.waiting.values().any(|w| w.life == life && w.op == *op)
-            || self.abandoned.iter().any(|(l, o)| *l == life && o == op)
+        self.waiting
+            .values()
+            .any(|w| w.life == life && is_same(&w.op, op))
+            || self.abandoned.iter().any(|(l, o)| *l == life && is_same(o, op))
     }
 
     /// Operations that programs wait for.

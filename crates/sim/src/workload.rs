@@ -175,6 +175,10 @@ impl Workload {
         config.try_timeout = self.try_timeout;
         config.lanes = 4;
         config.cache_bytes = self.cluster.settings.cache_bytes;
+        // A lie is told as it is.
+        if self.cluster.settings.lies > 0 {
+            config.handles = 0;
+        }
         config.instance = self.cluster.settings.accomplices.then_some(Instance(7));
         config.identity = self.identity_of(life.node);
         config.own = own(config.identity);

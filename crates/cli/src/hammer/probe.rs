@@ -54,7 +54,9 @@ pub fn run(args: &Args, name: &str, stop: &AtomicBool) -> Result<()> {
     let top = format!("/probe-{name}");
     let mut tasks = Vec::new();
     for server in connection.client.map().servers.iter().map(|s| s.id) {
-        let (path, home) = directory_on(&connection, &format!("{top}/{server}"), server)?;
+        // Its name too is on that server: after an election what is held must be asked for again where its name is.
+        let (above, _) = directory_on(&connection, &format!("{top}/{server}"), server)?;
+        let (path, home) = directory_on(&connection, &format!("{above}/home"), server)?;
         for (kind, n) in [(Kind::File, 0)].into_iter().chain((0..TASKS).flat_map(changes)) {
             // Each has its own: they do not wait for each other.
             let begin = format!("{path}/{}-{n}", kind.word());
