@@ -126,7 +126,8 @@ impl ClusterDir {
     /// Writes `cluster.json`, whole or not at all.
     pub fn save(&self, file: &ClusterFile) -> Result<()> {
         let path = self.file();
-        let new = path.with_extension("json.new");
+        // Several servers of one machine may write it at once.
+        let new = path.with_extension(format!("json.{}.new", std::process::id()));
         let write = || -> std::io::Result<()> {
             let mut f = std::fs::File::create(&new)?;
             f.write_all(file.to_text().as_bytes())?;

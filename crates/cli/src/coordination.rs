@@ -20,6 +20,19 @@ pub fn place(file: &ClusterFile) -> Result<Place> {
     file.coord.parse().context("cluster.json: coord")
 }
 
+/// Whether the cluster's file is the map in force, and no copy of it.
+pub fn is_here(file: &ClusterFile) -> Result<bool> {
+    Ok(place(file)? == Place::Dir)
+}
+
+/// What coordination is called.
+pub fn name(file: &ClusterFile) -> &str {
+    match place(file) {
+        Ok(Place::Dir) => "cluster.json",
+        _ => &file.coord,
+    }
+}
+
 /// Coordination of a cluster. Nothing is asked yet.
 pub fn open(dir: &ClusterDir, file: &ClusterFile) -> Result<Rc<dyn Coord>> {
     let (place, map) = (place(file)?, file.map(&dir.path)?);
@@ -107,15 +120,20 @@ pub fn wait<T>(
 
 /// The cluster's file, brought up to date if coordination can be reached: a copy may be old.
 pub fn current(dir: &ClusterDir) -> Result<ClusterFile> {
+    current_or_copy(dir).map(|(file, _)| file)
+}
+
+/// The same, and whether coordination said so.
+pub fn current_or_copy(dir: &ClusterDir) -> Result<(ClusterFile, bool)> {
     let file = dir.load()?;
-    if place(&file)? == Place::Dir {
-        return Ok(file);
+    if is_here(&file)? {
+        return Ok((file, true));
     }
     match wait(open(dir, &file)?.view(), Instant::now() + PATIENCE) {
-        Ok(view) => Ok(file.with_map(&view.map)),
+        Ok(view) => Ok((file.with_map(&view.map), true)),
         Err(e @ CoordError::Away(_)) => {
             tracing::warn!("{e}; using the copy of the cluster map of epoch {}", file.epoch);
-            Ok(file)
+            Ok((file, false))
         }
         Err(e) => Err(e).with_context(|| file.coord.clone()),
     }

@@ -8,7 +8,7 @@ use crate::metrics::{self, Counters};
 use crate::{coordination, pki, process};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
-use pando_cluster::ClusterMap;
+use pando_cluster::{ClusterFile, ClusterMap};
 use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
 use pando_store::Durability;
@@ -33,6 +33,8 @@ struct Watch {
     stopper: pando_net::Stopper,
     reactor: Weak<Reactor>,
     failed: Cell<bool>,
+    /// Where this machine's copy of the map is, if the map is elsewhere.
+    copy: Option<(ClusterDir, ClusterFile)>,
 }
 
 impl Observer for Watch {
@@ -43,6 +45,11 @@ impl Observer for Watch {
     fn new_map(&self, map: &ClusterMap) {
         if let Some(reactor) = self.reactor.upgrade() {
             reactor.set_map(map);
+        }
+        if let Some((dir, file)) = &self.copy
+            && let Err(e) = dir.save(&file.with_map(map))
+        {
+            tracing::warn!("this machine's copy of the cluster map stays old: {e:#}");
         }
     }
 
@@ -60,7 +67,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
     let dir = ClusterDir::of(args)?;
-    let file = coordination::current(&dir)?;
+    let (file, in_force) = coordination::current_or_copy(&dir)?;
     let map = file.map(&dir.path)?;
     let id = ServerId(options.id);
     let Some(me) = map.server(id).cloned() else {
@@ -128,6 +135,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         stopper: reactor.stopper(),
         reactor: Rc::downgrade(&reactor),
         failed: Cell::new(false),
+        copy: (!coordination::is_here(&file)?).then(|| (dir.clone(), file.clone())),
     });
     let limits = Limits {
         reserve_bytes: options.reserve_mib << 20,
@@ -149,6 +157,15 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         watch.clone(),
         coord.clone(),
     ))?;
+    let told = server.newest_told();
+    if in_force && file.epoch < told.0 {
+        bail!(
+            "{} keeps a cluster map of epoch {}, and this server has been told of one of epoch {told}: somebody put an old one back. \
+             Put the newest there is in its place: servers keep copies (docs/operations.md)",
+            coordination::name(&file),
+            file.epoch,
+        );
+    }
     reactor.set_node(server.clone());
     let bound = reactor
         .listen(&me.address, server.boot(), server.clone())

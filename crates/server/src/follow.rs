@@ -301,6 +301,10 @@ impl MetaServer {
         let map = Rc::new(map);
         *self.map.borrow_mut() = map.clone();
         self.slots_changed(&before, &map);
+        // No later boot believes an older one: its term would begin a log in which what is known now has not changed.
+        if let Err(e) = self.believe_from(map.epoch) {
+            return self.fatal(&e);
+        }
         self.observer.new_map(&map);
         if !new_term {
             return;

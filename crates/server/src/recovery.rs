@@ -203,6 +203,9 @@ impl MetaServer {
             decoy: RefCell::default(),
             stats: Cell::new(stats),
         });
+        if server.newest_told() < server.map().epoch {
+            server.believe_from(server.map().epoch)?;
+        }
         for tx in to_deliver {
             server.deliver(tx);
         }

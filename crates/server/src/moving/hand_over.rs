@@ -36,12 +36,17 @@ impl MetaServer {
     }
 
     /// No map that is older than this is believed from here on, by no later boot either.
-    pub(super) fn believe_from(&self, epoch: MapEpoch) -> Result<Lsn, StoreError> {
+    pub(crate) fn believe_from(&self, epoch: MapEpoch) -> Result<Lsn, StoreError> {
         {
             let kept = &mut self.moving.borrow_mut().kept;
             kept.epoch = kept.epoch.max(epoch);
         }
         self.keep()
+    }
+
+    /// The epoch of the newest map that any boot of this server has been told of, as far as it is on the device.
+    pub fn newest_told(&self) -> MapEpoch {
+        self.moving.borrow().kept.epoch
     }
 
     fn keep(&self) -> Result<Lsn, StoreError> {
