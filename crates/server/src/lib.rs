@@ -24,6 +24,7 @@ mod moving;
 mod numbers;
 mod office;
 mod operate;
+mod outcomes;
 mod participant;
 mod private;
 mod probe;
@@ -169,6 +170,8 @@ pub struct MetaServer {
     caller: Caller<Accounted>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,
+    /// Outcomes of which each server is to be told once more.
+    outcomes: RefCell<BTreeMap<ServerId, outcomes::Unconfirmed>>,
     parts: RefCell<participant::Parts>,
     space: Cell<Option<(Mono, Space)>>,
     stopped: Cell<bool>,
