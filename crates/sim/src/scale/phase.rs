@@ -203,7 +203,7 @@ impl Crowd {
             done: stage.done.get(),
             busy: self.cluster.busy(),
             round_trips: self.cluster.round_trips(),
-            between: self.cluster.counted(|s| s.peer_calls),
+            between: self.cluster.counted(|s| s.peer_calls + s.settles),
         }
     }
 
