@@ -17,10 +17,9 @@ use pando_format::{
 };
 use pando_namespace::{Decision, Walked};
 use pando_store::{Level, Lsn, StoreError};
-use pando_types::{Errno, ServerId, Timestamp, TxId, plant};
+use pando_types::{Errno, ServerId, Timestamp, plant};
 use pando_wire::{Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::time::Duration;
 
 /// How a commit ended.
@@ -214,7 +213,7 @@ impl MetaServer {
         asked.notes.later(lenders.iter().copied(), Task::Release);
         asked.notes.later(participants, Task::Commit);
         self.tell(tx, false, lenders);
-        self.deliver(tx);
+        self.tell(tx, true, by_owner.into_keys());
         if plant!(H24) {
             self.enter_moves(&moves);
         }
@@ -371,87 +370,5 @@ impl MetaServer {
             }
         }
         Vote::No
-    }
-
-    /// A transaction ends undecided: from here on whoever asks hears "aborted".
-    pub(crate) fn abort(&self, tx: TxId, servers: BTreeSet<ServerId>) {
-        self.coordinated.borrow_mut().active.remove(&tx.number);
-        self.tell(tx, false, servers);
-    }
-
-    /// Tells an outcome once or twice. A participant that does not hear it asks.
-    fn tell(&self, tx: TxId, commit: bool, servers: BTreeSet<ServerId>) {
-        for server in servers {
-            self.spawn(|me| {
-                Box::pin(async move {
-                    for _ in 0..2 {
-                        if let Ok(Ok(_)) = me.ask(server, PeerRequest::Decide { tx, commit }).await {
-                            return;
-                        }
-                    }
-                })
-            });
-        }
-    }
-
-    /// Tells participants of a commit until each has confirmed that it is synced there, then forgets it (H38).
-    pub(crate) fn deliver(&self, tx: TxId) {
-        let servers = self
-            .coordinated
-            .borrow()
-            .decided
-            .get(&tx)
-            .map(|d| d.waiting.clone())
-            .unwrap_or_default();
-        for server in servers {
-            self.spawn(|me| Box::pin(async move { me.deliver_to(tx, server).await }));
-        }
-    }
-
-    async fn deliver_to(self: Rc<Self>, tx: TxId, server: ServerId) {
-        let mut wait = Duration::from_millis(10);
-        // Who has left had nothing in doubt any more: it asked.
-        while !self.stopped.get() && !self.map().has_left(server) {
-            if let Ok(Ok(PeerAnswer::Decided)) =
-                self.ask(server, PeerRequest::Decide { tx, commit: true }).await
-            {
-                break;
-            }
-            self.pause(wait).await;
-            wait = (wait * 2).min(Duration::from_secs(1));
-        }
-        let done = {
-            let mut c = self.coordinated.borrow_mut();
-            let Some(decided) = c.decided.get_mut(&tx) else {
-                return;
-            };
-            decided.waiting.remove(&server);
-            decided.waiting.is_empty()
-        };
-        if done && !self.stopped.get() {
-            // Forgetting late only repeats confirmations.
-            let forget = Batch::of(vec![Mutation::Delete {
-                key: Key::Decision(tx),
-            }]);
-            match self.store.apply(&forget) {
-                Ok(_) => {
-                    self.coordinated.borrow_mut().decided.remove(&tx);
-                }
-                Err(e) => self.fatal(&e),
-            }
-        }
-    }
-
-    /// Every transaction of this boot below this number is finished everywhere (H39).
-    pub(crate) fn low_watermark(&self) -> u64 {
-        let c = self.coordinated.borrow();
-        let active = c.active.first().copied().unwrap_or(c.next + 1);
-        let decided = c
-            .decided
-            .keys()
-            .filter(|t| t.boot == self.boot)
-            .map(|t| t.number)
-            .min();
-        decided.map_or(active, |d| d.min(active))
     }
 }

@@ -30,6 +30,8 @@ pub struct Limits {
     pub peer_timeout: Duration,
     /// How often a coordinator asks an unresponsive participant to prepare before it aborts.
     pub prepare_tries: u32,
+    /// For so long a coordinator gathers outcomes before it tells them once more, to have them confirmed and forget them.
+    pub settle_after: Duration,
     /// Age at which a participant asks the coordinator about a transaction.
     pub inquire_after: Duration,
     /// A session without a sign of life for this long ends.
@@ -77,6 +79,7 @@ impl Default for Limits {
             lock_wait: Duration::from_secs(2),
             peer_timeout: Duration::from_secs(1),
             prepare_tries: 3,
+            settle_after: Duration::from_millis(50),
             inquire_after: Duration::from_millis(500),
             session_timeout: Duration::from_secs(60),
             session_memory: Duration::from_secs(3600),

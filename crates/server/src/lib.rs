@@ -24,6 +24,7 @@ mod moving;
 mod numbers;
 mod office;
 mod operate;
+mod outcomes;
 mod participant;
 mod private;
 mod probe;
@@ -100,8 +101,10 @@ pub struct Stats {
     pub outdated: u64,
     /// Changes of directories that every server was told of before.
     pub announced: u64,
-    /// Messages between servers sent.
+    /// Messages between servers sent, each for one operation.
     pub peer_calls: u64,
+    /// And those that confirm the outcomes of many.
+    pub settles: u64,
 }
 
 /// What a coordinator remembers of its transactions.
@@ -169,6 +172,8 @@ pub struct MetaServer {
     caller: Caller<Accounted>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
     coordinated: RefCell<Coordinated>,
+    /// Outcomes of which each server is to be told once more.
+    outcomes: RefCell<BTreeMap<ServerId, outcomes::Unconfirmed>>,
     parts: RefCell<participant::Parts>,
     space: Cell<Option<(Mono, Space)>>,
     stopped: Cell<bool>,
@@ -315,9 +320,12 @@ impl MetaServer {
                 }
                 .to_bytes()
             };
-            // Following goes on whatever is asked for.
-            let following = matches!(request, PeerRequest::Follow { .. });
-            self.count(|s| s.peer_calls += u64::from(!following));
+            self.count(|s| match request {
+                // Following goes on whatever is asked for.
+                PeerRequest::Follow { .. } => {}
+                PeerRequest::Settle { .. } => s.settles += 1,
+                _ => s.peer_calls += 1,
+            });
             let under_way = notes.sent(to, &request);
             let answer = self
                 .caller

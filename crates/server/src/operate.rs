@@ -8,7 +8,7 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
 use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
-use pando_wire::{Op, Outcome, Refusal, Request, Response, Statement};
+use pando_wire::{Op, Outcome, PeerRequest, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -136,7 +136,18 @@ impl MetaServer {
             Request::Cluster(request) => self.cluster(request).await,
             Request::Auth(request) => self.auth(request).await.map(Response::Auth),
             Request::Status => Ok(Response::Status(self.status())),
-            Request::Peer(request) => self.participate(request, &notes).await.map(Response::Peer),
+            Request::Peer(request) => {
+                // It is told once more, so nobody waits to hear what comes of it.
+                let silent = matches!(request, PeerRequest::Decide { .. });
+                let done = self.participate(request, &notes).await;
+                if silent {
+                    if let Err(Failure::Store(e)) = done {
+                        self.report(&e);
+                    }
+                    return;
+                }
+                done.map(Response::Peer)
+            }
         };
         match result {
             Ok(response) => {

@@ -40,9 +40,16 @@ impl Parts {
         let known = self.low.entry(tx.coordinator).or_default();
         if (tx.boot, low) > *known {
             *known = (tx.boot, low);
-            let known = *known;
-            self.finished
-                .retain(|t| t.coordinator != tx.coordinator || (t.boot, t.number) >= known);
+            let below = |(boot, number)| TxId {
+                coordinator: tx.coordinator,
+                boot,
+                number,
+            };
+            let old = below(Default::default())..below(*known);
+            // They are passed one after the other: most times there is nothing to look at but the first.
+            while let Some(first) = self.finished.range(old.clone()).next().copied() {
+                self.finished.remove(&first);
+            }
         }
         plant!(H39) || ((tx.boot, tx.number) >= self.low[&tx.coordinator] && !self.finished.contains(&tx))
     }
@@ -78,6 +85,10 @@ impl MetaServer {
             }
             PeerRequest::Decide { tx, commit } => {
                 self.decided(tx, commit).await?;
+                Ok(PeerAnswer::Decided)
+            }
+            PeerRequest::Settle { committed, aborted } => {
+                self.heed_all(&committed, &aborted).await?;
                 Ok(PeerAnswer::Decided)
             }
             PeerRequest::Inquire(tx) => Ok(PeerAnswer::State(self.state_of(tx))),
@@ -321,8 +332,26 @@ impl MetaServer {
         Ok(())
     }
 
-    /// The coordinator's word. Returns when its effect is synced, so that the coordinator may forget (H38).
-    pub(crate) async fn decided(&self, tx: TxId, commit: bool) -> Result<(), Failure> {
+    /// What the coordinator decided in a while. Returns when all effects are synced, so that it may forget (H38).
+    async fn heed_all(&self, committed: &[TxId], aborted: &[TxId]) -> Result<(), Failure> {
+        let all = (committed.iter().map(|tx| (*tx, true))).chain(aborted.iter().map(|tx| (*tx, false)));
+        let mut settled = Ok(());
+        for (tx, commit) in all {
+            match self.decided(tx, commit).await {
+                // The others are not to wait for this one.
+                Err(why @ Failure::Refused(_)) => settled = Err(why),
+                done => done?,
+            }
+        }
+        settled?;
+        if committed.is_empty() || plant!(H38) {
+            return Ok(());
+        }
+        self.safe(self.store.applied(), Level::Synced).await
+    }
+
+    /// The coordinator's word. When this returns its effect is not synced yet.
+    async fn decided(&self, tx: TxId, commit: bool) -> Result<(), Failure> {
         let standing = self.standing_replies(tx).await;
         // Nothing is waited for from here to the batch: who asks again must find the part, or its effect.
         let part = self.parts.borrow_mut().finish(tx);
@@ -350,10 +379,7 @@ impl MetaServer {
                 }
             }
         }
-        if !commit || plant!(H38) {
-            return Ok(());
-        }
-        self.safe(self.store.applied(), Level::Synced).await
+        Ok(())
     }
 
     /// Reply records that stand where this transaction's would go. The client may have had its answer from the

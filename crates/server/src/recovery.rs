@@ -196,6 +196,7 @@ impl MetaServer {
                 decided,
                 ..Coordinated::default()
             }),
+            outcomes: RefCell::default(),
             parts: RefCell::new(parts),
             space: Cell::new(None),
             stopped: Cell::new(false),

@@ -198,7 +198,7 @@ fn peer_answer(asked: &PeerRequest) -> Option<PeerAnswer> {
     Some(match asked {
         PeerRequest::Lock { .. } => PeerAnswer::Locked(Vec::new()),
         PeerRequest::Prepare { .. } => PeerAnswer::Vote(Vote::Yes),
-        PeerRequest::Decide { .. } => PeerAnswer::Decided,
+        PeerRequest::Decide { .. } | PeerRequest::Settle { .. } => PeerAnswer::Decided,
         PeerRequest::Inquire(_) => PeerAnswer::State(TxState::Aborted),
         PeerRequest::Invalidate { .. } => PeerAnswer::Heard {
             boot: BootEpoch(1),

@@ -74,6 +74,7 @@ impl Settings {
         let mut elections = rng.fork(2);
         let mut movers = rng.fork(3);
         let mut growth = rng.fork(4);
+        let mut settling = rng.fork(5);
         let narrow = rng.percent(40);
         let mut limits = Limits::tiny();
         limits.lock_wait = Duration::from_millis(rng.range(50, 800));
@@ -88,6 +89,7 @@ impl Settings {
         limits.server_lease = Duration::from_millis(elections.range(300, 2_000));
         limits.slots_at_once = [3, 40, 400][growth.index(3)];
         limits.rest_wait = Duration::from_millis(growth.range(5, 200));
+        limits.settle_after = Duration::from_millis([0, 0, 5, 50][settling.index(4)]);
         limits.number_block = rng.range(1, 8);
         limits.invalidations = [6, 20, 100][rng.index(3)];
         limits.page = rng.range(1, 6) as u32;

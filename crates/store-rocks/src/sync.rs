@@ -3,6 +3,7 @@
 use crate::RocksOptions;
 use pando_store::{Durability, Lsn, StoreError};
 use rocksdb::DB;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +33,8 @@ pub(crate) struct Syncer {
 struct State {
     /// Somebody waits for this position.
     requested: u64,
-    waiters: Vec<Waker>,
+    /// By what they wait for: a sync wakes those it is enough for.
+    waiters: BTreeMap<u64, Vec<Waker>>,
     stop: bool,
 }
 
@@ -101,7 +103,7 @@ impl Syncer {
         }
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.synced.fetch_max(target, Ordering::AcqRel);
-        self.wake();
+        self.wake_synced();
         Ok(())
     }
 
@@ -152,11 +154,21 @@ impl Syncer {
         self.wake();
     }
 
+    /// Wakes whoever a position that is synced now is enough for.
+    fn wake_synced(&self) {
+        let synced = self.synced().0;
+        let woken = {
+            let mut state = self.lock();
+            let rest = state.waiters.split_off(&(synced + 1));
+            std::mem::replace(&mut state.waiters, rest)
+        };
+        woken.into_values().flatten().for_each(Waker::wake);
+    }
+
+    /// Wakes everybody.
     fn wake(&self) {
         let waiters = std::mem::take(&mut self.lock().waiters);
-        for w in waiters {
-            w.wake();
-        }
+        waiters.into_values().flatten().for_each(Waker::wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -191,8 +203,9 @@ impl Future for Wait {
         if s.synced() >= self.lsn {
             return Poll::Ready(Ok(()));
         }
-        if !state.waiters.iter().any(|w| w.will_wake(cx.waker())) {
-            state.waiters.push(cx.waker().clone());
+        let waiters = state.waiters.entry(self.lsn.0).or_default();
+        if !waiters.iter().any(|w| w.will_wake(cx.waker())) {
+            waiters.push(cx.waker().clone());
         }
         if state.requested < self.lsn.0 {
             state.requested = self.lsn.0;

@@ -108,6 +108,7 @@ impl From<&PeerRequest> for Task {
             PeerRequest::Head(_) => Task::Ancestor,
             PeerRequest::Invalidate { .. } => Task::Invalidate,
             PeerRequest::Inquire(_)
+            | PeerRequest::Settle { .. }
             | PeerRequest::Follow { .. }
             | PeerRequest::NewMap(_)
             | PeerRequest::Identities(_)

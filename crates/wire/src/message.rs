@@ -211,12 +211,19 @@ pub enum PeerRequest {
         /// A reply record of a slot of this server.
         reply: Option<ReplyWrite>,
     },
-    /// The outcome. Answered when it is synced (H38).
+    /// The outcome, as soon as there is one. Not answered: who does not hear it is told again (`Settle`), or asks.
     Decide {
         /// Which.
         tx: TxId,
         /// Commit or abort.
         commit: bool,
+    },
+    /// The outcomes of a while once more. Answered when the effects of all that are committed are synced (H38).
+    Settle {
+        /// Those that are committed.
+        committed: Vec<TxId>,
+        /// Those that are aborted, or only borrowed locks.
+        aborted: Vec<TxId>,
     },
     /// What became of a transaction you coordinate?
     Inquire(TxId),
@@ -266,7 +273,7 @@ pub enum PeerAnswer {
     Locked(Vec<(Key, Record)>),
     /// A vote.
     Vote(Vote),
-    /// The decision is applied and synced.
+    /// What was decided is applied and synced.
     Decided,
     /// State of a transaction.
     State(TxState),
@@ -415,6 +422,7 @@ codec_enum!(PeerRequest {
     8 => Identities(known),
     9 => Adopt(table),
     10 => NewMap(map),
+    11 => Settle { committed, aborted },
     20 => Moving(m),
 });
 codec_enum!(PeerAnswer {

@@ -288,6 +288,10 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
             reply: Some(records::reply_write()),
         },
         PeerRequest::Decide { tx, commit: true },
+        PeerRequest::Settle {
+            committed: vec![tx],
+            aborted: vec![tx],
+        },
         PeerRequest::Inquire(tx),
         PeerRequest::Head(DIR),
         PeerRequest::Follow {

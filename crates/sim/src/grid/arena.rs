@@ -296,6 +296,8 @@ fn settings(sim: &Rc<Sim>) -> Settings {
     settings.limits.identity_period = Duration::from_secs(2);
     settings.limits.lock_wait = Duration::from_millis(500);
     settings.limits.peer_timeout = Duration::from_millis(200);
+    // What is left of a transaction is gone when records are compared.
+    settings.limits.settle_after = Duration::ZERO;
     settings.limits.inquire_after = Duration::from_millis(300);
     settings.limits.invalidations = 6;
     settings.limits.page = 100;

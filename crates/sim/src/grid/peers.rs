@@ -159,9 +159,9 @@ pub(super) const CELLS: &[Cell] = &[
             peer(
                 &a,
                 server,
-                PeerRequest::Decide {
-                    tx: tx(),
-                    commit: true,
+                PeerRequest::Settle {
+                    committed: vec![tx()],
+                    aborted: Vec::new(),
                 },
             )
             .await?;

@@ -60,6 +60,7 @@ pub fn kind_of(message: &Message, map: &ClusterMap, me: ServerId) -> &'static st
                 PeerRequest::Lock { .. } => "peer lock",
                 PeerRequest::Prepare { .. } => "peer prepare",
                 PeerRequest::Decide { .. } => "peer decide",
+                PeerRequest::Settle { .. } => "peer settle",
                 PeerRequest::Head(_) => "peer head",
                 PeerRequest::Invalidate { .. } => "peer invalidate",
                 PeerRequest::Follow { .. } => "peer follow",

@@ -10,6 +10,7 @@ use pando_client::explain::Explained;
 use pando_env::Env;
 use pando_types::Cred;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct Measured {
     pub cpu_us: f64,
     /// Of it, the share whose kind the calibration does not know.
     pub unknown: f64,
+    /// Of each kind of message, how many all servers were sent per operation, and what they took, in microseconds.
+    pub kinds: BTreeMap<&'static str, (f64, f64)>,
 }
 
 impl Measured {
@@ -200,7 +203,7 @@ impl Crowd {
             done: stage.done.get(),
             busy: self.cluster.busy(),
             round_trips: self.cluster.round_trips(),
-            between: self.cluster.counted(|s| s.peer_calls),
+            between: self.cluster.counted(|s| s.peer_calls + s.settles),
         }
     }
 
@@ -275,6 +278,15 @@ fn measured(phase: Phase, before: &Mark, after: &Mark, latencies: &mut [Time]) -
     let total: Time = worked.iter().map(|(total, _)| total).sum();
     let unknown: Time = worked.iter().map(|(_, unknown)| unknown).sum();
     let each = |n: u64| n as f64 / ops.max(1) as f64;
+    let mut kinds: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
+    for (before, after) in before.busy.iter().zip(&after.busy) {
+        for (kind, (count, time)) in &after.kinds {
+            let (earlier, spent) = before.kinds.get(kind).copied().unwrap_or_default();
+            let of = kinds.entry(*kind).or_default();
+            *of = (of.0 + each(count - earlier), of.1 + each(time - spent) / 1e3);
+        }
+    }
+    kinds.retain(|_, (count, _)| *count > 0.0);
     Measured {
         phase,
         ops,
@@ -290,5 +302,6 @@ fn measured(phase: Phase, before: &Mark, after: &Mark, latencies: &mut [Time]) -
             .collect(),
         cpu_us: us(total) / ops.max(1) as f64,
         unknown: unknown as f64 / total.max(1) as f64,
+        kinds,
     }
 }

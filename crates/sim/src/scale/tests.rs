@@ -19,6 +19,7 @@ fn costs() -> Rc<Costs> {
         ("peer lock", 15),
         ("peer prepare", 30),
         ("peer decide", 20),
+        ("peer settle", 20),
         ("peer invalidate", 10),
         ("answer locked", 20),
         ("answer vote", 30),
@@ -70,11 +71,8 @@ fn what_concerns_few_servers_scales() {
             four.round_trips,
             four.between
         );
-        // A file's rename waits for more than processors and devices (docs/STATE.md).
-        if two.phase != Phase::RenameFile {
-            assert!(two.least_busy() > 0.85, "{name}: {:?}", two.busy);
-            assert!(four.least_busy() > 0.8, "{name}: {:?}", four.busy);
-        }
+        assert!(two.least_busy() > 0.85, "{name}: {:?}", two.busy);
+        assert!(four.least_busy() > 0.8, "{name}: {:?}", four.busy);
         // What may concern two servers concerns one half of the time with two, and a quarter of the time with four.
         let least = match two.phase {
             Phase::Mkdir => 0.7,

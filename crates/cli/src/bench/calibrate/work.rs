@@ -13,7 +13,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 /// Clients that ask at once.
-pub const CLIENTS: usize = 12;
+pub const CLIENTS: usize = 64;
 /// Time for what goes on after an answer.
 const SETTLED: Duration = Duration::from_millis(50);
 const DIRS: fn() -> Perm = || Perm::new(0o755);
