@@ -41,24 +41,57 @@ pub struct MkdirArgs {
 /// Bytes that a sync writes: about what a mkdir adds to a log.
 const LOGGED: usize = 512;
 
-/// What takes how long, in microseconds, of each try.
-#[derive(Default)]
-struct Times {
-    null: Vec<f64>,
-    fdatasync: Vec<f64>,
-    /// Of directories whose content is on their parent's server, and of those whose content is on another one.
-    mkdir: [Vec<f64>; 2],
+/// How often each is done before it is the next one's turn.
+const TURN: u64 = 20;
+/// Time for what goes on after an answer, such as telling participants what was decided: with one device for all servers
+/// the next sync would wait for that.
+const SETTLED: Duration = Duration::from_millis(2);
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Null,
+    /// An empty request that is answered after a sync of the server's own log.
+    Durable,
+    Fdatasync,
+    /// A directory whose content is on its parent's server, or is on another one.
+    Mkdir {
+        wide: bool,
+    },
 }
 
-/// Medians.
-struct Middle {
+const TASKS: [(Task, &str); 5] = [
+    (Task::Null, "null"),
+    (Task::Durable, "null, durable"),
+    (Task::Fdatasync, "fdatasync"),
+    (Task::Mkdir { wide: false }, "mkdir, one server"),
+    (Task::Mkdir { wide: true }, "mkdir, two servers"),
+];
+
+/// How long one of them takes, in microseconds.
+#[derive(Clone, Copy)]
+struct Took {
+    median: f64,
+    /// What is made of several syncs is compared by this: means add up, also where others use the device.
+    mean: f64,
+}
+
+impl Took {
+    fn of(all: &[f64]) -> Took {
+        Took {
+            median: median(all),
+            mean: all.iter().sum::<f64>() / all.len() as f64,
+        }
+    }
+}
+
+/// What was found in one durability.
+struct Measured {
     durability: Mode,
-    null: f64,
-    fdatasync: f64,
-    mkdir: [f64; 2],
+    tasks: [Took; 5],
+    /// Messages between servers, for each mkdir on two of them.
+    messages: f64,
 }
-
-const WIDTHS: [&str; 2] = ["one server", "two servers"];
 
 pub fn run(args: &Args, bench: &MkdirArgs) -> Result<ExitCode> {
     if args.dir.is_some() && std::env::var_os("PANDO_DIR").is_none() {
@@ -76,7 +109,7 @@ pub fn run(args: &Args, bench: &MkdirArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(bench: &MkdirArgs, durability: Mode) -> Result<Middle> {
+fn measure(bench: &MkdirArgs, durability: Mode) -> Result<Measured> {
     let at = bench.at.clone().unwrap_or_else(std::env::temp_dir);
     let choices = Choices {
         durability,
@@ -85,51 +118,86 @@ fn measure(bench: &MkdirArgs, durability: Mode) -> Result<Middle> {
     let cluster = OwnCluster::start(&at, bench.servers, &choices, Duration::ZERO)?;
     let conn = cluster.connect(bench.waiting, Paths::default())?;
     let above = super::join::base(&conn, b"/made")?;
-    let home = conn.client.map().owner(above.id.slot());
-    // On the servers' device, and not where they write.
-    let mut log = tempfile::tempfile_in(cluster.parts().0.path)?;
-    let mut times = Times::default();
-    let mut number = 0;
-    // The first ones learn what all others know.
-    for round in 0..bench.rounds + 3 {
-        let null = timed(|| null(&conn, home))?;
-        let sync = timed(|| write_and_sync(&mut log))?;
-        let mut mkdir = [0.0; 2];
-        for (wide, took) in mkdir.iter_mut().enumerate() {
-            let name = name_of(&conn, &above, wide == 1, &mut number)?;
-            *took = timed(|| make(&conn, &above, &name))?;
-        }
-        if round >= 3 {
-            times.null.push(null);
-            times.fdatasync.push(sync);
-            for (all, took) in times.mkdir.iter_mut().zip(mkdir) {
-                all.push(took);
+    let mut subject = Subject {
+        home: conn.client.map().owner(above.id.slot()),
+        // On the servers' device, and not where they write.
+        log: tempfile::tempfile_in(cluster.parts().0.path)?,
+        conn,
+        above,
+        number: 0,
+    };
+    let operator = cluster.operator()?;
+    let mut times = [const { Vec::new() }; 5];
+    let (mut wide, mut messages) = (0, 0);
+    // The first turn learns what all others know.
+    for turn in 0..=bench.rounds.div_ceil(TURN) {
+        for ((task, _), times) in TASKS.iter().zip(&mut times) {
+            let before = cluster.peer_calls(&operator)?;
+            for _ in 0..TURN {
+                if *task == (Task::Mkdir { wide: true }) {
+                    subject.settle()?;
+                }
+                let took = subject.time(*task)?;
+                if turn > 0 {
+                    times.push(took);
+                }
+            }
+            subject.settle()?;
+            if *task == (Task::Mkdir { wide: true }) {
+                wide += TURN;
+                messages += cluster.peer_calls(&operator)? - before;
             }
         }
     }
-    Ok(Middle {
+    Ok(Measured {
         durability,
-        null: median(&times.null),
-        fdatasync: median(&times.fdatasync),
-        mkdir: times.mkdir.map(|all| median(&all)),
+        tasks: times.map(|all| Took::of(&all)),
+        messages: messages as f64 / wide as f64,
     })
 }
 
-fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let began = Instant::now();
-    work()?;
-    Ok(began.elapsed().as_secs_f64() * 1e6)
+/// Who is asked, and what is changed.
+struct Subject {
+    conn: Connection,
+    home: ServerId,
+    above: Statement,
+    log: File,
+    /// Names that were looked at.
+    number: u64,
 }
 
-fn null(conn: &Connection, server: ServerId) -> Result<()> {
-    conn.run(conn.client.admin(server, Request::Null(false)))
+impl Subject {
+    fn time(&mut self, task: Task) -> Result<f64> {
+        let name = match task {
+            Task::Mkdir { wide } => Some(name_of(&self.conn, &self.above, wide, &mut self.number)?),
+            _ => None,
+        };
+        let began = Instant::now();
+        match (task, name) {
+            (_, Some(name)) => make(&self.conn, &self.above, name)?,
+            (Task::Fdatasync, _) => {
+                self.log.write_all(&[b'm'; LOGGED])?;
+                fdatasync(&self.log).context("cannot sync")?;
+            }
+            (task, _) => null(&self.conn, self.home, task == Task::Durable)?,
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e6)
+    }
+
+    /// Waits, and stays awake as who works does.
+    fn settle(&self) -> Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < SETTLED {
+            null(&self.conn, self.home, false)?;
+        }
+        Ok(())
+    }
+}
+
+fn null(conn: &Connection, server: ServerId, durable: bool) -> Result<()> {
+    conn.run(conn.client.admin(server, Request::Null(durable)))
         .context("a server does not answer")?;
     Ok(())
-}
-
-fn write_and_sync(log: &mut File) -> Result<()> {
-    log.write_all(&[b'm'; LOGGED])?;
-    fdatasync(&*log).context("cannot sync")
 }
 
 /// A name of a directory whose content is on the server of `above`, or is not.
@@ -150,10 +218,10 @@ fn name_of(conn: &Connection, above: &Statement, wide: bool, number: &mut u64) -
     }
 }
 
-fn make(conn: &Connection, above: &Statement, name: &Name) -> Result<()> {
+fn make(conn: &Connection, above: &Statement, name: Name) -> Result<()> {
     let op = Op::Mkdir {
         dir: above.clone(),
-        name: name.clone(),
+        name,
         perm: Perm::new(0o755),
     };
     conn.run(conn.client.op(&Cred::root(), op))
@@ -162,53 +230,55 @@ fn make(conn: &Connection, above: &Statement, name: &Name) -> Result<()> {
 }
 
 /// What was asked of it.
-fn aims(m: &Middle) -> Vec<Aim> {
-    let each = WIDTHS.iter().zip(m.mkdir);
+fn aims(m: &Measured) -> Vec<Aim> {
+    let [null, _, fdatasync, mkdirs @ ..] = m.tasks;
+    let widths = ["one server", "two servers"];
+    let each = widths.iter().zip(mkdirs);
     each.map(|(width, mkdir)| match m.durability {
         Mode::Sync => {
-            let budget = 2.0 * m.null + 2.5 * m.fdatasync;
-            Aim::most(
-                format!("sync, {width}: mkdir / (2 null + 2.5 fdatasync)"),
-                mkdir / budget,
-                1.0,
-            )
+            let budget = 2.0 * null.mean + 2.5 * fdatasync.mean;
+            let what = format!("sync, {width}: mkdir / (2 null + 2.5 fdatasync), means");
+            Aim::most(what, mkdir.mean / budget, 1.0)
         }
-        Mode::Async => Aim::most(format!("async, {width}: mkdir / null"), mkdir / m.null, 4.0),
+        Mode::Async => {
+            let what = format!("async, {width}: mkdir / null, medians");
+            Aim::most(what, mkdir.median / null.median, 4.0)
+        }
     })
     .collect()
 }
 
-fn to_json(bench: &MkdirArgs, both: &[Middle], aims: &[Aim]) -> Value {
-    let lines = both.iter().map(|m| {
-        json!({
-            "durability": m.durability.word(), "null_us": round(m.null), "fdatasync_us": round(m.fdatasync),
-            "mkdir_one_server_us": round(m.mkdir[0]), "mkdir_two_servers_us": round(m.mkdir[1]),
+fn to_json(bench: &MkdirArgs, both: &[Measured], aims: &[Aim]) -> Value {
+    let lines = both.iter().flat_map(|m| {
+        TASKS.iter().zip(m.tasks).map(|((_, name), took)| {
+            json!({
+                "durability": m.durability.word(), "op": name, "p50_us": round(took.median), "mean_us": round(took.mean),
+            })
         })
     });
     json!({
         "bench": "mkdir", "commit": option_env!("PANDO_COMMIT").unwrap_or("unknown"),
         "params": { "rounds": bench.rounds, "servers": bench.servers, "waiting": bench.waiting.name() },
         "results": lines.collect::<Vec<_>>(), "aims": aims.iter().map(Aim::json).collect::<Vec<_>>(),
+        "server_messages": both.iter().map(|m| round(m.messages)).collect::<Vec<_>>(),
     })
 }
 
-fn table(both: &[Middle], aims: &[Aim]) -> String {
-    let rows: Vec<Vec<String>> = both
-        .iter()
-        .map(|m| {
-            let all = [m.null, m.fdatasync, m.mkdir[0], m.mkdir[1]];
-            let numbers = all.iter().map(|us| format!("{us:.1}"));
-            std::iter::once(m.durability.word().to_owned())
-                .chain(numbers)
-                .collect()
-        })
-        .collect();
-    let head = [
-        "p50 in us",
-        "null",
-        "fdatasync",
-        "mkdir, one server",
-        "mkdir, two servers",
-    ];
-    format!("{}\n{}", text::table(&head, &rows), aims_table(aims))
+fn table(both: &[Measured], aims: &[Aim]) -> String {
+    let mut rows = Vec::new();
+    for m in both {
+        for ((_, name), took) in TASKS.iter().zip(m.tasks) {
+            rows.push(vec![
+                format!("{} {name}", m.durability.word()),
+                format!("{:.1}", took.median),
+                format!("{:.1}", took.mean),
+            ]);
+        }
+    }
+    format!(
+        "{}\n{}\nMessages between servers for a mkdir on two of them: {:.2}\n",
+        text::table(&["", "p50 us", "mean us"], &rows),
+        aims_table(aims),
+        both.iter().map(|m| m.messages).fold(0.0, f64::max)
+    )
 }
