@@ -2,7 +2,7 @@
 
 use super::Wait;
 use super::lines::{Aim, aims_table, median, round};
-use super::own::OwnCluster;
+use super::own::{OwnCluster, counts};
 use crate::args::{Args, Choices, Mode};
 use crate::connect::{Connection, Paths};
 use crate::text;
@@ -43,9 +43,8 @@ const LOGGED: usize = 512;
 
 /// How often each is done before it is the next one's turn.
 const TURN: u64 = 20;
-/// Time for what goes on after an answer, such as telling participants what was decided: with one device for all servers
-/// the next sync would wait for that.
-const SETTLED: Duration = Duration::from_millis(2);
+/// Time for what still goes on when no transaction is left.
+const SETTLED: Duration = Duration::from_millis(1);
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,15 +123,16 @@ fn measure(bench: &MkdirArgs, durability: Mode) -> Result<Measured> {
         log: tempfile::tempfile_in(cluster.parts().0.path)?,
         conn,
         above,
+        operator: cluster.operator()?,
+        servers: cluster.parts().1,
         number: 0,
     };
-    let operator = cluster.operator()?;
     let mut times = [const { Vec::new() }; 5];
     let (mut wide, mut messages) = (0, 0);
     // The first turn learns what all others know.
     for turn in 0..=bench.rounds.div_ceil(TURN) {
         for ((task, _), times) in TASKS.iter().zip(&mut times) {
-            let before = cluster.peer_calls(&operator)?;
+            let before = cluster.peer_calls(&subject.operator)?;
             for _ in 0..TURN {
                 if *task == (Task::Mkdir { wide: true }) {
                     subject.settle()?;
@@ -145,7 +145,7 @@ fn measure(bench: &MkdirArgs, durability: Mode) -> Result<Measured> {
             subject.settle()?;
             if *task == (Task::Mkdir { wide: true }) {
                 wide += TURN;
-                messages += cluster.peer_calls(&operator)? - before;
+                messages += cluster.peer_calls(&subject.operator)? - before;
             }
         }
     }
@@ -162,6 +162,8 @@ struct Subject {
     home: ServerId,
     above: Statement,
     log: File,
+    operator: Connection,
+    servers: Vec<u16>,
     /// Names that were looked at.
     number: u64,
 }
@@ -184,8 +186,13 @@ impl Subject {
         Ok(began.elapsed().as_secs_f64() * 1e6)
     }
 
-    /// Waits, and stays awake as who works does.
+    /// Waits until all participants have confirmed what was decided: with one device for all servers the next sync would
+    /// wait for theirs. Stays awake meanwhile, as who works does.
     fn settle(&self) -> Result<()> {
+        while counts(&self.operator, &self.servers, "deciding")?
+            .iter()
+            .any(|n| *n > 0)
+        {}
         let began = Instant::now();
         while began.elapsed() < SETTLED {
             null(&self.conn, self.home, false)?;
