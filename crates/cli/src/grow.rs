@@ -26,7 +26,7 @@ const STILL: Duration = Duration::from_secs(20);
 const METRICS_OFFSET: u16 = 1000;
 
 /// Arguments of `join`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 #[command(after_help = "Examples:\n  pando join\n  pando join --address 10.0.0.5:7000 --store /ssd/pando")]
 pub struct JoinArgs {
     /// `HOST:PORT` of the new server; its metrics are at PORT+1000. [default: free ports of the loopback address]
@@ -62,68 +62,35 @@ pub struct RebalanceArgs {
     pub no_wait: bool,
 }
 
-struct Operator<'a> {
-    args: &'a Args,
+/// Who asks for another cluster.
+pub struct Operator {
     dir: ClusterDir,
     connection: Connection,
+    /// How long it may take until somebody answers.
+    patience: Duration,
+    /// For scripts: what is done is told in JSON at the end.
+    json: bool,
 }
 
 pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
     let operator = Operator::new(args)?;
-    let map = operator.newest();
-    if map.to_move() > 0 && !options.another {
+    if operator.newest().to_move() > 0 && !options.another {
         operator.say(
             "Slots are on the move already; this is how far that is. (`--another` adds one more server.)",
         );
         return operator.wait("join", None, options.no_wait);
     }
-    let id = map.next_server();
-    let server = operator.address(id, options)?;
-    stays_here(map.auth, &server.address)?;
-    let info = ServerInfo {
-        id,
-        address: server.address.clone(),
-        metrics: server.metrics.clone(),
-    };
-    let only = ClusterMap {
-        servers: vec![info.clone()],
-        ..(*map).clone()
-    };
-    coordination::suits(&coordination::place(&operator.connection.file)?, &only)?;
-    let path = options.store.clone().unwrap_or_else(|| operator.dir.store(id.0));
-    if options.store.is_some() && std::fs::read_dir(&path).is_ok_and(|mut found| found.next().is_some()) {
-        // What a format was interrupted in is replaced; what somebody points to is not.
-        bail!("{} is not empty; say a --store that is new", path.display());
-    }
-    make_store(&path, id, &map, (0, 0))
-        .with_context(|| format!("cannot make the store {}", path.display()))?;
-    if map.auth == AuthMode::Tls {
-        // Certificates from elsewhere are where people put them.
-        if !operator.dir.tls("server.pem").exists() {
-            Authority::open(&operator.dir, map.fs)?.certify_servers(&operator.dir, &only)?;
-        }
-    }
-    operator.ask(ClusterRequest::Join {
-        id,
-        fs: map.fs,
-        address: info.address,
-        metrics: info.metrics,
-    })?;
-    let file = coordination::current(&operator.dir)?;
-    let mut started = Vec::new();
-    if options.store.is_none() {
-        started = up::start_servers(&operator.dir, &file, &[])?;
-    }
-    operator.say(&format!("Server {id} at {} has joined.", server.address));
+    let server = operator.add(options, &[])?;
+    operator.say(&format!("Server {} at {} has joined.", server.id, server.address));
     if let Some(store) = &options.store {
         operator.say(&format!(
-            "Start it on its machine: pando server --dir {} --id {id} --store {}",
+            "Start it on its machine: pando server --dir {} --id {} --store {}",
             operator.dir.path.display(),
+            server.id,
             store.display()
         ));
     }
-    tracing::info!(?started, "started");
-    operator.wait("join", Some(id), options.no_wait)
+    operator.wait("join", Some(ServerId(server.id)), options.no_wait)
 }
 
 pub fn drain(args: &Args, options: &DrainArgs) -> Result<()> {
@@ -154,26 +121,75 @@ pub fn rebalance(args: &Args, options: &RebalanceArgs) -> Result<()> {
     operator.wait("rebalance", None, options.no_wait)
 }
 
-impl<'a> Operator<'a> {
-    fn new(args: &'a Args) -> Result<Operator<'a>> {
-        let dir = ClusterDir::of(args)?;
-        let wait = Duration::from_secs(args.wait);
-        let connection = Connection::open(&dir, Party::Operator, Waiting::Blocking, wait)?;
+impl Operator {
+    fn new(args: &Args) -> Result<Operator> {
+        let patience = Duration::from_secs(args.wait);
+        Operator::open(ClusterDir::of(args)?, patience, args.json)
+    }
+
+    /// Of the cluster in this folder.
+    pub fn open(dir: ClusterDir, patience: Duration, json: bool) -> Result<Operator> {
+        let connection = Connection::open(&dir, Party::Operator, Waiting::Blocking, patience)?;
         Ok(Operator {
-            args,
             dir,
             connection,
+            patience,
+            json,
         })
     }
 
     fn say(&self, text: &str) {
-        if !self.args.json {
+        if !self.json {
             println!("{text}");
         }
     }
 
-    fn newest(&self) -> std::rc::Rc<ClusterMap> {
+    /// The newest map that any server knows.
+    pub fn newest(&self) -> std::rc::Rc<ClusterMap> {
         self.connection.run(self.connection.client.newest_map())
+    }
+
+    /// One more server joins; if it is on this machine it is started, with these options, and answers when this returns.
+    pub fn add(&self, options: &JoinArgs, server_options: &[String]) -> Result<Server> {
+        let map = self.newest();
+        let id = map.next_server();
+        let server = self.address(id, options)?;
+        stays_here(map.auth, &server.address)?;
+        let info = ServerInfo {
+            id,
+            address: server.address.clone(),
+            metrics: server.metrics.clone(),
+        };
+        let only = ClusterMap {
+            servers: vec![info.clone()],
+            ..(*map).clone()
+        };
+        coordination::suits(&coordination::place(&self.connection.file)?, &only)?;
+        let path = options.store.clone().unwrap_or_else(|| self.dir.store(id.0));
+        if options.store.is_some() && std::fs::read_dir(&path).is_ok_and(|mut found| found.next().is_some()) {
+            // What a format was interrupted in is replaced; what somebody points to is not.
+            bail!("{} is not empty; say a --store that is new", path.display());
+        }
+        make_store(&path, id, &map, (0, 0))
+            .with_context(|| format!("cannot make the store {}", path.display()))?;
+        if map.auth == AuthMode::Tls {
+            // Certificates from elsewhere are where people put them.
+            if !self.dir.tls("server.pem").exists() {
+                Authority::open(&self.dir, map.fs)?.certify_servers(&self.dir, &only)?;
+            }
+        }
+        self.ask(ClusterRequest::Join {
+            id,
+            fs: map.fs,
+            address: info.address,
+            metrics: info.metrics,
+        })?;
+        let file = coordination::current(&self.dir)?;
+        if options.store.is_none() {
+            let started = up::start_servers(&self.dir, &file, server_options)?;
+            tracing::info!(?started, "started");
+        }
+        Ok(server)
     }
 
     /// Where the new server is to be.
@@ -199,8 +215,8 @@ impl<'a> Operator<'a> {
     }
 
     /// Asks the coordinator, whoever that is by then.
-    fn ask(&self, request: ClusterRequest) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(self.args.wait);
+    pub fn ask(&self, request: ClusterRequest) -> Result<()> {
+        let deadline = Instant::now() + self.patience;
         let mut again = false;
         loop {
             let coordinator = self.newest().coordinator;
@@ -260,7 +276,7 @@ impl<'a> Operator<'a> {
         }
         progress.finish();
         let map = self.newest();
-        if self.args.json {
+        if self.json {
             let slots = |s: ServerId| map.slots.iter().filter(|o| **o == s).count();
             let servers: Vec<_> = map
                 .servers

@@ -1,26 +1,21 @@
 //! `pando bench cost`: what identities and statements cost.
 
 use super::Wait;
+use super::inside::{How, Inside};
 use super::lines::median;
 use super::meter::{Measured, Meter};
 use crate::args::{Args, Auth, Choices, Mode};
 use crate::auth::{Material, Proving, make};
-use crate::cluster_dir::{self, ClusterDir};
-use crate::connect::{Connection, Party, open_blocks};
-use crate::{format, pki, text};
+use crate::cluster_dir::ClusterDir;
+use crate::connect::{Connection, Party};
+use crate::{format, text};
 use anyhow::{Context, Result, bail};
-use pando_auth::Introduction;
+use pando_auth::Secrets;
 use pando_client::file::{self, Place};
-use pando_cluster::MemCoord;
-use pando_net::{Options, Reactor, Waiting};
-use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
-use pando_store::Durability;
-use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::{Access, AuthMode, Claims, Cred, Perm, ServerId};
-use pando_wire::Role;
+use pando_net::Waiting;
+use pando_types::{Access, Claims, Cred, Perm, ServerId};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::channel;
@@ -96,15 +91,6 @@ const BOUNDS: [(&str, usize, usize, [Option<f64>; 2]); 3] = [
 const WAITS: [Wait; 2] = [Wait::Blocking, Wait::Polling];
 const OPS: [&str; 2] = ["stat", "create"];
 
-struct Nobody;
-
-impl Observer for Nobody {
-    fn executed(&self, _: &Executed<'_>) {}
-    fn fatal(&self, why: &str) {
-        tracing::error!("the benchmark's server stops: {why}");
-    }
-}
-
 /// A server on a thread of its own that works when it is told to: one that polls would else take the others' core.
 struct Server {
     wish: Arc<AtomicU8>,
@@ -159,55 +145,18 @@ fn serve(
     wish: &AtomicU8,
     ready: impl FnOnce(),
 ) -> Result<()> {
-    let file = dir.load()?;
-    let map = file.map(&dir.path)?;
-    let durability = match cluster_dir::mode(&file)? {
-        Mode::Sync => Durability::Sync,
-        Mode::Async => Durability::Async,
-    };
-    let rocks = RocksOptions {
-        durability,
-        cache_bytes: 16 << 20,
-        ..RocksOptions::default()
-    };
-    let (store, _) = RocksStore::open(&dir.store(SERVER.0), rocks)?;
-    let mut secrets = dir.secrets(map.fs)?;
-    if !variant.statements {
-        secrets = secrets.without_statements();
-    }
-    let options = Options {
+    let how = How {
         waiting,
-        ..Options::default()
+        cache_bytes: 16 << 20,
+        secrets: if variant.statements {
+            std::convert::identity
+        } else {
+            Secrets::without_statements
+        },
     };
-    let introduction = Introduction {
-        fs: map.fs,
-        role: Role::Server(SERVER),
-        key: Some(secrets.cluster_key()),
-    };
-    let reactor = Reactor::new(options, introduction)?;
-    if map.auth == AuthMode::Tls {
-        reactor.set_tls(pki::of_server(dir, SERVER.0)?);
-    }
-    reactor.set_map(&map);
-    let (blocks, address) = (open_blocks(&map.blocks)?, file.servers[0].address.clone());
-    let config = ServerConfig {
-        id: SERVER,
-        map,
-        secrets,
-        limits: Limits::default(),
-    };
-    let coord = Rc::new(MemCoord::fixed(config.map.clone()));
-    let start = MetaServer::start(
-        config,
-        reactor.clone(),
-        Rc::new(store),
-        blocks,
-        Rc::new(Nobody),
-        coord,
-    );
-    let server = reactor.block_on(start)?;
-    reactor.set_node(server.clone());
-    reactor.listen(&address, server.boot(), server.clone())?;
+    let inside = Inside::open(dir, SERVER, &how)?;
+    inside.listen(inside.server.clone())?;
+    let reactor = &inside.reactor;
     ready();
     loop {
         match wish.load(Ordering::SeqCst) {

@@ -94,6 +94,71 @@ impl Drawn {
     }
 }
 
+/// What a number should be at most, or at least.
+pub struct Aim {
+    /// Of what.
+    pub what: String,
+    /// What was measured.
+    pub found: f64,
+    /// At most so much.
+    pub most: Option<f64>,
+    /// At least so much.
+    pub least: Option<f64>,
+}
+
+impl Aim {
+    /// At most.
+    pub fn most(what: impl Into<String>, found: f64, most: f64) -> Aim {
+        Aim {
+            what: what.into(),
+            found,
+            most: Some(most),
+            least: None,
+        }
+    }
+
+    /// At least.
+    pub fn least(what: impl Into<String>, found: f64, least: f64) -> Aim {
+        Aim {
+            what: what.into(),
+            found,
+            most: None,
+            least: Some(least),
+        }
+    }
+
+    /// Whether it is so. What could not be measured is not.
+    pub fn is_met(&self) -> bool {
+        self.most.is_none_or(|m| self.found <= m)
+            && self.least.is_none_or(|l| self.found >= l)
+            && self.found.is_finite()
+    }
+
+    /// For scripts.
+    pub fn json(&self) -> Value {
+        json!({
+            "what": self.what, "found": round(self.found), "most": self.most, "least": self.least, "met": self.is_met(),
+        })
+    }
+}
+
+/// All of them, for people.
+pub fn aims_table(aims: &[Aim]) -> String {
+    let rows: Vec<Vec<String>> = aims
+        .iter()
+        .map(|a| {
+            let bound = match (a.most, a.least) {
+                (Some(most), _) => format!("at most {most}"),
+                (None, Some(least)) => format!("at least {least}"),
+                (None, None) => "-".into(),
+            };
+            let met = if a.is_met() { "met" } else { "missed" };
+            vec![a.what.clone(), round(a.found).to_string(), bound, met.to_owned()]
+        })
+        .collect();
+    text::table(&["aim", "found", "bound", ""], &rows)
+}
+
 /// Two digits after the point.
 pub fn round(x: f64) -> Value {
     json!((x * 100.0).round() / 100.0)
@@ -120,6 +185,13 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(best(&[3.0, 1.0, 2.0]), 1.0);
         assert!(median(&[]).is_nan() && best(&[]).is_nan());
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_met() {
+        assert!(Aim::most("a", 1.0, 1.0).is_met() && Aim::least("a", 1.0, 1.0).is_met());
+        assert!(!Aim::most("a", 1.1, 1.0).is_met() && !Aim::least("a", 0.9, 1.0).is_met());
+        assert!(!Aim::most("a", f64::NAN, 1.0).is_met() && !Aim::least("a", f64::INFINITY, 1.0).is_met());
     }
 
     #[test]

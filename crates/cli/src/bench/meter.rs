@@ -48,6 +48,11 @@ impl Meter {
         })
     }
 
+    /// The phase begins only now.
+    pub fn begin(&mut self) {
+        self.began = Instant::now();
+    }
+
     /// One operation.
     pub fn record(&mut self, took: Duration) {
         self.taken.saturating_record(took.as_nanos() as u64);

@@ -5,9 +5,12 @@ pub mod calibrate;
 mod cost;
 mod echo;
 mod figure;
+mod inside;
+mod join;
 mod lines;
 mod mdtest;
 mod meter;
+mod mkdir;
 mod null;
 mod oracle;
 mod own;
@@ -37,6 +40,8 @@ pub enum BenchCommand {
     Oracle(oracle::OracleArgs),
     Figure(figure::FigureArgs),
     Cost(cost::CostArgs),
+    Join(join::JoinArgs),
+    Mkdir(mkdir::MkdirArgs),
     Calibrate(calibrate::CalibrateArgs),
 }
 
@@ -62,6 +67,8 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Oracle(a) => return oracle::run(args, a),
         BenchCommand::Figure(a) => return figure::run(args, a),
         BenchCommand::Cost(a) => return cost::run(args, a),
+        BenchCommand::Join(a) => return join::run(args, a),
+        BenchCommand::Mkdir(a) => return mkdir::run(args, a),
         BenchCommand::Calibrate(a) => return calibrate::run(args, a),
     }?;
     let errors: u64 = figures.results.iter().map(|r| r.errors).sum();

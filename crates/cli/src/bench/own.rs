@@ -4,6 +4,7 @@ use super::{Wait, connect_over};
 use crate::args::Choices;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party, Paths};
+use crate::grow::{JoinArgs, Operator};
 use crate::{format, process, up};
 use anyhow::{Context, Result};
 use pando_net::Waiting;
@@ -41,10 +42,33 @@ impl OwnCluster {
             rtt,
             _folder: folder,
         };
-        let delay = format!("{}us", (rtt / 2).as_micros());
-        let options = ["--with-parent", "--delay", &delay].map(str::to_owned);
-        up::start_servers(&cluster.dir, &file, &options)?;
+        up::start_servers(&cluster.dir, &file, &cluster.server_options())?;
         Ok(cluster)
+    }
+
+    fn server_options(&self) -> [String; 3] {
+        let delay = format!("{}us", (self.rtt / 2).as_micros());
+        ["--with-parent", "--delay", &delay].map(str::to_owned)
+    }
+
+    /// Who changes which servers there are.
+    pub fn grower(&self) -> Result<Operator> {
+        Operator::open(self.dir.clone(), Duration::from_secs(30), true)
+    }
+
+    /// One more server joins; it answers when this returns, and slots begin to move to it. To be called by a thread that
+    /// lives as long as the cluster: with it the server would end.
+    pub fn join(&mut self, grower: &Operator) -> Result<ServerId> {
+        let server = grower.add(&JoinArgs::default(), &self.server_options())?;
+        self.servers.push(server.id);
+        Ok(ServerId(server.id))
+    }
+
+    /// Stops a server that has left.
+    pub fn stop(&mut self, id: ServerId) -> Result<()> {
+        process::stop(&self.dir, &format!("server-{id}"), Duration::from_secs(15))?;
+        self.servers.retain(|s| *s != id.0);
+        Ok(())
     }
 
     /// A client, connected to every server.
@@ -64,19 +88,27 @@ impl OwnCluster {
 
     /// Messages its servers have sent each other so far.
     pub fn peer_calls(&self, operator: &Connection) -> Result<u64> {
-        let mut sum = 0;
-        for id in &self.servers {
-            let answer = operator.run(operator.client.admin(ServerId(*id), Request::Status))?;
-            let Response::Status(text) = answer else {
-                anyhow::bail!("server {id} gave no status");
-            };
-            let status: serde_json::Value = serde_json::from_str(&text)?;
-            sum += status["peer_calls"]
-                .as_u64()
-                .context("a status without peer_calls")?;
-        }
-        Ok(sum)
+        Ok(counts(operator, &self.servers, "peer_calls")?.iter().sum())
     }
+
+    /// Where it is, and who is in it.
+    pub fn parts(&self) -> (ClusterDir, Vec<u16>) {
+        (self.dir.clone(), self.servers.clone())
+    }
+}
+
+/// What each of these servers has counted under a name.
+pub fn counts(operator: &Connection, servers: &[u16], name: &str) -> Result<Vec<u64>> {
+    let count = |id: &u16| {
+        let answer = operator.run(operator.client.admin(ServerId(*id), Request::Status))?;
+        let Response::Status(text) = answer else {
+            anyhow::bail!("server {id} gave no status");
+        };
+        let status: serde_json::Value = serde_json::from_str(&text)?;
+        let count = status[name].as_u64();
+        count.with_context(|| format!("a status without {name}"))
+    };
+    servers.iter().map(count).collect()
 }
 
 impl Drop for OwnCluster {

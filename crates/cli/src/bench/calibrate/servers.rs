@@ -2,21 +2,17 @@
 
 use super::meter::{Meter, Samples, Shared, take};
 use crate::args::{Choices, Mode};
-use crate::cluster_dir::{self, ClusterDir};
-use crate::connect::{Connection, Party, open_blocks};
+use crate::bench::inside::{How, Inside};
+use crate::cluster_dir::ClusterDir;
+use crate::connect::{Connection, Party};
 use crate::format;
 use anyhow::{Context, Result, bail};
-use pando_auth::Introduction;
-use pando_cluster::MemCoord;
 use pando_format::{FORMAT_VERSION, Key, Mutation, Record, SessionRecord, Superblock};
-use pando_net::{Options, Reactor, Waiting};
-use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
-use pando_store::{Batch, Durability, Level, Store};
+use pando_net::Waiting;
+use pando_store::{Batch, Level, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{BootEpoch, FsId, ServerId, SessionId, Timestamp};
-use pando_wire::Role;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -26,15 +22,6 @@ use tempfile::TempDir;
 
 /// Batches that share a sync, when the device is measured.
 const GROUPS: [u64; 4] = [1, 8, 64, 256];
-
-struct Nobody;
-
-impl Observer for Nobody {
-    fn executed(&self, _: &Executed<'_>) {}
-    fn fatal(&self, why: &str) {
-        tracing::error!("the benchmark's server stops: {why}");
-    }
-}
 
 /// Them.
 pub struct Pair {
@@ -71,10 +58,10 @@ impl Pair {
         };
         let (tell, told) = channel();
         for server in &file.servers {
-            let (dir, id, address) = (pair.dir.clone(), ServerId(server.id), server.address.clone());
+            let (dir, id) = (pair.dir.clone(), ServerId(server.id));
             let (samples, stop, tell) = (Shared::default(), pair.stop.clone(), tell.clone());
             pair.samples.push(samples.clone());
-            let run = move || serve(&dir, id, &address, samples, &stop, || tell.send(()).unwrap_or(()));
+            let run = move || serve(&dir, id, samples, &stop, || tell.send(()).unwrap_or(()));
             let thread = std::thread::Builder::new().name("pando-calibrate".into());
             pair.threads.push(thread.spawn(run)?);
         }
@@ -126,46 +113,19 @@ impl Drop for Pair {
 fn serve(
     dir: &ClusterDir,
     id: ServerId,
-    address: &str,
     samples: Shared,
     stop: &AtomicBool,
     ready: impl FnOnce(),
 ) -> Result<()> {
-    let file = dir.load()?;
-    let map = file.map(&dir.path)?;
-    let durability = match cluster_dir::mode(&file)? {
-        Mode::Sync => Durability::Sync,
-        Mode::Async => Durability::Async,
-    };
-    let rocks = RocksOptions {
-        durability,
-        ..RocksOptions::default()
-    };
-    let (store, _) = RocksStore::open(&dir.store(id.0), rocks)?;
-    let secrets = dir.secrets(map.fs)?;
-    let introduction = Introduction {
-        fs: map.fs,
-        role: Role::Server(id),
-        key: Some(secrets.cluster_key()),
-    };
-    let options = Options {
+    let how = How {
         waiting: Waiting::Blocking,
-        ..Options::default()
+        cache_bytes: RocksOptions::default().cache_bytes,
+        secrets: std::convert::identity,
     };
-    let reactor = Reactor::new(options, introduction)?;
-    reactor.set_map(&map);
-    let blocks = open_blocks(&map.blocks)?;
-    let config = ServerConfig {
-        id,
-        map: map.clone(),
-        secrets,
-        limits: Limits::default(),
-    };
-    let (store, coord) = (Rc::new(store), Rc::new(MemCoord::fixed(map.clone())));
-    let start = MetaServer::start(config, reactor.clone(), store, blocks, Rc::new(Nobody), coord);
-    let server = reactor.block_on(start)?;
-    reactor.set_node(Meter::new(server.clone(), map, samples));
-    reactor.listen(address, server.boot(), server.clone())?;
+    let inside = Inside::open(dir, id, &how)?;
+    let meter = Meter::new(inside.server.clone(), inside.map.clone(), samples);
+    inside.listen(meter)?;
+    let reactor = &inside.reactor;
     ready();
     while !stop.load(Ordering::SeqCst) {
         reactor.turn(Some(Duration::from_millis(20)));
