@@ -1,5 +1,6 @@
 //! The cluster under test: servers that start, die and start again on their devices.
 
+use crate::aim::Aims;
 use crate::coord::{Service, SimCoord};
 use crate::disk::{Device, OpenDevice};
 use crate::faults::Effects;
@@ -21,6 +22,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+
+/// Maps that were in force and are remembered.
+const OLD_MAPS: usize = 5;
 
 type OnStart = Box<dyn FnOnce(&Device)>;
 
@@ -73,6 +77,8 @@ pub struct Cluster {
     pub blocks: MemBlocks,
     /// What the faults did.
     pub effects: RefCell<Effects>,
+    /// What faults wait for.
+    pub aims: RefCell<Aims>,
     /// Who is there, and what the map is.
     pub coord: Rc<Service>,
     judge: Rc<Judge>,
@@ -82,6 +88,8 @@ pub struct Cluster {
     past: RefCell<BTreeMap<&'static str, u64>>,
     /// Deaths of servers: what was on the way when they happened.
     on_client_death: RefCell<Option<HearDeath>>,
+    /// Maps that were in force, the latest last: who starts while coordination is away may know no newer one.
+    maps: Rc<RefCell<VecDeque<ClusterMap>>>,
     /// What was said lately, for those who listen and repeat it.
     overheard: RefCell<VecDeque<Overheard>>,
 }
@@ -175,16 +183,26 @@ impl Cluster {
             servers,
             blocks: MemBlocks::new(),
             effects: RefCell::default(),
+            aims: RefCell::new(Aims::new(sim.stream(13))),
             coord,
             judge,
             rng: RefCell::new(rng),
             recoveries: Cell::default(),
             past: RefCell::default(),
             on_client_death: RefCell::new(None),
+            maps: Rc::default(),
             overheard: RefCell::default(),
         });
-        let judge = cluster.judge.clone();
-        cluster.coord.on_map(Box::new(move |map| judge.map_in_force(map)));
+        let (judge, maps) = (cluster.judge.clone(), cluster.maps.clone());
+        maps.borrow_mut().push_back((*cluster.map()).clone());
+        cluster.coord.on_map(Box::new(move |map| {
+            let mut maps = maps.borrow_mut();
+            maps.push_back(map.clone());
+            if maps.len() > OLD_MAPS {
+                maps.pop_front();
+            }
+            judge.map_in_force(map);
+        }));
         sim.set_tap(Rc::new(ClusterTap(Rc::downgrade(&cluster))));
         Ok(cluster)
     }
@@ -202,7 +220,21 @@ impl Cluster {
     /// A new map, for everything that starts from here on.
     pub fn set_map(&self, map: ClusterMap) {
         self.judge.new_map(map.clone());
+        *self.maps.borrow_mut() = VecDeque::from([map.clone()]);
         self.coord.known.put(map);
+    }
+
+    /// The map with which a server starts: as coordination has it, or an older one, as when it is away, or the map has
+    /// changed while the server was getting ready.
+    fn map_to_start_with(&self, id: ServerId) -> ClusterMap {
+        let now = (*self.map()).clone();
+        let maps = self.maps.borrow();
+        let known: Vec<&ClusterMap> = maps.iter().filter(|m| m.server(id).is_some()).collect();
+        let mut rng = self.rng.borrow_mut();
+        match rng.percent(25) && !known.is_empty() {
+            true => (*rng.pick(&known)).clone(),
+            false => now,
+        }
     }
 
     /// What was said lately, the latest last.
@@ -247,7 +279,7 @@ impl Cluster {
         ));
         let config = ServerConfig {
             id: server.id,
-            map: (*self.map()).clone(),
+            map: self.map_to_start_with(server.id),
             secrets: secrets(&self.map()),
             limits: self.settings.limits.clone(),
         };
@@ -447,8 +479,8 @@ fn add_stats(sums: &mut BTreeMap<&'static str, u64>, server: &MetaServer) {
 struct ClusterTap(Weak<Cluster>);
 
 impl Tap for ClusterTap {
-    fn sent(&self, from: &Rc<Life>, to: NodeId, message: &Message) {
-        let Some(cluster) = self.0.upgrade() else { return };
+    fn sent(&self, from: &Rc<Life>, to: NodeId, message: &Message) -> Time {
+        let Some(cluster) = self.0.upgrade() else { return 0 };
         cluster.overhear(from.node, to, message);
         let server = match from.role {
             Role::Server(id) => Some(id.0),
@@ -460,6 +492,9 @@ impl Tap for ClusterTap {
             s.open.borrow_mut().remove(number);
         }
         cluster.judge.saw(from.number, server, message);
+        let struck = cluster.aims.borrow_mut().sent(from.node, to, message);
+        let more = struck.hit.map_or(0, |(at, then)| then(at));
+        struck.hold.max(more)
     }
 
     fn delivered(&self, to: &Rc<Life>, message: &Message) {

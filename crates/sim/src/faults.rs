@@ -42,7 +42,7 @@ impl Effects {
 }
 
 /// The kinds, with their weights.
-const KINDS: [(&str, u32); 21] = [
+const KINDS: [(&str, u32); 26] = [
     ("kill", 14),
     ("power loss", 12),
     ("crash point", 26),
@@ -64,7 +64,15 @@ const KINDS: [(&str, u32); 21] = [
     ("slots move", 5),
     ("coordination cut", 6),
     ("coordination away", 3),
+    ("aimed death", 6),
+    ("aimed cut", 3),
+    ("late message", 5),
+    ("late kind", 5),
+    ("deposed", 3),
 ];
+
+/// In seeds that are about steps (see [`crate::aim`]) those from here on are so many times as likely.
+const AIMED: (usize, u32) = (21, 5);
 
 /// Who brings the faults.
 pub struct Nemesis {
@@ -113,7 +121,7 @@ impl Nemesis {
         })
     }
 
-    fn sim(&self) -> &Rc<Sim> {
+    pub(crate) fn sim(&self) -> &Rc<Sim> {
         &self.cluster.sim
     }
 
@@ -122,17 +130,27 @@ impl Nemesis {
         self.planned.get()
     }
 
+    /// Whether the world is to be sound from here on.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    /// The clients' machines.
+    pub(crate) fn machines(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.workload.machines.iter().map(|m| m.node)
+    }
+
     /// No new faults from here on.
     pub fn stop(&self) {
         self.stopped.set(true);
     }
 
-    fn below(&self, n: u64) -> u64 {
+    pub(crate) fn below(&self, n: u64) -> u64 {
         self.rng.borrow_mut().below(n)
     }
 
     /// Mostly short, sometimes long against all timeouts.
-    fn duration(&self, short: Time, long: Time) -> Time {
+    pub(crate) fn duration(&self, short: Time, long: Time) -> Time {
         let mut rng = self.rng.borrow_mut();
         if rng.percent(85) {
             rng.skewed(short)
@@ -141,11 +159,11 @@ impl Nemesis {
         }
     }
 
-    fn server(&self) -> usize {
+    pub(crate) fn server(&self) -> usize {
         self.below(self.cluster.servers.len() as u64) as usize
     }
 
-    fn felt(&self, kind: &'static str, felt: bool) {
+    pub(crate) fn felt(&self, kind: &'static str, felt: bool) {
         if felt {
             *self
                 .cluster
@@ -158,7 +176,7 @@ impl Nemesis {
         }
     }
 
-    fn later(self: &Rc<Self>, delay: Time, then: impl FnOnce(&Rc<Nemesis>) + 'static) {
+    pub(crate) fn later(self: &Rc<Self>, delay: Time, then: impl FnOnce(&Rc<Nemesis>) + 'static) {
         let me = self.clone();
         self.sim().after(delay, move |_| then(&me));
     }
@@ -171,7 +189,14 @@ impl Nemesis {
         if self.sleep_at == Some(self.planned.get() + 1) {
             return self.sleep("sleep of hours");
         }
-        let weights: Vec<u32> = KINDS.iter().map(|(_, w)| *w).collect();
+        let weights: Vec<u32> = KINDS
+            .iter()
+            .enumerate()
+            .map(|(n, (_, w))| match self.cluster.settings.aimed && n >= AIMED.0 {
+                true => w * AIMED.1,
+                false => *w,
+            })
+            .collect();
         let kind = KINDS[self.rng.borrow_mut().weighted(&weights)].0;
         self.plan(kind);
         match kind {
@@ -193,6 +218,11 @@ impl Nemesis {
             "client crash" => self.client_crash(kind),
             "coordination cut" => self.coordination_cut(kind),
             "coordination away" => self.coordination_away(kind),
+            "aimed death" => self.aimed_death(kind),
+            "aimed cut" => self.aimed_cut(kind),
+            "late message" => self.late_message(kind),
+            "late kind" => self.late_kind(kind),
+            "deposed" => self.deposed(kind),
             _ => self.move_slots(kind),
         }
     }
@@ -235,7 +265,7 @@ impl Nemesis {
         });
     }
 
-    fn downtime(&self) -> Time {
+    pub(crate) fn downtime(&self) -> Time {
         MS + self.duration(60 * MS, 6 * SEC)
     }
 
@@ -638,6 +668,11 @@ impl Nemesis {
             net.mend_all();
         }
         self.cluster.coord.heal();
+        {
+            let mut aims = self.cluster.aims.borrow_mut();
+            aims.give_up();
+            aims.late(None);
+        }
         let now = self.sim().now();
         for index in 0..self.cluster.servers.len() {
             let server = &self.cluster.servers[index];

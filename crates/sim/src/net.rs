@@ -296,9 +296,10 @@ impl Sim {
         };
         drop(net);
         let sender = self.life(from_node).filter(|l| l.number == from_life);
-        if let (Some(tap), Some(sender)) = (self.tap(), &sender) {
-            tap.sent(sender, to_node, &message);
-        }
+        let held = match (self.tap(), &sender) {
+            (Some(tap), Some(sender)) => tap.sent(sender, to_node, &message),
+            _ => 0,
+        };
         self.note(|| {
             format!(
                 "{} -> {}  {}",
@@ -360,7 +361,7 @@ impl Sim {
             self.after(delay, move |sim| sim.forged(to_node, to_life, conn, &frame));
         }
         let breaks = net.rng.ppm(net.conditions.breaks);
-        let delay = net.latency();
+        let delay = net.latency() + held;
         self.schedule(delay, Event::Deliver(Box::new(packet)));
         if breaks && to_life != 0 {
             net.counts.breaks += 1;

@@ -1,0 +1,189 @@
+//! Which step of which protocol a message is, and what is to happen at one.
+//!
+//! Faults at random times rarely fall between a decision and the first word of it, or between the last record of a slot
+//! and the map that gives it away. So some wait for a message of one kind and strike when it is sent.
+
+use crate::rng::Rng;
+use crate::world::{NodeId, Time};
+use pando_wire::{Message, MoveRequest, PeerAnswer, PeerRequest, Request, Response};
+use std::collections::BTreeSet;
+
+/// What a message is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Step {
+    /// A client's operation that changes something.
+    Change,
+    /// An answer to an operation.
+    Outcome,
+    /// A request of somebody who coordinates a transaction, or the answer to it.
+    Lock,
+    Locked,
+    Prepare,
+    Vote,
+    Decide,
+    Decided,
+    Inquire,
+    State,
+    /// Heads for the renaming graph.
+    Head,
+    HeadRead,
+    /// The log of invalidations and the leases of servers.
+    Follow,
+    Lead,
+    Invalidate,
+    Heard,
+    /// Slots that move.
+    Copy,
+    Settle,
+    HandOver,
+    Moved,
+    /// A map, or the identities.
+    News,
+}
+
+impl Step {
+    /// Whether it is between two servers.
+    pub fn of_servers(self) -> bool {
+        !matches!(self, Step::Change | Step::Outcome)
+    }
+}
+
+/// Which step it is, if it is one of a protocol.
+pub fn step_of(message: &Message) -> Option<Step> {
+    Some(match message {
+        Message::Request { request, .. } => match request {
+            Request::Op { op, .. } if op.mutates() => Step::Change,
+            Request::Peer(asked) => match asked {
+                PeerRequest::Lock { .. } => Step::Lock,
+                PeerRequest::Prepare { .. } => Step::Prepare,
+                PeerRequest::Decide { commit: true, .. } => Step::Decide,
+                PeerRequest::Decide { .. } => return None,
+                PeerRequest::Inquire(_) => Step::Inquire,
+                PeerRequest::Head(_) => Step::Head,
+                PeerRequest::Follow { .. } => Step::Follow,
+                PeerRequest::Invalidate { .. } => Step::Invalidate,
+                PeerRequest::Moving(MoveRequest::Settle { .. }) => Step::Settle,
+                PeerRequest::Moving(MoveRequest::HandOver { .. }) => Step::HandOver,
+                PeerRequest::Moving(_) => Step::Copy,
+                PeerRequest::NewMap(_) | PeerRequest::Adopt(_) | PeerRequest::Identities(_) => Step::News,
+            },
+            _ => return None,
+        },
+        Message::Reply { result, .. } => match result {
+            Ok(Response::Op(_) | Response::Refreshed { .. }) => Step::Outcome,
+            Ok(Response::Peer(answer)) => match answer {
+                PeerAnswer::Locked(_) => Step::Locked,
+                PeerAnswer::Vote(_) => Step::Vote,
+                PeerAnswer::Decided => Step::Decided,
+                PeerAnswer::State(_) => Step::State,
+                PeerAnswer::Head(_) => Step::HeadRead,
+                PeerAnswer::Lead { .. } => Step::Lead,
+                PeerAnswer::Heard { .. } => Step::Heard,
+                PeerAnswer::Moving(_) => Step::Moved,
+                PeerAnswer::Identities(_) | PeerAnswer::Adopted => Step::News,
+            },
+            _ => return None,
+        },
+    })
+}
+
+/// A message that was waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit {
+    /// Who sends it.
+    pub from: NodeId,
+    /// To whom.
+    pub to: NodeId,
+}
+
+/// What happens when a message is sent that is waited for: for how long it is held up.
+pub type OnHit = Box<dyn FnOnce(Hit) -> Time>;
+
+struct Aim {
+    step: Step,
+    /// Only what this machine sends.
+    of: Option<NodeId>,
+    /// Messages that are let pass before.
+    skip: u64,
+    then: OnHit,
+}
+
+/// All messages of one kind are late.
+struct Late {
+    step: Step,
+    percent: u64,
+    most: Time,
+}
+
+/// What is waited for.
+pub struct Aims {
+    rng: Rng,
+    seen: BTreeSet<Step>,
+    aim: Option<Aim>,
+    late: Option<Late>,
+    /// Messages that were held up.
+    pub held: u64,
+}
+
+/// What becomes of a message besides what the network does.
+#[derive(Default)]
+pub struct Struck {
+    /// For how long it is held up.
+    pub hold: Time,
+    /// It was waited for.
+    pub hit: Option<(Hit, OnHit)>,
+}
+
+impl Aims {
+    /// Waits for nothing yet.
+    pub fn new(rng: Rng) -> Aims {
+        Aims {
+            rng,
+            seen: BTreeSet::new(),
+            aim: None,
+            late: None,
+            held: 0,
+        }
+    }
+
+    /// A kind of message that was seen already, each as likely as the others.
+    pub fn draw(&mut self, wanted: impl Fn(Step) -> bool) -> Option<Step> {
+        let all: Vec<Step> = self.seen.iter().copied().filter(|s| wanted(*s)).collect();
+        (!all.is_empty()).then(|| *self.rng.pick(&all))
+    }
+
+    /// Waits for a message from here on, and for no other.
+    pub fn aim(&mut self, step: Step, of: Option<NodeId>, skip: u64, then: OnHit) {
+        self.aim = Some(Aim { step, of, skip, then });
+    }
+
+    /// Of all messages of a kind so many in a hundred come late, by so much at most; `None`: none any more.
+    pub fn late(&mut self, late: Option<(Step, u64, Time)>) {
+        self.late = late.map(|(step, percent, most)| Late { step, percent, most });
+    }
+
+    /// Does not wait any more. Whether it did.
+    pub fn give_up(&mut self) -> bool {
+        self.aim.take().is_some()
+    }
+
+    /// A message is sent.
+    pub fn sent(&mut self, from: NodeId, to: NodeId, message: &Message) -> Struck {
+        let mut struck = Struck::default();
+        let Some(step) = step_of(message) else { return struck };
+        self.seen.insert(step);
+        if let Some(late) = self.late.as_ref().filter(|l| l.step == step)
+            && self.rng.percent(late.percent)
+        {
+            struck.hold = self.rng.below(late.most);
+            self.held += 1;
+        }
+        let meant = |a: &&mut Aim| a.step == step && a.of.is_none_or(|of| of == from);
+        match self.aim.as_mut().filter(meant) {
+            Some(aim) if aim.skip > 0 => aim.skip -= 1,
+            Some(_) => struck.hit = self.aim.take().map(|a| (Hit { from, to }, a.then)),
+            None => {}
+        }
+        struck
+    }
+}

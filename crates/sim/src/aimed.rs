@@ -1,0 +1,202 @@
+//! Faults that strike at a step of a protocol (see [`crate::aim`]), and cuts that leave a server to its clients.
+
+use crate::aim::{Hit, Step};
+use crate::faults::Nemesis;
+use crate::world::{Death, MS, NodeId, SEC, Time};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// How long a message is waited for.
+const WAIT: Time = 2 * SEC;
+
+impl Nemesis {
+    fn coordinator(&self) -> Option<usize> {
+        let coordinator = self.cluster.map().coordinator;
+        self.cluster.servers.iter().position(|s| s.id == coordinator)
+    }
+
+    /// A server, the coordinator more often than others.
+    fn somebody(&self) -> usize {
+        let coordinator = self.coordinator().filter(|_| self.below(4) > 0);
+        coordinator.unwrap_or_else(|| self.server())
+    }
+
+    /// Waits for a message of some kind; half of the time for one of the coordinator's.
+    fn wait_for(
+        self: &Rc<Self>,
+        kind: &'static str,
+        wanted: impl Fn(Step) -> bool,
+        then: impl FnOnce(&Rc<Nemesis>, Hit) -> Time + 'static,
+    ) {
+        let of = self.coordinator().filter(|_| self.below(2) == 0);
+        let of = of.map(|index| self.cluster.servers[index].node);
+        let skip = self.below(4);
+        let step = self
+            .cluster
+            .aims
+            .borrow_mut()
+            .draw(|s| wanted(s) && (of.is_none() || s != Step::Change));
+        let Some(step) = step else { return };
+        let (me, hit) = (self.clone(), Rc::new(Cell::new(false)));
+        let was_hit = hit.clone();
+        let then = Box::new(move |at: Hit| {
+            hit.set(true);
+            me.felt(kind, true);
+            then(&me, at)
+        });
+        self.cluster.aims.borrow_mut().aim(step, of, skip, then);
+        self.sim().note(|| format!("    waiting for {step:?}"));
+        self.later(WAIT, move |me| {
+            if !was_hit.get() {
+                me.cluster.aims.borrow_mut().give_up();
+            }
+        });
+    }
+
+    /// The sender of a message, or who is to get it: one that is a server.
+    fn victim(&self, at: Hit) -> Option<usize> {
+        let (first, second) = match self.below(2) {
+            0 => (at.from, at.to),
+            _ => (at.to, at.from),
+        };
+        let index = |node: NodeId| self.cluster.servers.iter().position(|s| s.node == node);
+        index(first).or_else(|| index(second))
+    }
+
+    /// Long enough for an election, now and then.
+    fn long_downtime(&self) -> Time {
+        match self.below(3) {
+            0 => self.downtime(),
+            _ => SEC + self.below(12 * SEC),
+        }
+    }
+
+    /// All ways between a server and others.
+    fn ways(&self, index: usize, clients: bool) -> Vec<(NodeId, NodeId)> {
+        let node = self.cluster.servers[index].node;
+        let mut others: Vec<NodeId> = self.cluster.servers.iter().map(|s| s.node).collect();
+        if clients {
+            others.extend(self.machines());
+        }
+        let both = |other: NodeId| [(node, other), (other, node)];
+        others.into_iter().filter(|o| *o != node).flat_map(both).collect()
+    }
+
+    /// A process dies as it sends a message, or as one is sent to it, which often is lost with it.
+    pub(crate) fn aimed_death(self: &Rc<Self>, kind: &'static str) {
+        self.wait_for(kind, |_| true, move |me, at| {
+            let Some(index) = me.victim(at) else { return 0 };
+            let how = match me.below(2) {
+                0 => Death::Kill,
+                _ => Death::Power,
+            };
+            let down = me.long_downtime();
+            // From the message on nobody hears anything, or else it lives on for a moment.
+            let silent = me.below(3) > 0;
+            let ways = if silent { me.ways(index, true) } else { Vec::new() };
+            me.cut(&ways);
+            let moment = if silent { 0 } else { me.below(4 * MS) };
+            me.later(moment, move |me| {
+                me.mend(&ways);
+                if !me.is_stopped() {
+                    me.cluster.kill(index, how, Some(down));
+                }
+            });
+            0
+        });
+    }
+
+    /// From a message on a server reaches no other one, or is not reached by them, or both.
+    pub(crate) fn aimed_cut(self: &Rc<Self>, kind: &'static str) {
+        self.wait_for(kind, |_| true, move |me, at| {
+            let Some(index) = me.victim(at) else { return 0 };
+            let node = me.cluster.servers[index].node;
+            let clients = me.below(2) == 0;
+            let direction = me.below(3);
+            let mut ways = me.ways(index, clients);
+            ways.retain(|(from, _)| match direction {
+                0 => *from == node,
+                1 => *from != node,
+                _ => true,
+            });
+            me.cut(&ways);
+            let time = me.duration(300 * MS, 8 * SEC);
+            me.later(time, move |me| me.mend(&ways));
+            0
+        });
+    }
+
+    /// A message is held up, for long; who sent it often starts again meanwhile.
+    pub(crate) fn late_message(self: &Rc<Self>, kind: &'static str) {
+        self.wait_for(kind, |_| true, move |me, at| {
+            let from = me.cluster.servers.iter().position(|s| s.node == at.from);
+            let dies = from.filter(|_| me.below(2) == 0);
+            if let Some(index) = dies {
+                let (moment, down) = (me.below(5 * MS), me.downtime());
+                me.later(moment, move |me| {
+                    if !me.is_stopped() {
+                        me.cluster.kill(index, Death::Kill, Some(down));
+                    }
+                });
+            }
+            me.duration(500 * MS, 10 * SEC)
+        });
+    }
+
+    /// For a while messages of one kind are late, each by another time: mostly clients' requests.
+    pub(crate) fn late_kind(self: &Rc<Self>, kind: &'static str) {
+        let changes = self.below(2) == 0;
+        let step = self
+            .cluster
+            .aims
+            .borrow_mut()
+            .draw(|s| !changes || s == Step::Change);
+        let Some(step) = step else { return };
+        let most = 20 * MS + self.duration(400 * MS, 6 * SEC);
+        let percent = 10 + self.below(80);
+        let before = {
+            let mut aims = self.cluster.aims.borrow_mut();
+            aims.late(Some((step, percent, most)));
+            aims.held
+        };
+        self.sim()
+            .note(|| format!("    {step:?}: {percent} % up to {} ms", most / MS));
+        let time = 100 * MS + self.duration(SEC, 5 * SEC);
+        self.later(time, move |me| {
+            let held = {
+                let mut aims = me.cluster.aims.borrow_mut();
+                aims.late(None);
+                aims.held
+            };
+            me.felt(kind, held > before);
+        });
+    }
+
+    /// A server reaches neither the others nor coordination, while clients go on asking it (H27).
+    pub(crate) fn deposed(self: &Rc<Self>, kind: &'static str) {
+        let index = self.somebody();
+        let ways = self.ways(index, false);
+        let before = {
+            self.cut(&ways);
+            self.sim().net.borrow().counts.cut
+        };
+        let node = self.cluster.servers[index].node;
+        self.cluster.coord.set_cut(node, true);
+        let time = SEC + self.below(20 * SEC);
+        self.later(time, move |me| {
+            me.mend(&ways);
+            me.cluster.coord.set_cut(node, false);
+            me.felt(kind, me.sim().net.borrow().counts.cut > before);
+        });
+    }
+
+    fn cut(&self, ways: &[(NodeId, NodeId)]) {
+        let mut net = self.sim().net.borrow_mut();
+        ways.iter().for_each(|(a, b)| net.cut(*a, *b));
+    }
+
+    fn mend(&self, ways: &[(NodeId, NodeId)]) {
+        let mut net = self.sim().net.borrow_mut();
+        ways.iter().for_each(|(a, b)| net.mend(*a, *b));
+    }
+}
