@@ -41,13 +41,6 @@ pub enum Step {
     News,
 }
 
-impl Step {
-    /// Whether it is between two servers.
-    pub fn of_servers(self) -> bool {
-        !matches!(self, Step::Change | Step::Outcome)
-    }
-}
-
 /// Which step it is, if it is one of a protocol.
 pub fn step_of(message: &Message) -> Option<Step> {
     Some(match message {

@@ -8,7 +8,7 @@ use crate::judge::Judge;
 use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::violation::Kind;
-use crate::world::{Death, Life, NodeId, Role, SEC, Sim, Tap, Time, US};
+use crate::world::{Death, Life, NodeId, Role, MS, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
@@ -23,8 +23,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-/// Maps that were in force and are remembered.
-const OLD_MAPS: usize = 5;
+/// Mean time that opening a store takes, where it takes any.
+const OPENING: Time = 300 * MS;
 
 type OnStart = Box<dyn FnOnce(&Device)>;
 
@@ -88,8 +88,6 @@ pub struct Cluster {
     past: RefCell<BTreeMap<&'static str, u64>>,
     /// Deaths of servers: what was on the way when they happened.
     on_client_death: RefCell<Option<HearDeath>>,
-    /// Maps that were in force, the latest last: who starts while coordination is away may know no newer one.
-    maps: Rc<RefCell<VecDeque<ClusterMap>>>,
     /// What was said lately, for those who listen and repeat it.
     overheard: RefCell<VecDeque<Overheard>>,
 }
@@ -190,19 +188,10 @@ impl Cluster {
             recoveries: Cell::default(),
             past: RefCell::default(),
             on_client_death: RefCell::new(None),
-            maps: Rc::default(),
             overheard: RefCell::default(),
         });
-        let (judge, maps) = (cluster.judge.clone(), cluster.maps.clone());
-        maps.borrow_mut().push_back((*cluster.map()).clone());
-        cluster.coord.on_map(Box::new(move |map| {
-            let mut maps = maps.borrow_mut();
-            maps.push_back(map.clone());
-            if maps.len() > OLD_MAPS {
-                maps.pop_front();
-            }
-            judge.map_in_force(map);
-        }));
+        let judge = cluster.judge.clone();
+        cluster.coord.on_map(Box::new(move |map| judge.map_in_force(map)));
         sim.set_tap(Rc::new(ClusterTap(Rc::downgrade(&cluster))));
         Ok(cluster)
     }
@@ -220,21 +209,7 @@ impl Cluster {
     /// A new map, for everything that starts from here on.
     pub fn set_map(&self, map: ClusterMap) {
         self.judge.new_map(map.clone());
-        *self.maps.borrow_mut() = VecDeque::from([map.clone()]);
         self.coord.known.put(map);
-    }
-
-    /// The map with which a server starts: as coordination has it, or an older one, as when it is away, or the map has
-    /// changed while the server was getting ready.
-    fn map_to_start_with(&self, id: ServerId) -> ClusterMap {
-        let now = (*self.map()).clone();
-        let maps = self.maps.borrow();
-        let known: Vec<&ClusterMap> = maps.iter().filter(|m| m.server(id).is_some()).collect();
-        let mut rng = self.rng.borrow_mut();
-        match rng.percent(25) && !known.is_empty() {
-            true => (*rng.pick(&known)).clone(),
-            false => now,
-        }
     }
 
     /// What was said lately, the latest last.
@@ -279,7 +254,7 @@ impl Cluster {
         ));
         let config = ServerConfig {
             id: server.id,
-            map: self.map_to_start_with(server.id),
+            map: (*self.map()).clone(),
             secrets: secrets(&self.map()),
             limits: self.settings.limits.clone(),
         };
@@ -298,7 +273,15 @@ impl Cluster {
         });
         let cluster = self.clone();
         let (l, s) = (life.clone(), store.clone());
+        // The map may change while a server that has read it gets ready.
+        let opening = {
+            let mut rng = self.rng.borrow_mut();
+            if rng.percent(20) { rng.skewed(OPENING) } else { 0 }
+        };
         life.spawn(Box::pin(async move {
+            if opening > 0 {
+                l.sleep(Duration::from_nanos(opening)).await;
+            }
             match MetaServer::start(config, l.world(), s, blocks, observer, coord).await {
                 Ok(server) => cluster.serves(index, &l, server),
                 Err(e) if l.alive() => {

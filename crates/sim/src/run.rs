@@ -192,6 +192,8 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
         nemesis.heal();
         finish(&cluster, &workload, admin);
     }
+    // Or else it would hold the cluster.
+    cluster.aims.borrow_mut().give_up();
     if !sim.failed() {
         cluster.judge().judge_history();
     }
