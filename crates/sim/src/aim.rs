@@ -4,9 +4,12 @@
 //! and the map that gives it away. So some wait for a message of one kind and strike when it is sent.
 
 use crate::rng::Rng;
-use crate::world::{NodeId, Time};
+use crate::world::{MS, NodeId, Time};
+use pando_cluster::ClusterMap;
+use pando_types::{ServerId, Slot};
 use pando_wire::{Message, MoveRequest, PeerAnswer, PeerRequest, Request, Response};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// What a message is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -15,7 +18,7 @@ pub enum Step {
     Change,
     /// An answer to an operation.
     Outcome,
-    /// A request of somebody who coordinates a transaction, or the answer to it.
+    /// Transactions.
     Lock,
     Locked,
     Prepare,
@@ -110,13 +113,31 @@ struct Late {
 
 /// What is waited for.
 pub struct Aims {
-    rng: Rng,
-    seen: BTreeSet<Step>,
+    /// What becomes of messages.
+    pub rng: Rng,
+    seen: BTreeSet<(Step, NodeId)>,
     aim: Option<Aim>,
     late: Option<Late>,
     /// Messages that were held up.
     pub held: u64,
+    /// Requests for slots that are on the move are kept, so many in a hundred.
+    keep: Option<(u64, Rc<dyn Fn(NodeId)>)>,
+    kept: Vec<Kept>,
+    /// Messages that were kept so far.
+    pub keeps: u64,
 }
+
+/// A request that is kept until its receiver has got the slot back that it was for.
+struct Kept {
+    number: u64,
+    slot: Slot,
+    server: ServerId,
+    /// The slot has been elsewhere since.
+    away: bool,
+}
+
+/// A message is held up until it is let go.
+pub const KEPT: Time = Time::MAX;
 
 /// What becomes of a message besides what the network does.
 #[derive(Default)]
@@ -136,13 +157,72 @@ impl Aims {
             aim: None,
             late: None,
             held: 0,
+            keep: None,
+            kept: Vec::new(),
+            keeps: 0,
         }
     }
 
-    /// A kind of message that was seen already, each as likely as the others.
-    pub fn draw(&mut self, wanted: impl Fn(Step) -> bool) -> Option<Step> {
-        let all: Vec<Step> = self.seen.iter().copied().filter(|s| wanted(*s)).collect();
-        (!all.is_empty()).then(|| *self.rng.pick(&all))
+    /// A kind of message that was seen already, each as likely as the others, from whoever is `preferred` if that has sent
+    /// such messages.
+    pub fn draw(
+        &mut self,
+        wanted: impl Fn(Step) -> bool,
+        preferred: Option<NodeId>,
+    ) -> Option<(Step, Option<NodeId>)> {
+        let all: BTreeSet<Step> = self.seen.iter().map(|(s, _)| *s).filter(|s| wanted(*s)).collect();
+        let all: Vec<Step> = all.into_iter().collect();
+        if all.is_empty() {
+            return None;
+        }
+        let step = *self.rng.pick(&all);
+        Some((step, preferred.filter(|node| self.seen.contains(&(step, *node)))))
+    }
+
+    /// From here on requests for slots that are on the move are kept, so many in a hundred, and somebody hears whose.
+    pub fn keep(&mut self, keep: Option<(u64, Rc<dyn Fn(NodeId)>)>) {
+        self.keep = keep;
+    }
+
+    /// Whether a client's first try is to be kept, and who hears of it.
+    fn keeps(&mut self, message: &Message, to: ServerId, map: &ClusterMap) -> Option<Rc<dyn Fn(NodeId)>> {
+        let Message::Request {
+            request: Request::Op { again: false, op, .. },
+            ..
+        } = message
+        else {
+            return None;
+        };
+        let slot = op.home().filter(|s| op.mutates() && map.owner(*s) == to)?;
+        map.destination(slot)?;
+        let (percent, hear) = self.keep.clone()?;
+        if !self.rng.percent(percent) {
+            return None;
+        }
+        self.keeps += 1;
+        self.kept.push(Kept {
+            number: self.keeps,
+            slot,
+            server: to,
+            away: false,
+        });
+        Some(hear)
+    }
+
+    /// A map is in force: which of the messages that are kept are to arrive now, and in how much time.
+    pub fn map_changed(&mut self, map: &ClusterMap) -> Vec<(u64, Time)> {
+        let mut back = Vec::new();
+        let rng = &mut self.rng;
+        self.kept.retain_mut(|k| {
+            let here = map.owner(k.slot) == k.server;
+            k.away |= !here;
+            let goes = k.away && here;
+            if goes {
+                back.push((k.number, rng.skewed(30 * MS)));
+            }
+            !goes
+        });
+        back
     }
 
     /// Waits for a message from here on, and for no other.
@@ -160,11 +240,29 @@ impl Aims {
         self.aim.take().is_some()
     }
 
-    /// A message is sent.
-    pub fn sent(&mut self, from: NodeId, to: NodeId, message: &Message) -> Struck {
+    /// A message is sent, `to` this server if it is one.
+    pub fn sent(
+        &mut self,
+        (from, to): (NodeId, NodeId),
+        server: Option<ServerId>,
+        message: &Message,
+        map: impl Fn() -> Rc<ClusterMap>,
+    ) -> Struck {
         let mut struck = Struck::default();
         let Some(step) = step_of(message) else { return struck };
-        self.seen.insert(step);
+        self.seen.insert((step, from));
+        if step == Step::Change
+            && self.keep.is_some()
+            && let Some(server) = server
+            && let Some(hear) = self.keeps(message, server, &map())
+        {
+            let hear: OnHit = Box::new(move |at| {
+                hear(at.from);
+                KEPT
+            });
+            struck.hit = Some((Hit { from, to }, hear));
+            return struck;
+        }
         if let Some(late) = self.late.as_ref().filter(|l| l.step == step)
             && self.rng.percent(late.percent)
         {

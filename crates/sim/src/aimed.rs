@@ -25,18 +25,20 @@ impl Nemesis {
     fn wait_for(
         self: &Rc<Self>,
         kind: &'static str,
-        wanted: impl Fn(Step) -> bool,
         then: impl FnOnce(&Rc<Nemesis>, Hit) -> Time + 'static,
     ) {
         let of = self.coordinator().filter(|_| self.below(2) == 0);
         let of = of.map(|index| self.cluster.servers[index].node);
         let skip = self.below(4);
-        let step = self
-            .cluster
-            .aims
-            .borrow_mut()
-            .draw(|s| wanted(s) && (of.is_none() || s != Step::Change));
-        let Some(step) = step else { return };
+        // Where slots move, that is what it is about.
+        let moving = self.cluster.settings.spares > 0 && self.below(2) == 0;
+        let drawn = {
+            let mut aims = self.cluster.aims.borrow_mut();
+            let among = |s: Step| matches!(s, Step::Copy | Step::Settle | Step::HandOver | Step::Moved);
+            let first = moving.then(|| aims.draw(among, of)).flatten();
+            first.or_else(|| aims.draw(|_| true, of))
+        };
+        let Some((step, of)) = drawn else { return };
         let (me, hit) = (self.clone(), Rc::new(Cell::new(false)));
         let was_hit = hit.clone();
         let then = Box::new(move |at: Hit| {
@@ -84,7 +86,7 @@ impl Nemesis {
 
     /// A process dies as it sends a message, or as one is sent to it, which often is lost with it.
     pub(crate) fn aimed_death(self: &Rc<Self>, kind: &'static str) {
-        self.wait_for(kind, |_| true, move |me, at| {
+        self.wait_for(kind, move |me, at| {
             let Some(index) = me.victim(at) else { return 0 };
             let how = match me.below(2) {
                 0 => Death::Kill,
@@ -92,7 +94,7 @@ impl Nemesis {
             };
             let down = me.long_downtime();
             // From the message on nobody hears anything, or else it lives on for a moment.
-            let silent = me.below(3) > 0;
+            let silent = me.below(2) > 0;
             let ways = if silent { me.ways(index, true) } else { Vec::new() };
             me.cut(&ways);
             let moment = if silent { 0 } else { me.below(4 * MS) };
@@ -108,7 +110,7 @@ impl Nemesis {
 
     /// From a message on a server reaches no other one, or is not reached by them, or both.
     pub(crate) fn aimed_cut(self: &Rc<Self>, kind: &'static str) {
-        self.wait_for(kind, |_| true, move |me, at| {
+        self.wait_for(kind, move |me, at| {
             let Some(index) = me.victim(at) else { return 0 };
             let node = me.cluster.servers[index].node;
             let clients = me.below(2) == 0;
@@ -128,7 +130,7 @@ impl Nemesis {
 
     /// A message is held up, for long; who sent it often starts again meanwhile.
     pub(crate) fn late_message(self: &Rc<Self>, kind: &'static str) {
-        self.wait_for(kind, |_| true, move |me, at| {
+        self.wait_for(kind, move |me, at| {
             let from = me.cluster.servers.iter().position(|s| s.node == at.from);
             let dies = from.filter(|_| me.below(2) == 0);
             if let Some(index) = dies {
@@ -150,8 +152,8 @@ impl Nemesis {
             .cluster
             .aims
             .borrow_mut()
-            .draw(|s| !changes || s == Step::Change);
-        let Some(step) = step else { return };
+            .draw(|s| !changes || s == Step::Change, None);
+        let Some((step, _)) = step else { return };
         let most = 20 * MS + self.duration(400 * MS, 6 * SEC);
         let percent = 10 + self.below(80);
         let before = {
@@ -169,6 +171,55 @@ impl Nemesis {
                 aims.held
             };
             me.felt(kind, held > before);
+        });
+    }
+
+    /// In seeds that are about steps: one such fault after the other, beside all others.
+    pub(crate) fn take_aim(self: &Rc<Self>) {
+        let pause = self.duration(SEC, 3 * SEC);
+        self.later(pause, |me| {
+            if me.is_stopped() {
+                return;
+            }
+            if !me.is_busy() {
+                me.strike_as(match me.below(16) {
+                    0..=4 => "aimed death",
+                    5..=6 => "aimed cut",
+                    7..=10 => "late message",
+                    11..=12 => "late kind",
+                    13..=14 => "kept requests",
+                    _ => "deposed",
+                });
+            }
+            me.take_aim();
+        });
+    }
+
+    /// Requests for slots that are on the move do not arrive before those slots are back, while the clients try again and
+    /// then stand still: what comes too late finds that nothing has come after it.
+    pub(crate) fn kept_requests(self: &Rc<Self>, kind: &'static str) {
+        let percent = 20 + self.below(80);
+        let me = Rc::downgrade(self);
+        let hear = Rc::new(move |client: NodeId| {
+            let Some(me) = me.upgrade() else { return };
+            if me.below(2) == 0 {
+                let (moment, time) = (50 * MS + me.duration(500 * MS, 3 * SEC), me.below(8 * SEC));
+                me.later(moment, move |me| me.stand_still(client, time));
+            }
+        });
+        let before = {
+            let mut aims = self.cluster.aims.borrow_mut();
+            aims.keep(Some((percent, hear)));
+            aims.keeps
+        };
+        let time = 200 * MS + self.duration(SEC, 4 * SEC);
+        self.later(time, move |me| {
+            let keeps = {
+                let mut aims = me.cluster.aims.borrow_mut();
+                aims.keep(None);
+                aims.keeps
+            };
+            me.felt(kind, keeps > before);
         });
     }
 

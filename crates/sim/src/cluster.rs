@@ -190,8 +190,15 @@ impl Cluster {
             on_client_death: RefCell::new(None),
             overheard: RefCell::default(),
         });
-        let judge = cluster.judge.clone();
-        cluster.coord.on_map(Box::new(move |map| judge.map_in_force(map)));
+        let me = Rc::downgrade(&cluster);
+        cluster.coord.on_map(Box::new(move |map| {
+            let Some(me) = me.upgrade() else { return };
+            let back = me.aims.borrow_mut().map_changed(&map);
+            for (number, time) in back {
+                me.sim.let_go(|n| (n == number).then_some(time));
+            }
+            me.judge.map_in_force(map);
+        }));
         sim.set_tap(Rc::new(ClusterTap(Rc::downgrade(&cluster))));
         Ok(cluster)
     }
@@ -475,7 +482,12 @@ impl Tap for ClusterTap {
             s.open.borrow_mut().remove(number);
         }
         cluster.judge.saw(from.number, server, message);
-        let struck = cluster.aims.borrow_mut().sent(from.node, to, message);
+        let receiver = cluster.servers.iter().find(|s| s.node == to).map(|s| s.id);
+        let map = || cluster.map();
+        let struck = cluster
+            .aims
+            .borrow_mut()
+            .sent((from.node, to), receiver, message, map);
         let more = struck.hit.map_or(0, |(at, then)| then(at));
         struck.hold.max(more)
     }

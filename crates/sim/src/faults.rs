@@ -42,7 +42,7 @@ impl Effects {
 }
 
 /// The kinds, with their weights.
-const KINDS: [(&str, u32); 26] = [
+const KINDS: [(&str, u32); 27] = [
     ("kill", 14),
     ("power loss", 12),
     ("crash point", 26),
@@ -64,15 +64,13 @@ const KINDS: [(&str, u32); 26] = [
     ("slots move", 5),
     ("coordination cut", 6),
     ("coordination away", 3),
-    ("aimed death", 6),
-    ("aimed cut", 3),
-    ("late message", 5),
-    ("late kind", 5),
-    ("deposed", 3),
+    ("aimed death", 4),
+    ("aimed cut", 2),
+    ("late message", 3),
+    ("late kind", 3),
+    ("kept requests", 2),
+    ("deposed", 2),
 ];
-
-/// In seeds that are about steps (see [`crate::aim`]) those from here on are so many times as likely.
-const AIMED: (usize, u32) = (21, 5);
 
 /// Who brings the faults.
 pub struct Nemesis {
@@ -189,15 +187,18 @@ impl Nemesis {
         if self.sleep_at == Some(self.planned.get() + 1) {
             return self.sleep("sleep of hours");
         }
-        let weights: Vec<u32> = KINDS
-            .iter()
-            .enumerate()
-            .map(|(n, (_, w))| match self.cluster.settings.aimed && n >= AIMED.0 {
-                true => w * AIMED.1,
-                false => *w,
-            })
-            .collect();
+        let weights: Vec<u32> = KINDS.iter().map(|(_, w)| *w).collect();
         let kind = KINDS[self.rng.borrow_mut().weighted(&weights)].0;
+        self.strike_as(kind);
+    }
+
+    /// Whether everything is about to stop or start, or sleeps.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.moving.get() || self.asleep.get()
+    }
+
+    /// Begins a fault of this kind.
+    pub(crate) fn strike_as(self: &Rc<Self>, kind: &'static str) {
         self.plan(kind);
         match kind {
             "kill" => self.kill(kind, Death::Kill),
@@ -222,6 +223,7 @@ impl Nemesis {
             "aimed cut" => self.aimed_cut(kind),
             "late message" => self.late_message(kind),
             "late kind" => self.late_kind(kind),
+            "kept requests" => self.kept_requests(kind),
             "deposed" => self.deposed(kind),
             _ => self.move_slots(kind),
         }
@@ -488,6 +490,16 @@ impl Nemesis {
         self.later(time, move |me| me.resume(node));
     }
 
+    /// A machine stands still for a while, unless it does already.
+    pub(crate) fn stand_still(self: &Rc<Self>, node: NodeId, time: Time) {
+        if self.stopped.get() || self.sim().is_paused(node) || self.sim().life(node).is_none() {
+            return;
+        }
+        self.sim().pause(node);
+        self.paused.borrow_mut().insert(node, "pause");
+        self.later(time, move |me| me.resume(node));
+    }
+
     fn resume(&self, node: NodeId) {
         // Nobody wakes up before the others.
         if self.asleep.get() {
@@ -672,7 +684,9 @@ impl Nemesis {
             let mut aims = self.cluster.aims.borrow_mut();
             aims.give_up();
             aims.late(None);
+            aims.keep(None);
         }
+        self.sim().let_go(|_| Some(0));
         let now = self.sim().now();
         for index in 0..self.cluster.servers.len() {
             let server = &self.cluster.servers[index];

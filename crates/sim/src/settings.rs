@@ -97,6 +97,7 @@ impl Settings {
         limits.server_lease = Duration::from_millis(elections.range(300, 2_000));
         limits.slots_at_once = [3, 40, 400][growth.index(3)];
         limits.rest_wait = Duration::from_millis(growth.range(5, 200));
+        limits.parents = [1, 2, 4, 40][steps.index(4)];
         limits.number_block = rng.range(1, 8);
         limits.invalidations = [6, 20, 100][rng.index(3)];
         limits.page = rng.range(1, 6) as u32;
