@@ -123,6 +123,8 @@ pub struct Aims {
     /// Requests for slots that are on the move are kept, so many in a hundred.
     keep: Option<(u64, Rc<dyn Fn(NodeId)>)>,
     kept: Vec<Kept>,
+    /// Messages that are kept until who sent them has started again.
+    of_earlier_boots: Vec<(u64, NodeId)>,
     /// Messages that were kept so far.
     pub keeps: u64,
 }
@@ -159,6 +161,7 @@ impl Aims {
             held: 0,
             keep: None,
             kept: Vec::new(),
+            of_earlier_boots: Vec::new(),
             keeps: 0,
         }
     }
@@ -209,6 +212,25 @@ impl Aims {
         Some(hear)
     }
 
+    /// The message that is being sent is kept until who sends it has started again: answer with [`KEPT`].
+    pub fn outlives(&mut self, sender: NodeId) {
+        self.keeps += 1;
+        self.of_earlier_boots.push((self.keeps, sender));
+    }
+
+    /// A machine has started again: which of the messages that are kept are to arrive now, and in how much time.
+    pub fn started(&mut self, machine: NodeId) -> Vec<(u64, Time)> {
+        let (mut now, rng) = (Vec::new(), &mut self.rng);
+        self.of_earlier_boots.retain(|(number, sender)| {
+            let goes = *sender == machine;
+            if goes {
+                now.push((*number, rng.skewed(40 * MS)));
+            }
+            !goes
+        });
+        now
+    }
+
     /// A map is in force: which of the messages that are kept are to arrive now, and in how much time.
     pub fn map_changed(&mut self, map: &ClusterMap) -> Vec<(u64, Time)> {
         let mut back = Vec::new();
@@ -249,7 +271,9 @@ impl Aims {
         map: impl Fn() -> Rc<ClusterMap>,
     ) -> Struck {
         let mut struck = Struck::default();
-        let Some(step) = step_of(message) else { return struck };
+        let Some(step) = step_of(message) else {
+            return struck;
+        };
         self.seen.insert((step, from));
         if step == Step::Change
             && self.keep.is_some()

@@ -1,6 +1,6 @@
 //! Faults that strike at a step of a protocol (see [`crate::aim`]), and cuts that leave a server to its clients.
 
-use crate::aim::{Hit, Step};
+use crate::aim::{Hit, KEPT, Step};
 use crate::faults::Nemesis;
 use crate::world::{Death, MS, NodeId, SEC, Time};
 use std::cell::Cell;
@@ -22,11 +22,7 @@ impl Nemesis {
     }
 
     /// Waits for a message of some kind; half of the time for one of the coordinator's.
-    fn wait_for(
-        self: &Rc<Self>,
-        kind: &'static str,
-        then: impl FnOnce(&Rc<Nemesis>, Hit) -> Time + 'static,
-    ) {
+    fn wait_for(self: &Rc<Self>, kind: &'static str, then: impl FnOnce(&Rc<Nemesis>, Hit) -> Time + 'static) {
         let of = self.coordinator().filter(|_| self.below(2) == 0);
         let of = of.map(|index| self.cluster.servers[index].node);
         let skip = self.below(4);
@@ -39,6 +35,15 @@ impl Nemesis {
             first.or_else(|| aims.draw(|_| true, of))
         };
         let Some((step, of)) = drawn else { return };
+        self.wait_for_step(kind, (step, of, skip), then);
+    }
+
+    fn wait_for_step(
+        self: &Rc<Self>,
+        kind: &'static str,
+        (step, of, skip): (Step, Option<NodeId>, u64),
+        then: impl FnOnce(&Rc<Nemesis>, Hit) -> Time + 'static,
+    ) {
         let (me, hit) = (self.clone(), Rc::new(Cell::new(false)));
         let was_hit = hit.clone();
         let then = Box::new(move |at: Hit| {
@@ -128,20 +133,53 @@ impl Nemesis {
         });
     }
 
-    /// A message is held up, for long; who sent it often starts again meanwhile.
+    /// A message is held up, for long; or until who sent it has started again.
     pub(crate) fn late_message(self: &Rc<Self>, kind: &'static str) {
         self.wait_for(kind, move |me, at| {
             let from = me.cluster.servers.iter().position(|s| s.node == at.from);
-            let dies = from.filter(|_| me.below(2) == 0);
-            if let Some(index) = dies {
-                let (moment, down) = (me.below(5 * MS), me.downtime());
-                me.later(moment, move |me| {
+            let Some(index) = from.filter(|_| me.below(3) > 0) else {
+                return me.duration(500 * MS, 10 * SEC);
+            };
+            let (moment, down) = (me.below(3 * MS), me.downtime());
+            me.later(moment, move |me| {
+                if !me.is_stopped() {
+                    me.cluster.kill(index, Death::Kill, Some(down));
+                }
+            });
+            me.cluster.aims.borrow_mut().outlives(at.from);
+            KEPT
+        });
+    }
+
+    /// At a step of its own nobody hears the coordinator any more: it dies, or goes on for its clients alone, until
+    /// another has the office.
+    pub(crate) fn office_falls(self: &Rc<Self>, kind: &'static str) {
+        let Some(index) = self.coordinator() else { return };
+        let node = self.cluster.servers[index].node;
+        let own = |s: Step| {
+            use Step::{Decide, Head, Invalidate, Lock, Prepare};
+            matches!(s, Lock | Prepare | Decide | Invalidate | Head)
+        };
+        let decides = self.below(2) == 0;
+        let wanted = |s: Step| if decides { s == Step::Decide } else { own(s) };
+        let drawn = self.cluster.aims.borrow_mut().draw(wanted, Some(node));
+        let Some((step, of)) = drawn else { return };
+        let skip = self.below(3);
+        self.wait_for_step(kind, (step, of, skip), move |me, _| {
+            let time = 2 * SEC + me.below(10 * SEC);
+            if me.below(2) == 0 {
+                let ways = me.ways(index, true);
+                me.cut(&ways);
+                me.later(0, move |me| {
+                    me.mend(&ways);
                     if !me.is_stopped() {
-                        me.cluster.kill(index, Death::Kill, Some(down));
+                        me.cluster.kill(index, Death::Kill, Some(time));
                     }
                 });
+            } else {
+                me.alone(index, time, |_| {});
             }
-            me.duration(500 * MS, 10 * SEC)
+            0
         });
     }
 
@@ -182,12 +220,15 @@ impl Nemesis {
                 return;
             }
             if !me.is_busy() {
-                me.strike_as(match me.below(16) {
-                    0..=4 => "aimed death",
-                    5..=6 => "aimed cut",
-                    7..=10 => "late message",
-                    11..=12 => "late kind",
-                    13..=14 => "kept requests",
+                let (ring, grows) = (me.cluster.settings.ring > 0, me.cluster.settings.pendulum);
+                me.strike_as(match (me.below(16), me.below(2)) {
+                    (_, 0) if ring => "office falls",
+                    (0..=8, 0) if grows => "kept requests",
+                    (0..=4, _) => "aimed death",
+                    (5..=6, _) => "aimed cut",
+                    (7..=11, _) => "late message",
+                    (12..=13, _) => "late kind",
+                    (14, _) => "office falls",
                     _ => "deposed",
                 });
             }
@@ -198,12 +239,12 @@ impl Nemesis {
     /// Requests for slots that are on the move do not arrive before those slots are back, while the clients try again and
     /// then stand still: what comes too late finds that nothing has come after it.
     pub(crate) fn kept_requests(self: &Rc<Self>, kind: &'static str) {
-        let percent = 20 + self.below(80);
+        let percent = 40 + self.below(60);
         let me = Rc::downgrade(self);
         let hear = Rc::new(move |client: NodeId| {
             let Some(me) = me.upgrade() else { return };
             if me.below(2) == 0 {
-                let (moment, time) = (50 * MS + me.duration(500 * MS, 3 * SEC), me.below(8 * SEC));
+                let (moment, time) = (200 * MS + me.duration(SEC, 4 * SEC), me.below(8 * SEC));
                 me.later(moment, move |me| me.stand_still(client, time));
             }
         });
@@ -212,7 +253,7 @@ impl Nemesis {
             aims.keep(Some((percent, hear)));
             aims.keeps
         };
-        let time = 200 * MS + self.duration(SEC, 4 * SEC);
+        let time = SEC + self.below(4 * SEC);
         self.later(time, move |me| {
             let keeps = {
                 let mut aims = me.cluster.aims.borrow_mut();
@@ -226,18 +267,23 @@ impl Nemesis {
     /// A server reaches neither the others nor coordination, while clients go on asking it (H27).
     pub(crate) fn deposed(self: &Rc<Self>, kind: &'static str) {
         let index = self.somebody();
+        let before = self.sim().net.borrow().counts.cut;
+        let time = SEC + self.below(20 * SEC);
+        self.alone(index, time, move |me| {
+            me.felt(kind, me.sim().net.borrow().counts.cut > before);
+        });
+    }
+
+    /// For so long a server reaches nobody but clients.
+    fn alone(self: &Rc<Self>, index: usize, time: Time, then: impl FnOnce(&Rc<Nemesis>) + 'static) {
         let ways = self.ways(index, false);
-        let before = {
-            self.cut(&ways);
-            self.sim().net.borrow().counts.cut
-        };
+        self.cut(&ways);
         let node = self.cluster.servers[index].node;
         self.cluster.coord.set_cut(node, true);
-        let time = SEC + self.below(20 * SEC);
         self.later(time, move |me| {
             me.mend(&ways);
             me.cluster.coord.set_cut(node, false);
-            me.felt(kind, me.sim().net.borrow().counts.cut > before);
+            then(me);
         });
     }
 

@@ -8,7 +8,7 @@ use crate::judge::Judge;
 use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::violation::Kind;
-use crate::world::{Death, Life, NodeId, Role, MS, SEC, Sim, Tap, Time, US};
+use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
@@ -194,9 +194,7 @@ impl Cluster {
         cluster.coord.on_map(Box::new(move |map| {
             let Some(me) = me.upgrade() else { return };
             let back = me.aims.borrow_mut().map_changed(&map);
-            for (number, time) in back {
-                me.sim.let_go(|n| (n == number).then_some(time));
-            }
+            me.let_go(back);
             me.judge.map_in_force(map);
         }));
         sim.set_tap(Rc::new(ClusterTap(Rc::downgrade(&cluster))));
@@ -326,7 +324,16 @@ impl Cluster {
         self.sim
             .note(|| format!("{} serves, boot {}", life.role, server.boot()));
         life.set_receiver(server.clone());
+        let late = self.aims.borrow_mut().started(life.node);
+        self.let_go(late);
         *self.servers[index].running.borrow_mut() = Some(server);
+    }
+
+    /// Messages that were kept arrive, each in its time.
+    fn let_go(&self, messages: Vec<(u64, Time)>) {
+        for (number, time) in messages {
+            self.sim.let_go(|n| (n == number).then_some(time));
+        }
     }
 
     /// The running process of a server.

@@ -68,7 +68,7 @@ const KINDS: [(&str, u32); 27] = [
     ("aimed cut", 2),
     ("late message", 3),
     ("late kind", 3),
-    ("kept requests", 2),
+    ("office falls", 2),
     ("deposed", 2),
 ];
 
@@ -223,6 +223,7 @@ impl Nemesis {
             "aimed cut" => self.aimed_cut(kind),
             "late message" => self.late_message(kind),
             "late kind" => self.late_kind(kind),
+            "office falls" => self.office_falls(kind),
             "kept requests" => self.kept_requests(kind),
             "deposed" => self.deposed(kind),
             _ => self.move_slots(kind),

@@ -49,7 +49,11 @@ pub fn begin(cluster: &Rc<Cluster>, workload: &Rc<Workload>) {
     });
     life.spawn(Box::pin(async move {
         while operator.workload.goes_on() {
-            let most = if operator.cluster.settings.pendulum { SEC } else { 2 * SEC };
+            let most = if operator.cluster.settings.pendulum {
+                SEC
+            } else {
+                2 * SEC
+            };
             operator.pause(most).await;
             operator.one().await;
         }

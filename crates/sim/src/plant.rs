@@ -215,11 +215,7 @@ fn search(searches: &Mutex<Vec<Search>>, how: &HuntOptions, progress: &(impl Fn(
 impl Hunt {
     /// Seeds that found it and are named.
     fn seeds_named(&self) -> impl Iterator<Item = u64> + '_ {
-        self.starts
-            .iter()
-            .flatten()
-            .chain(&self.shortest)
-            .map(|f| f.seed)
+        self.starts.iter().flatten().chain(&self.shortest).map(|f| f.seed)
     }
 
     /// Whether every start found it, and the same seeds pass without it.

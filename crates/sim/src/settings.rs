@@ -160,14 +160,18 @@ impl Settings {
             },
             ring,
             overhears: if settings.lies > 0 { 200 } else { 0 },
-            servers: if pendulum { steps.range(3, 4) as u16 } else { settings.servers },
+            servers: if pendulum {
+                steps.range(3, 4) as u16
+            } else {
+                settings.servers
+            },
             spares: match (grows, pendulum) {
                 (false, _) => 0,
                 (true, false) => growth.range(1, 3) as u16,
                 (true, true) => growth.range(3, 6) as u16,
             },
             pendulum,
-            aimed: steps.percent(50),
+            aimed: steps.percent(if ring > 0 || pendulum { 75 } else { 30 }),
             naps: if steps.percent(35) { steps.range(1, 4) } else { 0 },
             revokes: settings.keyed && rng.percent(50),
             ..settings
