@@ -113,8 +113,9 @@ struct Late {
 
 /// What is waited for.
 pub struct Aims {
-    /// What becomes of messages.
-    pub rng: Rng,
+    rng: Rng,
+    /// Slots in which something was changed: most are empty, and what becomes of those shows nothing.
+    used: BTreeSet<Slot>,
     seen: BTreeSet<(Step, NodeId)>,
     aim: Option<Aim>,
     late: Option<Late>,
@@ -155,6 +156,7 @@ impl Aims {
     pub fn new(rng: Rng) -> Aims {
         Aims {
             rng,
+            used: BTreeSet::new(),
             seen: BTreeSet::new(),
             aim: None,
             late: None,
@@ -262,6 +264,21 @@ impl Aims {
         self.aim.take().is_some()
     }
 
+    /// Whether the slots that a message is about are in use.
+    fn concerns_something(&mut self, message: &Message) -> bool {
+        let Message::Request { request, .. } = message else {
+            return true;
+        };
+        match request {
+            Request::Op { op, .. } if op.mutates() => self.used.extend(op.home()),
+            Request::Peer(PeerRequest::Moving(
+                MoveRequest::HandOver { slots, .. } | MoveRequest::Begin { slots, .. },
+            )) => return slots.iter().any(|s| self.used.contains(s)),
+            _ => {}
+        }
+        true
+    }
+
     /// A message is sent, `to` this server if it is one.
     pub fn sent(
         &mut self,
@@ -274,6 +291,9 @@ impl Aims {
         let Some(step) = step_of(message) else {
             return struck;
         };
+        if !self.concerns_something(message) {
+            return struck;
+        }
         self.seen.insert((step, from));
         if step == Step::Change
             && self.keep.is_some()
