@@ -26,11 +26,14 @@ impl Mover {
         let mine = rng.below(length);
         while self.goes_on() {
             let place = if rng.percent(85) { mine } else { rng.below(length) };
+            let mut pause = MS;
             if !self.step(place, length).await {
+                // Perhaps a server is away: looking again at once would find no more.
+                pause = 50 * MS;
                 self.look_around().await;
                 self.complete(length).await;
             }
-            let pause = rng.skewed(MS);
+            let pause = rng.skewed(pause);
             self.life.sleep(Duration::from_nanos(pause)).await;
         }
     }
