@@ -111,6 +111,9 @@ struct Late {
     most: Time,
 }
 
+/// Who hears whose request is kept.
+type HearKept = Rc<dyn Fn(NodeId)>;
+
 /// What is waited for.
 pub struct Aims {
     rng: Rng,
@@ -122,7 +125,7 @@ pub struct Aims {
     /// Messages that were held up.
     pub held: u64,
     /// Requests for slots that are on the move are kept, so many in a hundred.
-    keep: Option<(u64, Rc<dyn Fn(NodeId)>)>,
+    keep: Option<(u64, HearKept)>,
     kept: Vec<Kept>,
     /// Messages that are kept until who sent them has started again.
     of_earlier_boots: Vec<(u64, NodeId)>,
@@ -185,12 +188,12 @@ impl Aims {
     }
 
     /// From here on requests for slots that are on the move are kept, so many in a hundred, and somebody hears whose.
-    pub fn keep(&mut self, keep: Option<(u64, Rc<dyn Fn(NodeId)>)>) {
+    pub fn keep(&mut self, keep: Option<(u64, HearKept)>) {
         self.keep = keep;
     }
 
     /// Whether a client's first try is to be kept, and who hears of it.
-    fn keeps(&mut self, message: &Message, to: ServerId, map: &ClusterMap) -> Option<Rc<dyn Fn(NodeId)>> {
+    fn keeps(&mut self, message: &Message, to: ServerId, map: &ClusterMap) -> Option<HearKept> {
         let Message::Request {
             request: Request::Op { again: false, op, .. },
             ..
