@@ -300,15 +300,9 @@ fn plant(mut args: Args) -> u8 {
             all.join(" ")
         ));
     }
-    let mut hunts = Vec::new();
-    for name in &names {
-        let h = hunt(name, &how);
-        if json {
-            eprintln!("{} of {}: {name}", hunts.len() + 1, names.len());
-        } else {
-            println!("{}", h.text());
-        }
-        hunts.push(h);
+    let hunts = hunt(&names, &how, |line| eprintln!("{line}"));
+    if !json {
+        hunts.iter().for_each(|h| println!("{}", h.text()));
     }
     if json {
         let list: Vec<String> = hunts.iter().map(|h| h.json()).collect();

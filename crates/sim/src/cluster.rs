@@ -1,5 +1,6 @@
 //! The cluster under test: servers that start, die and start again on their devices.
 
+use crate::aim::Aims;
 use crate::coord::{Service, SimCoord};
 use crate::disk::{Device, OpenDevice};
 use crate::faults::Effects;
@@ -7,7 +8,7 @@ use crate::judge::Judge;
 use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::violation::Kind;
-use crate::world::{Death, Life, NodeId, Role, SEC, Sim, Tap, Time, US};
+use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
@@ -21,6 +22,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+
+/// Mean time that opening a store takes, where it takes any.
+const OPENING: Time = 300 * MS;
 
 type OnStart = Box<dyn FnOnce(&Device)>;
 
@@ -73,6 +77,8 @@ pub struct Cluster {
     pub blocks: MemBlocks,
     /// What the faults did.
     pub effects: RefCell<Effects>,
+    /// What faults wait for.
+    pub aims: RefCell<Aims>,
     /// Who is there, and what the map is.
     pub coord: Rc<Service>,
     judge: Rc<Judge>,
@@ -175,6 +181,7 @@ impl Cluster {
             servers,
             blocks: MemBlocks::new(),
             effects: RefCell::default(),
+            aims: RefCell::new(Aims::new(sim.stream(13))),
             coord,
             judge,
             rng: RefCell::new(rng),
@@ -183,8 +190,13 @@ impl Cluster {
             on_client_death: RefCell::new(None),
             overheard: RefCell::default(),
         });
-        let judge = cluster.judge.clone();
-        cluster.coord.on_map(Box::new(move |map| judge.map_in_force(map)));
+        let me = Rc::downgrade(&cluster);
+        cluster.coord.on_map(Box::new(move |map| {
+            let Some(me) = me.upgrade() else { return };
+            let back = me.aims.borrow_mut().map_changed(&map);
+            me.let_go(back);
+            me.judge.map_in_force(map);
+        }));
         sim.set_tap(Rc::new(ClusterTap(Rc::downgrade(&cluster))));
         Ok(cluster)
     }
@@ -266,7 +278,15 @@ impl Cluster {
         });
         let cluster = self.clone();
         let (l, s) = (life.clone(), store.clone());
+        // The map may change while a server that has read it gets ready.
+        let opening = {
+            let mut rng = self.rng.borrow_mut();
+            if rng.percent(20) { rng.skewed(OPENING) } else { 0 }
+        };
         life.spawn(Box::pin(async move {
+            if opening > 0 {
+                l.sleep(Duration::from_nanos(opening)).await;
+            }
             match MetaServer::start(config, l.world(), s, blocks, observer, coord).await {
                 Ok(server) => cluster.serves(index, &l, server),
                 Err(e) if l.alive() => {
@@ -304,7 +324,16 @@ impl Cluster {
         self.sim
             .note(|| format!("{} serves, boot {}", life.role, server.boot()));
         life.set_receiver(server.clone());
+        let late = self.aims.borrow_mut().started(life.node);
+        self.let_go(late);
         *self.servers[index].running.borrow_mut() = Some(server);
+    }
+
+    /// Messages that were kept arrive, each in its time.
+    fn let_go(&self, messages: Vec<(u64, Time)>) {
+        for (number, time) in messages {
+            self.sim.let_go(|n| (n == number).then_some(time));
+        }
     }
 
     /// The running process of a server.
@@ -447,8 +476,8 @@ fn add_stats(sums: &mut BTreeMap<&'static str, u64>, server: &MetaServer) {
 struct ClusterTap(Weak<Cluster>);
 
 impl Tap for ClusterTap {
-    fn sent(&self, from: &Rc<Life>, to: NodeId, message: &Message) {
-        let Some(cluster) = self.0.upgrade() else { return };
+    fn sent(&self, from: &Rc<Life>, to: NodeId, message: &Message) -> Time {
+        let Some(cluster) = self.0.upgrade() else { return 0 };
         cluster.overhear(from.node, to, message);
         let server = match from.role {
             Role::Server(id) => Some(id.0),
@@ -460,6 +489,14 @@ impl Tap for ClusterTap {
             s.open.borrow_mut().remove(number);
         }
         cluster.judge.saw(from.number, server, message);
+        let receiver = cluster.servers.iter().find(|s| s.node == to).map(|s| s.id);
+        let map = || cluster.map();
+        let struck = cluster
+            .aims
+            .borrow_mut()
+            .sent((from.node, to), receiver, message, map);
+        let more = struck.hit.map_or(0, |(at, then)| then(at));
+        struck.hold.max(more)
     }
 
     fn delivered(&self, to: &Rc<Life>, message: &Message) {

@@ -42,7 +42,7 @@ impl Effects {
 }
 
 /// The kinds, with their weights.
-const KINDS: [(&str, u32); 21] = [
+const KINDS: [(&str, u32); 27] = [
     ("kill", 14),
     ("power loss", 12),
     ("crash point", 26),
@@ -64,6 +64,12 @@ const KINDS: [(&str, u32); 21] = [
     ("slots move", 5),
     ("coordination cut", 6),
     ("coordination away", 3),
+    ("aimed death", 4),
+    ("aimed cut", 2),
+    ("late message", 3),
+    ("late kind", 3),
+    ("office falls", 2),
+    ("deposed", 2),
 ];
 
 /// Who brings the faults.
@@ -113,7 +119,7 @@ impl Nemesis {
         })
     }
 
-    fn sim(&self) -> &Rc<Sim> {
+    pub(crate) fn sim(&self) -> &Rc<Sim> {
         &self.cluster.sim
     }
 
@@ -122,17 +128,27 @@ impl Nemesis {
         self.planned.get()
     }
 
+    /// Whether the world is to be sound from here on.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    /// The clients' machines.
+    pub(crate) fn machines(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.workload.machines.iter().map(|m| m.node)
+    }
+
     /// No new faults from here on.
     pub fn stop(&self) {
         self.stopped.set(true);
     }
 
-    fn below(&self, n: u64) -> u64 {
+    pub(crate) fn below(&self, n: u64) -> u64 {
         self.rng.borrow_mut().below(n)
     }
 
     /// Mostly short, sometimes long against all timeouts.
-    fn duration(&self, short: Time, long: Time) -> Time {
+    pub(crate) fn duration(&self, short: Time, long: Time) -> Time {
         let mut rng = self.rng.borrow_mut();
         if rng.percent(85) {
             rng.skewed(short)
@@ -141,11 +157,11 @@ impl Nemesis {
         }
     }
 
-    fn server(&self) -> usize {
+    pub(crate) fn server(&self) -> usize {
         self.below(self.cluster.servers.len() as u64) as usize
     }
 
-    fn felt(&self, kind: &'static str, felt: bool) {
+    pub(crate) fn felt(&self, kind: &'static str, felt: bool) {
         if felt {
             *self
                 .cluster
@@ -158,7 +174,7 @@ impl Nemesis {
         }
     }
 
-    fn later(self: &Rc<Self>, delay: Time, then: impl FnOnce(&Rc<Nemesis>) + 'static) {
+    pub(crate) fn later(self: &Rc<Self>, delay: Time, then: impl FnOnce(&Rc<Nemesis>) + 'static) {
         let me = self.clone();
         self.sim().after(delay, move |_| then(&me));
     }
@@ -173,6 +189,16 @@ impl Nemesis {
         }
         let weights: Vec<u32> = KINDS.iter().map(|(_, w)| *w).collect();
         let kind = KINDS[self.rng.borrow_mut().weighted(&weights)].0;
+        self.strike_as(kind);
+    }
+
+    /// Whether everything is about to stop or start, or sleeps.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.moving.get() || self.asleep.get()
+    }
+
+    /// Begins a fault of this kind.
+    pub(crate) fn strike_as(self: &Rc<Self>, kind: &'static str) {
         self.plan(kind);
         match kind {
             "kill" => self.kill(kind, Death::Kill),
@@ -193,6 +219,13 @@ impl Nemesis {
             "client crash" => self.client_crash(kind),
             "coordination cut" => self.coordination_cut(kind),
             "coordination away" => self.coordination_away(kind),
+            "aimed death" => self.aimed_death(kind),
+            "aimed cut" => self.aimed_cut(kind),
+            "late message" => self.late_message(kind),
+            "late kind" => self.late_kind(kind),
+            "office falls" => self.office_falls(kind),
+            "kept requests" => self.kept_requests(kind),
+            "deposed" => self.deposed(kind),
             _ => self.move_slots(kind),
         }
     }
@@ -235,7 +268,7 @@ impl Nemesis {
         });
     }
 
-    fn downtime(&self) -> Time {
+    pub(crate) fn downtime(&self) -> Time {
         MS + self.duration(60 * MS, 6 * SEC)
     }
 
@@ -458,6 +491,16 @@ impl Nemesis {
         self.later(time, move |me| me.resume(node));
     }
 
+    /// A machine stands still for a while, unless it does already.
+    pub(crate) fn stand_still(self: &Rc<Self>, node: NodeId, time: Time) {
+        if self.stopped.get() || self.sim().is_paused(node) || self.sim().life(node).is_none() {
+            return;
+        }
+        self.sim().pause(node);
+        self.paused.borrow_mut().insert(node, "pause");
+        self.later(time, move |me| me.resume(node));
+    }
+
     fn resume(&self, node: NodeId) {
         // Nobody wakes up before the others.
         if self.asleep.get() {
@@ -638,6 +681,13 @@ impl Nemesis {
             net.mend_all();
         }
         self.cluster.coord.heal();
+        {
+            let mut aims = self.cluster.aims.borrow_mut();
+            aims.give_up();
+            aims.late(None);
+            aims.keep(None);
+        }
+        self.sim().let_go(|_| Some(0));
         let now = self.sim().now();
         for index in 0..self.cluster.servers.len() {
             let server = &self.cluster.servers[index];

@@ -12,7 +12,7 @@ use pando_client::{Client, ClientConfig};
 use pando_env::Env;
 use pando_types::{PeerId, ServerId};
 use pando_wire::{ClusterError, ClusterRequest, Request, Response};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ struct Operator {
     client: Rc<Client>,
     life: Rc<Life>,
     rng: RefCell<Rng>,
+    /// Who joined last, if it is to leave again.
+    joined: Cell<Option<ServerId>>,
 }
 
 /// Begins, if the seed says so.
@@ -43,10 +45,16 @@ pub fn begin(cluster: &Rc<Cluster>, workload: &Rc<Workload>) {
         client,
         life: life.clone(),
         rng: RefCell::new(sim.stream(11)),
+        joined: Cell::new(None),
     });
     life.spawn(Box::pin(async move {
         while operator.workload.goes_on() {
-            operator.pause(2 * SEC).await;
+            let most = if operator.cluster.settings.pendulum {
+                SEC
+            } else {
+                2 * SEC
+            };
+            operator.pause(most).await;
             operator.one().await;
         }
         operator.life.die(Death::Stop);
@@ -70,9 +78,15 @@ impl Operator {
             .servers
             .iter()
             .position(|s| s.id == map.next_server());
+        // Back where they came from, as far as that is even.
+        let leaves = self.joined.get().filter(|_| self.below(4) > 0);
         match (self.below(5), spare) {
+            (0..=4, _) if leaves.is_some_and(|id| map.staying().any(|s| s == id)) => {
+                self.joined.set(None);
+                self.drain(leaves).await;
+            }
             (0..=1, Some(index)) => self.join(index).await,
-            (0..=3, _) => self.drain().await,
+            (0..=3, _) => self.drain(None).await,
             _ => {
                 self.ask(ClusterRequest::Rebalance).await;
             }
@@ -100,13 +114,16 @@ impl Operator {
             self.pause(300 * MS).await;
             self.cluster.set_downtime(index, Some(50 * MS));
             self.cluster.start(index);
+            if self.cluster.settings.pendulum {
+                self.joined.set(Some(server.id));
+            }
         }
     }
 
-    async fn drain(&self) {
+    async fn drain(&self, whom: Option<ServerId>) {
         let map = self.cluster.map();
         let staying: Vec<ServerId> = map.staying().collect();
-        let wanted = *self.rng.borrow_mut().pick(&staying);
+        let wanted = whom.unwrap_or_else(|| *self.rng.borrow_mut().pick(&staying));
         let answer = self.ask(ClusterRequest::Drain(wanted)).await;
         // Somebody must have the slots; the identities stay where they are.
         let may_be_refused = staying.len() == 1 || wanted == map.keeper;

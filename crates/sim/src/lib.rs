@@ -12,6 +12,8 @@
 //!
 //! A seed replays exactly: nothing here or below reads time, randomness or addresses from outside.
 
+mod aim;
+mod aimed;
 #[cfg(test)]
 mod births;
 mod claims;
@@ -41,6 +43,7 @@ mod plant;
 mod replies;
 mod report;
 mod revoke;
+mod ring;
 mod rng;
 mod run;
 pub mod scale;

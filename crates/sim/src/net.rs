@@ -4,6 +4,7 @@
 //! go back on it or nowhere. A request in flight to a server that dies may reach that server's next incarnation, as one
 //! on another path would: boot epochs are there to refuse it.
 
+use crate::aim::KEPT;
 use crate::rng::Rng;
 use crate::trace::digest;
 use crate::violation::Kind;
@@ -122,6 +123,8 @@ pub struct NetCounts {
     pub successor: u64,
     /// Forged answers that reached a client.
     pub forged: u64,
+    /// Kept until they are let go.
+    pub kept: u64,
 }
 
 /// State of the network.
@@ -145,6 +148,8 @@ pub struct Net {
     /// Connections they opened.
     distrusted: BTreeSet<u64>,
     forger: Option<Forger>,
+    /// Messages that are kept, by number, until they are let go.
+    kept: BTreeMap<u64, Packet>,
     next: u64,
 }
 
@@ -163,6 +168,7 @@ impl Net {
             hostile: 0,
             distrusted: BTreeSet::new(),
             forger: None,
+            kept: BTreeMap::new(),
             next: 1,
         }
     }
@@ -296,9 +302,10 @@ impl Sim {
         };
         drop(net);
         let sender = self.life(from_node).filter(|l| l.number == from_life);
-        if let (Some(tap), Some(sender)) = (self.tap(), &sender) {
-            tap.sent(sender, to_node, &message);
-        }
+        let held = match (self.tap(), &sender) {
+            (Some(tap), Some(sender)) => tap.sent(sender, to_node, &message),
+            _ => 0,
+        };
         self.note(|| {
             format!(
                 "{} -> {}  {}",
@@ -310,7 +317,7 @@ impl Sim {
         let to_life = self.life(to_node).map_or(0, |l| l.number);
         let mut net = self.net.borrow_mut();
         let net = &mut *net;
-        if from_node != to_node {
+        if from_node != to_node && held != KEPT {
             if net.cuts[from_node.0] >> to_node.0 & 1 == 1 {
                 net.counts.cut += 1;
                 return self.note(|| "    cut off".into());
@@ -329,6 +336,11 @@ impl Sim {
             bytes,
             duplicate: false,
         };
+        if held == KEPT {
+            net.counts.kept += 1;
+            net.kept.insert(net.counts.kept, packet);
+            return self.note(|| "    kept".into());
+        }
         if from_node != to_node && net.rng.ppm(net.conditions.duplicate) {
             let mut delay = net.latency();
             if net.rng.ppm(net.conditions.late) {
@@ -360,13 +372,24 @@ impl Sim {
             self.after(delay, move |sim| sim.forged(to_node, to_life, conn, &frame));
         }
         let breaks = net.rng.ppm(net.conditions.breaks);
-        let delay = net.latency();
+        let delay = net.latency() + held;
         self.schedule(delay, Event::Deliver(Box::new(packet)));
         if breaks && to_life != 0 {
             net.counts.breaks += 1;
             let id = reply_on.or_else(|| net.by_ends.get(&(from_life, to_life)).copied());
             if let Some(conn) = id.and_then(|id| net.disconnect(id).map(|c| (id, c))) {
                 self.tell_both(net, conn.0, conn.1);
+            }
+        }
+    }
+
+    /// Messages that were kept arrive in the time that is given, by their number.
+    pub(crate) fn let_go(&self, when: impl Fn(u64) -> Option<Time>) {
+        let mut net = self.net.borrow_mut();
+        let chosen: Vec<(u64, Time)> = net.kept.keys().filter_map(|n| Some((*n, when(*n)?))).collect();
+        for (number, time) in chosen {
+            if let Some(packet) = net.kept.remove(&number) {
+                self.schedule(time, Event::Deliver(Box::new(packet)));
             }
         }
     }

@@ -22,12 +22,12 @@ const PIECES: u64 = 7;
 /// One such program.
 pub struct Mover {
     workload: Rc<Workload>,
-    life: Rc<Life>,
+    pub(crate) life: Rc<Life>,
     client: Rc<Client>,
     cred: Cred,
-    top: Option<Statement>,
+    pub(crate) top: Option<Statement>,
     /// Handles of the directories, by ID.
-    pieces: BTreeMap<DirId, Statement>,
+    pub(crate) pieces: BTreeMap<DirId, Statement>,
 }
 
 impl Mover {
@@ -45,7 +45,11 @@ impl Mover {
 
     /// Works until it is told to stop.
     pub async fn work(mut self, rng: &mut Rng) {
-        while self.workload.goes_on() && self.life.alive() {
+        let ring = self.workload.cluster().settings.ring;
+        if ring > 0 {
+            return self.go_round(rng, ring).await;
+        }
+        while self.goes_on() {
             if self.pieces.len() < 2 || rng.percent(2) {
                 self.look_around().await;
                 if (self.pieces.len() as u64) < PIECES {
@@ -59,7 +63,11 @@ impl Mover {
         }
     }
 
-    async fn op(&self, op: Op) -> Result<Answer, Errno> {
+    pub(crate) fn goes_on(&self) -> bool {
+        self.workload.goes_on() && self.life.alive()
+    }
+
+    pub(crate) async fn op(&self, op: Op) -> Result<Answer, Errno> {
         let mut own = Knowledge::new(2);
         let done = self
             .workload
@@ -68,7 +76,7 @@ impl Mover {
         done.unwrap_or(Err(Errno::Interrupted))
     }
 
-    async fn dir(&self, op: Op) -> Option<Statement> {
+    pub(crate) async fn dir(&self, op: Op) -> Option<Statement> {
         match self.op(op).await {
             Ok(Answer::Entry(e)) => e.dir,
             _ => None,
@@ -76,12 +84,12 @@ impl Mover {
     }
 
     /// A handle of a directory, with what its parent is now.
-    async fn reopened(&self, dir: &Statement) -> Option<Statement> {
+    pub(crate) async fn reopened(&self, dir: &Statement) -> Option<Statement> {
         self.dir(Op::Reopen { dir: dir.clone() }).await
     }
 
     /// Finds the directories, wherever they are by now.
-    async fn look_around(&mut self) {
+    pub(crate) async fn look_around(&mut self) {
         self.pieces.clear();
         self.top = self.find_top().await;
         let mut next: Vec<Statement> = self.top.iter().cloned().collect();

@@ -6,7 +6,7 @@
 use crate::report::quote;
 use crate::run::{Options, run_seed};
 use crate::violation::{Kind, Violation};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 const PAGE: &str = include_str!("../../../docs/hazards.md");
@@ -91,75 +91,133 @@ pub struct Hunt {
     pub clean_without: bool,
 }
 
-/// Looks for a planted bug.
-pub fn hunt(name: &str, how: &HuntOptions) -> Hunt {
-    let (mut starts, mut shortest) = (Vec::new(), None::<Found>);
-    for start in 0..how.starts.max(1) {
-        let all = search(name, how.from + start * APART, how);
-        starts.push(all.first().cloned());
-        for found in all {
-            if shortest.as_ref().is_none_or(|s| found.events < s.events) {
-                shortest = Some(found);
-            }
-        }
-    }
-    let named = starts.iter().flatten().chain(&shortest);
-    let clean_without = named
-        .map(|found| run_seed(found.seed, &Options::default()).violation)
-        .all(|violation| violation.is_none());
-    Hunt {
-        name: name.into(),
-        starts,
-        shortest,
-        clean_without,
-    }
+/// One start of one bug.
+struct Search {
+    name: String,
+    first: u64,
+    /// The next seed, counted from the first, and the one after the last.
+    next: u64,
+    end: u64,
+    /// Seeds that are being run.
+    running: usize,
+    found: Vec<Found>,
 }
 
-/// One start: all seeds that found it, up to so many after the first, in order.
-fn search(name: &str, first: u64, how: &HuntOptions) -> Vec<Found> {
-    let options = Options {
-        plants: vec![name.to_string()],
-        histories_only: how.histories_only,
-        ..Options::default()
-    };
-    let next = AtomicU64::new(0);
-    let end = AtomicU64::new(how.limit);
-    let found: Mutex<Vec<Found>> = Mutex::new(Vec::new());
+/// Looks for planted bugs, on all threads at once: each takes the first search that nobody is at, and helps with others
+/// when there is none. `progress` hears which bug was found, or was not.
+pub fn hunt(names: &[String], how: &HuntOptions, progress: impl Fn(&str) + Sync) -> Vec<Hunt> {
+    let starts = how.starts.max(1);
+    let all = names.iter().flat_map(|name| {
+        (0..starts).map(move |start| Search {
+            name: name.clone(),
+            first: how.from + start * APART,
+            next: 0,
+            end: how.limit,
+            running: 0,
+            found: Vec::new(),
+        })
+    });
+    let searches = Mutex::new(all.collect::<Vec<Search>>());
+    on_threads(how.jobs, || search(&searches, how, &progress));
+    let mut searches = searches.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut hunts = Vec::new();
+    for (name, searches) in names.iter().zip(searches.chunks_mut(starts as usize)) {
+        for s in searches.iter_mut() {
+            // Whichever thread was first: only what any run of this command would have tried.
+            s.found.retain(|f| f.after <= s.end);
+            s.found.sort_by_key(|f| f.after);
+        }
+        let found = searches.iter().flat_map(|s| &s.found);
+        hunts.push(Hunt {
+            name: name.clone(),
+            starts: searches.iter().map(|s| s.found.first().cloned()).collect(),
+            shortest: found.min_by_key(|f| f.events).cloned(),
+            clean_without: true,
+        });
+    }
+    let failing = failing(hunts.iter().flat_map(Hunt::seeds_named).collect(), how.jobs);
+    for hunt in &mut hunts {
+        let clean = !hunt.seeds_named().any(|seed| failing.contains(&seed));
+        hunt.clean_without = clean;
+    }
+    hunts
+}
+
+fn on_threads(jobs: usize, work: impl Fn() + Sync) {
     std::thread::scope(|scope| {
-        for _ in 0..how.jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    if at >= end.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let report = run_seed(first + at, &options);
-                    let counts = |v: &Violation| match how.histories_only {
-                        true => v.text.starts_with(crate::history::WORD),
-                        false => v.kind != Kind::RiskedNothing,
-                    };
-                    let Some(finding) = report.violation.filter(counts) else {
-                        continue;
-                    };
-                    end.fetch_min(at + 1 + how.more, Ordering::Relaxed);
-                    found.lock().unwrap_or_else(PoisonError::into_inner).push(Found {
-                        after: at + 1,
-                        seed: first + at,
-                        events: report.events,
-                        finding,
-                    });
-                }
-            });
+        for _ in 0..jobs.max(1) {
+            scope.spawn(&work);
         }
     });
-    let mut all = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Whichever thread was first: only what any run of this command would have tried.
-    all.retain(|f| f.after <= end.load(Ordering::Relaxed));
-    all.sort_by_key(|f| f.after);
-    all
+}
+
+/// Of these seeds those that fail although nothing is planted. Many bugs are found by the same seeds.
+fn failing(seeds: BTreeSet<u64>, jobs: usize) -> BTreeSet<u64> {
+    let (left, failing) = (Mutex::new(seeds), Mutex::new(BTreeSet::new()));
+    on_threads(jobs, || {
+        loop {
+            let seed = left.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
+            let Some(seed) = seed else { return };
+            if run_seed(seed, &Options::default()).violation.is_some() {
+                failing
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(seed);
+            }
+        }
+    });
+    failing.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One thread's share: seed by seed.
+fn search(searches: &Mutex<Vec<Search>>, how: &HuntOptions, progress: &(impl Fn(&str) + Sync)) {
+    loop {
+        let (index, name, first, at) = {
+            let mut all = searches.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = all.iter_mut().enumerate().filter(|(_, s)| s.next < s.end);
+            let Some((index, s)) = left.min_by_key(|(_, s)| s.running) else {
+                return;
+            };
+            s.next += 1;
+            s.running += 1;
+            (index, s.name.clone(), s.first, s.next - 1)
+        };
+        let options = Options {
+            plants: vec![name],
+            histories_only: how.histories_only,
+            ..Options::default()
+        };
+        let report = run_seed(first + at, &options);
+        let counts = |v: &Violation| match how.histories_only {
+            true => v.text.starts_with(crate::history::WORD),
+            false => v.kind != Kind::RiskedNothing,
+        };
+        let mut all = searches.lock().unwrap_or_else(PoisonError::into_inner);
+        let s = &mut all[index];
+        s.running -= 1;
+        if let Some(finding) = report.violation.filter(counts) {
+            s.end = s.end.min(at + 1 + how.more);
+            s.found.push(Found {
+                after: at + 1,
+                seed: first + at,
+                events: report.events,
+                finding,
+            });
+        }
+        if s.next >= s.end && s.running == 0 {
+            let after = s.found.iter().map(|f| f.after).min();
+            let after = after.map_or("not found".into(), |n| n.to_string());
+            progress(&format!("{}: {after}", s.name));
+        }
+    }
 }
 
 impl Hunt {
+    /// Seeds that found it and are named.
+    fn seeds_named(&self) -> impl Iterator<Item = u64> + '_ {
+        self.starts.iter().flatten().chain(&self.shortest).map(|f| f.seed)
+    }
+
     /// Whether every start found it, and the same seeds pass without it.
     pub fn ok(&self) -> bool {
         self.starts.iter().all(Option::is_some) && self.clean_without

@@ -66,6 +66,7 @@ impl SeedReport {
             ("messages cut off", net.cut),
             ("messages doubled", net.duplicates),
             ("messages held up", net.delayed),
+            ("messages kept until a slot is back", net.kept),
             ("connections broken", net.breaks),
             ("messages to a successor", net.successor),
         ]);

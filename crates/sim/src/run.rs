@@ -184,6 +184,9 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
     crate::revoke::begin(&cluster, &workload);
     crate::grow::begin(&cluster, &workload);
     let nemesis = Nemesis::new(&cluster, &workload);
+    if cluster.settings.aimed {
+        nemesis.take_aim();
+    }
     for index in 0..workload.machines.len() {
         let w = workload.clone();
         sim.after(workload.below(20 * MS), move |_| w.start(index));
@@ -192,6 +195,9 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
         nemesis.heal();
         finish(&cluster, &workload, admin);
     }
+    // Or else it would hold the cluster.
+    cluster.aims.borrow_mut().give_up();
+    cluster.aims.borrow_mut().keep(None);
     if !sim.failed() {
         cluster.judge().judge_history();
     }

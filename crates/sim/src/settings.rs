@@ -62,6 +62,14 @@ pub struct Settings {
     pub revokes: bool,
     /// Programs that move a few directories into each other.
     pub movers: u16,
+    /// They do so in a ring of so many; 0: anyhow.
+    pub ring: u64,
+    /// Whether faults mostly strike at steps of protocols.
+    pub aimed: bool,
+    /// Whether servers that join leave again at once, so that slots go and come back.
+    pub pendulum: bool,
+    /// After so many of a hundred operations a program does nothing for a while.
+    pub naps: u64,
     /// Messages of others that liars remember.
     pub overhears: usize,
 }
@@ -74,7 +82,8 @@ impl Settings {
         let mut elections = rng.fork(2);
         let mut movers = rng.fork(3);
         let mut growth = rng.fork(4);
-        let mut settling = rng.fork(5);
+        let mut steps = rng.fork(5);
+        let mut settling = rng.fork(6);
         let narrow = rng.percent(40);
         let mut limits = Limits::tiny();
         limits.lock_wait = Duration::from_millis(rng.range(50, 800));
@@ -90,6 +99,7 @@ impl Settings {
         limits.slots_at_once = [3, 40, 400][growth.index(3)];
         limits.rest_wait = Duration::from_millis(growth.range(5, 200));
         limits.settle_after = Duration::from_millis([0, 0, 5, 50][settling.index(4)]);
+        limits.parents = [1, 2, 4, 40][steps.index(4)];
         limits.number_block = rng.range(1, 8);
         limits.invalidations = [6, 20, 100][rng.index(3)];
         limits.page = rng.range(1, 6) as u32;
@@ -129,18 +139,42 @@ impl Settings {
             spares: 0,
             revokes: false,
             movers: 0,
+            ring: 0,
+            aimed: false,
+            pendulum: false,
+            naps: 0,
             overhears: 0,
         };
         // Of 8 bits there are too few IDs for directories that stay.
         let opposed = movers.percent(35) && settings.id_bits > 8;
+        let ring = if opposed && movers.percent(60) {
+            movers.range(2, 3)
+        } else {
+            0
+        };
+        let grows = growth.percent(30);
+        let pendulum = grows && steps.percent(60);
         Settings {
-            movers: if opposed { movers.range(3, 8) as u16 } else { 0 },
-            overhears: if settings.lies > 0 { 200 } else { 0 },
-            spares: if growth.percent(30) {
-                growth.range(1, 3) as u16
-            } else {
-                0
+            movers: match (opposed, ring) {
+                (false, _) => 0,
+                (true, 0) => movers.range(3, 8) as u16,
+                (true, length) => movers.range(length, 6) as u16,
             },
+            ring,
+            overhears: if settings.lies > 0 { 200 } else { 0 },
+            servers: if pendulum {
+                steps.range(3, 4) as u16
+            } else {
+                settings.servers
+            },
+            spares: match (grows, pendulum) {
+                (false, _) => 0,
+                (true, false) => growth.range(1, 3) as u16,
+                (true, true) => growth.range(3, 6) as u16,
+            },
+            pendulum,
+            aimed: steps.percent(if ring > 0 || pendulum { 75 } else { 30 }),
+            naps: if steps.percent(35) { steps.range(1, 4) } else { 0 },
             revokes: settings.keyed && rng.percent(50),
             ..settings
         }

@@ -22,6 +22,9 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+/// Mean length of a nap.
+const NAP: Time = 1_500 * MS;
+
 /// A client machine.
 pub struct Machine {
     /// Where.
@@ -369,6 +372,10 @@ impl Workload {
             let think = self.cluster.settings.think;
             if think > 0 {
                 life.sleep(Duration::from_nanos(rng.skewed(think))).await;
+            }
+            // What is late then finds that nothing came after it.
+            if rng.percent(self.cluster.settings.naps) {
+                life.sleep(Duration::from_nanos(rng.skewed(NAP))).await;
             }
         }
     }

@@ -75,8 +75,8 @@ enum State {
 
 /// Sees what happens, to judge it. Every method is called in the order of events.
 pub trait Tap {
-    /// A process sent a message (which may still be lost).
-    fn sent(&self, from: &Rc<Life>, to: NodeId, message: &Message);
+    /// A process sent a message (which may still be lost). Returns for how long it is held up besides.
+    fn sent(&self, from: &Rc<Life>, to: NodeId, message: &Message) -> Time;
     /// A message reached a living process; called before the process sees it.
     fn delivered(&self, to: &Rc<Life>, message: &Message);
     /// A process ended.
