@@ -39,6 +39,11 @@ impl MetaServer {
         self.map.borrow().coordinator == self.id
     }
 
+    /// Whether the map may be acted by: no boot of this server has been told of a newer one.
+    pub(crate) fn believes_map(&self) -> bool {
+        self.map.borrow().epoch >= self.newest_told()
+    }
+
     /// Whether an operation may be here because this server coordinates, whoever has its slots.
     pub(crate) fn is_coordinated(&self, op: &Op) -> bool {
         matches!(op, Op::Rename { .. } | Op::SetAttr { .. }) && self.coordinates()
@@ -46,7 +51,9 @@ impl MetaServer {
 
     /// Whether this server may act on what it has heard: it has its lease, or is in office itself.
     pub(crate) fn may_act(&self) -> bool {
-        if self.coordinates() {
+        if !self.believes_map() {
+            false
+        } else if self.coordinates() {
             !self.needs_new_term.get()
                 && self.with_office(|office, now, others| office.may_grant(now, others))
         } else {
@@ -57,6 +64,7 @@ impl MetaServer {
     /// Whether this server may change what others have heard of, as the coordinator of a term.
     pub(crate) fn may_coordinate(&self, term: Term) -> bool {
         self.coordinates()
+            && self.believes_map()
             && self.map.borrow().term == term
             && !self.needs_new_term.get()
             && self.with_office(|office, now, others| office.may_change(now, others))
@@ -75,6 +83,9 @@ impl MetaServer {
                 Ok(answer) => answer.map_err(Failure::Refused),
                 Err(_) => Err(Failure::Refused(Refusal::NotReady)),
             };
+        }
+        if !self.believes_map() {
+            return Err(Failure::Refused(Refusal::NotReady));
         }
         let newer = (f.map < map.epoch).then(|| Blob(map.to_bytes()));
         // What another boot said is a time of another clock, perhaps.

@@ -24,6 +24,8 @@ pub enum Step {
     Prepare,
     Vote,
     Decide,
+    /// Outcomes once more.
+    Confirm,
     Decided,
     Inquire,
     State,
@@ -54,6 +56,7 @@ pub fn step_of(message: &Message) -> Option<Step> {
                 PeerRequest::Prepare { .. } => Step::Prepare,
                 PeerRequest::Decide { commit: true, .. } => Step::Decide,
                 PeerRequest::Decide { .. } => return None,
+                PeerRequest::Settle { .. } => Step::Confirm,
                 PeerRequest::Inquire(_) => Step::Inquire,
                 PeerRequest::Head(_) => Step::Head,
                 PeerRequest::Follow { .. } => Step::Follow,
