@@ -270,6 +270,7 @@ impl MetaServer {
             before = from.coordinator.0,
             "takes the office of coordinator"
         );
+        self.made_term.set(to.term);
         if self.coord.replace(from.epoch, to).await.is_ok() {
             // Who is there is asked again: the one before may have come back in between.
             if self.attend_once().await.is_ok() {
@@ -327,6 +328,10 @@ impl MetaServer {
         let alive = (!gone).then(|| now.after(self.coord.lease()));
         self.office.borrow_mut().begin_term(now, alive);
         self.begin_log(&map);
+        // An earlier boot may have been in office in that term, and told others of its log: it cannot begin twice.
+        if map.coordinator == self.id && map.term != self.made_term.get() {
+            self.needs_new_term.set(true);
+        }
     }
 }
 

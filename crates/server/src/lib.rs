@@ -47,7 +47,9 @@ use pando_env::sync::Sender;
 use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
 use pando_format::{Codec, Invalidation};
 use pando_store::{Level, Lsn, Space, Store, StoreError};
-use pando_types::{BootEpoch, IdentityId, MapEpoch, Mono, Name, PeerId, ServerId, TxId, Watermark, plant};
+use pando_types::{
+    BootEpoch, IdentityId, MapEpoch, Mono, Name, PeerId, ServerId, Term, TxId, Watermark, plant,
+};
 use pando_wire::{
     Account, Accounted, Message, PeerAnswer, PeerRequest, Refusal, Request, Response, Statement,
 };
@@ -161,6 +163,8 @@ pub struct MetaServer {
     office: RefCell<office::Office>,
     /// With leases: what was changed in this term before this start is not known; another must begin.
     needs_new_term: Cell<bool>,
+    /// The latest term that this boot began.
+    made_term: Cell<Term>,
     /// What coordination last said: who is there, and why it cannot be asked.
     members: RefCell<BTreeSet<ServerId>>,
     coord_trouble: RefCell<Option<String>>,

@@ -185,6 +185,7 @@ impl MetaServer {
             coord,
             office: RefCell::new(office),
             needs_new_term: Cell::new(needs_new_term),
+            made_term: Cell::default(),
             members: RefCell::default(),
             coord_trouble: RefCell::default(),
             private: RefCell::default(),

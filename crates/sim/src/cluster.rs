@@ -25,6 +25,8 @@ use std::time::Duration;
 
 /// Mean time that opening a store takes, where it takes any.
 const OPENING: Time = 300 * MS;
+/// Old maps of which a server may have a copy.
+const COPIES: usize = 5;
 
 type OnStart = Box<dyn FnOnce(&Device)>;
 
@@ -79,6 +81,8 @@ pub struct Cluster {
     pub effects: RefCell<Effects>,
     /// What faults wait for.
     pub aims: RefCell<Aims>,
+    /// The last maps that were in force: copies of which one may stand on a machine whose servers cannot ask.
+    copies: RefCell<VecDeque<ClusterMap>>,
     /// Who is there, and what the map is.
     pub coord: Rc<Service>,
     judge: Rc<Judge>,
@@ -182,6 +186,7 @@ impl Cluster {
             blocks: MemBlocks::new(),
             effects: RefCell::default(),
             aims: RefCell::new(Aims::new(sim.stream(13))),
+            copies: RefCell::default(),
             coord,
             judge,
             rng: RefCell::new(rng),
@@ -195,6 +200,11 @@ impl Cluster {
             let Some(me) = me.upgrade() else { return };
             let back = me.aims.borrow_mut().map_changed(&map);
             me.let_go(back);
+            let mut copies = me.copies.borrow_mut();
+            copies.push_back(map.clone());
+            if copies.len() > COPIES {
+                copies.pop_front();
+            }
             me.judge.map_in_force(map);
         }));
         sim.set_tap(Rc::new(ClusterTap(Rc::downgrade(&cluster))));
@@ -239,6 +249,19 @@ impl Cluster {
         *self.on_client_death.borrow_mut() = Some(f);
     }
 
+    /// What a server finds that starts: the map in force, or an old copy of it.
+    fn map_to_start_with(&self, id: ServerId) -> ClusterMap {
+        let mut rng = self.rng.borrow_mut();
+        let copies = self.copies.borrow();
+        if rng.percent(10) && !copies.is_empty() {
+            let old = &copies[rng.index(copies.len())];
+            if old.server(id).is_some() {
+                return old.clone();
+            }
+        }
+        (*self.map()).clone()
+    }
+
     /// Starts a server, unless it runs.
     pub fn start(self: &Rc<Self>, index: usize) {
         let server = &self.servers[index];
@@ -259,7 +282,7 @@ impl Cluster {
         ));
         let config = ServerConfig {
             id: server.id,
-            map: (*self.map()).clone(),
+            map: self.map_to_start_with(server.id),
             secrets: secrets(&self.map()),
             limits: self.settings.limits.clone(),
         };

@@ -125,7 +125,7 @@ fn enough(report: &SeedReport) -> Option<Violation> {
         format!("only {} operations", report.operations)
     } else if felt < ENOUGH_FAULTS {
         format!("only {felt} faults took effect")
-    } else if report.mutations * 5 < report.operations {
+    } else if report.mutations * 10 < report.operations {
         format!(
             "only {} mutations in {} operations",
             report.mutations, report.operations

@@ -56,15 +56,16 @@ const HOLDER: Bearer = Bearer {
 
 pub(crate) fn server(input: &[u8]) {
     let disk = Disk::new();
-    let mut run = Run::start(&disk, true);
+    let mut run = Run::start(&disk, None);
     run.play(input);
     run.bench.pass(SETTLE);
     run.all_answered();
     run.serves();
+    let map = run.coord.now().map;
     drop(run);
     sound(&disk);
     // What it wrote, it can read.
-    let mut again = Run::start(&disk, false);
+    let mut again = Run::start(&disk, Some(map));
     again.serves();
     again.bench.pass(Duration::from_secs(1));
     drop(again);
@@ -75,6 +76,7 @@ pub(crate) fn server(input: &[u8]) {
 struct Run {
     bench: Rc<Bench>,
     server: Rc<MetaServer>,
+    coord: Rc<MemCoord>,
     /// To tell statements that were given to us from others.
     keys: StatementKeys,
     /// Directories it was told of, and objects.
@@ -103,9 +105,11 @@ impl Observer for Silent {
 }
 
 impl Run {
-    fn start(disk: &Disk, fresh: bool) -> Run {
+    /// `map`: the one in force, of a store that has been in use.
+    fn start(disk: &Disk, map: Option<ClusterMap>) -> Run {
         let bench = Bench::new();
-        let map = small_map();
+        let fresh = map.is_none();
+        let map = map.unwrap_or_else(small_map);
         let store = MemStore::open(disk, Durability::Sync, Rc::new(NoFaults));
         if fresh {
             let now = Timestamp {
@@ -134,13 +138,13 @@ impl Run {
         let now = move || clock.upgrade().map_or(Mono(0), |bench| bench.mono());
         let coord = Rc::new(MemCoord::new(config.map.clone(), Duration::from_secs(1), now));
         let started = Rc::new(RefCell::new(None));
-        let (world, into) = (bench.clone(), started.clone());
+        let (world, into, there) = (bench.clone(), started.clone(), coord.clone());
         pando_env::Env::spawn(
             &*bench,
             Box::pin(async move {
                 let blocks = Rc::new(MemBlocks::new());
                 let result =
-                    MetaServer::start(config, world, Rc::new(store), blocks, Rc::new(Silent), coord).await;
+                    MetaServer::start(config, world, Rc::new(store), blocks, Rc::new(Silent), there).await;
                 *into.borrow_mut() = Some(result);
             }),
         );
@@ -153,6 +157,7 @@ impl Run {
         Run {
             bench,
             server,
+            coord,
             keys,
             dirs: vec![Statement::above_root()],
             objects: vec![(Ino::ROOT, Generation::ROOT)],
@@ -412,7 +417,7 @@ mod tests {
             .iter()
             .take(7)
             .map(|script| {
-                let mut run = Run::start(&Disk::new(), true);
+                let mut run = Run::start(&Disk::new(), None);
                 run.play(script);
                 run.done
             })
