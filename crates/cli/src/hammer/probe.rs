@@ -16,8 +16,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between two operations of a task.
+/// Between two operations of a task, at least, and up to so many times as long: at any moment most do nothing, and are in
+/// doubt of nothing when the coordinator is cut off.
 const PAUSE: Duration = Duration::from_millis(50);
+const TIMES: u64 = 10;
 /// Names that are tried until one leads to a directory on a certain server.
 const NAMES: u32 = 10_000;
 
@@ -54,17 +56,16 @@ pub fn run(args: &Args, name: &str, stop: &AtomicBool) -> Result<()> {
     let top = format!("/probe-{name}");
     let mut tasks = Vec::new();
     for server in connection.client.map().servers.iter().map(|s| s.id) {
-        // Its name too is on that server: after an election what is held must be asked for again where its name is.
-        let (above, _) = directory_on(&connection, &format!("{top}/{server}"), server)?;
-        let (path, home) = directory_on(&connection, &format!("{above}/home"), server)?;
+        let (path, _) = directory_on(&connection, &format!("{top}/{server}"), server)?;
         for (kind, n) in [(Kind::File, 0)].into_iter().chain((0..TASKS).flat_map(changes)) {
-            // Each has its own: they do not wait for each other.
-            let begin = format!("{path}/{}-{n}", kind.word());
-            let (below, child) = directory_on(&connection, &begin, server)?;
+            // Each has its own: they do not wait for each other, nor for what is in doubt. The names too are on that server:
+            // after an election what is held must be asked for again where its name is.
+            let (own, home) = directory_on(&connection, &format!("{path}/{}-{n}", kind.word()), server)?;
+            let (below, child) = directory_on(&connection, &format!("{own}/child"), server)?;
             // Not its maker's alone any more, so that everybody must be told of what changes.
             other.run(other.client.hold_path(&Cred::root(), below.as_bytes(), true))?;
             let (_, name) = below.rsplit_once('/').context("a path")?;
-            tasks.push((server, kind, home.0.clone(), child.1, name.to_owned()));
+            tasks.push((server, kind, home.0, child.1, name.to_owned()));
         }
     }
     drop(other);
@@ -147,7 +148,8 @@ impl Task {
             self.done += 1;
             let millis = reactor.now().as_nanos() / 1_000_000;
             say(&format!("P {} {} {millis}\n", self.server, self.kind.word()));
-            reactor.sleep(PAUSE).await;
+            let times = 1 + reactor.random() % TIMES;
+            reactor.sleep(PAUSE * times as u32).await;
         }
     }
 
