@@ -223,6 +223,8 @@ impl Cluster {
 
     /// A new map, for everything that starts from here on.
     pub fn set_map(&self, map: ClusterMap) {
+        // Whoever moves slots while nothing runs gives the new map to every machine.
+        self.copies.borrow_mut().clear();
         self.judge.new_map(map.clone());
         self.coord.known.put(map);
     }
