@@ -6,7 +6,7 @@ use crate::coordination;
 use crate::pki::Authority;
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
-use pando_cluster::{ClusterFile, PlanText, Profile, Server};
+use pando_cluster::{ClusterFile, DirectoryUpdates, PlanText, Profile, Server};
 use pando_data::DirBlocks;
 use pando_format::{FORMAT_VERSION, Superblock};
 use pando_store::Store;
@@ -116,6 +116,10 @@ pub fn make(
             "--without is for experiments with --profile infinifs, not for a filesystem that is to be used"
         );
     }
+    let updates = match choices.profile.as_str() {
+        "infinifs" => DirectoryUpdates::TwoPhase,
+        _ => DirectoryUpdates::ParentFirst,
+    };
     std::fs::create_dir_all(dir.run()).with_context(|| format!("cannot make {}", dir.path.display()))?;
     let id = std::fs::read("/proc/sys/kernel/random/uuid").context("cannot get random bits")?;
     let fs: String = id
@@ -132,7 +136,7 @@ pub fn make(
         profile: Profile {
             name: choices.profile.clone(),
             placement: Profile::placement_word(decoupled),
-            directory_updates: "two-phase-commit".into(),
+            directory_updates: Profile::updates_word(updates),
             coherence: Profile::coherence_word(choices.coherence),
             store: "rocksdb".into(),
         },

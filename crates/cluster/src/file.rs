@@ -1,7 +1,7 @@
 //! `cluster.json`: the map and the choices fixed when a filesystem was made, as text. People edit it, so nothing in it is
 //! taken on trust.
 
-use crate::{ClusterMap, Coherence, MapError, Plan, ServerInfo, SlotMove};
+use crate::{ClusterMap, Coherence, DirectoryUpdates, MapError, Plan, ServerInfo, SlotMove};
 use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot, Term};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -128,6 +128,11 @@ const DECOUPLED: &str = "per-directory";
 /// The same, but its counts and times on another.
 const COUPLED: &str = "per-directory-without-decoupling";
 
+/// Two-phase commit for everything that concerns two servers.
+const TWO_PHASE: &str = "two-phase-commit";
+/// The same, but for mkdir.
+const PARENT_FIRST: &str = "parent-first";
+
 impl Profile {
     /// The word for a placement.
     pub fn placement_word(decoupled: bool) -> String {
@@ -147,6 +152,23 @@ impl Profile {
             DECOUPLED => Ok(true),
             COUPLED => Ok(false),
             other => Err(FileError::Placement(other.into())),
+        }
+    }
+
+    /// The word for a way to change directories of two servers.
+    pub fn updates_word(updates: DirectoryUpdates) -> String {
+        match updates {
+            DirectoryUpdates::TwoPhase => TWO_PHASE,
+            DirectoryUpdates::ParentFirst => PARENT_FIRST,
+        }
+        .into()
+    }
+
+    fn updates(&self) -> Result<DirectoryUpdates, FileError> {
+        match self.directory_updates.as_str() {
+            TWO_PHASE => Ok(DirectoryUpdates::TwoPhase),
+            PARENT_FIRST => Ok(DirectoryUpdates::ParentFirst),
+            other => Err(FileError::Updates(other.into())),
         }
     }
 
@@ -221,6 +243,9 @@ pub enum FileError {
     /// No way to place records.
     #[error("cluster.json: placement is {0:?}, not {DECOUPLED} or {COUPLED}")]
     Placement(String),
+    /// No way to change directories of two servers.
+    #[error("cluster.json: directory_updates is {0:?}, not {TWO_PHASE} or {PARENT_FIRST}")]
+    Updates(String),
     /// The map it makes is not usable.
     #[error("cluster.json: {0}")]
     Map(MapError),
@@ -274,6 +299,7 @@ impl ClusterFile {
             auth: self.auth_mode()?,
             coherence: self.profile.coherence()?,
             decoupled: self.profile.decoupled()?,
+            updates: self.profile.updates()?,
             plan: self.plan.plan(),
         };
         map.check().map_err(FileError::Map)?;
@@ -351,7 +377,7 @@ mod tests {
             profile: Profile {
                 name: "pando".into(),
                 placement: Profile::placement_word(true),
-                directory_updates: String::new(),
+                directory_updates: Profile::updates_word(DirectoryUpdates::ParentFirst),
                 coherence: Profile::coherence_word(Coherence::Lazy),
                 store: String::new(),
             },

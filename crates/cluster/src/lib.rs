@@ -41,6 +41,16 @@ pub enum Coherence {
     Lease(u32),
 }
 
+/// How an operation changes directories of two servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectoryUpdates {
+    /// Always by two-phase commit, as InfiniFS does (§4.2).
+    TwoPhase,
+    /// By two-phase commit but for mkdir: the parent's server decides alone, and owes the new directory's content to the
+    /// server that is to have it.
+    ParentFirst,
+}
+
 impl Coherence {
     /// How long what clients are told is good without being asked again.
     pub fn lease(self) -> Option<Duration> {
@@ -85,6 +95,8 @@ pub struct ClusterMap {
     /// Whether a directory's counts and times are where its entries are (InfiniFS §3.2). If not, an experiment, they are
     /// placed as if they were part of something else, on another server.
     pub decoupled: bool,
+    /// How directories of two servers are changed.
+    pub updates: DirectoryUpdates,
     /// What is to move where, and who is on its way out.
     pub plan: Plan,
 }
@@ -236,7 +248,9 @@ codec_struct!(ClusterMap {
     auth,
     coherence,
     decoupled,
+    updates,
     plan
 });
 
+codec_enum!(DirectoryUpdates { 1 => TwoPhase, 2 => ParentFirst });
 codec_enum!(Coherence { 1 => Lazy, 2 => Lease(millis) });

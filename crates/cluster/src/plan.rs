@@ -390,6 +390,7 @@ mod tests {
             auth: AuthMode::None,
             coherence: Coherence::Lazy,
             decoupled: true,
+            updates: crate::DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         }
     }

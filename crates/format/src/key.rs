@@ -63,6 +63,8 @@ pub enum Key {
     Garbage(Slot, Ino, Generation),
     /// A directory's content head.
     Head(DirId),
+    /// The content of a new directory, owed to the server that is to have it.
+    Owed(TxId),
     /// What a transaction will change in a slot.
     Prepared(Slot, TxId),
     /// Which versions of a birth are taken by directories that were renamed. Of the birth parent's ID, not of its
@@ -110,6 +112,7 @@ impl Key {
             Key::Superblock
             | Key::Session(_)
             | Key::Decision(_)
+            | Key::Owed(_)
             | Key::Prepared(..)
             | Key::Identity(_)
             | Key::HandOver
@@ -125,6 +128,7 @@ impl Key {
             Key::Entry { .. } => b'E',
             Key::Garbage(..) => b'G',
             Key::Head(_) => b'H',
+            Key::Owed(_) => b'O',
             Key::Prepared(..) => b'P',
             Key::RenameList { .. } => b'L',
             Key::Reply(..) => b'R',
@@ -155,7 +159,7 @@ impl Key {
             }
             Key::Entry { dir, hash, name } => put_entry(&mut out, *dir, *hash, name),
             Key::Counter(_) | Key::Superblock | Key::HandOver => {}
-            Key::Decision(tx) => put_tx(&mut out, *tx),
+            Key::Decision(tx) | Key::Owed(tx) => put_tx(&mut out, *tx),
             Key::Prepared(slot, tx) => {
                 out.extend_from_slice(&slot.0.to_be_bytes());
                 put_tx(&mut out, *tx);
@@ -213,6 +217,7 @@ impl Key {
             }
             b'C' => Key::Counter(slot),
             b'D' => Key::Decision(take_tx(&mut r)?),
+            b'O' => Key::Owed(take_tx(&mut r)?),
             b'P' => Key::Prepared(Slot(u16::from_be_bytes(array(&mut r)?)), take_tx(&mut r)?),
             b'G' => Key::Garbage(
                 slot,
@@ -308,6 +313,11 @@ impl KeyRange {
     /// All decisions of a store.
     pub fn decisions() -> KeyRange {
         KeyRange::of(LOCAL_SLOT, b'D', &[])
+    }
+
+    /// All contents of new directories that a store owes to others.
+    pub fn all_owed() -> KeyRange {
+        KeyRange::of(LOCAL_SLOT, b'O', &[])
     }
 
     /// All prepared parts of a store: one range, so that recovery reads little, and nothing else's damage.

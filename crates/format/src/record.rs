@@ -29,6 +29,8 @@ pub enum Record {
     Reply(ReplyRecord),
     /// A decision.
     Decision(DecisionRecord),
+    /// The content of a new directory, owed.
+    Owed(OwedRecord),
     /// A prepared part.
     Prepared(PreparedRecord),
     /// File data to delete.
@@ -253,6 +255,18 @@ pub struct DecisionRecord {
     pub participants: Vec<ServerId>,
 }
 
+/// The content of a directory that was born with an entry here and belongs on another server. Written with the entry, kept
+/// until the content is synced there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwedRecord {
+    /// The directory.
+    pub dir: DirId,
+    /// Its head. What it says of its parent and its name is where it was born, and where it is as long as this is owed.
+    pub head: Head,
+    /// Its counts and times.
+    pub touch: Touch,
+}
+
 /// One slot's part of a transaction that this server voted for and whose outcome it must ask for (H37).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PreparedRecord {
@@ -319,7 +333,7 @@ pub struct HandOverRecord {
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
     8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
-    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h)
+    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o)
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i) });
@@ -394,6 +408,7 @@ codec_struct!(ReplyRecord {
     answer
 });
 codec_struct!(DecisionRecord { participants });
+codec_struct!(OwedRecord { dir, head, touch });
 codec_struct!(GarbageRecord {
     size,
     block_size,
@@ -489,6 +504,7 @@ impl Record {
                 | (Key::Entry { .. }, Record::Entry(_))
                 | (Key::Garbage(..), Record::Garbage(_))
                 | (Key::Head(_), Record::Head(_))
+                | (Key::Owed(..), Record::Owed(_))
                 | (Key::Prepared(..), Record::Prepared(_))
                 | (Key::RenameList { .. }, Record::RenameList(_))
                 | (Key::Reply(..), Record::Reply(_))

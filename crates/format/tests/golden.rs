@@ -120,6 +120,7 @@ fn keys() -> Vec<(&'static str, Key)> {
         ),
         ("counter", Key::Counter(Slot(0x0ABC))),
         ("decision", Key::Decision(TX)),
+        ("owed", Key::Owed(TX)),
         ("entry", entry_key()),
         (
             "garbage",
@@ -235,7 +236,7 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             file(Layout::Target(Blob(b"../x".to_vec()))),
         ),
         ("long symlink", entry_key(), file(Layout::LongTarget)),
-        ("head", Key::Head(DIR), Record::Head(head)),
+        ("head", Key::Head(DIR), Record::Head(head.clone())),
         (
             "touch",
             Key::Touch(DIR),
@@ -260,6 +261,18 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             Key::Decision(TX),
             Record::Decision(DecisionRecord {
                 participants: vec![ServerId(1), ServerId(2)],
+            }),
+        ),
+        (
+            "owed",
+            Key::Owed(TX),
+            Record::Owed(OwedRecord {
+                dir: DIR,
+                head: head.clone(),
+                touch: Touch {
+                    stat,
+                    explicit: false,
+                },
             }),
         ),
         (
@@ -470,6 +483,7 @@ fn the_page_shows_these_bytes() {
                 "rename list",
                 "identity",
                 "hand-over",
+                "owed",
             ]
             .contains(&name);
         assert_eq!(on_page, must, "record {name}: {bytes}");

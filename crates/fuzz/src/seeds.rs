@@ -118,6 +118,7 @@ fn maps_of() -> Vec<pando_cluster::ClusterMap> {
         auth: AuthMode::Tls,
         coherence: pando_cluster::Coherence::Lease(1500),
         decoupled: false,
+        updates: pando_cluster::DirectoryUpdates::ParentFirst,
         ..two.clone()
     };
     let mut third = two.servers[1].clone();

@@ -112,7 +112,10 @@ impl MetaServer {
         if self.taken(&local).await? {
             return Ok(Committed::Taken);
         }
-        if by_owner.is_empty() {
+        let owed = self
+            .may_owe(asked.op, &by_owner, &local)
+            .filter(|_| txn.remote.is_empty());
+        if by_owner.is_empty() || owed.is_some() {
             // A slot may have come here after its records were locked where it was: then those locks are gone, and others
             // may have been told meanwhile what is about to change.
             if !txn.remote.is_empty() && !self.still_locked(&mut txn).await {
@@ -123,10 +126,20 @@ impl MetaServer {
             if !plan.holds() {
                 return Ok(Committed::Overtaken);
             }
+            let owed = owed.map(|owed| (txn.id(), owed));
+            let record = owed.iter().map(|(tx, (content, _))| Mutation::Insert {
+                key: Key::Owed(*tx),
+                record: Record::Owed(content.clone()),
+            });
             let lsn = self.apply(&Batch {
-                mutations: local,
+                mutations: local.into_iter().chain(record).collect(),
                 reply: local_reply,
             })?;
+            if let Some((tx, (content, entry))) = owed {
+                txn.settle();
+                self.owe(tx, lsn, content, (txn.holder(), entry));
+                asked.notes.later(by_owner.into_keys(), Task::Content);
+            }
             self.enter_moves(&moves);
             self.observe(asked, now, &outcome, lsn, &plan.announced);
             if facts {

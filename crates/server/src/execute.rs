@@ -7,7 +7,7 @@ use crate::statements::Dirs;
 use crate::txn::{Got, Txn};
 use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
-use pando_namespace::{Fresh, Inputs, Page, Snapshot, Step, Walked, born, page, run};
+use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
 use pando_types::{Bearer, Cred, DirId, Errno, RequestId, Term, Timestamp, Watermark, plant};
 use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement};
@@ -79,6 +79,21 @@ impl Asked<'_> {
     }
 }
 
+impl Asked<'_> {
+    /// A directory whose content was not found, and its parent: it may be on its way (H117). Not one of those `asked` for.
+    fn without_content(
+        &self,
+        snapshot: &Snapshot,
+        asked: &BTreeSet<Incarnation>,
+    ) -> Option<(DirId, Incarnation)> {
+        let mut dirs = self.dirs.all().filter(|d| d.parent != DirId::ABOVE_ROOT);
+        let missing =
+            dirs.find(|d| snapshot.head(d.id).is_none() && !asked.contains(&(d.id, d.generation)))?;
+        let shown = self.basis == Basis::Shown && !plant!(H117);
+        shown.then_some((missing.parent, (missing.id, missing.generation)))
+    }
+}
+
 impl MetaServer {
     fn seen<'a>(
         &self,
@@ -137,6 +152,7 @@ impl MetaServer {
         // At first nobody is waited for: what is needed is seldom taken, and is then to be had in any order, from all
         // servers at once.
         let mut waits = false;
+        let mut missed: BTreeSet<Incarnation> = BTreeSet::new();
         let mut moving: Option<Moving<'_>> = None;
         let mut wants: BTreeSet<LockWant> = BTreeSet::new();
         if let (Some(key), true) = (reply_key(asked), unknown && !plant!(H44)) {
@@ -210,6 +226,14 @@ impl MetaServer {
                     Step::Done(decision) => break (decision, inputs.now),
                 }
             };
+            if decision.outcome == Err(Errno::Stale)
+                && let Some((parent, dir)) = asked.without_content(&snapshot, &missed)
+            {
+                drop(txn);
+                self.is_not_owed(parent, dir.0, dir.1).await?;
+                missed.insert(dir);
+                continue;
+            }
             // What may search it has changed since the guess was begun: it would be sealed under a key of before.
             if asked.basis == Basis::Guess
                 && asked
@@ -435,15 +459,14 @@ enum Listed {
     Wait(Vec<LockWant>),
 }
 
-/// Subdirectories on a page whose access records are being changed: every server may have heard already that what they
-/// are now will not be true any more, so their statements must not say that it is.
+/// Entries on a page that are being changed. Of a subdirectory every server may have heard already that what it is now will
+/// not be true any more, so its statement must not say that it is; of a file it may be decided elsewhere, and told, what
+/// it is now.
 fn being_changed(dir: DirId, page: &Answer, changing: &BTreeSet<NameHash>) -> Vec<LockWant> {
     let Answer::Entries { entries, .. } = page else {
         return Vec::new();
     };
-    let told = entries
-        .iter()
-        .filter(|e| e.view.as_ref().is_some_and(|v| v.dir.is_some()));
+    let told = entries.iter().filter(|e| e.view.is_some());
     told.map(|e| e.position.bucket())
         .filter(|bucket| changing.contains(bucket))
         .map(|bucket| LockWant::Bucket(dir, bucket, LockMode::Shared))

@@ -25,6 +25,7 @@ mod numbers;
 mod office;
 mod operate;
 mod outcomes;
+mod owed;
 mod participant;
 mod private;
 mod probe;
@@ -126,7 +127,7 @@ type Waiting = Rc<RefCell<Vec<Sender<()>>>>;
 pub(crate) struct Decided {
     /// Position of the decision: before that is synced nobody hears of it.
     lsn: Lsn,
-    /// Who has not confirmed.
+    /// Who has not confirmed. Nobody from the beginning: it is no transaction, but what is owed.
     waiting: BTreeSet<ServerId>,
 }
 
@@ -178,6 +179,8 @@ pub struct MetaServer {
     coordinated: RefCell<Coordinated>,
     /// Outcomes of which each server is to be told once more.
     outcomes: RefCell<BTreeMap<ServerId, outcomes::Unconfirmed>>,
+    /// Content of new directories that is owed to others.
+    debts: RefCell<owed::Debts>,
     parts: RefCell<participant::Parts>,
     space: Cell<Option<(Mono, Space)>>,
     stopped: Cell<bool>,

@@ -277,6 +277,23 @@ impl Locks {
         }
     }
 
+    /// What `from` has to itself, `to` has from now on, to be shared with other readers.
+    pub fn hand_down(&self, from: Holder, to: Holder, unit: &Unit) {
+        {
+            let mut t = self.table.borrow_mut();
+            if let Some(state) = t.units.get_mut(unit) {
+                for held in state.holders.iter_mut().filter(|(h, _)| *h == from) {
+                    *held = (to, LockMode::Shared);
+                }
+            }
+            if let Some(units) = t.held.get_mut(&from) {
+                units.remove(unit);
+            }
+            t.held.entry(to).or_default().insert(unit.clone());
+        }
+        self.grant(unit);
+    }
+
     /// Gives up everything `holder` has.
     pub fn release(&self, holder: Holder) {
         let units = self.table.borrow_mut().held.remove(&holder).unwrap_or_default();

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Between two tries, at first and in the end.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+pub(crate) const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Outcomes in one message.
 const TOGETHER: usize = 4096;
 
@@ -23,6 +23,8 @@ const TOGETHER: usize = 4096;
 pub(crate) struct Unconfirmed {
     committed: BTreeSet<TxId>,
     aborted: BTreeSet<TxId>,
+    /// What needs no word any more, and is to be forgotten when others are.
+    over: BTreeSet<TxId>,
     /// Somebody sees to it.
     attended: bool,
 }
@@ -75,9 +77,24 @@ impl MetaServer {
             } else {
                 unconfirmed.aborted.insert(tx);
             }
-            if !std::mem::replace(&mut unconfirmed.attended, true) {
+            let attended = std::mem::replace(&mut unconfirmed.attended, true);
+            drop(all);
+            if !attended {
                 self.spawn(|me| Box::pin(me.settle_with(server)));
             }
+        }
+    }
+
+    /// A server has what was owed to it.
+    pub(crate) fn forget_with_others(&self, server: ServerId, tx: TxId) {
+        let attended = {
+            let mut all = self.outcomes.borrow_mut();
+            let unconfirmed = all.entry(server).or_default();
+            unconfirmed.over.insert(tx);
+            std::mem::replace(&mut unconfirmed.attended, true)
+        };
+        if !attended {
+            self.spawn(|me| Box::pin(me.settle_with(server)));
         }
     }
 
@@ -86,14 +103,23 @@ impl MetaServer {
         let mut wait = self.limits.settle_after;
         while !self.stopped.get() {
             self.pause(wait).await;
-            let (committed, aborted) = {
+            let (committed, aborted, over) = {
                 let mut all = self.outcomes.borrow_mut();
                 let unconfirmed = all.entry(server).or_default();
-                (take(&mut unconfirmed.committed), take(&mut unconfirmed.aborted))
+                let over = std::mem::take(&mut unconfirmed.over);
+                (
+                    take(&mut unconfirmed.committed),
+                    take(&mut unconfirmed.aborted),
+                    over,
+                )
             };
-            if committed.is_empty() && aborted.is_empty() {
+            if committed.is_empty() && aborted.is_empty() && over.is_empty() {
                 self.outcomes.borrow_mut().remove(&server);
                 return;
+            }
+            self.confirmed_outcomes(server, over);
+            if committed.is_empty() && aborted.is_empty() {
+                continue;
             }
             // Who has left had nothing in doubt any more: it asked.
             let settled = self.map().has_left(server) || {
@@ -121,9 +147,10 @@ impl MetaServer {
             let mut c = self.coordinated.borrow_mut();
             for tx in committed {
                 if let Some(decided) = c.decided.get_mut(&tx) {
+                    let owed = decided.waiting.is_empty();
                     decided.waiting.remove(&server);
                     if decided.waiting.is_empty() {
-                        done.push(tx);
+                        done.push((tx, owed));
                     }
                 }
             }
@@ -132,13 +159,13 @@ impl MetaServer {
             return;
         }
         // Forgetting late only repeats confirmations.
-        let forget = done.iter().map(|tx| Mutation::Delete {
-            key: Key::Decision(*tx),
+        let forget = done.iter().map(|(tx, owed)| Mutation::Delete {
+            key: if *owed { Key::Owed(*tx) } else { Key::Decision(*tx) },
         });
         match self.store.apply(&Batch::of(forget.collect())) {
             Ok(_) => {
                 let mut c = self.coordinated.borrow_mut();
-                done.iter().for_each(|tx| {
+                done.iter().for_each(|(tx, _)| {
                     c.decided.remove(tx);
                 });
             }

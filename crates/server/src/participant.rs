@@ -36,7 +36,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// Notes a coordinator's low-watermark. False: `tx` is finished, or of an earlier boot than its coordinator's.
-    fn current(&mut self, tx: TxId, low: u64) -> bool {
+    pub fn current(&mut self, tx: TxId, low: u64) -> bool {
         let known = self.low.entry(tx.coordinator).or_default();
         if (tx.boot, low) > *known {
             *known = (tx.boot, low);
@@ -91,6 +91,20 @@ impl MetaServer {
                 self.heed_all(&committed, &aborted).await?;
                 Ok(PeerAnswer::Decided)
             }
+            PeerRequest::Content {
+                tx,
+                low,
+                map,
+                content,
+            } => {
+                let stored = self.store_content((tx, low), map, *content).await?;
+                Ok(PeerAnswer::Content(stored))
+            }
+            PeerRequest::Owes {
+                parent,
+                dir,
+                generation,
+            } => self.owes(parent, dir, generation).await,
             PeerRequest::Inquire(tx) => Ok(PeerAnswer::State(self.state_of(tx))),
             PeerRequest::Head(dir) => Ok(PeerAnswer::Head(self.read_head(dir, true, notes).await?)),
             PeerRequest::Follow {

@@ -5,13 +5,14 @@ use crate::identities::Identities;
 use crate::locks::{Locks, in_order, units_of};
 use crate::moving::Moving;
 use crate::office::Office;
+use crate::owed::Debts;
 use crate::participant::{Part, Parts};
 use crate::sessions::Sessions;
 use crate::{Coordinated, Decided, MetaServer, Observer, ServerConfig, Stats};
 use pando_cluster::Coord;
 use pando_data::Blocks;
 use pando_env::{Caller, World};
-use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, Record, Superblock};
+use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, OLDEST_FORMAT, Record, Superblock};
 use pando_store::{Level, Lsn, Store, StoreError};
 use pando_types::{AuthMode, BootEpoch, FsId, ServerId, plant};
 use std::cell::{Cell, RefCell};
@@ -56,7 +57,7 @@ impl fmt::Display for StartError {
             StartError::OlderFormat(v) => {
                 write!(
                     f,
-                    "the store has format {v}, from before the first release; this program needs {FORMAT_VERSION}: copy the files out with \
+                    "the store has format {v}, from before the first release; this program needs {OLDEST_FORMAT} or newer: copy the files out with \
                      the pando that made it (`pando get -r`), format anew and put them back"
                 )
             }
@@ -153,6 +154,10 @@ impl MetaServer {
             _ => Default::default(),
         };
         let moving = Moving::starting(kept, &config.map, config.id);
+        let widths = config.map.widths();
+        let ours = |slot| moving.may_be_ours(&config.map, config.id, slot);
+        let (debts, owed) = Debts::load(&*store, widths, (config.id, boot), &locks, ours).await?;
+        let next = owed.len() as u64;
         if config.map.decoupled {
             for slot in moving.not_served(&config.map, config.id) {
                 locks.set_open(slot, false);
@@ -194,10 +199,12 @@ impl MetaServer {
             in_flight: RefCell::default(),
             boots: RefCell::new(BTreeMap::new()),
             coordinated: RefCell::new(Coordinated {
-                decided,
+                decided: decided.into_iter().chain(owed).collect(),
+                next,
                 ..Coordinated::default()
             }),
             outcomes: RefCell::default(),
+            debts: RefCell::new(debts),
             parts: RefCell::new(parts),
             space: Cell::new(None),
             stopped: Cell::new(false),
@@ -211,6 +218,7 @@ impl MetaServer {
         for tx in to_deliver {
             server.deliver(tx);
         }
+        server.resume_debts();
         server.spawn(|me| Box::pin(me.housekeeping()));
         server.spawn(|me| Box::pin(me.attend()));
         server.spawn(|me| Box::pin(me.follow()));
@@ -229,7 +237,7 @@ async fn begin_boot(config: &ServerConfig, store: &dyn Store) -> Result<BootEpoc
     if sb.format > FORMAT_VERSION {
         return Err(StartError::NewerFormat(sb.format));
     }
-    if sb.format < FORMAT_VERSION {
+    if sb.format < OLDEST_FORMAT {
         return Err(StartError::OlderFormat(sb.format));
     }
     let (found, wanted) = ((sb.fs, sb.server), (config.map.fs, config.id));
@@ -238,6 +246,7 @@ async fn begin_boot(config: &ServerConfig, store: &dyn Store) -> Result<BootEpoc
     }
     let boot = BootEpoch(sb.boot.0 + 1);
     let record = Record::Superblock(Superblock {
+        format: FORMAT_VERSION,
         boot,
         clean: false,
         ..sb

@@ -157,8 +157,8 @@ impl Nemesis {
         let Some(index) = self.coordinator() else { return };
         let node = self.cluster.servers[index].node;
         let own = |s: Step| {
-            use Step::{Decide, Head, Invalidate, Lock, Prepare};
-            matches!(s, Lock | Prepare | Decide | Invalidate | Head)
+            use Step::{Content, Decide, Head, Invalidate, Lock, Prepare};
+            matches!(s, Lock | Prepare | Content | Decide | Invalidate | Head)
         };
         let decides = self.below(2) == 0;
         let wanted = |s: Step| if decides { s == Step::Decide } else { own(s) };

@@ -138,6 +138,7 @@ impl Cluster {
             },
             coherence: settings.lease.map_or(Coherence::Lazy, Coherence::Lease),
             decoupled: true,
+            updates: settings.updates,
             plan: pando_cluster::Plan::default(),
         };
         map.check().map_err(|e| e.to_string())?;

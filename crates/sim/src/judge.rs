@@ -251,7 +251,7 @@ impl Judge {
             s.counts.distributed += u64::from(matches!(
                 m,
                 Mutation::Insert {
-                    key: Key::Decision(_),
+                    key: Key::Decision(_) | Key::Owed(_),
                     ..
                 }
             ));

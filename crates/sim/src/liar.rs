@@ -20,7 +20,7 @@ use pando_types::{
 };
 use pando_wire::{
     CopyId, LockMode, LockWant, Message, MoveAnswer, MoveRequest, Op, PeerAnswer, PeerRequest, Request,
-    Response, Scope, Statement, TxState, Vote,
+    Response, Scope, Statement, Stored, TxState, Vote,
 };
 use std::rc::Rc;
 
@@ -166,6 +166,11 @@ fn peer_request(rng: &mut Rng) -> PeerRequest {
             tx,
             commit: rng.percent(50),
         },
+        3 if rng.percent(30) => PeerRequest::Owes {
+            parent: DirId::ROOT,
+            dir: DirId::ROOT,
+            generation: Generation(1),
+        },
         3 => PeerRequest::Inquire(tx),
         4 => PeerRequest::Head(DirId::ROOT),
         5 => PeerRequest::Follow {
@@ -198,6 +203,8 @@ fn peer_answer(asked: &PeerRequest) -> Option<PeerAnswer> {
     Some(match asked {
         PeerRequest::Lock { .. } => PeerAnswer::Locked(Vec::new()),
         PeerRequest::Prepare { .. } => PeerAnswer::Vote(Vote::Yes),
+        PeerRequest::Content { .. } => PeerAnswer::Content(Stored::Yes),
+        PeerRequest::Owes { .. } => PeerAnswer::NotOwed,
         PeerRequest::Decide { .. } | PeerRequest::Settle { .. } => PeerAnswer::Decided,
         PeerRequest::Inquire(_) => PeerAnswer::State(TxState::Aborted),
         PeerRequest::Invalidate { .. } => PeerAnswer::Heard {

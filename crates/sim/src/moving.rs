@@ -5,10 +5,11 @@ use crate::rng::Rng;
 use pando_format::{Batch, Key, KeyRange, Mutation, Record};
 use pando_store::{MemStore, NoFaults, Read, Store, StoreError};
 use pando_types::{MapEpoch, SLOTS, Slot, plant};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Moves some of `a`'s slots to `b` (about `share` in a hundred) and makes the new map. Slots that hold prepared parts
-/// of transactions stay: their coordinators know where they are (H41). Returns the slots with records that moved.
+/// of transactions, or names of directories whose content is owed, stay: their coordinators know where they are (H41). Returns the slots with records that moved.
 /// REQUIRES: no server runs.
 pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut Rng) -> u64 {
     let mut map = (*cluster.map()).clone();
@@ -30,8 +31,16 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
         .collect();
     let result = (|| {
         let mut moved = 0;
+        let owed = ready(source.list(&KeyRange::all_owed(), usize::MAX))?;
+        let owing: BTreeSet<Slot> = owed
+            .iter()
+            .filter_map(|(_, record)| match record {
+                Record::Owed(o) => Some(o.head.parent.slot()),
+                _ => None,
+            })
+            .collect();
         for slot in slots {
-            if !ready(source.list(&KeyRange::prepared(slot), 1))?.is_empty() {
+            if !ready(source.list(&KeyRange::prepared(slot), 1))?.is_empty() || owing.contains(&slot) {
                 continue;
             }
             let full = !ready(source.list(&KeyRange::slot(slot), 1))?.is_empty();

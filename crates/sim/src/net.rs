@@ -638,6 +638,9 @@ fn describe_request(request: &Request) -> String {
                 reply.is_some()
             )
         }
+        Request::Peer(PeerRequest::Content { tx, content, .. }) => {
+            format!("content {tx} {:?} {:?}", content.dir, content.head.generation)
+        }
         other => shorten(format!("{other:?}")),
     }
 }

@@ -3,6 +3,7 @@
 use crate::disk::Speed;
 use crate::rng::Rng;
 use crate::world::{MS, SEC, Time};
+use pando_cluster::DirectoryUpdates;
 use pando_server::Limits;
 use pando_store::Durability;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Settings {
     pub name_bits: u8,
     /// Bits of directory IDs.
     pub id_bits: u8,
+    /// How directories of two servers are changed.
+    pub updates: DirectoryUpdates,
     /// Largest inline file.
     pub inline_limit: u32,
     /// Size of blocks.
@@ -84,6 +87,7 @@ impl Settings {
         let mut growth = rng.fork(4);
         let mut steps = rng.fork(5);
         let mut settling = rng.fork(6);
+        let mut updates = rng.fork(7);
         let narrow = rng.percent(40);
         let mut limits = Limits::tiny();
         limits.lock_wait = Duration::from_millis(rng.range(50, 800));
@@ -119,6 +123,10 @@ impl Settings {
                 _ if !narrow => 128,
                 0 => 8,
                 _ => 16,
+            },
+            updates: match updates.percent(30) {
+                true => DirectoryUpdates::TwoPhase,
+                false => DirectoryUpdates::ParentFirst,
             },
             inline_limit: 256,
             block_size: 512,

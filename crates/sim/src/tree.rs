@@ -2,10 +2,12 @@
 //!
 //! A committed transaction counts on all its servers from the moment its coordinator applied the decision: what its
 //! participants have prepared and not applied yet is laid over their records. So the only tree that is ever looked at
-//! is one in which every transaction happened whole or not at all, and no state is excused as "in flight".
+//! is one in which every transaction happened whole or not at all, and no state is excused as "in flight". The content
+//! of a new directory counts from the moment that its parent's server owes it.
 
 use pando_format::{
-    AttachmentKind, Batch, Entry, Head, Key, Layout, Mutation, NameHash, Position, Record, Target, Touch,
+    AttachmentKind, Batch, Entry, Head, Key, Layout, Mutation, NameHash, OwedRecord, Position, Record,
+    Target, Touch,
 };
 use pando_types::{DirId, FileKind, Generation, Ino, Name, ServerId, Slot, TxId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +41,9 @@ pub struct Tree {
     listed: BTreeMap<(DirId, Name), BTreeSet<u32>>,
     parts: BTreeMap<TxId, BTreeMap<(ServerId, Slot), Part>>,
     decided: BTreeMap<TxId, ServerId>,
+    /// Content that is owed, by whom; and that of it which no server has stored yet, which is laid over the tree.
+    owed: BTreeMap<TxId, (DirId, Generation)>,
+    promised: BTreeMap<DirId, Generation>,
     /// Transactions that were decided and confirmed by all. A prepare that comes after is a zombie (H39).
     finished: BTreeSet<TxId>,
 }
@@ -63,6 +68,7 @@ impl Tree {
             ..Tree::default()
         };
         let mut dirty = Dirty::default();
+        let mut owed = Vec::new();
         for (server, records) in stores {
             for (key, record) in records {
                 match (&key, &record) {
@@ -75,6 +81,10 @@ impl Tree {
                     }
                     (Key::Decision(tx), _) => {
                         tree.decided.insert(*tx, server);
+                    }
+                    (Key::Owed(tx), Record::Owed(o)) => {
+                        tree.owed.insert(*tx, (o.dir, o.head.generation));
+                        owed.push(o.clone());
                     }
                     _ if in_tree(&key) => {
                         if tree.records.contains_key(&key) {
@@ -90,6 +100,20 @@ impl Tree {
         for tx in decided {
             tree.overlay(tx, &mut dirty)?;
         }
+        for content in owed {
+            // A record may be left of what was stored long ago.
+            let named = tree.names.get(&content.dir).is_some_and(|names| {
+                names
+                    .iter()
+                    .any(|place| match tree.entry(place).map(|e| &e.target) {
+                        Some(Target::Dir(d)) => d.generation == content.head.generation,
+                        _ => false,
+                    })
+            });
+            if named && tree.head(content.dir).is_none() {
+                tree.promise(&content, &mut dirty)?;
+            }
+        }
         Ok(tree)
     }
 
@@ -98,6 +122,7 @@ impl Tree {
         let mut dirty = Dirty::default();
         // Parts that this batch ends: their mutations stand in it if they were committed.
         let mut skip: Vec<Mutation> = Vec::new();
+        let mut owed: Vec<OwedRecord> = Vec::new();
         for m in &batch.mutations {
             if let Mutation::Delete {
                 key: Key::Prepared(slot, tx),
@@ -113,8 +138,32 @@ impl Tree {
             }
         }
         let mut decided = Vec::new();
+        let mut forgotten = Vec::new();
         for m in &batch.mutations {
+            if let Mutation::Insert {
+                key: Key::Head(dir),
+                record: Record::Head(head),
+            } = m
+                && self.promised.get(dir) == Some(&head.generation)
+            {
+                self.promised.remove(dir);
+                skip.extend([Key::Head(*dir), Key::Touch(*dir)].into_iter().filter_map(|key| {
+                    let record = self.records.get(&key)?.clone();
+                    Some(Mutation::Insert { key, record })
+                }));
+            }
             match m {
+                Mutation::Insert {
+                    key: Key::Owed(tx),
+                    record: Record::Owed(content),
+                } => {
+                    // After a start it has a new name, and may have been stored.
+                    let what = (content.dir, content.head.generation);
+                    let again = self.owed.values().any(|o| *o == what);
+                    self.owed.insert(*tx, what);
+                    owed.extend((!again).then(|| content.clone()));
+                }
+                Mutation::Delete { key: Key::Owed(tx) } => forgotten.push(*tx),
                 Mutation::Insert {
                     key: Key::Prepared(slot, tx),
                     record,
@@ -183,7 +232,30 @@ impl Tree {
         for tx in decided {
             self.overlay(tx, &mut dirty)?;
         }
+        for content in owed {
+            self.promise(&content, &mut dirty)?;
+        }
+        for tx in forgotten {
+            if let Some(what) = self.owed.remove(&tx)
+                && self.promised.get(&what.0) == Some(&what.1)
+                && !self.owed.values().any(|o| *o == what)
+            {
+                return Err(format!(
+                    "the content of {what:?} is owed no more, and nobody has it"
+                ));
+            }
+        }
         self.check(&dirty)
+    }
+
+    /// Lays content over the tree that is owed.
+    fn promise(&mut self, content: &OwedRecord, dirty: &mut Dirty) -> Result<(), Broken> {
+        let insert = |key, record| Mutation::Insert { key, record };
+        self.promised.insert(content.dir, content.head.generation);
+        let head = insert(Key::Head(content.dir), Record::Head(content.head.clone()));
+        let touch = insert(Key::Touch(content.dir), Record::Touch(content.touch.clone()));
+        self.change(&head, dirty)?;
+        self.change(&touch, dirty)
     }
 
     /// Lays the prepared parts of a decided transaction over the tree.
@@ -594,8 +666,9 @@ impl Tree {
 
     /// Transactions that are prepared somewhere, and decisions not yet forgotten.
     pub fn in_flight(&self, left: impl Fn(ServerId) -> bool) -> (usize, usize) {
-        let decided = self.decided.values().filter(|server| !left(**server));
-        (self.parts.len(), decided.count())
+        let decided = self.decided.values().filter(|server| !left(**server)).count();
+        let owed = self.owed.keys().filter(|tx| !left(tx.coordinator)).count();
+        (self.parts.len(), decided + owed)
     }
 
     /// Whether another way of building the tree gave the same; if not, where they differ.
@@ -610,6 +683,7 @@ impl Tree {
             Some((key, record)) => Err(format!("{key:?}: not kept, found {record:?}")),
             None if self.parts != other.parts => Err("prepared parts differ".into()),
             None if self.decided != other.decided => Err("decisions differ".into()),
+            None if self.promised != other.promised => Err("what is owed differs".into()),
             None => Ok(()),
         }
     }

@@ -42,7 +42,7 @@ impl<'a> Build<'a> {
         match m {
             Mutation::Insert { key, record } => {
                 // What is named by a transaction is as new as its number; the memory store, in the simulator, looks.
-                let numbered = matches!(key, Key::Prepared(..) | Key::Decision(_));
+                let numbered = matches!(key, Key::Prepared(..) | Key::Decision(_) | Key::Owed(_));
                 assert!(
                     numbered || !self.is_present(key)?,
                     "insert of a present key: {key:?}"

@@ -57,6 +57,8 @@ pub enum Task {
     Lock,
     /// To vote on its part of a transaction.
     Prepare,
+    /// To store the content of a directory that was born elsewhere.
+    Content,
     /// To commit its part.
     Commit,
     /// To let go of its part: the transaction was given up, or needs nothing more there.
@@ -107,7 +109,9 @@ impl From<&PeerRequest> for Task {
             PeerRequest::Decide { commit: false, .. } => Task::Release,
             PeerRequest::Head(_) => Task::Ancestor,
             PeerRequest::Invalidate { .. } => Task::Invalidate,
+            PeerRequest::Content { .. } => Task::Content,
             PeerRequest::Inquire(_)
+            | PeerRequest::Owes { .. }
             | PeerRequest::Settle { .. }
             | PeerRequest::Follow { .. }
             | PeerRequest::NewMap(_)
@@ -136,7 +140,7 @@ codec_struct!(Errand {
     syncs
 });
 codec_enum!(Task {
-    1 => Lock, 2 => Prepare, 3 => Commit, 4 => Release, 5 => Ancestor, 6 => Invalidate, 7 => Other
+    1 => Lock, 2 => Prepare, 3 => Commit, 4 => Release, 5 => Ancestor, 6 => Invalidate, 7 => Other, 8 => Content
 });
 codec_enum!(ErrandEnd { 1 => Done, 2 => Voted(v), 3 => Refused(r), 4 => Silent, 5 => Later });
 

@@ -15,7 +15,8 @@ pub use auth::{AuthAnswer, AuthError, AuthRequest, IdentityView};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
 pub use message::{
-    LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request, Response, TxState, Vote,
+    LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request, Response, Stored,
+    TxState, Vote,
 };
 pub use moving::{ClusterError, ClusterRequest, CopyId, MoveAnswer, MoveRequest};
 pub use op::{

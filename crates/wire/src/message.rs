@@ -6,11 +6,11 @@ use crate::moving::{ClusterError, ClusterRequest, MoveAnswer, MoveRequest};
 use crate::op::{Answer, Op, Probe, Statement};
 use pando_format::codec::{Blob, Codec, DecodeError, Reader};
 use pando_format::{
-    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, Record, ReplyWrite, codec_enum,
+    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, OwedRecord, Record, ReplyWrite, codec_enum,
 };
 use pando_types::{
-    BootEpoch, Cred, DirId, Errno, Instance, MapEpoch, Mono, RequestId, ServerId, SessionId, Term, TxId,
-    Watermark,
+    BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, RequestId, ServerId, SessionId,
+    Term, TxId, Watermark,
 };
 
 /// An operation's result; an error is an outcome too, and is remembered like one.
@@ -225,6 +225,27 @@ pub enum PeerRequest {
         /// Those that are aborted, or only borrowed locks.
         aborted: Vec<TxId>,
     },
+    /// The content of a directory that was born on the asking server, for whom it is decided already. Answered when it is
+    /// synced; sent again until then.
+    Content {
+        /// Names it, and says that it comes for the second time.
+        tx: TxId,
+        /// As in `Lock`.
+        low: u64,
+        /// Epoch of the sender's map: who got the slot since may have had the directory, and lost it, meanwhile (H118).
+        map: MapEpoch,
+        /// What.
+        content: Box<OwedRecord>,
+    },
+    /// Do you still owe the content of this directory, that was born in this one? Answered when you do not (any more).
+    Owes {
+        /// The parent.
+        parent: DirId,
+        /// The directory.
+        dir: DirId,
+        /// Which of those that have its ID.
+        generation: Generation,
+    },
     /// What became of a transaction you coordinate?
     Inquire(TxId),
     /// A directory's head, for the ancestor walk; waits for locks.
@@ -275,6 +296,10 @@ pub enum PeerAnswer {
     Vote(Vote),
     /// What was decided is applied and synced.
     Decided,
+    /// What became of the content that was owed.
+    Content(Stored),
+    /// It is not owed.
+    NotOwed,
     /// State of a transaction.
     State(TxState),
     /// A head.
@@ -321,6 +346,17 @@ pub enum Vote {
     No,
     /// No room.
     NoSpace,
+}
+
+/// What became of content that was owed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stored {
+    /// It is synced.
+    Yes,
+    /// It is synced; ask before there is more, for there is little room.
+    YesButFull,
+    /// The ID has content of another directory.
+    Taken,
 }
 
 /// What a coordinator knows of a transaction.
@@ -423,12 +459,16 @@ codec_enum!(PeerRequest {
     9 => Adopt(table),
     10 => NewMap(map),
     11 => Settle { committed, aborted },
+    12 => Content { tx, low, map, content },
+    13 => Owes { parent, dir, generation },
     20 => Moving(m),
 });
 codec_enum!(PeerAnswer {
     1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
     6 => Lead { term, granted, echo, after, entries, map }, 7 => Heard { boot, upto }, 8 => Identities(t), 9 => Adopted,
+    10 => Content(s), 11 => NotOwed,
     20 => Moving(m)
 });
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
+codec_enum!(Stored { 1 => Yes, 2 => YesButFull, 3 => Taken });
 codec_enum!(TxState { 1 => Active, 2 => Committed, 3 => Aborted });

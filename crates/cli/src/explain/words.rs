@@ -28,6 +28,7 @@ pub fn task(what: Task) -> &'static str {
     match what {
         Task::Lock => "lock",
         Task::Prepare => "prepare",
+        Task::Content => "content",
         Task::Commit => "commit",
         Task::Release => "release",
         Task::Ancestor => "ancestor",

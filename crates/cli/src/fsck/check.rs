@@ -265,7 +265,7 @@ impl Checker {
                 self.counts.held += u64::from(g.holder.is_some());
                 self.counts.garbage_bytes += g.size;
             }
-            (Key::Prepared(_, tx), _) | (Key::Decision(tx), _) => {
+            (Key::Prepared(_, tx), _) | (Key::Decision(tx), _) | (Key::Owed(tx), _) => {
                 self.pending.push((server, key.clone(), *tx))
             }
             (Key::RenameList { parent, name }, Record::RenameList(list)) => {

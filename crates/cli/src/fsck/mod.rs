@@ -128,6 +128,9 @@ async fn check(conn: &Connection, args: &FsckArgs, progress: &Rc<Progress>) -> R
         for (server, key, tx) in checker.pending() {
             let what = match key {
                 Key::Decision(_) => "committed, and not confirmed by all participants",
+                Key::Owed(_) => {
+                    "a new directory, whose content is not confirmed by the server that is to have it"
+                }
                 _ => "prepared, and its outcome is not known here",
             };
             let detail = format!(

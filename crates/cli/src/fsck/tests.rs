@@ -45,6 +45,7 @@ fn map() -> ClusterMap {
         auth: pando_types::AuthMode::None,
         coherence: pando_cluster::Coherence::Lazy,
         decoupled: true,
+        updates: pando_cluster::DirectoryUpdates::ParentFirst,
         plan: pando_cluster::Plan::default(),
     }
 }

@@ -11,7 +11,7 @@ fn any_name() -> impl Strategy<Value = Name> {
 fn any_key() -> impl Strategy<Value = Key> {
     let kinds = prop_oneof![Just(AttachmentKind::Data), Just(AttachmentKind::Target)];
     let numbers = (any::<u128>(), any::<u64>(), any::<u64>(), any::<u16>(), 0..SLOTS);
-    (numbers, any_name(), kinds, 0usize..12).prop_map(|((wide, a, b, small, slot), name, kind, which)| {
+    (numbers, any_name(), kinds, 0usize..15).prop_map(|((wide, a, b, small, slot), name, kind, which)| {
         let (dir, hash, slot) = (DirId(wide), NameHash(a & NameHash::MAX.0), Slot(slot));
         let tx = TxId {
             coordinator: ServerId(small),
@@ -37,6 +37,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             10 => Key::RenameList { parent: dir, name },
             11 => Key::Invalidation(Watermark(a)),
             12 => Key::Identity(IdentityId(a as u32)),
+            13 => Key::Owed(tx),
             _ => Key::Session(SessionId(wide)),
         }
     })
@@ -81,6 +82,7 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                 Record::Counter(c) => (c.reserved, c.epoch) = (n, n as u16),
                 Record::Reply(r) => (r.sequence, r.answer.0) = (Sequence(n), bytes),
                 Record::Decision(d) => d.participants = bytes.iter().map(|b| ServerId((*b).into())).collect(),
+                Record::Owed(o) => (o.head.salt, o.head.name) = (n, name),
                 Record::Prepared(p) => p.mutations.truncate(usize::from(small) % 5),
                 Record::Garbage(g) => (g.size, g.holder) = (n, None),
                 Record::Session(s) => s.opened = time,

@@ -75,6 +75,7 @@ impl TestCluster {
             auth: AuthMode::None,
             coherence: Coherence::Lazy,
             decoupled: true,
+            updates: pando_cluster::DirectoryUpdates::ParentFirst,
             plan: pando_cluster::Plan::default(),
         };
         map.check().unwrap();

@@ -12,7 +12,7 @@ use pando_types::{
 use pando_wire::{
     Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FsStat, Handle, LockMode, LockWant,
     Message, Op, PeerAnswer, PeerRequest, Probe, Refusal, RenameMode, Request, Response, Scope, SealKey,
-    Statement, Task, TxState, Vote,
+    Statement, Stored, Task, TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
@@ -292,6 +292,17 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
             committed: vec![tx],
             aborted: vec![tx],
         },
+        PeerRequest::Content {
+            tx,
+            low,
+            map: MapEpoch(5),
+            content: Box::new(records::owed()),
+        },
+        PeerRequest::Owes {
+            parent: DIR,
+            dir: DIR,
+            generation: Generation(3),
+        },
         PeerRequest::Inquire(tx),
         PeerRequest::Head(DIR),
         PeerRequest::Follow {
@@ -369,6 +380,9 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         PeerAnswer::Vote(Vote::No),
         PeerAnswer::Vote(Vote::NoSpace),
         PeerAnswer::Decided,
+        PeerAnswer::Content(Stored::Yes),
+        PeerAnswer::Content(Stored::Taken),
+        PeerAnswer::NotOwed,
         PeerAnswer::State(TxState::Active),
         PeerAnswer::State(TxState::Committed),
         PeerAnswer::State(TxState::Aborted),
@@ -455,6 +469,7 @@ pub(super) fn account() -> Account {
     let tasks = [
         Task::Lock,
         Task::Prepare,
+        Task::Content,
         Task::Commit,
         Task::Release,
         Task::Ancestor,

@@ -4,8 +4,8 @@ use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
     GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key,
-    KeyRange, Layout, Mutation, NameHash, PreparedRecord, Record, ReplyRecord, ReplyWrite, SessionRecord,
-    Superblock, Target, Touch, TouchDelta,
+    KeyRange, Layout, Mutation, NameHash, OwedRecord, PreparedRecord, Record, ReplyRecord, ReplyWrite,
+    SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
 use pando_store::Bundle;
 use pando_types::{
@@ -58,6 +58,7 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Invalidation(Watermark(12)),
         Key::Identity(IdentityId(4)),
         Key::HandOver,
+        Key::Owed(TX),
     ]
 }
 
@@ -310,6 +311,7 @@ pub(super) fn records() -> Vec<(Key, Record)> {
         slots: vec![Slot(1), Slot(0x0abc)],
     };
     all.push((keys[15].clone(), Record::HandOver(handed_over)));
+    all.push((keys[16].clone(), Record::Owed(owed())));
     let layouts = [
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),
@@ -323,6 +325,24 @@ pub(super) fn records() -> Vec<(Key, Record)> {
     ];
     all.extend(layouts.map(|(kind, layout)| (entry_key(), inode(kind, layout))));
     all
+}
+
+pub(super) fn owed() -> OwedRecord {
+    let stat = DirStat {
+        entries: 0,
+        subdirs: 0,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+    };
+    OwedRecord {
+        dir: DIR,
+        head: head(),
+        touch: Touch {
+            stat,
+            explicit: false,
+        },
+    }
 }
 
 /// Inputs of the target `record`: length of the key, key, value without its checksum.

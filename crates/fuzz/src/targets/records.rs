@@ -27,6 +27,7 @@ pub(crate) fn key(input: &[u8]) {
             KeyRange::bucket(*dir, *hash)
         }
         Key::Decision(_) => KeyRange::decisions(),
+        Key::Owed(_) => KeyRange::all_owed(),
         Key::Prepared(of, _) => {
             assert!(KeyRange::all_prepared().contains(input));
             KeyRange::prepared(*of)

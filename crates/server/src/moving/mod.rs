@@ -93,6 +93,11 @@ impl Moving {
         slots.filter(closed).collect()
     }
 
+    /// Whether a slot may be this server's; an old map does not say that it is not.
+    pub fn may_be_ours(&self, map: &ClusterMap, me: ServerId, slot: Slot) -> bool {
+        map.owner(slot) == me || !self.believes(map)
+    }
+
     fn is_coming(&self, slot: Slot) -> bool {
         self.coming.values().any(|c| c.slots.contains(&slot))
     }
@@ -223,7 +228,11 @@ impl MetaServer {
                 self.locks.set_open(slot, is && !moving.sealed.contains(&slot));
             }
         }
+        let believed = moving.believes(now);
         drop(moving);
+        if believed {
+            self.drop_debts(now);
+        }
         if !lost.is_empty() {
             self.private.borrow_mut().left_slots(&lost);
         }

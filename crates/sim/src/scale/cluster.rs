@@ -77,6 +77,7 @@ impl Setup {
             auth: AuthMode::None,
             coherence: self.coherence,
             decoupled: true,
+            updates: pando_cluster::DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         };
         map.check().map_err(|e| e.to_string())?;

@@ -59,6 +59,7 @@ pub fn kind_of(message: &Message, map: &ClusterMap, me: ServerId) -> &'static st
             Request::Peer(peer) => match peer {
                 PeerRequest::Lock { .. } => "peer lock",
                 PeerRequest::Prepare { .. } => "peer prepare",
+                PeerRequest::Content { .. } => "peer content",
                 PeerRequest::Decide { .. } => "peer decide",
                 PeerRequest::Settle { .. } => "peer settle",
                 PeerRequest::Head(_) => "peer head",
@@ -72,6 +73,7 @@ pub fn kind_of(message: &Message, map: &ClusterMap, me: ServerId) -> &'static st
             Ok(Response::Peer(answer)) => match answer {
                 PeerAnswer::Locked(_) => "answer locked",
                 PeerAnswer::Vote(_) => "answer vote",
+                PeerAnswer::Content(_) => "answer content",
                 PeerAnswer::Decided => "answer decided",
                 PeerAnswer::Head(_) => "answer head",
                 PeerAnswer::Heard { .. } => "answer heard",
