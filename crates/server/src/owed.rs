@@ -58,7 +58,7 @@ fn content_of(mutations: &[Mutation]) -> Option<OwedRecord> {
         ] if dir == touched => Some(OwedRecord {
             dir: *dir,
             head: head.clone(),
-            touch: touch.clone(),
+            touch: *touch,
         }),
         _ => None,
     }

@@ -253,7 +253,7 @@ impl Tree {
         let insert = |key, record| Mutation::Insert { key, record };
         self.promised.insert(content.dir, content.head.generation);
         let head = insert(Key::Head(content.dir), Record::Head(content.head.clone()));
-        let touch = insert(Key::Touch(content.dir), Record::Touch(content.touch.clone()));
+        let touch = insert(Key::Touch(content.dir), Record::Touch(content.touch));
         self.change(&head, dirty)?;
         self.change(&touch, dirty)
     }
