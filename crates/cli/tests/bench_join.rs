@@ -67,9 +67,9 @@ fn a_mkdir_is_measured_on_one_server_and_on_two() {
         assert!(line["p50_us"].as_f64().unwrap() > 0.0, "{line}");
         assert!(line["mean_us"].as_f64().unwrap() > 0.0, "{line}");
     }
-    // What is asked of the other server, and what it is told in the end; others may say a little meanwhile.
+    // The content, to the other server; others may say a little meanwhile.
     for messages in all["server_messages"].as_array().unwrap() {
-        assert!((2.0..4.0).contains(&messages.as_f64().unwrap()), "{all}");
+        assert!((1.0..3.0).contains(&messages.as_f64().unwrap()), "{all}");
     }
     assert_eq!(all["aims"].as_array().unwrap().len(), 4, "{all}");
 }

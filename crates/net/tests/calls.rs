@@ -136,7 +136,8 @@ fn threads_with_reactors_of_their_own() {
 
 #[test]
 fn a_server_that_restarts_is_found_again() {
-    let server = Server::start("127.0.0.1:0", Options::default());
+    // An address of its own: a port that is given up there is not taken by another test's server.
+    let server = Server::start("127.0.77.1:0", Options::default());
     let address = server.address.to_string();
     let client = Client::new(&address, Options::default());
     assert_eq!(client.call(b"one"), Ok(b"one".to_vec()));

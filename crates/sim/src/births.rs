@@ -8,6 +8,7 @@ use crate::trace::Print;
 use crate::workload::Workload;
 use crate::world::{Life, MS, Role, SEC, Sim};
 use pando_client::Client;
+use pando_cluster::DirectoryUpdates;
 use pando_env::Env;
 use pando_format::Key;
 use pando_types::{Birth, Cred, DirId, Errno, Name, Perm};
@@ -118,9 +119,22 @@ pub(crate) fn on_a_cluster<T: 'static, F>(id_bits: u8, program: impl FnOnce(Prog
 where
     F: Future<Output = T> + 'static,
 {
+    on_a_cluster_with(DirectoryUpdates::ParentFirst, id_bits, program)
+}
+
+/// The same, with directories of two servers changed in this way.
+pub(crate) fn on_a_cluster_with<T: 'static, F>(
+    updates: DirectoryUpdates,
+    id_bits: u8,
+    program: impl FnOnce(Program) -> F + 'static,
+) -> T
+where
+    F: Future<Output = T> + 'static,
+{
     let sim = Sim::new(11, Print::No);
     let mut settings = Settings {
         id_bits,
+        updates,
         name_bits: 55,
         servers: 4,
         clients: 1,

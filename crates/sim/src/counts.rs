@@ -1,9 +1,10 @@
 //! Counted: how many round trips an operation takes by its path, which servers it concerns, and with how many messages
 //! between them (InfiniFS §3.2: one server or two). No faults, one client, the judge watching.
 
-use crate::births::{Program, on_a_cluster};
+use crate::births::{Program, on_a_cluster, on_a_cluster_with};
 use pando_client::explain::{Exchange, Explained, How};
 use pando_client::file::{self, DataSync, OpenFile, Place};
+use pando_cluster::DirectoryUpdates;
 use pando_data::MemBlocks;
 use pando_env::sync::join_all;
 use pando_types::{Access, AttrChange, Birth, Cred, DirId, Errno, Name, Perm, ServerId, Timestamp};
@@ -265,6 +266,29 @@ fn directories_concern_two_servers() {
         assert_eq!(cost.asked(), [("rename", parent)]);
         assert_eq!(cost.in_turn(), locked(target));
         assert_eq!(cost.servers(), BTreeSet::from([parent, target]));
+    });
+}
+
+/// By two-phase commit the other server votes before the answer, and hears of the decision after it.
+#[test]
+fn a_directory_may_be_voted_for() {
+    on_a_cluster_with(DirectoryUpdates::TwoPhase, 128, |p| async move {
+        let deep = p.make_dirs(12).await;
+        p.greet().await;
+        let (c, here) = (&p.client, p.dir(&deep).await);
+        let (sub, parent) = (p.elsewhere(here, &deep, "sub"), p.owner(here));
+        let mkdir = async || c.mkdir(&ROOT(), &sub, DIRS()).await;
+        let (made, cost) = p.cost("mkdir", mkdir).await;
+        let content = p.owner(made.dir.expect("a directory").id);
+        assert_ne!(content, parent);
+        assert_eq!(cost.asked(), [("mkdir", parent)]);
+        // Nobody can have locked what is not there: one round.
+        let expected = [(Task::Prepare, content, true), (Task::Commit, content, false)];
+        assert_eq!(cost.in_turn(), expected);
+        let account = cost.explained.messages[0].account.as_ref().expect("told");
+        assert_eq!(account.rounds(), 1);
+        assert!(account.syncs > 0 && account.errands[0].syncs > 0);
+        assert!(account.took >= account.syncs + account.errands[0].took);
     });
 }
 

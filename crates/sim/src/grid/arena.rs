@@ -8,6 +8,7 @@ use crate::settings::Settings;
 use crate::trace::Print;
 use crate::world::{MS, SEC, Sim};
 use pando_auth::Key as AuthKey;
+use pando_cluster::DirectoryUpdates;
 use pando_format::{Codec, Key, Mutation};
 use pando_types::{
     AttrChange, Claims, Cred, DirId, Generation, IdentityId, Ino, Name, PeerId, Perm, ServerId, Users,
@@ -288,6 +289,8 @@ fn settings(sim: &Rc<Sim>) -> Settings {
         name_bits: 55,
         durability: pando_store::Durability::Sync,
         inline_limit: 256,
+        // Most cells about servers are about votes.
+        updates: DirectoryUpdates::TwoPhase,
         overhears: 10_000,
         ..Settings::of(&mut sim.stream(6))
     };

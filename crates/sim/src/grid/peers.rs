@@ -3,8 +3,8 @@
 use super::arena::{ALICE, MALLORY, alice, mallory};
 use super::{Arena, Cell, cell};
 use crate::cluster::Overheard;
-use pando_format::{FactChange, IdentityTable, Invalidation, Key, Mutation};
-use pando_types::{BootEpoch, Claims, MapEpoch, ServerId, Term, TxId, Watermark};
+use pando_format::{FactChange, IdentityTable, Invalidation, Key, Mutation, OwedRecord, Touch};
+use pando_types::{BootEpoch, Claims, DirId, DirStat, MapEpoch, ServerId, Term, TxId, Watermark};
 use pando_wire::{LockMode, LockWant, Message, PeerAnswer, PeerRequest, Request, Response, Vote};
 use std::rc::Rc;
 
@@ -166,6 +166,43 @@ pub(super) const CELLS: &[Cell] = &[
             )
             .await?;
             (entry(&a, "diary") != Some((server, key))).then_some(())
+        }
+    ),
+    cell!(
+        "server message",
+        "content of a directory that others will make",
+        ["G1"],
+        "makes its ID useless",
+        async |a: Rc<Arena>| {
+            let head = a
+                .cluster
+                .judge()
+                .with_model(|_, tree| tree.head(DirId::ROOT).cloned())?;
+            let dir = DirId(0x5eed_0000_0000_0000_0000_0000_0000_0077);
+            let zero = Default::default();
+            let (entries, subdirs) = (0, 0);
+            let stat = DirStat {
+                entries,
+                subdirs,
+                atime: zero,
+                mtime: zero,
+                ctime: zero,
+            };
+            let touch = Touch {
+                stat,
+                explicit: false,
+            };
+            a.mark().await;
+            let content = PeerRequest::Content {
+                tx: tx(),
+                low: 0,
+                map: MapEpoch(u64::MAX),
+                content: Box::new(OwedRecord { dir, head, touch }),
+            };
+            match peer(&a, a.mallory.home(dir), content).await? {
+                PeerAnswer::Content(_) => Some(()),
+                _ => None,
+            }
         }
     ),
     cell!(

@@ -18,11 +18,13 @@ fn costs() -> Rc<Costs> {
         ("rename on one server", 45),
         ("peer lock", 15),
         ("peer prepare", 30),
+        ("peer content", 30),
         ("peer decide", 20),
         ("peer settle", 20),
         ("peer invalidate", 10),
         ("answer locked", 20),
         ("answer vote", 30),
+        ("answer content", 10),
         ("answer decided", 10),
         ("answer heard", 5),
     ];
