@@ -240,7 +240,7 @@ fn directories_concern_two_servers() {
         assert_eq!(cost.in_turn(), [(Task::Content, content, false)]);
         let account = cost.explained.messages[0].account.as_ref().expect("told");
         assert_eq!(account.rounds(), 0);
-        assert!(account.syncs > 0 && account.took >= account.syncs);
+        assert!(account.took >= account.syncs);
 
         let statdir = async || c.stat(&ROOT(), &sub, true).await;
         let (_, cost) = p.cost("statdir", statdir).await;
@@ -277,6 +277,10 @@ fn a_directory_may_be_voted_for() {
         p.greet().await;
         let (c, here) = (&p.client, p.dir(&deep).await);
         let (sub, parent) = (p.elsewhere(here, &deep, "sub"), p.owner(here));
+        // All servers have spoken to each other.
+        for n in 0..20 {
+            p.make_dir(&below(&deep, &format!("warm{n}"))).await;
+        }
         let mkdir = async || c.mkdir(&ROOT(), &sub, DIRS()).await;
         let (made, cost) = p.cost("mkdir", mkdir).await;
         let content = p.owner(made.dir.expect("a directory").id);
