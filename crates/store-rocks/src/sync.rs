@@ -86,8 +86,8 @@ impl Syncer {
             && before < limit
             && before + bytes >= limit
         {
-            // Under the lock, or the thread could miss it between its check and its sleep.
-            let _state = self.lock();
+            // After a turn with the lock, or the thread could miss it between its check and its sleep.
+            drop(self.lock());
             self.due.notify_one();
         }
     }
@@ -209,6 +209,8 @@ impl Future for Wait {
         }
         if state.requested < self.lsn.0 {
             state.requested = self.lsn.0;
+            // Only now: who wakes up takes it first of all.
+            drop(state);
             s.due.notify_one();
         }
         Poll::Pending
