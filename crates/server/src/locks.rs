@@ -488,6 +488,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_handed_down_is_shared_with_readers_and_outlives_who_had_it() {
+        let locks = Rc::new(Locks::default());
+        let (maker, debt, c, d) = (locks.holder(), locks.holder(), locks.holder(), locks.holder());
+        let take = |h, mode| {
+            let locks = locks.clone();
+            Box::pin(async move { locks.acquire(h, vec![(unit(1), mode)], never).await })
+        };
+        let both = [(unit(1), LockMode::Exclusive), (unit(2), LockMode::Shared)];
+        locks.try_all(maker, &both).expect("free");
+        let mut reader = take(c, LockMode::Shared);
+        assert!(poll(reader.as_mut()).is_pending());
+        locks.hand_down(maker, debt, &unit(1));
+        assert!(poll(reader.as_mut()).is_ready(), "readers are let in");
+        locks.release(maker);
+        locks.release(c);
+        let mut writer = take(d, LockMode::Exclusive);
+        assert!(poll(writer.as_mut()).is_pending(), "and nobody else");
+        locks.release(debt);
+        assert!(poll(writer.as_mut()).is_ready());
+        locks.release(d);
+        assert_eq!(locks.held(), 0);
+    }
+
+    #[test]
     fn two_wants_of_one_unit_are_one_lock() {
         let wants = in_order([
             (unit(2), LockMode::Shared),
