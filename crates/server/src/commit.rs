@@ -178,6 +178,7 @@ impl MetaServer {
         if votes.iter().any(|v| *v != Vote::Yes) {
             return Err(Failure::Refused(Refusal::Busy));
         }
+        self.need_not_ask(by_owner.keys());
         self.may_take_effect(asked)?;
         if !plan.holds() {
             return Ok(Committed::Overtaken);

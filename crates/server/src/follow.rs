@@ -310,6 +310,9 @@ impl MetaServer {
         if gained || new_term && map.coordinator == self.id {
             self.gained.set(map.epoch);
         }
+        if (0..map.slots.len()).any(|slot| mine(&before, slot) && !mine(&map, slot)) {
+            self.lost.set(map.epoch);
+        }
         let map = Rc::new(map);
         *self.map.borrow_mut() = map.clone();
         self.slots_changed(&before, &map);

@@ -160,6 +160,8 @@ pub struct MetaServer {
     telling: RefCell<BTreeMap<ServerId, Waiting>>,
     /// Epoch of the map under which this boot last got a slot or the office of coordinator.
     gained: Cell<MapEpoch>,
+    /// And lost a slot.
+    lost: Cell<MapEpoch>,
     coord: Rc<dyn Coord>,
     office: RefCell<office::Office>,
     /// With leases: what was changed in this term before this start is not known; another must begin.

@@ -290,7 +290,10 @@ impl MetaServer {
         }
         let id = request.ok_or(Refusal::Invalid)?;
         // It was sent before what it needs came here: it may have been repeated where that was, and be late (H115).
-        if !known && map < self.gained.get() && !plant!(H115) {
+        // So it may if it was sent to the owner of the slot that this was, and is taken for the coordinator's now.
+        let elsewhere = op.home().is_some_and(|slot| !self.serves_slot(slot));
+        let late = map < self.gained.get() || elsewhere && map < self.lost.get();
+        if !known && late && !plant!(H115) {
             return Err(Refusal::NotOwner(self.map().epoch));
         }
         let now = self.world.mono();

@@ -15,7 +15,7 @@ use crate::locks::{Holder, Locks, Unit};
 use crate::outcomes::PAUSE;
 use crate::recovery::all;
 use crate::{Decided, Failure, MetaServer};
-use pando_cluster::{ClusterMap, DirectoryUpdates};
+use pando_cluster::DirectoryUpdates;
 use pando_env::sync::{Sender, first, oneshot};
 use pando_format::{Batch, Entry, HashWidths, Key, KeyRange, Mutation, OwedRecord, Record, Target};
 use pando_store::{Level, Lsn, Store, StoreError};
@@ -29,8 +29,9 @@ use std::rc::Rc;
 pub(crate) struct Debts {
     /// By directory: while one is owed none of the same ID can be born.
     live: BTreeMap<DirId, Debt>,
-    /// Servers that are short of room: what they are to get more of is asked for, not told.
-    full: BTreeSet<ServerId>,
+    /// Servers that are short of room, or did not answer: they are asked for their vote and not told, so that no more is
+    /// owed to them than was under way.
+    ask_first: BTreeSet<ServerId>,
 }
 
 /// One directory's content.
@@ -91,7 +92,7 @@ impl MetaServer {
         let alone = map.updates == DirectoryUpdates::ParentFirst
             && map.id_bits == 128
             && matches!(op, Op::Mkdir { .. })
-            && !self.debts.borrow().full.contains(server);
+            && !self.debts.borrow().ask_first.contains(server);
         let content = content_of(mutations).filter(|_| alone)?;
         let unit = entry_unit(local, &content)?;
         Some((content, unit))
@@ -152,9 +153,12 @@ impl MetaServer {
             // Slots move: whose it is now.
             let to = self.owner(dir.slot());
             let stored = if to == self.id {
-                self.store_content((tx, self.low_watermark()), self.map().epoch, content.clone())
-                    .await
-                    .ok()
+                let here = (tx, self.low_watermark());
+                match self.store_content(here, self.map().epoch, content.clone()).await {
+                    Ok(stored) => Some(stored),
+                    Err(Failure::Store(e)) if !self.report(&e) => return,
+                    Err(_) => None,
+                }
             } else {
                 let request = PeerRequest::Content {
                     tx,
@@ -164,7 +168,15 @@ impl MetaServer {
                 };
                 match self.ask(to, request).await {
                     Ok(Ok(PeerAnswer::Content(stored))) => Some(stored),
-                    _ => None,
+                    Ok(Err(Refusal::NotOwner(epoch))) if epoch > self.map().epoch => {
+                        self.follow_once(&mut 0).await;
+                        None
+                    }
+                    Ok(_) => None,
+                    Err(_) => {
+                        self.debts.borrow_mut().ask_first.insert(to);
+                        None
+                    }
                 }
             };
             if let Some(stored) = stored {
@@ -183,8 +195,8 @@ impl MetaServer {
                 return;
             }
             match stored {
-                Stored::Yes => debts.full.remove(&to),
-                Stored::YesButFull => debts.full.insert(to),
+                Stored::Yes => debts.ask_first.remove(&to),
+                Stored::YesButFull => debts.ask_first.insert(to),
                 Stored::Taken => false,
             };
             debts.live.remove(&dir)
@@ -202,9 +214,17 @@ impl MetaServer {
         self.forget_with_others(to, debt.tx);
     }
 
-    /// A slot whose names are not here any more has no debts: their records were left over.
-    pub(crate) fn drop_debts(&self, map: &ClusterMap) {
-        let elsewhere = |d: &Debt| map.owner(d.content.head.parent.slot()) != self.id;
+    /// They have room, and answer.
+    pub(crate) fn need_not_ask<'a>(&self, servers: impl IntoIterator<Item = &'a ServerId>) {
+        let mut debts = self.debts.borrow_mut();
+        for server in servers {
+            debts.ask_first.remove(server);
+        }
+    }
+
+    /// A slot whose names are not here (any more) has no debts: their records were left over.
+    pub(crate) fn drop_debts(&self, gone: impl Fn(Slot) -> bool) {
+        let elsewhere = |d: &Debt| gone(d.content.head.parent.slot());
         let gone: Vec<Debt> = {
             let mut debts = self.debts.borrow_mut();
             let dirs: Vec<DirId> = debts

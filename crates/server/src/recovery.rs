@@ -187,6 +187,7 @@ impl MetaServer {
             confirmed: RefCell::default(),
             telling: RefCell::default(),
             gained: Cell::default(),
+            lost: Cell::default(),
             coord,
             office: RefCell::new(office),
             needs_new_term: Cell::new(needs_new_term),

@@ -115,7 +115,15 @@ impl MetaServer {
     }
 
     async fn decided_by_map(&self, map: &ClusterMap, mine: BTreeSet<Slot>) -> Result<(), Failure> {
-        self.moving.borrow_mut().kept.slots = Vec::new();
+        {
+            let mut moving = self.moving.borrow_mut();
+            for slot in std::mem::take(&mut moving.kept.slots) {
+                // Of a boot that began with an older map nobody has heard that it lost them. They may come back.
+                if !mine.contains(&slot) {
+                    moving.sealed.remove(&slot);
+                }
+            }
+        }
         self.believe_from(map.epoch)?;
         self.take_back(&mine);
         // Sessions that ended meanwhile have left records here.

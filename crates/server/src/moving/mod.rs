@@ -231,7 +231,7 @@ impl MetaServer {
         let believed = moving.believes(now);
         drop(moving);
         if believed {
-            self.drop_debts(now);
+            self.drop_debts(|slot| now.owner(slot) != self.id);
         }
         if !lost.is_empty() {
             self.private.borrow_mut().left_slots(&lost);
