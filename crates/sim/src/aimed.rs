@@ -223,7 +223,7 @@ impl Nemesis {
                 let (ring, grows) = (me.cluster.settings.ring > 0, me.cluster.settings.pendulum);
                 me.strike_as(match (me.below(16), me.below(2)) {
                     (_, 0) if ring => "office falls",
-                    (0..=8, 0) if grows => "kept requests",
+                    (0..=11, 0) if grows => "kept requests",
                     (0..=4, _) => "aimed death",
                     (5..=6, _) => "aimed cut",
                     (7..=11, _) => "late message",

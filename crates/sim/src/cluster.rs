@@ -256,7 +256,9 @@ impl Cluster {
     fn map_to_start_with(&self, id: ServerId) -> ClusterMap {
         let mut rng = self.rng.borrow_mut();
         let copies = self.copies.borrow();
-        if rng.percent(10) && !copies.is_empty() {
+        // Where slots move, what an old map says of them is what can go wrong.
+        let old = if self.settings.spares > 0 { 25 } else { 10 };
+        if rng.percent(old) && !copies.is_empty() {
             let old = &copies[rng.index(copies.len())];
             if old.server(id).is_some() {
                 return old.clone();

@@ -160,8 +160,8 @@ impl Settings {
         } else {
             0
         };
-        let grows = growth.percent(30);
-        let pendulum = grows && steps.percent(60);
+        let grows = growth.percent(40);
+        let pendulum = grows && steps.percent(75);
         Settings {
             movers: match (opposed, ring) {
                 (false, _) => 0,
