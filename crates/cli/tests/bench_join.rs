@@ -67,10 +67,12 @@ fn a_mkdir_is_measured_on_one_server_and_on_two() {
         assert!(line["p50_us"].as_f64().unwrap() > 0.0, "{line}");
         assert!(line["mean_us"].as_f64().unwrap() > 0.0, "{line}");
     }
-    // The content, to the other server; others may say a little meanwhile.
-    for messages in all["server_messages"].as_array().unwrap() {
-        assert!((1.0..3.0).contains(&messages.as_f64().unwrap()), "{all}");
-    }
+    // The content, to the other server, in `async` of several directories together; others may say a little meanwhile.
+    let messages: Vec<f64> = ["sync", "async"]
+        .map(|durability| all["server_messages"][durability].as_f64().unwrap())
+        .into();
+    assert!((0.5..3.0).contains(&messages[0]), "{all}");
+    assert!(messages[1] > 0.0 && messages[1] < messages[0], "{all}");
     assert_eq!(all["aims"].as_array().unwrap().len(), 4, "{all}");
 }
 

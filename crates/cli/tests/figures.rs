@@ -172,6 +172,8 @@ fn virtual_time_adds_up_what_was_measured() {
         "calibrate",
         "--operations",
         "50",
+        "--rounds",
+        "1",
         "--out",
         costs,
     ]);

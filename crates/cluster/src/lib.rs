@@ -160,10 +160,13 @@ impl ClusterMap {
         if let Some(twice) = self.servers.iter().find(|s| !ids.insert(s.id)) {
             return Err(MapError::TwoServers(twice.id));
         }
-        for (slot, owner) in self.slots.iter().enumerate() {
-            if !ids.contains(owner) {
-                return Err(MapError::UnknownOwner(Slot(slot as u16), *owner));
+        let mut slot = 0;
+        // Mostly the same again.
+        for run in self.slots.chunk_by(|a, b| a == b) {
+            if let Some(owner) = run.first().filter(|owner| !ids.contains(owner)) {
+                return Err(MapError::UnknownOwner(Slot(slot), *owner));
             }
+            slot += run.len() as u16;
         }
         if !ids.contains(&self.coordinator) {
             return Err(MapError::UnknownCoordinator(self.coordinator));

@@ -32,6 +32,9 @@ pub struct Limits {
     pub prepare_tries: u32,
     /// For so long a coordinator gathers outcomes before it tells them once more, to have them confirmed and forget them.
     pub settle_after: Duration,
+    /// In `async`, for so long what is owed to other servers is gathered before it is synced and sent, unless somebody waits
+    /// for something.
+    pub owed_after: Duration,
     /// Age at which a participant asks the coordinator about a transaction.
     pub inquire_after: Duration,
     /// A session without a sign of life for this long ends.
@@ -80,6 +83,7 @@ impl Default for Limits {
             peer_timeout: Duration::from_secs(1),
             prepare_tries: 3,
             settle_after: Duration::from_millis(50),
+            owed_after: Duration::from_millis(10),
             inquire_after: Duration::from_millis(500),
             session_timeout: Duration::from_secs(60),
             session_memory: Duration::from_secs(3600),

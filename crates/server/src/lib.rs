@@ -10,6 +10,7 @@ mod claims;
 mod coherence;
 mod commit;
 mod config;
+mod content;
 mod coordinator;
 mod execute;
 mod follow;
@@ -354,11 +355,13 @@ impl MetaServer {
     }
 
     fn peer_wait(&self) -> LocalFuture<()> {
+        self.hurry_debts();
         // Shorter than the coordinator waits, so that it hears "busy" rather than nothing.
         self.world.sleep(self.limits.peer_timeout.mul_f32(0.7))
     }
 
     fn lock_wait(&self) -> LocalFuture<()> {
+        self.hurry_debts();
         self.world.sleep(self.limits.lock_wait)
     }
 

@@ -232,7 +232,10 @@ impl MetaServer {
         match self.run_to_safety(&asked, unknown).await {
             Ok(outcome) => {
                 let askers = match request {
-                    Some(id) => self.sessions.borrow_mut().done(id, &outcome),
+                    Some(id) => {
+                        let by = map.max(self.map().epoch);
+                        self.sessions.borrow_mut().done(id, &outcome, by)
+                    }
                     None => vec![asker],
                 };
                 let fresh = self.refresh(&asked.dirs, holder);
@@ -272,14 +275,11 @@ impl MetaServer {
     ) -> Result<Admission, Refusal> {
         // What was executed already must find its answer, whatever has become of this server since.
         let known = op.mutates() && request.is_some_and(|id| self.sessions.borrow().has(id));
-        if let Some(slot) = op.home().filter(|_| !known)
-            && !self.serves_slot(slot)
-            && !self.is_coordinated(op)
-        {
+        if !known && let Err(refusal) = self.is_here(op) {
             if plant!(H64) {
                 return Ok(Admission::Answer(Err(Errno::NotFound)));
             }
-            return Err(self.not_served(slot));
+            return Err(refusal);
         }
         let known = known || request.is_some_and(|id| !self.sessions.borrow().knows(id.session));
         if !known && !self.knows_enough() && !plant!(H15) {
@@ -296,6 +296,7 @@ impl MetaServer {
         if !known && late && !plant!(H115) {
             return Err(Refusal::NotOwner(self.map().epoch));
         }
+        self.check_failure(id, map, op)?;
         let now = self.world.mono();
         let admission = self
             .sessions
@@ -317,6 +318,31 @@ impl MetaServer {
             return Ok(Admission::Execute { unknown: false });
         }
         Ok(admission)
+    }
+
+    /// Whether an operation is this server's to do.
+    fn is_here(&self, op: &Op) -> Result<(), Refusal> {
+        match op.home() {
+            Some(slot) if !self.serves_slot(slot) && !self.is_coordinated(op) => Err(self.not_served(slot)),
+            _ => Ok(()),
+        }
+    }
+
+    /// That a request failed is known where it did and nowhere else: with the slot gone it may have been done by the next
+    /// owner, also if the slot has come back since (H122).
+    fn check_failure(&self, id: RequestId, map: MapEpoch, op: &Op) -> Result<(), Refusal> {
+        let Some(by) = self.sessions.borrow().failed_by(id).filter(|_| !plant!(H122)) else {
+            return Ok(());
+        };
+        self.is_here(op)?;
+        if by < self.gained.get() {
+            // It may be a late copy of what was answered.
+            if map < self.gained.get() {
+                return Err(Refusal::NotOwner(self.map().epoch));
+            }
+            self.sessions.borrow_mut().forget_failure(id);
+        }
+        Ok(())
     }
 
     /// Executes, and waits until what is told cannot be lost (rule 8).

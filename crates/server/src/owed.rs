@@ -11,24 +11,33 @@
 //! An ID can only be taken if IDs are too short to be unlike each other. Then mkdir is a two-phase commit, in which the
 //! other server can say so.
 
+mod pay;
+
 use crate::locks::{Holder, Locks, Unit};
-use crate::outcomes::PAUSE;
 use crate::recovery::all;
 use crate::{Decided, Failure, MetaServer};
 use pando_cluster::DirectoryUpdates;
 use pando_env::sync::{Sender, first, oneshot};
 use pando_format::{Batch, Entry, HashWidths, Key, KeyRange, Mutation, OwedRecord, Record, Target};
-use pando_store::{Level, Lsn, Store, StoreError};
-use pando_types::{BootEpoch, DirId, Generation, MapEpoch, ServerId, Slot, TxId, plant};
-use pando_wire::{LockMode, Op, PeerAnswer, PeerRequest, Refusal, Stored};
+use pando_store::{Lsn, Store, StoreError};
+use pando_types::{BootEpoch, DirId, Generation, ServerId, Slot, TxId};
+use pando_wire::{LockMode, Op, PeerAnswer, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 /// All that is owed here.
 #[derive(Default)]
 pub(crate) struct Debts {
     /// By directory: while one is owed none of the same ID can be born.
     live: BTreeMap<DirId, Debt>,
+    /// What is to be sent, for the first time or again.
+    due: BTreeSet<DirId>,
+    /// Somebody sees to that.
+    attended: bool,
+    /// Nobody waits for any of it yet: in `async` one sync and one message are for several, and whoever asked gets the
+    /// answer first. Woken by being dropped.
+    resting: Option<Sender<()>>,
+    /// Somebody began to wait while more was gathered: no rest this time.
+    hurried: bool,
     /// Servers that are short of room, or did not answer: they are asked for their vote and not told, so that no more is
     /// owed to them than was under way.
     ask_first: BTreeSet<ServerId>,
@@ -40,6 +49,8 @@ struct Debt {
     content: OwedRecord,
     /// Has the entry locked.
     holder: Holder,
+    /// How often it was sent in vain.
+    tries: u32,
     /// Those that are woken, by being dropped, when it is there.
     waiting: Vec<Sender<()>>,
 }
@@ -113,105 +124,12 @@ impl MetaServer {
             tx,
             content,
             holder,
+            tries: 0,
             waiting: Vec::new(),
         };
         let before = self.debts.borrow_mut().live.insert(dir, debt);
         assert!(before.is_none(), "{dir:?} is born twice at once");
-        self.pay_later(dir);
-    }
-
-    fn pay_later(&self, dir: DirId) {
-        self.spawn(|me| Box::pin(me.pay(dir)));
-    }
-
-    /// Sends content until it is synced where it belongs.
-    async fn pay(self: Rc<Self>, dir: DirId) {
-        let Some((tx, content)) = self
-            .debts
-            .borrow()
-            .live
-            .get(&dir)
-            .map(|d| (d.tx, d.content.clone()))
-        else {
-            return;
-        };
-        let lsn = self.coordinated.borrow().decided.get(&tx).map(|d| d.lsn);
-        // What could still be lost here is not told (H119). A failure has stopped the server.
-        if let Some(lsn) = lsn
-            && !plant!(H119)
-            && self.safe(lsn, Level::Synced).await.is_err()
-        {
-            return;
-        }
-        let mut wait = PAUSE.0;
-        while !self.stopped.get() && self.debts.borrow().live.get(&dir).is_some_and(|d| d.tx == tx) {
-            // After a start it may have to be learnt first whether this is still ours to say.
-            if !self.serves_slot(content.head.parent.slot()) {
-                self.pause(PAUSE.0).await;
-                continue;
-            }
-            // Slots move: whose it is now.
-            let to = self.owner(dir.slot());
-            let stored = if to == self.id {
-                let here = (tx, self.low_watermark());
-                match self.store_content(here, self.map().epoch, content.clone()).await {
-                    Ok(stored) => Some(stored),
-                    Err(Failure::Store(e)) if !self.report(&e) => return,
-                    Err(_) => None,
-                }
-            } else {
-                let request = PeerRequest::Content {
-                    tx,
-                    low: self.low_watermark(),
-                    map: self.map().epoch,
-                    content: Box::new(content.clone()),
-                };
-                match self.ask(to, request).await {
-                    Ok(Ok(PeerAnswer::Content(stored))) => Some(stored),
-                    Ok(Err(Refusal::NotOwner(epoch))) if epoch > self.map().epoch => {
-                        self.follow_once(&mut 0).await;
-                        None
-                    }
-                    Ok(_) => None,
-                    Err(_) => {
-                        self.debts.borrow_mut().ask_first.insert(to);
-                        None
-                    }
-                }
-            };
-            if let Some(stored) = stored {
-                return self.paid((tx, dir), to, stored);
-            }
-            self.pause(wait).await;
-            wait = (wait * 2).clamp(PAUSE.0, PAUSE.1);
-        }
-    }
-
-    fn paid(&self, (tx, dir): (TxId, DirId), to: ServerId, stored: Stored) {
-        let debt = {
-            let mut debts = self.debts.borrow_mut();
-            // It was dropped meanwhile, and another of the same ID may have been born.
-            if debts.live.get(&dir).is_none_or(|d| d.tx != tx) {
-                return;
-            }
-            match stored {
-                Stored::Yes => debts.ask_first.remove(&to),
-                Stored::YesButFull => debts.ask_first.insert(to),
-                Stored::Taken => false,
-            };
-            debts.live.remove(&dir)
-        };
-        let Some(debt) = debt else { return };
-        if stored == Stored::Taken {
-            self.count(|s| s.collisions += 1);
-            let (parent, name) = (debt.content.head.parent, &debt.content.head.name);
-            tracing::error!(
-                server = self.id.0,
-                "the new directory {name} of {parent:?} cannot be used: server {to} has content of another one under its ID; run `pando fsck`"
-            );
-        }
-        self.locks.release(debt.holder);
-        self.forget_with_others(to, debt.tx);
+        self.pay_later([dir]);
     }
 
     /// They have room, and answer.
@@ -274,82 +192,6 @@ impl MetaServer {
         }
         Ok(PeerAnswer::NotOwed)
     }
-
-    /// Whether content that is not there is not on its way either: asks whoever would owe it. Busy as long as it is.
-    pub(crate) async fn is_not_owed(
-        &self,
-        parent: DirId,
-        dir: DirId,
-        generation: Generation,
-    ) -> Result<(), Failure> {
-        let to = self.owner(parent.slot());
-        if to == self.id {
-            return self.owes(parent, dir, generation).await.map(|_| ());
-        }
-        let request = PeerRequest::Owes {
-            parent,
-            dir,
-            generation,
-        };
-        match self.ask(to, request).await {
-            Ok(Ok(PeerAnswer::NotOwed)) => Ok(()),
-            _ => Err(Failure::Refused(Refusal::Busy)),
-        }
-    }
-
-    /// Takes content of a directory that was born elsewhere. It is synced when this returns.
-    pub(crate) async fn store_content(
-        &self,
-        (tx, low): (TxId, u64),
-        map: MapEpoch,
-        content: OwedRecord,
-    ) -> Result<Stored, Failure> {
-        let OwedRecord { dir, head, touch } = content;
-        // Who had the slot before may have had the directory and lost it again (H118).
-        if map < self.gained.get() && !plant!(H118) {
-            return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
-        }
-        if !self.serves_slot(dir.slot()) {
-            return Err(Failure::Refused(self.not_served(dir.slot())));
-        }
-        let held = self.hold();
-        let unit = (Unit::Key(Key::Head(dir)), LockMode::Exclusive);
-        self.locks
-            .acquire(held.holder, vec![unit], || self.peer_wait())
-            .await?;
-        let there = self.store.get(&Key::Head(dir)).wait().await?;
-        // Another copy may have come before, long enough for the directory to be removed again. Nothing is waited for
-        // from here to the batch.
-        if self.parts.borrow_mut().current(tx, low) {
-            match there {
-                None => {
-                    let insert = |key, record| Mutation::Insert { key, record };
-                    self.change(&Batch::of(vec![
-                        insert(Key::Head(dir), Record::Head(head)),
-                        insert(Key::Touch(dir), Record::Touch(touch)),
-                    ]))?;
-                }
-                Some(Record::Head(there)) if there.generation == head.generation => {}
-                Some(_) => return Ok(Stored::Taken),
-            }
-            if !plant!(H118) {
-                self.parts.borrow_mut().finish(tx);
-            }
-        }
-        drop(held);
-        self.safe(self.store.applied(), Level::Synced).await?;
-        Ok(if self.low_on_space() {
-            Stored::YesButFull
-        } else {
-            Stored::Yes
-        })
-    }
-
-    /// After a start: sends what is still owed.
-    pub(crate) fn resume_debts(&self) {
-        let owed: Vec<DirId> = self.debts.borrow().live.keys().copied().collect();
-        owed.into_iter().for_each(|dir| self.pay_later(dir));
-    }
 }
 
 impl Debts {
@@ -391,6 +233,7 @@ impl Debts {
                 tx,
                 content,
                 holder,
+                tries: 0,
                 waiting: Vec::new(),
             };
             debts.live.insert(debt.content.dir, debt);

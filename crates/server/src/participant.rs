@@ -91,15 +91,9 @@ impl MetaServer {
                 self.heed_all(&committed, &aborted).await?;
                 Ok(PeerAnswer::Decided)
             }
-            PeerRequest::Content {
-                tx,
-                low,
-                map,
-                content,
-            } => {
-                let stored = self.store_content((tx, low), map, *content).await?;
-                Ok(PeerAnswer::Content(stored))
-            }
+            PeerRequest::Content { low, map, contents } => Ok(PeerAnswer::Content(
+                self.store_contents(low, map, contents).await?,
+            )),
             PeerRequest::Owes {
                 parent,
                 dir,
@@ -544,9 +538,7 @@ impl MetaServer {
         };
         let units = unit_of(&want).into_iter().collect();
         let acquire = self.locks.acquire(held.holder, units, timer);
-        if !plant!(H26) {
-            notes.locking(acquire).await?;
-        }
+        notes.locking(acquire).await?;
         let record = self.store.get(&Key::Head(dir)).wait().await?;
         let lsn = self.store.applied();
         drop(held);

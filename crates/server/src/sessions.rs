@@ -6,7 +6,7 @@
 //! epoch every message carries.
 
 use pando_env::Peer;
-use pando_types::{IdentityId, Mono, RequestId, RequestSlot, Sequence, SessionId, Slot, plant};
+use pando_types::{IdentityId, MapEpoch, Mono, RequestId, RequestSlot, Sequence, SessionId, Slot, plant};
 use pando_wire::{Outcome, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,8 +18,8 @@ pub(crate) type Asker = (Peer, u64);
 enum Doing {
     /// Executing; these want to know.
     Running(Vec<Asker>),
-    /// Answered.
-    Done(Outcome),
+    /// Answered. By this map, the server's or the asker's.
+    Done(Outcome, MapEpoch),
     /// Refused without effect. Asked again, it may be executed.
     Refused,
     /// Refused for good at this server: the operation was sent elsewhere under another sequence.
@@ -131,9 +131,17 @@ impl Sessions {
         }
     }
 
+    /// A session that has ended had reply records in these slots, at another server.
+    pub fn had_in(&mut self, id: SessionId, slots: &BTreeSet<Slot>) {
+        if let Some(ended) = self.ended.get_mut(&id) {
+            slots.iter().for_each(|slot| ended.had.add(*slot));
+        }
+    }
+
     /// Sessions that have ended and may have had reply records in these slots.
     pub fn ended_in(&self, slots: &BTreeSet<Slot>) -> Vec<SessionId> {
-        let ended = self.ended.iter();
+        // Planted: nobody is told.
+        let ended = self.ended.iter().filter(|_| !plant!(H120));
         let there = ended.filter(|(_, e)| e.had.in_any_of(slots) || e.written.in_any_of(slots));
         there.map(|(id, _)| *id).collect()
     }
@@ -269,7 +277,7 @@ impl Sessions {
                 }
                 Admission::Wait
             }
-            Doing::Done(outcome) => Admission::Answer(outcome.clone()),
+            Doing::Done(outcome, _) => Admission::Answer(outcome.clone()),
             Doing::Refused => {
                 lane.doing = running;
                 Admission::Execute { unknown: true }
@@ -298,14 +306,28 @@ impl Sessions {
     pub fn has(&self, id: RequestId) -> bool {
         let lane = self.live.get(&id.session).and_then(|s| s.lanes.get(&id.slot));
         lane.is_some_and(|lane| {
-            let same = matches!(lane.doing, Doing::Running(_) | Doing::Done(_));
+            let same = matches!(lane.doing, Doing::Running(_) | Doing::Done(..));
             lane.sequence > id.sequence || lane.sequence == id.sequence && same
         })
     }
 
+    /// By which map a request failed here, for good. Nothing was written: elsewhere nobody knows.
+    pub fn failed_by(&self, id: RequestId) -> Option<MapEpoch> {
+        let lane = self.live.get(&id.session).and_then(|s| s.lanes.get(&id.slot));
+        match lane.filter(|lane| lane.sequence == id.sequence)?.doing {
+            Doing::Done(Err(_), by) => Some(by),
+            _ => None,
+        }
+    }
+
+    /// A request failed here, and may have been executed elsewhere since (H122).
+    pub fn forget_failure(&mut self, id: RequestId) {
+        self.finish(id, Doing::Refused);
+    }
+
     /// The running request of a lane has an outcome. Returns who wants to know.
-    pub fn done(&mut self, id: RequestId, outcome: &Outcome) -> Vec<Asker> {
-        self.finish(id, Doing::Done(outcome.clone()))
+    pub fn done(&mut self, id: RequestId, outcome: &Outcome, by: MapEpoch) -> Vec<Asker> {
+        self.finish(id, Doing::Done(outcome.clone(), by))
     }
 
     /// The running request of a lane was refused without effect.

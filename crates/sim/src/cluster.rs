@@ -257,7 +257,11 @@ impl Cluster {
         let mut rng = self.rng.borrow_mut();
         let copies = self.copies.borrow();
         // Where slots move, what an old map says of them is what can go wrong.
-        let old = if self.settings.spares > 0 { 25 } else { 10 };
+        let old = match (self.settings.pendulum, self.settings.spares) {
+            (true, _) => 50,
+            (false, 0) => 10,
+            (false, _) => 25,
+        };
         if rng.percent(old) && !copies.is_empty() {
             let old = &copies[rng.index(copies.len())];
             if old.server(id).is_some() {
@@ -367,6 +371,13 @@ impl Cluster {
     /// The running process of a server.
     pub fn running(&self, index: usize) -> Option<Rc<MetaServer>> {
         self.servers[index].running.borrow().clone()
+    }
+
+    /// Whether a server has a running process.
+    pub fn runs(&self, id: ServerId) -> bool {
+        self.servers
+            .iter()
+            .any(|s| s.id == id && s.running.borrow().is_some())
     }
 
     /// Whether all servers serve.

@@ -96,10 +96,15 @@ impl Nemesis {
     /// With the weather of this seed.
     pub fn new(cluster: &Rc<Cluster>, workload: &Rc<Workload>) -> Rc<Nemesis> {
         let mut rng = cluster.sim.stream(5);
-        let weather = if rng.percent(60) {
-            Conditions::rough(&mut rng)
-        } else {
-            Conditions::calm()
+        let weather = match rng.percent(60) {
+            // Slots go and come back: what comes late by then is the danger (H39, H115, H118).
+            _ if cluster.settings.pendulum => Conditions {
+                duplicate: rng.range(5_000, 20_000),
+                late: rng.range(200_000, 600_000),
+                ..Conditions::rough(&mut rng)
+            },
+            true => Conditions::rough(&mut rng),
+            false => Conditions::calm(),
         };
         cluster.sim.net.borrow_mut().conditions = weather.clone();
         // A stream of its own: what the others draw is what it was before there was this fault.

@@ -159,6 +159,11 @@ impl Operator {
 }
 
 impl Cluster {
+    /// Starts whom an operator added who went home before he was told so.
+    pub fn start_joined(self: &Rc<Self>) {
+        (0..self.servers.len()).for_each(|index| self.start(index));
+    }
+
     /// Whether nothing is left to move, and everybody has left who is to leave.
     pub fn has_grown(&self) -> bool {
         let map = self.map();

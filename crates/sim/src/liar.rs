@@ -203,7 +203,7 @@ fn peer_answer(asked: &PeerRequest) -> Option<PeerAnswer> {
     Some(match asked {
         PeerRequest::Lock { .. } => PeerAnswer::Locked(Vec::new()),
         PeerRequest::Prepare { .. } => PeerAnswer::Vote(Vote::Yes),
-        PeerRequest::Content { .. } => PeerAnswer::Content(Stored::Yes),
+        PeerRequest::Content { contents, .. } => PeerAnswer::Content(vec![Stored::Yes; contents.len()]),
         PeerRequest::Owes { .. } => PeerAnswer::NotOwed,
         PeerRequest::Decide { .. } | PeerRequest::Settle { .. } => PeerAnswer::Decided,
         PeerRequest::Inquire(_) => PeerAnswer::State(TxState::Aborted),

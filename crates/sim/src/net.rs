@@ -26,6 +26,8 @@ pub struct Conditions {
     pub duplicate: u64,
     /// Of the doubles, those that come very late, in a million.
     pub late: u64,
+    /// So late at most.
+    pub late_max: Time,
     /// Connections broken at a send, in a million.
     pub breaks: u64,
     /// Smallest delay.
@@ -55,6 +57,7 @@ impl Conditions {
             loss: 0,
             duplicate: 0,
             late: 0,
+            late_max: 30 * SEC,
             breaks: 0,
             base: 30 * US,
             jitter: 20 * US,
@@ -70,6 +73,7 @@ impl Conditions {
             loss: rng.below(8_000),
             duplicate: rng.below(8_000),
             late: rng.below(500_000),
+            late_max: [2, 8, 30][rng.index(3)] * SEC,
             breaks: rng.below(500),
             base: 20 * US + rng.below(200 * US),
             jitter: rng.below(400 * US),
@@ -344,7 +348,8 @@ impl Sim {
         if from_node != to_node && net.rng.ppm(net.conditions.duplicate) {
             let mut delay = net.latency();
             if net.rng.ppm(net.conditions.late) {
-                delay += net.rng.below(30 * SEC);
+                let most = net.conditions.late_max;
+                delay += net.rng.below(most);
             }
             self.schedule(
                 delay,
@@ -638,8 +643,12 @@ fn describe_request(request: &Request) -> String {
                 reply.is_some()
             )
         }
-        Request::Peer(PeerRequest::Content { tx, content, .. }) => {
-            format!("content {tx} {:?} {:?}", content.dir, content.head.generation)
+        Request::Peer(PeerRequest::Content { contents, .. }) => {
+            let all = contents.iter();
+            let all: Vec<String> = all
+                .map(|(tx, c)| format!("{tx} {:?} {:?}", c.dir, c.head.generation))
+                .collect();
+            format!("content {}", all.join(", "))
         }
         other => shorten(format!("{other:?}")),
     }

@@ -88,6 +88,8 @@ impl Settings {
         let mut steps = rng.fork(5);
         let mut settling = rng.fork(6);
         let mut updates = rng.fork(7);
+        let mut owing = rng.fork(8);
+        let mut silence = rng.fork(9);
         let narrow = rng.percent(40);
         let mut limits = Limits::tiny();
         limits.lock_wait = Duration::from_millis(rng.range(50, 800));
@@ -102,6 +104,7 @@ impl Settings {
         limits.server_lease = Duration::from_millis(elections.range(300, 2_000));
         limits.slots_at_once = [3, 40, 400][growth.index(3)];
         limits.rest_wait = Duration::from_millis(growth.range(5, 200));
+        limits.owed_after = Duration::from_millis([0, 2, 20][owing.index(3)]);
         limits.settle_after = Duration::from_millis([0, 0, 5, 50][settling.index(4)]);
         limits.parents = [1, 2, 4, 40][steps.index(4)];
         limits.number_block = rng.range(1, 8);
@@ -162,7 +165,13 @@ impl Settings {
         };
         let grows = growth.percent(40);
         let pendulum = grows && steps.percent(75);
+        // Who is cut off from some servers for a moment ends there, and lives where slots go next (H120).
+        let mut limits = settings.limits.clone();
+        if pendulum && silence.percent(80) {
+            limits.session_timeout = Duration::from_millis(silence.range(300, 2_000));
+        }
         Settings {
+            limits,
             movers: match (opposed, ring) {
                 (false, _) => 0,
                 (true, 0) => movers.range(3, 8) as u16,

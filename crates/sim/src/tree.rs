@@ -690,7 +690,7 @@ impl Tree {
 }
 
 /// Whether a record belongs to the tree, rather than to the machinery of one server or slot.
-fn in_tree(key: &Key) -> bool {
+pub fn in_tree(key: &Key) -> bool {
     matches!(
         key,
         Key::Entry { .. }

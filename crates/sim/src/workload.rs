@@ -8,7 +8,7 @@ use crate::knowledge::Knowledge;
 use crate::opposed::Mover;
 use crate::rng::Rng;
 use crate::scribe::{Library, Scribe};
-use crate::world::{Life, MS, NodeId, Role, Time};
+use crate::world::{Death, Life, MS, NodeId, Role, Time};
 use pando_client::{Client, ClientConfig, Resolution};
 use pando_data::{Blocks, FileKey};
 use pando_env::Env;
@@ -168,6 +168,22 @@ impl Workload {
                 let machine = &me.machines[index];
                 machine.active.set(machine.active.get().saturating_sub(1));
             }));
+        }
+    }
+
+    /// Ends the programs of clients that know only servers which have left and were stopped, while the clients slept or were
+    /// cut off: they cannot learn who took their places.
+    pub fn end_the_lost(&self) {
+        let map = self.cluster.map();
+        for machine in &self.machines {
+            let lost = machine.running.borrow().as_ref().is_some_and(|client| {
+                let known = client.map();
+                let mut known = known.servers.iter().map(|s| s.id);
+                known.all(|id| map.server(id).is_none() && !self.cluster.runs(id))
+            });
+            if let Some(life) = self.cluster.sim.life(machine.node).filter(|_| lost) {
+                life.die(Death::Kill);
+            }
         }
     }
 

@@ -225,17 +225,15 @@ pub enum PeerRequest {
         /// Those that are aborted, or only borrowed locks.
         aborted: Vec<TxId>,
     },
-    /// The content of a directory that was born on the asking server, for whom it is decided already. Answered when it is
+    /// The content of directories that were born on the asking server, for whom it is decided already. Answered when it is
     /// synced; sent again until then.
     Content {
-        /// Names it, and says that it comes for the second time.
-        tx: TxId,
         /// As in `Lock`.
         low: u64,
-        /// Epoch of the sender's map: who got the slot since may have had the directory, and lost it, meanwhile (H118).
+        /// Epoch of the sender's map: who got a slot since may have had the directory, and lost it, meanwhile (H118).
         map: MapEpoch,
-        /// What.
-        content: Box<OwedRecord>,
+        /// What, each with the name that says that it comes for the second time.
+        contents: Vec<(TxId, OwedRecord)>,
     },
     /// Do you still owe the content of this directory, that was born in this one? Answered when you do not (any more).
     Owes {
@@ -296,8 +294,8 @@ pub enum PeerAnswer {
     Vote(Vote),
     /// What was decided is applied and synced.
     Decided,
-    /// What became of the content that was owed.
-    Content(Stored),
+    /// What became of the content that was owed, of each in turn.
+    Content(Vec<Stored>),
     /// It is not owed.
     NotOwed,
     /// State of a transaction.
@@ -459,7 +457,7 @@ codec_enum!(PeerRequest {
     9 => Adopt(table),
     10 => NewMap(map),
     11 => Settle { committed, aborted },
-    12 => Content { tx, low, map, content },
+    12 => Content { low, map, contents },
     13 => Owes { parent, dir, generation },
     20 => Moving(m),
 });

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use pando_auth::Secrets;
 use pando_client::file::{self, Place};
 use pando_net::Waiting;
+use pando_server::Limits;
 use pando_types::{Access, Claims, Cred, Perm, ServerId};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -153,6 +154,7 @@ fn serve(
         } else {
             Secrets::without_statements
         },
+        limits: Limits::default(),
     };
     let inside = Inside::open(dir, SERVER, &how)?;
     inside.listen(inside.server.clone())?;

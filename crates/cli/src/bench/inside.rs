@@ -33,6 +33,8 @@ pub struct How {
     pub cache_bytes: usize,
     /// What is done to its secrets.
     pub secrets: fn(Secrets) -> Secrets,
+    /// Its bounds and periods.
+    pub limits: Limits,
 }
 
 /// It, and what drives it. Whoever made it calls [`Reactor::turn`] until nobody needs it any more.
@@ -76,7 +78,7 @@ impl Inside {
             id,
             map: map.clone(),
             secrets,
-            limits: Limits::default(),
+            limits: how.limits.clone(),
         };
         let start = MetaServer::start(
             config,

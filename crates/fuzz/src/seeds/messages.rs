@@ -293,10 +293,9 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
             aborted: vec![tx],
         },
         PeerRequest::Content {
-            tx,
             low,
             map: MapEpoch(5),
-            content: Box::new(records::owed()),
+            contents: vec![(tx, records::owed()), (tx, records::owed())],
         },
         PeerRequest::Owes {
             parent: DIR,
@@ -380,8 +379,7 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         PeerAnswer::Vote(Vote::No),
         PeerAnswer::Vote(Vote::NoSpace),
         PeerAnswer::Decided,
-        PeerAnswer::Content(Stored::Yes),
-        PeerAnswer::Content(Stored::Taken),
+        PeerAnswer::Content(vec![Stored::Yes, Stored::YesButFull, Stored::Taken]),
         PeerAnswer::NotOwed,
         PeerAnswer::State(TxState::Active),
         PeerAnswer::State(TxState::Committed),

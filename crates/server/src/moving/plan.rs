@@ -96,16 +96,31 @@ impl MetaServer {
     pub(crate) async fn cluster(&self, request: ClusterRequest) -> Result<Response, Failure> {
         let _turn = self.map_turn().await?;
         let refused = std::cell::RefCell::new(None);
-        self.propose_map(&|map| {
-            let changed = planned(map, &request);
-            *refused.borrow_mut() = changed.as_ref().err().cloned();
-            changed.ok().filter(|to| to != map)
-        })
-        .await?;
-        Ok(Response::Cluster(match refused.into_inner() {
-            Some(why) => Err(why),
-            None => Ok(Blob(self.map().to_bytes())),
-        }))
+        for _ in 0..CHANGES {
+            let from = self.map().epoch;
+            refused.replace(None);
+            self.propose_map(&|map| {
+                let changed = planned(map, &request);
+                *refused.borrow_mut() = changed.as_ref().err().cloned();
+                changed.ok().filter(|to| to != map)
+            })
+            .await?;
+            // That it cannot be done, or needs not, is said of the map in force only: another one may be coordinator, and
+            // this one not have heard of it.
+            if refused.borrow().is_some() || self.map().epoch == from {
+                self.attend_once()
+                    .await
+                    .map_err(|_| Failure::Refused(Refusal::NotReady))?;
+                if self.map().epoch != from {
+                    continue;
+                }
+            }
+            return Ok(Response::Cluster(match refused.into_inner() {
+                Some(why) => Err(why),
+                None => Ok(Blob(self.map().to_bytes())),
+            }));
+        }
+        Err(Failure::Refused(Refusal::Busy))
     }
 
     /// Whether others may still have to ask this server for anything but its slots.

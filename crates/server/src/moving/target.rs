@@ -30,7 +30,10 @@ impl MetaServer {
         copy: CopyId,
         slots: BTreeSet<Slot>,
     ) -> Result<MoveAnswer, Failure> {
-        if slots.iter().any(|s| self.owner(*s) == self.id) {
+        // What may be here already is not made room for (H121).
+        let ours =
+            |slot: &Slot| self.moving.borrow().may_be_ours(&self.map(), self.id, *slot) && !plant!(H121);
+        if slots.iter().any(ours) {
             return Ok(MoveAnswer::Lost);
         }
         {
@@ -144,6 +147,10 @@ impl MetaServer {
                 self.expire(*session).await?;
             } else {
                 self.stays_ended(*session)?;
+            }
+            // Whoever gets these slots next is told so too (H120).
+            if !plant!(H120) {
+                self.sessions.borrow_mut().had_in(*session, &slots);
             }
         }
         for slot in slots {

@@ -6,7 +6,7 @@
 
 use super::{Admission, Doing, Sessions};
 use pando_env::Peer;
-use pando_types::{Errno, IdentityId, Mono, RequestId, RequestSlot, Sequence, SessionId};
+use pando_types::{Errno, IdentityId, MapEpoch, Mono, RequestId, RequestSlot, Sequence, SessionId};
 use pando_wire::{Answer, Outcome, Refusal};
 use stateright::{Checker, Model, Property};
 use std::collections::BTreeSet;
@@ -33,8 +33,8 @@ impl Table {
     fn key(&self) -> impl PartialEq + Hash + std::fmt::Debug {
         let doing = |d: &Doing| match d {
             Doing::Running(_) => 0,
-            Doing::Done(Ok(_)) => 1,
-            Doing::Done(Err(_)) => 2,
+            Doing::Done(Ok(_), _) => 1,
+            Doing::Done(Err(_), _) => 2,
             Doing::Refused => 3,
             Doing::Elsewhere => 4,
         };
@@ -56,7 +56,7 @@ impl Clone for Table {
             for (slot, lane) in &session.lanes {
                 let doing = match &lane.doing {
                     Doing::Running(askers) => Doing::Running(askers.clone()),
-                    Doing::Done(outcome) => Doing::Done(outcome.clone()),
+                    Doing::Done(outcome, by) => Doing::Done(outcome.clone(), *by),
                     Doing::Refused => Doing::Refused,
                     Doing::Elsewhere => Doing::Elsewhere,
                 };
@@ -273,7 +273,7 @@ impl Lanes {
                 world.replies.insert((request.session, request.sequence));
             }
         }
-        world.table.0.done(request.id(), &Ok(Answer::Done));
+        world.table.0.done(request.id(), &Ok(Answer::Done), MapEpoch(0));
         world.answers.insert((request, Said::Done));
     }
 
@@ -286,7 +286,7 @@ impl Lanes {
         }
         if said == Said::Failed {
             let outcome: Outcome = Err(Errno::Exists);
-            world.table.0.done(request.id(), &outcome);
+            world.table.0.done(request.id(), &outcome, MapEpoch(0));
         } else {
             world.table.0.refused(request.id(), Refusal::Busy);
         }

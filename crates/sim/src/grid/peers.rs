@@ -194,10 +194,9 @@ pub(super) const CELLS: &[Cell] = &[
             };
             a.mark().await;
             let content = PeerRequest::Content {
-                tx: tx(),
                 low: 0,
                 map: MapEpoch(u64::MAX),
-                content: Box::new(OwedRecord { dir, head, touch }),
+                contents: vec![(tx(), OwedRecord { dir, head, touch })],
             };
             match peer(&a, a.mallory.home(dir), content).await? {
                 PeerAnswer::Content(_) => Some(()),

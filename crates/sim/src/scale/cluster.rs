@@ -269,6 +269,8 @@ fn start_server(
         limits: Limits {
             // Keeping sessions alive is the shells' duty; here nobody is silent for long.
             session_timeout: Duration::from_secs(3600),
+            // As it was calibrated.
+            owed_after: Duration::ZERO,
             ..Limits::default()
         },
     };

@@ -85,6 +85,22 @@ pub fn kind_of(message: &Message, map: &ClusterMap, me: ServerId) -> &'static st
     }
 }
 
+/// How many things of its kind a message is: it takes so many times as long.
+pub fn items_of(message: &Message) -> u64 {
+    let items = match message {
+        Message::Request {
+            request: Request::Peer(PeerRequest::Content { contents, .. }),
+            ..
+        } => contents.len(),
+        Message::Reply {
+            result: Ok(Response::Peer(PeerAnswer::Content(stored))),
+            ..
+        } => stored.len(),
+        _ => 1,
+    };
+    (items as u64).max(1)
+}
+
 fn operation(op: &Op, map: &ClusterMap, me: ServerId) -> &'static str {
     // The content of a directory, if it was not renamed.
     let content = |parent: DirId, name: &Name| {

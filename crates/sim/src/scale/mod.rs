@@ -12,7 +12,7 @@ mod worker;
 mod world;
 
 pub use cluster::Setup;
-pub use costs::{Costs, kind_of};
+pub use costs::{Costs, items_of, kind_of};
 pub use phase::{Crowd, Measured};
 pub use tree::{DEPTH, PARENTS};
 pub use worker::Phase;

@@ -8,7 +8,7 @@
 //! made it wait, and does not stand in line again: an event loop runs what became ready before it reads on, and a device
 //! begins its next sync without asking anybody.
 
-use super::costs::{Costs, kind_of};
+use super::costs::{Costs, items_of, kind_of};
 use crate::rng::Rng;
 use crate::schedule::Scheduled;
 use pando_cluster::ClusterMap;
@@ -339,7 +339,8 @@ impl Process {
             return 0;
         };
         let kind = kind_of(&message, &world.map.borrow(), id);
-        let (cost, known) = world.costs.service(kind);
+        let (each, known) = world.costs.service(kind);
+        let cost = each * items_of(&message);
         let mut busy = self.busy.borrow_mut();
         busy.total += cost;
         if !known {

@@ -5,7 +5,7 @@ use pando_env::{Node, Peer};
 use pando_format::Codec;
 use pando_net::thread_cpu;
 use pando_server::MetaServer;
-use pando_sim::scale::kind_of;
+use pando_sim::scale::{items_of, kind_of};
 use pando_types::ServerId;
 use pando_wire::Message;
 use std::cell::Cell;
@@ -40,7 +40,8 @@ pub struct Meter {
     server: Rc<MetaServer>,
     me: ServerId,
     map: ClusterMap,
-    last: Cell<Option<(&'static str, Duration)>>,
+    /// What came last: its kind, how many things of it, and when.
+    last: Cell<Option<(&'static str, u64, Duration)>>,
     samples: Shared,
 }
 
@@ -59,14 +60,16 @@ impl Meter {
 impl Node for Meter {
     fn receive(&self, from: Peer, message: Vec<u8>) {
         let now = thread_cpu();
-        if let Some((kind, since)) = self.last.take() {
-            let us = now.saturating_sub(since).as_secs_f64() * 1e6;
+        if let Some((kind, items, since)) = self.last.take() {
+            let us = now.saturating_sub(since).as_secs_f64() * 1e6 / items as f64;
             let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-            samples.0.entry(kind).or_default().push(us);
+            let each = (0..items).map(|_| us);
+            samples.0.entry(kind).or_default().extend(each);
         }
-        let kind = Message::from_bytes(&message).map_or("other", |m| kind_of(&m, &self.map, self.me));
+        let (kind, items) = Message::from_bytes(&message)
+            .map_or(("other", 1), |m| (kind_of(&m, &self.map, self.me), items_of(&m)));
         // What measuring takes is nobody's.
-        self.last.set(Some((kind, thread_cpu())));
+        self.last.set(Some((kind, items, thread_cpu())));
         self.server.receive(from, message);
     }
 

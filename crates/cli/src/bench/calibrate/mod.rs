@@ -10,19 +10,23 @@ mod meter;
 mod servers;
 mod work;
 
+use super::lines::median;
 use crate::args::{Args, Mode};
 use anyhow::{Context, Result};
 use meter::Samples;
 use pando_sim::scale::Costs;
 use serde_json::{Map, Value, json};
 use servers::Pair;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Messages of one kind that must have been measured, or it counts as not measured.
 const ENOUGH: usize = 40;
+
+/// How often it is measured if nothing else is said.
+pub const ROUNDS: u8 = 3;
 
 /// Measures what a server of this machine takes for each kind of message, and its device for a sync.
 ///
@@ -46,6 +50,9 @@ pub struct How {
     /// Operations of each kind that one client does.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(50..=1_000_000))]
     pub operations: u64,
+    /// How often all of it is measured: of each number the middle one counts.
+    #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub rounds: u8,
     /// Where to make the temporary folder: its device is the one whose syncs count. [default: the system's]
     #[arg(long, value_name = "DIR")]
     pub at: Option<PathBuf>,
@@ -151,8 +158,45 @@ fn mean(samples: &mut [f64]) -> f64 {
     middle.iter().sum::<f64>() / middle.len().max(1) as f64
 }
 
-/// Measures everything; tells on stderr how far it is.
+/// Measures everything, as often as it is to be; tells on stderr how far it is.
 pub fn measure(how: &How) -> Result<Calibration> {
+    let mut all = Vec::new();
+    for round in 1..=how.rounds {
+        eprintln!("calibrating: round {round} of {}", how.rounds);
+        all.push(measure_once(how)?);
+    }
+    let first = all.first().cloned().unwrap_or_default();
+    let middle = |what: &dyn Fn(&Calibration) -> f64| median(&all.iter().map(what).collect::<Vec<_>>());
+    // Of a kind that a round did not have the others count.
+    let kinds = |of: &dyn Fn(&Calibration) -> &BTreeMap<String, f64>| -> BTreeMap<String, f64> {
+        let names: BTreeSet<&String> = all.iter().flat_map(|c| of(c).keys()).collect();
+        let each = names.into_iter().map(|kind| {
+            let found: Vec<f64> = all.iter().filter_map(|c| of(c).get(kind).copied()).collect();
+            (kind.clone(), median(&found))
+        });
+        each.collect()
+    };
+    let groups = 0..first.sync_us.len();
+    Ok(Calibration {
+        service_us: kinds(&|c| &c.service_us),
+        alone_us: kinds(&|c| &c.alone_us),
+        other_us: middle(&|c| c.other_us),
+        client_us: middle(&|c| c.client_us),
+        sync_us: groups
+            .map(|n| (first.sync_us[n].0, middle(&|c| c.sync_us[n].1)))
+            .collect(),
+        messages: all.iter().flat_map(|c| &c.messages).fold(
+            BTreeMap::new(),
+            |mut sums: BTreeMap<String, u64>, (kind, n)| {
+                *sums.entry(kind.clone()).or_default() += n;
+                sums
+            },
+        ),
+        ..first
+    })
+}
+
+fn measure_once(how: &How) -> Result<Calibration> {
     let at = how.at.clone().unwrap_or_else(std::env::temp_dir);
     let pair = Pair::start(&at, how.durability)?;
     let (mut alone, mut client) = (Samples::default(), Vec::new());
@@ -202,7 +246,7 @@ pub fn measure(how: &How) -> Result<Calibration> {
     Ok(Calibration {
         commit: option_env!("PANDO_COMMIT").unwrap_or("unknown").to_owned(),
         params: json!({
-            "operations": how.operations, "at": at.display().to_string(), "durability": how.durability.word(),
+            "operations": how.operations, "rounds": how.rounds, "at": at.display().to_string(), "durability": how.durability.word(),
             "clients": work::CLIENTS,
         }),
         other_us: service_us.get("null").copied().unwrap_or_default(),

@@ -9,6 +9,7 @@ use crate::format;
 use anyhow::{Context, Result, bail};
 use pando_format::{FORMAT_VERSION, Key, Mutation, Record, SessionRecord, Superblock};
 use pando_net::Waiting;
+use pando_server::Limits;
 use pando_store::{Batch, Level, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{BootEpoch, FsId, ServerId, SessionId, Timestamp};
@@ -121,6 +122,11 @@ fn serve(
         waiting: Waiting::Blocking,
         cache_bytes: RocksOptions::default().cache_bytes,
         secrets: std::convert::identity,
+        // Each message by itself: where there are many servers not much goes to one of them.
+        limits: Limits {
+            owed_after: Duration::ZERO,
+            ..Limits::default()
+        },
     };
     let inside = Inside::open(dir, id, &how)?;
     let meter = Meter::new(inside.server.clone(), inside.map.clone(), samples);

@@ -128,6 +128,7 @@ impl Virtual {
             },
             how: How {
                 operations: 1500,
+                rounds: crate::bench::calibrate::ROUNDS,
                 at: args.at.clone(),
                 durability: args.durability.unwrap_or(Mode::Async),
             },
