@@ -13,7 +13,7 @@ use clap::Subcommand;
 use pando_auth::Key;
 use pando_net::Waiting;
 use pando_types::{AuthMode, Claims, Cred, DirId, Generation, Users};
-use pando_wire::{AuthAnswer, AuthError, AuthRequest, IdentityView, Request, Response};
+use pando_wire::{AuthAnswer, AuthChange, AuthError, AuthRequest, IdentityView, Request, Response};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -122,7 +122,7 @@ pub fn run(args: &Args, command: &AuthCommand) -> Result<()> {
             Ok(())
         }
         AuthCommand::Revoke { name } => {
-            let answer = ask(&conn, AuthRequest::Revoke { name: name.clone() })?;
+            let answer = change(&conn, AuthChange::Revoke { name: name.clone() })?;
             report(args, &answer, &format!("{name:?} may not connect any more"))
         }
         AuthCommand::Rotate {
@@ -132,12 +132,12 @@ pub fn run(args: &Args, command: &AuthCommand) -> Result<()> {
             material,
         } => {
             let proof = Proving::of(&dir, &conn, material)?;
-            let request = AuthRequest::Rotate {
+            let rotated = AuthChange::Rotate {
                 name: name.clone(),
                 key: proof.recorded,
                 grace: *grace,
             };
-            let answer = ask(&conn, request)?;
+            let answer = change(&conn, rotated)?;
             write_key(&conn, &answer, proof, out)?;
             let text = format!(
                 "{name:?} has a new key in {}; the old ones end in {grace} s",
@@ -255,12 +255,12 @@ fn add_identity(dir: &ClusterDir, conn: &Connection, add: &AddArgs) -> Result<Au
 
 /// Makes an identity and writes what proves it.
 pub fn make(conn: &Connection, name: &str, claims: Claims, proof: Proving, out: &Path) -> Result<AuthAnswer> {
-    let request = AuthRequest::Add {
+    let add = AuthChange::Add {
         name: name.into(),
         claims,
         key: proof.recorded,
     };
-    let answer = ask(conn, request)?;
+    let answer = change(conn, add)?;
     write_key(conn, &answer, proof, out)?;
     Ok(answer)
 }
@@ -292,6 +292,12 @@ fn find(conn: &Connection, path: &[u8]) -> Result<(DirId, Generation)> {
     }
 }
 
+/// A change of what is there now.
+fn change(conn: &Connection, change: AuthChange) -> Result<AuthAnswer> {
+    let seen = ask(conn, AuthRequest::List)?.newest(change.name());
+    ask(conn, AuthRequest::Change { seen, change })
+}
+
 fn ask(conn: &Connection, request: AuthRequest) -> Result<AuthAnswer> {
     let keeper = conn.client.map().keeper;
     match conn.run(conn.client.admin(keeper, Request::Auth(request))) {
@@ -314,6 +320,9 @@ fn explain(why: AuthError) -> &'static str {
         }
         AuthError::TooMany => "there are as many identities as there can be; revoke some",
         AuthError::KeyTaken => "another identity has this key or certificate",
+        AuthError::Changed => {
+            "somebody else changed the identity of that name at the same time; `pando auth list` shows what is there now"
+        }
         AuthError::BadName => "a name has 1 to 255 bytes",
     }
 }

@@ -20,6 +20,8 @@ use std::path::Path;
 const BLOCK_SIZE: u32 = 4 << 20;
 /// Where a server's metrics are, from its address.
 const METRICS_OFFSET: u16 = 1000;
+/// The first port on an address of one's own.
+const FIRST_PORT: u16 = 7400;
 
 pub fn run(args: &Args, format: &FormatArgs) -> Result<()> {
     let dir = ClusterDir::of(args)?;
@@ -30,9 +32,15 @@ pub fn run(args: &Args, format: &FormatArgs) -> Result<()> {
         );
     }
     let servers = if format.addresses.is_empty() {
-        on_loopback(format.servers)?
+        on_loopback(0, format.servers, format.choices.auth.mode())?
     } else {
-        at(&format.addresses)?
+        let at = |(id, address): (usize, &String)| server_at(u16::try_from(id)?, address);
+        format
+            .addresses
+            .iter()
+            .enumerate()
+            .map(at)
+            .collect::<Result<_>>()?
     };
     let file = make(&dir, servers, format.blocks.as_deref(), &format.choices)?;
     if args.json {
@@ -52,49 +60,51 @@ pub fn run(args: &Args, format: &FormatArgs) -> Result<()> {
     Ok(())
 }
 
-/// Servers on free ports of the loopback address.
-pub fn on_loopback(servers: u16) -> Result<Vec<Server>> {
-    // All are held at once, so that no port is given out twice.
-    let listeners: Vec<TcpListener> = (0..u32::from(servers) * 2)
-        .map(|_| TcpListener::bind("127.0.0.1:0"))
-        .collect::<Result<_, _>>()
-        .context("cannot find free ports")?;
-    let mut addresses = listeners.iter().map(|l| l.local_addr().map(|a| a.to_string()));
-    let mut next = || {
-        addresses
-            .next()
-            .context("ports")?
-            .context("cannot find free ports")
+/// Servers of this machine, `first` the number of the first of them.
+///
+/// They are at a loopback address of their own, drawn at random: on 127.0.0.1 any program's outgoing connection, or another
+/// filesystem, can have the port of a server that is down when it comes back. Certificates of one's own are made for a
+/// host, so with `tls` it is 127.0.0.1, and ports that the kernel gives to nobody by itself.
+pub fn on_loopback(first: u16, servers: u16, auth: AuthMode) -> Result<Vec<Server>> {
+    let random = random_key()?;
+    let (host, port) = match auth {
+        AuthMode::Tls => (
+            "127.0.0.1".to_owned(),
+            10_000 + u16::from_le_bytes([random[0], random[1]]) % 16_384,
+        ),
+        AuthMode::None | AuthMode::Key => {
+            let [a, b, c] = [random[0], random[1], random[2]].map(|part| part.clamp(1, 254));
+            (format!("127.{a}.{b}.{c}"), FIRST_PORT)
+        }
     };
-    (0..servers)
-        .map(|id| {
-            Ok(Server {
-                id,
-                address: next()?,
-                metrics: next()?,
-            })
-        })
-        .collect()
+    let free = |address: &str| TcpListener::bind(address).is_ok();
+    let found: Vec<Server> = (port..=u16::MAX - METRICS_OFFSET)
+        .map(|port| server_at(first, &format!("{host}:{port}")))
+        .filter(|s| s.as_ref().map_or(true, |s| free(&s.address) && free(&s.metrics)))
+        .take(usize::from(servers))
+        .zip(first..)
+        .map(|(server, id)| server.map(|s| Server { id, ..s }))
+        .collect::<Result<_>>()?;
+    if found.len() < usize::from(servers) {
+        bail!("cannot find free ports on {host}; is its interface, lo, up?");
+    }
+    Ok(found)
 }
 
-fn at(addresses: &[String]) -> Result<Vec<Server>> {
-    let server = |(id, address): (usize, &String)| {
-        let (host, port) = address
-            .rsplit_once(':')
-            .with_context(|| format!("{address:?} is not HOST:PORT"))?;
-        let port: u16 = port
-            .parse()
-            .with_context(|| format!("{address:?} is not HOST:PORT"))?;
-        let metrics = port
-            .checked_add(METRICS_OFFSET)
-            .context("no port left for metrics")?;
-        Ok(Server {
-            id: u16::try_from(id)?,
-            address: address.clone(),
-            metrics: format!("{host}:{metrics}"),
-        })
-    };
-    addresses.iter().enumerate().map(server).collect()
+/// A server at `HOST:PORT`.
+pub fn server_at(id: u16, address: &str) -> Result<Server> {
+    let port = address
+        .rsplit_once(':')
+        .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+    let (host, port) = port.with_context(|| format!("{address:?} is not HOST:PORT"))?;
+    let metrics = port
+        .checked_add(METRICS_OFFSET)
+        .context("no port left for metrics")?;
+    Ok(Server {
+        id,
+        address: address.to_owned(),
+        metrics: format!("{host}:{metrics}"),
+    })
 }
 
 /// Makes stores and, last, `cluster.json`: a cluster without that file does not exist.

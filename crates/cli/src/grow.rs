@@ -5,7 +5,7 @@
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::format::{make_store, on_loopback, stays_here};
+use crate::format::{make_store, on_loopback, server_at, stays_here};
 use crate::pki::Authority;
 use crate::progress::{Progress, Unit};
 use crate::{coordination, process, up};
@@ -22,8 +22,6 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 /// So long without any slot moving, and people are told what may be the matter.
 const STILL: Duration = Duration::from_secs(20);
-/// Where a server's metrics are, from its address.
-const METRICS_OFFSET: u16 = 1000;
 
 /// Arguments of `join`.
 #[derive(clap::Args, Debug, Default)]
@@ -153,7 +151,10 @@ impl Operator {
     pub fn add(&self, options: &JoinArgs, server_options: &[String]) -> Result<Server> {
         let map = self.newest();
         let id = map.next_server();
-        let server = self.address(id, options)?;
+        let server = match &options.address {
+            Some(address) => server_at(id.0, address)?,
+            None => on_loopback(id.0, 1, map.auth)?.pop().context("no free port")?,
+        };
         stays_here(map.auth, &server.address)?;
         let info = ServerInfo {
             id,
@@ -190,28 +191,6 @@ impl Operator {
             tracing::info!(?started, "started");
         }
         Ok(server)
-    }
-
-    /// Where the new server is to be.
-    fn address(&self, id: ServerId, options: &JoinArgs) -> Result<Server> {
-        let Some(address) = &options.address else {
-            let mut servers = on_loopback(1)?;
-            let mut server = servers.pop().context("no free port")?;
-            server.id = id.0;
-            return Ok(server);
-        };
-        let port = address
-            .rsplit_once(':')
-            .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-        let (host, port) = port.with_context(|| format!("{address:?} is not HOST:PORT"))?;
-        let metrics = port
-            .checked_add(METRICS_OFFSET)
-            .context("no port left for metrics")?;
-        Ok(Server {
-            id: id.0,
-            address: address.clone(),
-            metrics: format!("{host}:{metrics}"),
-        })
     }
 
     /// Asks the coordinator, whoever that is by then.

@@ -33,7 +33,12 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     let file = if dir.exists() {
         dir.load()?
     } else {
-        let file = format::make(&dir, format::on_loopback(up.servers)?, None, &up.choices)?;
+        let file = format::make(
+            &dir,
+            format::on_loopback(0, up.servers, up.choices.auth.mode())?,
+            None,
+            &up.choices,
+        )?;
         done.push(format!(
             "made filesystem {} with {} servers",
             file.fs,

@@ -12,7 +12,8 @@ use pando_format::{Batch, IdentityKey, IdentityRecord, IdentityTable, Key, KeyRa
 use pando_store::{Level, Store, StoreError};
 use pando_types::{AuthMode, Claims, IdentityId, ServerId, Timestamp, Users, plant};
 use pando_wire::{
-    AuthAnswer, AuthError, AuthRequest, Denial, IdentityView, LockMode, PeerAnswer, PeerRequest, Refusal,
+    AuthAnswer, AuthChange, AuthError, AuthRequest, Denial, IdentityView, LockMode, PeerAnswer, PeerRequest,
+    Refusal,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -175,26 +176,34 @@ impl Identities {
     /// The record after a change, of the server that keeps them. `None`: it is so already.
     fn change(
         &self,
-        request: AuthRequest,
+        seen: u64,
+        asked: AuthChange,
         now: Timestamp,
     ) -> Result<(IdentityId, Option<IdentityRecord>), AuthError> {
-        let named = |name: &str| {
-            let found = self.kept.iter().rev().find(|(_, r)| r.name == name);
-            found.map(|(id, r)| (*id, r.clone()))
+        let newest = self.kept.iter().rev().find(|(_, r)| r.name == asked.name());
+        let live = newest.filter(|(_, r)| r.revoked.is_none());
+        let done = match &asked {
+            AuthChange::Add { key, .. } | AuthChange::Rotate { key, .. } => {
+                live.filter(|(_, r)| r.keys.first().is_some_and(|k| k.key == *key))
+            }
+            AuthChange::Revoke { .. } => newest.filter(|(_, r)| r.revoked.is_some()),
         };
-        let live = |name: &str| named(name).filter(|(_, r)| r.revoked.is_none());
-        let is = |record: &IdentityRecord, key: &[u8; 32]| record.keys.first().is_some_and(|k| k.key == *key);
+        if let Some((id, _)) = done {
+            return Ok((*id, None));
+        }
+        // A late copy of what was done, and undone since, would let in who was revoked.
+        if seen != newest.map_or(0, |(_, r)| r.change) && !plant!(H123) {
+            return Err(AuthError::Changed);
+        }
         let change = self.table().version + 1;
         let fresh = |key| IdentityKey { key, until: None };
-        match request {
-            AuthRequest::Add { name, claims, key } => {
+        match asked {
+            AuthChange::Add { name, claims, key } => {
                 if name.is_empty() || name.len() > NAME {
                     return Err(AuthError::BadName);
                 }
-                match live(&name) {
-                    Some((id, record)) if is(&record, &key) => return Ok((id, None)),
-                    Some(_) => return Err(AuthError::Exists),
-                    None => {}
+                if live.is_some() {
+                    return Err(AuthError::Exists);
                 }
                 if self.is_taken(&key, None) {
                     return Err(AuthError::KeyTaken);
@@ -214,8 +223,8 @@ impl Identities {
                 };
                 Ok((id, Some(record)))
             }
-            AuthRequest::Revoke { name } => {
-                let (id, record) = named(&name).ok_or(AuthError::Unknown)?;
+            AuthChange::Revoke { .. } => {
+                let (id, record) = live.ok_or(AuthError::Unknown)?;
                 let revoked = IdentityRecord {
                     revoked: Some(now),
                     // Nobody will ask for them again.
@@ -223,29 +232,26 @@ impl Identities {
                     change,
                     ..record.clone()
                 };
-                Ok((id, record.revoked.is_none().then_some(revoked)))
+                Ok((*id, Some(revoked)))
             }
-            AuthRequest::Rotate { name, key, grace } => {
-                let (id, mut record) = live(&name).ok_or(AuthError::Unknown)?;
-                if is(&record, &key) {
-                    return Ok((id, None));
-                }
-                if self.is_taken(&key, Some(id)) {
+            AuthChange::Rotate { key, grace, .. } => {
+                let (id, record) = live.ok_or(AuthError::Unknown)?;
+                if self.is_taken(&key, Some(*id)) {
                     return Err(AuthError::KeyTaken);
                 }
                 let end = Timestamp {
                     secs: now.secs.saturating_add(i64::from(grace)),
                     nanos: now.nanos,
                 };
+                let mut record = record.clone();
                 for old in &mut record.keys {
                     old.until = Some(old.until.map_or(end, |t| t.min(end)));
                 }
                 record.keys.insert(0, fresh(key));
                 record.keys.truncate(KEYS);
                 record.change = change;
-                Ok((id, Some(record)))
+                Ok((*id, Some(record)))
             }
-            AuthRequest::List => Err(AuthError::Unknown),
         }
     }
 }
@@ -258,6 +264,7 @@ fn view((id, r): (&IdentityId, &IdentityRecord)) -> IdentityView {
         keys: r.keys.iter().map(|k| k.until).collect(),
         created: r.created,
         revoked: r.revoked,
+        change: r.change,
     }
 }
 
@@ -275,20 +282,23 @@ impl MetaServer {
         if self.map().auth == AuthMode::None {
             return Ok(Err(AuthError::NotUsed));
         }
-        if request == AuthRequest::List {
-            let identities = self.identities.borrow().kept.iter().map(view).collect();
-            return Ok(Ok(AuthAnswer {
-                identities,
-                unconfirmed: Vec::new(),
-            }));
-        }
+        let (seen, change) = match request {
+            AuthRequest::List => {
+                let identities = self.identities.borrow().kept.iter().map(view).collect();
+                return Ok(Ok(AuthAnswer {
+                    identities,
+                    unconfirmed: Vec::new(),
+                }));
+            }
+            AuthRequest::Change { seen, change } => (seen, change),
+        };
         // One change after the other: no version ever stands for two tables.
         let held = self.hold();
         let turn = (Unit::Key(Key::Identity(IdentityId::ANYONE)), LockMode::Exclusive);
         self.locks
             .acquire(held.holder, vec![turn], || self.lock_wait())
             .await?;
-        let changed = self.identities.borrow().change(request, self.world.now());
+        let changed = self.identities.borrow().change(seen, change, self.world.now());
         let id = match changed {
             Err(e) => return Ok(Err(e)),
             Ok((id, None)) => id,

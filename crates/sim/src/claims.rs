@@ -12,7 +12,9 @@ use pando_types::{
     Access, BootEpoch, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, Perm, ServerId, SessionId,
     TxId, Users,
 };
-use pando_wire::{Answer, AuthRequest, EntryView, Op, Outcome, PeerRequest, Request, Response, Statement};
+use pando_wire::{
+    Answer, AuthChange, AuthRequest, EntryView, Op, Outcome, PeerRequest, Request, Response, Statement,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -195,11 +197,12 @@ impl Workload {
         };
         let dir = made.dir.ok_or("no directory")?;
         for (n, claims) in kinds((dir.id, dir.generation)).into_iter().enumerate() {
-            let request = Request::Auth(AuthRequest::Add {
+            let change = AuthChange::Add {
                 name: format!("kind {n}"),
                 claims: claims.clone(),
                 key: [n as u8; 32],
-            });
+            };
+            let request = Request::Auth(AuthRequest::Change { seen: 0, change });
             let keeper = client.map().keeper;
             match client.admin(keeper, request).await {
                 Ok(Response::Auth(Ok(answer))) if answer.identities.len() == 1 => {

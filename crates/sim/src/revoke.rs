@@ -13,7 +13,10 @@ use pando_client::{Client, ClientConfig};
 use pando_env::Env;
 use pando_format::{Key, Record};
 use pando_types::{Claims, Cred, IdentityId, Name, PeerId, Perm, ServerId};
-use pando_wire::{Answer, AuthRequest, Op, RenameMode, Request, Response, Statement, Way};
+use pando_wire::{
+    Answer, AuthAnswer, AuthChange, AuthRequest, IdentityView, Op, RenameMode, Request, Response, Statement,
+    Way,
+};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -31,6 +34,8 @@ pub struct Ended {
     /// else.
     revoked: BTreeMap<IdentityId, BTreeMap<ServerId, u64>>,
     keys: Vec<(IdentityId, [u8; 32])>,
+    /// What they were called. No name is given twice.
+    names: BTreeSet<String>,
     /// All that were made to be revoked.
     made: BTreeSet<IdentityId>,
     /// Whether more are to come.
@@ -116,13 +121,21 @@ impl Revoker {
     }
 
     /// A change of identities, asked for until it is done. `None`: the workload is over, and it may not be.
-    async fn change(&self, request: AuthRequest) -> Option<(IdentityId, Vec<ServerId>)> {
+    async fn change(&self, change: AuthChange) -> Option<(IdentityId, Vec<ServerId>)> {
+        let all = self.ask(AuthRequest::List).await?;
+        if let Err(why) = self.cluster.judge().stay_revoked(&all) {
+            self.cluster.sim.fail(Kind::WrongResult, why);
+        }
+        let seen = all.newest(change.name());
+        let done = self.ask(AuthRequest::Change { seen, change }).await?;
+        Some((done.identities.first()?.id, done.unconfirmed))
+    }
+
+    async fn ask(&self, request: AuthRequest) -> Option<AuthAnswer> {
         loop {
             let keeper = self.cluster.map().keeper;
             match self.admin.admin(keeper, Request::Auth(request.clone())).await {
-                Ok(Response::Auth(Ok(done))) => {
-                    return Some((done.identities.first()?.id, done.unconfirmed));
-                }
+                Ok(Response::Auth(Ok(done))) => return Some(done),
                 Ok(other) => {
                     let text = format!("{request:?} was answered with {other:?}");
                     self.cluster.sim.fail(Kind::WrongResult, text);
@@ -137,10 +150,11 @@ impl Revoker {
     /// One identity from its beginning to its end.
     async fn one(&self, number: u64) -> Option<()> {
         let judge = self.cluster.judge().clone();
-        let (name, key) = (format!("doomed {number}"), [number as u8 | 0x80; 32]);
+        let (name, mut key) = (format!("doomed {number}"), [0x80; 32]);
+        key[8..16].copy_from_slice(&number.to_be_bytes());
         let claims = Claims::all();
         let (id, _) = self
-            .change(AuthRequest::Add {
+            .change(AuthChange::Add {
                 name: name.clone(),
                 claims: claims.clone(),
                 key,
@@ -160,7 +174,7 @@ impl Revoker {
         if self.below(3) == 0 {
             key[0] = 1;
             let grace = self.below(2) as u32;
-            self.change(AuthRequest::Rotate {
+            self.change(AuthChange::Rotate {
                 name: name.clone(),
                 key,
                 grace,
@@ -172,10 +186,12 @@ impl Revoker {
         } else {
             Vec::new()
         };
-        let revoked = self.change(AuthRequest::Revoke { name }).await;
+        let revoked = self.change(AuthChange::Revoke { name: name.clone() }).await;
         if let Some((_, unconfirmed)) = &revoked {
             self.cluster.effects.borrow_mut().revocations += 1;
-            self.cluster.judge().ended(&self.cluster, id, unconfirmed, key);
+            self.cluster
+                .judge()
+                .ended(&self.cluster, (id, name), unconfirmed, key);
         }
         // It goes on trying.
         self.pause(200 * MS).await;
@@ -272,7 +288,13 @@ async fn step(client: &Client, rng: &mut Rng) -> Option<()> {
 
 impl Judge {
     /// An identity's revocation has returned.
-    pub fn ended(&self, cluster: &Cluster, id: IdentityId, unconfirmed: &[ServerId], key: [u8; 32]) {
+    pub fn ended(
+        &self,
+        cluster: &Cluster,
+        (id, name): (IdentityId, String),
+        unconfirmed: &[ServerId],
+        key: [u8; 32],
+    ) {
         let life = |server: &ServerId| {
             let node = cluster.servers.iter().find(|s| s.id == *server)?.node;
             Some((*server, cluster.sim.life(node)?.number))
@@ -282,9 +304,20 @@ impl Judge {
             .revoked
             .insert(id, unconfirmed.iter().filter_map(life).collect());
         ended.keys.push((id, key));
+        ended.names.insert(name);
         cluster
             .sim
             .note(|| format!("identity {id} is revoked; {unconfirmed:?} did not confirm"));
+    }
+
+    /// What an operator is shown: nobody who was revoked is back (H123).
+    fn stay_revoked(&self, all: &AuthAnswer) -> Result<(), String> {
+        let ended = self.revocations.borrow();
+        let back = |view: &&IdentityView| view.revoked.is_none() && ended.names.contains(&view.name);
+        match all.identities.iter().find(back) {
+            Some(view) => Err(format!("{:?} was revoked, and may connect again", view.name)),
+            None => Ok(()),
+        }
     }
 
     /// Whether identities come and go.

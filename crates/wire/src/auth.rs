@@ -3,11 +3,24 @@
 use pando_format::{codec_enum, codec_struct};
 use pando_types::{Claims, IdentityId, ServerId, Timestamp};
 
-/// A request about identities. Every change may be repeated: it is recognised by the key it brings.
-#[derive(Clone, PartialEq, Eq)]
+/// A request about identities.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AuthRequest {
     /// All of them.
     List,
+    /// One of them changes.
+    Change {
+        /// What is known of its name: [`AuthAnswer::newest`] of a list. If that is not so any more, nothing is done
+        /// (H123).
+        seen: u64,
+        /// How.
+        change: AuthChange,
+    },
+}
+
+/// A change of an identity. It may be repeated: it is recognised by the key it brings.
+#[derive(Clone, PartialEq, Eq)]
+pub enum AuthChange {
     /// A new one.
     Add {
         /// What people will call it.
@@ -33,13 +46,23 @@ pub enum AuthRequest {
     },
 }
 
-impl std::fmt::Debug for AuthRequest {
+impl AuthChange {
+    /// Whose.
+    pub fn name(&self) -> &str {
+        match self {
+            AuthChange::Add { name, .. } | AuthChange::Revoke { name } | AuthChange::Rotate { name, .. } => {
+                name
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for AuthChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            AuthRequest::List => f.write_str("List"),
-            AuthRequest::Add { name, claims, .. } => write!(f, "Add({name:?}, {claims:?})"),
-            AuthRequest::Revoke { name } => write!(f, "Revoke({name:?})"),
-            AuthRequest::Rotate { name, grace, .. } => write!(f, "Rotate({name:?}, {grace} s)"),
+            AuthChange::Add { name, claims, .. } => write!(f, "Add({name:?}, {claims:?})"),
+            AuthChange::Revoke { name } => write!(f, "Revoke({name:?})"),
+            AuthChange::Rotate { name, grace, .. } => write!(f, "Rotate({name:?}, {grace} s)"),
         }
     }
 }
@@ -59,6 +82,8 @@ pub struct IdentityView {
     pub created: Timestamp,
     /// When it ended.
     pub revoked: Option<Timestamp>,
+    /// Which change of any identity was the last of this one.
+    pub change: u64,
 }
 
 /// What became of it.
@@ -68,6 +93,14 @@ pub struct AuthAnswer {
     pub identities: Vec<IdentityView>,
     /// Servers that have not confirmed the change. They learn of it as soon as they are back.
     pub unconfirmed: Vec<ServerId>,
+}
+
+impl AuthAnswer {
+    /// Of a list: the last change of the newest identity of a name, 0 without one.
+    pub fn newest(&self, name: &str) -> u64 {
+        let mut named = self.identities.iter().filter(|view| view.name == name);
+        named.next_back().map_or(0, |view| view.change)
+    }
 }
 
 /// Why it was not done.
@@ -85,13 +118,18 @@ pub enum AuthError {
     BadName,
     /// Another identity has this key.
     KeyTaken,
+    /// This identity, or one of its name, has changed since whoever asks looked.
+    Changed,
 }
 
 codec_enum!(AuthRequest {
     1 => List,
-    2 => Add { name, claims, key },
-    3 => Revoke { name },
-    4 => Rotate { name, key, grace },
+    2 => Change { seen, change },
+});
+codec_enum!(AuthChange {
+    1 => Add { name, claims, key },
+    2 => Revoke { name },
+    3 => Rotate { name, key, grace },
 });
 codec_struct!(IdentityView {
     id,
@@ -99,10 +137,11 @@ codec_struct!(IdentityView {
     claims,
     keys,
     created,
-    revoked
+    revoked,
+    change
 });
 codec_struct!(AuthAnswer {
     identities,
     unconfirmed
 });
-codec_enum!(AuthError { 1 => Exists, 2 => Unknown, 3 => NotUsed, 4 => TooMany, 5 => BadName, 6 => KeyTaken });
+codec_enum!(AuthError { 1 => Exists, 2 => Unknown, 3 => NotUsed, 4 => TooMany, 5 => BadName, 6 => KeyTaken, 7 => Changed });

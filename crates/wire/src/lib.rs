@@ -11,7 +11,7 @@ mod moving;
 mod op;
 
 pub use account::{Account, Accounted, ERRANDS_MAX, Errand, ErrandEnd, Task};
-pub use auth::{AuthAnswer, AuthError, AuthRequest, IdentityView};
+pub use auth::{AuthAnswer, AuthChange, AuthError, AuthRequest, IdentityView};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
 pub use message::{

@@ -196,7 +196,12 @@ impl Lane {
             auth: variant.auth,
             ..Choices::default()
         };
-        format::make(&dir, format::on_loopback(1)?, None, &choices)?;
+        format::make(
+            &dir,
+            format::on_loopback(0, 1, choices.auth.mode())?,
+            None,
+            &choices,
+        )?;
         let server = Server::start(&dir, waiting, variant)?;
         let patience = Duration::from_secs(10);
         if variant.auth != Auth::None {

@@ -35,7 +35,12 @@ impl OwnCluster {
             path: folder.path().join("cluster"),
             key: None,
         };
-        let file = format::make(&dir, format::on_loopback(servers)?, None, choices)?;
+        let file = format::make(
+            &dir,
+            format::on_loopback(0, servers, choices.auth.mode())?,
+            None,
+            choices,
+        )?;
         let cluster = OwnCluster {
             dir,
             servers: file.servers.iter().map(|s| s.id).collect(),

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Its unit of time. Sessions are of 2 to 20 of them.
 pub const TICK: Duration = Duration::from_millis(250);
 
-fn free_ports(count: usize) -> Vec<u16> {
-    // All are held at once, so that no port is given out twice.
-    let held: Vec<TcpListener> = (0..count)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("free port"))
-        .collect();
-    held.iter()
-        .map(|l| l.local_addr().expect("address").port())
-        .collect()
+/// A loopback address that nobody else has: a port of 127.0.0.1 may be taken while its server is down.
+fn own_address() -> Ipv4Addr {
+    static MADE: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 100 + high % 100, low, MADE.fetch_add(1, Ordering::SeqCst))
 }
 
 /// An ensemble of one or more.
@@ -35,7 +32,7 @@ pub struct Zoo {
 }
 
 struct Server {
-    port: u16,
+    address: SocketAddr,
     home: PathBuf,
     child: Option<Child>,
 }
@@ -48,22 +45,16 @@ impl Zoo {
             "ZooKeeper is not installed: scripts/setup.sh --test does it"
         );
         let folder = tempfile::tempdir().expect("folder");
-        let ports = free_ports(count * 3);
-        let members: Vec<String> = (0..count)
-            .map(|n| {
-                format!(
-                    "server.{}=127.0.0.1:{}:{}\n",
-                    n + 1,
-                    ports[count + n],
-                    ports[2 * count + n]
-                )
-            })
+        let hosts: Vec<Ipv4Addr> = (0..count).map(|_| own_address()).collect();
+        let members: Vec<String> = (1..)
+            .zip(&hosts)
+            .map(|(n, host)| format!("server.{n}={host}:2888:3888\n"))
             .collect();
         let mut zoo = Zoo {
             servers: Vec::new(),
             folder,
         };
-        for (n, port) in ports[..count].iter().enumerate() {
+        for (n, host) in hosts.iter().enumerate() {
             let home = zoo.folder.path().join(format!("zk-{n}"));
             std::fs::create_dir_all(home.join("data")).expect("folder");
             std::fs::write(home.join("data/myid"), format!("{}\n", n + 1)).expect("myid");
@@ -74,13 +65,13 @@ impl Zoo {
             };
             let config = format!(
                 "tickTime={}\ninitLimit=20\nsyncLimit=8\nmaxClientCnxns=0\nadmin.enableServer=false\n\
-                 clientPortAddress=127.0.0.1\nclientPort={port}\ndataDir={}\n{members}",
+                 clientPortAddress={host}\nclientPort=2181\ndataDir={}\n{members}",
                 TICK.as_millis(),
                 home.join("data").display()
             );
             std::fs::write(home.join("zoo.cfg"), config).expect("zoo.cfg");
             zoo.servers.push(Server {
-                port: *port,
+                address: (*host, 2181).into(),
                 home,
                 child: None,
             });
@@ -92,17 +83,13 @@ impl Zoo {
 
     /// How it is addressed.
     pub fn url(&self) -> String {
-        let hosts: Vec<String> = self
-            .servers
-            .iter()
-            .map(|s| format!("127.0.0.1:{}", s.port))
-            .collect();
+        let hosts: Vec<String> = self.servers.iter().map(|s| s.address.to_string()).collect();
         format!("zk://{}", hosts.join(","))
     }
 
     /// Where the first one listens.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.servers[0].port).into()
+        self.servers[0].address
     }
 
     /// Starts one that does not run.
@@ -131,7 +118,7 @@ impl Zoo {
     pub fn await_mode(&mut self, n: usize) {
         let server = &mut self.servers[n];
         let deadline = Instant::now() + PATIENCE;
-        while !mode(server.port).is_some_and(|m| m.contains("Mode: ")) {
+        while !mode(server.address).is_some_and(|m| m.contains("Mode: ")) {
             let ended = server.child.as_mut().and_then(|c| c.try_wait().ok().flatten());
             let said = || std::fs::read_to_string(server.home.join("out")).unwrap_or_default();
             assert!(ended.is_none(), "ZooKeeper ended: {}", said());
@@ -150,7 +137,7 @@ impl Zoo {
 
     /// Whether one leads the ensemble.
     pub fn leads(&self, n: usize) -> bool {
-        mode(self.servers[n].port).is_some_and(|m| m.contains("Mode: leader"))
+        mode(self.servers[n].address).is_some_and(|m| m.contains("Mode: leader"))
     }
 }
 
@@ -160,8 +147,8 @@ impl Drop for Zoo {
     }
 }
 
-fn mode(port: u16) -> Option<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+fn mode(address: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
     stream.write_all(b"srvr").ok()?;
     let mut text = String::new();

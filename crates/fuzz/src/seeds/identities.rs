@@ -4,8 +4,8 @@ use super::records::{self, TIME};
 use pando_format::IdentityTable;
 use pando_types::{AuthMode, BootEpoch, FsId, IdentityId, ServerId};
 use pando_wire::{
-    AuthAnswer, AuthError, AuthRequest, Denial, Hello, HelloReply, IdentityView, NONCE, PROTOCOL_VERSION,
-    Proof, Role, Way,
+    AuthAnswer, AuthChange, AuthError, AuthRequest, Denial, Hello, HelloReply, IdentityView, NONCE,
+    PROTOCOL_VERSION, Proof, Role, Way,
 };
 
 pub(super) fn ways() -> [Way; 3] {
@@ -69,25 +69,27 @@ pub(super) fn hello_replies() -> Vec<HelloReply> {
 
 pub(super) fn auth_requests() -> Vec<AuthRequest> {
     let (name, key) = (|| String::from("laptop"), [0x5c; 32]);
-    let add = |claims| AuthRequest::Add {
+    let add = |claims| AuthChange::Add {
         name: name(),
         claims,
         key,
     };
-    let mut all = vec![
-        AuthRequest::List,
-        AuthRequest::Revoke { name: name() },
-        AuthRequest::Rotate {
+    let mut changes = vec![
+        AuthChange::Revoke { name: name() },
+        AuthChange::Rotate {
             name: name(),
             key,
             grace: 60,
         },
     ];
-    all.extend(records::claims().map(add));
+    changes.extend(records::claims().map(add));
+    let change = |change| AuthRequest::Change { seen: 3, change };
+    let mut all = vec![AuthRequest::List];
+    all.extend(changes.into_iter().map(change));
     all
 }
 
-pub(super) fn auth_errors() -> [AuthError; 6] {
+pub(super) fn auth_errors() -> [AuthError; 7] {
     [
         AuthError::Exists,
         AuthError::Unknown,
@@ -95,6 +97,7 @@ pub(super) fn auth_errors() -> [AuthError; 6] {
         AuthError::TooMany,
         AuthError::BadName,
         AuthError::KeyTaken,
+        AuthError::Changed,
     ]
 }
 
@@ -106,6 +109,7 @@ pub(super) fn auth_answer() -> AuthAnswer {
         keys: vec![None, Some(TIME)],
         created: TIME,
         revoked: None,
+        change: 3,
     };
     AuthAnswer {
         identities: records::claims().map(view).to_vec(),

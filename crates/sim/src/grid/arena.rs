@@ -13,7 +13,7 @@ use pando_format::{Codec, Key, Mutation};
 use pando_types::{
     AttrChange, Claims, Cred, DirId, Generation, IdentityId, Ino, Name, PeerId, Perm, ServerId, Users,
 };
-use pando_wire::{AuthRequest, Op, Request, Response, Statement};
+use pando_wire::{AuthAnswer, AuthChange, AuthRequest, Op, Request, Response, Statement};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -128,15 +128,28 @@ impl Arena {
     }
 
     /// A change of identities, as an operator makes it.
-    pub async fn auth(&self, request: AuthRequest) -> Option<Response> {
-        let done = self.root.ask(self.keeper(), &Request::Auth(request)).await?;
-        matches!(done, Response::Auth(Ok(_))).then_some(done)
+    pub async fn auth(&self, change: AuthChange) -> Option<AuthAnswer> {
+        let request = self.change(change).await?;
+        self.ask_auth(request).await
+    }
+
+    /// The request for it.
+    pub async fn change(&self, change: AuthChange) -> Option<AuthRequest> {
+        let seen = self.ask_auth(AuthRequest::List).await?.newest(change.name());
+        Some(AuthRequest::Change { seen, change })
+    }
+
+    async fn ask_auth(&self, request: AuthRequest) -> Option<AuthAnswer> {
+        match self.root.ask(self.keeper(), &Request::Auth(request)).await? {
+            Response::Auth(Ok(answer)) => Some(answer),
+            _ => None,
+        }
     }
 
     /// The end of Mallory's identity.
     pub async fn revoke(&self) -> Option<()> {
         let name = "mallory".to_string();
-        self.auth(AuthRequest::Revoke { name }).await.map(|_| ())
+        self.auth(AuthChange::Revoke { name }).await.map(|_| ())
     }
 
     /// A directory as the operator sees it.
@@ -242,15 +255,14 @@ impl Arena {
         let tenant = s.find(&top, "/tenant").await?;
         for (name, claims) in claims(Some((tenant.id, tenant.generation))) {
             let (key, name) = (key_of(name), name.to_string());
-            let add = AuthRequest::Add {
+            let add = AuthChange::Add {
                 name,
                 claims: claims.clone(),
                 key,
             };
-            if let Response::Auth(Ok(answer)) = self.auth(add).await? {
-                let made = answer.identities.first()?;
-                self.cluster.judge().identity(made.id, claims);
-            }
+            let answer = self.auth(add).await?;
+            let made = answer.identities.first()?;
+            self.cluster.judge().identity(made.id, claims);
         }
         // Alice has a session with something in it.
         let dir = self.alice.find(&alice(), "/private").await?;

@@ -8,7 +8,9 @@ use pando_env::{Env, Peer};
 use pando_format::Codec;
 use pando_server::MetaServer;
 use pando_types::{FsId, MapEpoch, PeerId, Perm, ServerId};
-use pando_wire::{AuthRequest, Hello, HelloReply, Message, Op, PROTOCOL_VERSION, Proof, Request, Role, Way};
+use pando_wire::{
+    AuthChange, AuthRequest, Hello, HelloReply, Message, Op, PROTOCOL_VERSION, Proof, Request, Role, Way,
+};
 use std::rc::Rc;
 
 /// A connection to the first server, that is being opened.
@@ -298,7 +300,7 @@ pub(super) const CELLS: &[Cell] = &[
         "comes in with a key that was replaced",
         async |a: Rc<Arena>| {
             let (name, key) = ("mallory".to_string(), [8; 32]);
-            a.auth(AuthRequest::Rotate { name, key, grace: 1 }).await?;
+            a.auth(AuthChange::Rotate { name, key, grace: 1 }).await?;
             a.root.sleep(2_000).await;
             a.mark().await;
             let role = Role::Client(Way::Key(MALLORY));

@@ -4,7 +4,7 @@ use super::arena::{GROUP, READER, TENANT, alice, mallory};
 use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
 use pando_types::{AttrChange, Cred, DirId, Name, PeerId, Perm};
-use pando_wire::{Answer, AuthRequest, ClusterRequest, Handle, Op, Request, Response, Statement};
+use pando_wire::{Answer, AuthChange, AuthRequest, ClusterRequest, Handle, Op, Request, Response, Statement};
 use std::rc::Rc;
 
 /// Mallory acts under these credentials, with statements that are her own.
@@ -320,15 +320,9 @@ pub(super) const CELLS: &[Cell] = &[
         "acts for anybody",
         async |a: Rc<Arena>| {
             let (name, key) = ("eve".to_string(), [9; 32]);
-            operator(
-                &a,
-                Request::Auth(AuthRequest::Add {
-                    name,
-                    claims: pando_types::Claims::all(),
-                    key,
-                }),
-            )
-            .await
+            let claims = pando_types::Claims::all();
+            let made = a.change(AuthChange::Add { name, claims, key }).await?;
+            operator(&a, Request::Auth(made)).await
         }
     ),
     cell!(
@@ -337,7 +331,9 @@ pub(super) const CELLS: &[Cell] = &[
         ["G2"],
         "locks another out",
         async |a: Rc<Arena>| {
-            operator(&a, Request::Auth(AuthRequest::Revoke { name: "alice".into() })).await
+            let name = "alice".into();
+            let revoked = a.change(AuthChange::Revoke { name }).await?;
+            operator(&a, Request::Auth(revoked)).await
         }
     ),
     cell!(
@@ -347,7 +343,8 @@ pub(super) const CELLS: &[Cell] = &[
         "comes in as another",
         async |a: Rc<Arena>| {
             let (name, key) = ("alice".to_string(), [9; 32]);
-            operator(&a, Request::Auth(AuthRequest::Rotate { name, key, grace: 0 })).await
+            let rotated = a.change(AuthChange::Rotate { name, key, grace: 0 }).await?;
+            operator(&a, Request::Auth(rotated)).await
         }
     ),
     cell!(

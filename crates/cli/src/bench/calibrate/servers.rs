@@ -49,7 +49,12 @@ impl Pair {
             durability,
             ..Choices::default()
         };
-        let file = format::make(&dir, format::on_loopback(2)?, None, &choices)?;
+        let file = format::make(
+            &dir,
+            format::on_loopback(0, 2, choices.auth.mode())?,
+            None,
+            &choices,
+        )?;
         let mut pair = Pair {
             dir,
             samples: Vec::new(),
