@@ -72,7 +72,13 @@ impl MetaServer {
         notes: &Notes,
     ) -> Result<PeerAnswer, Failure> {
         match request {
-            PeerRequest::Lock { tx, low, wants, wait } => self.lock((tx, low), wants, wait, notes).await,
+            PeerRequest::Lock {
+                tx,
+                low,
+                locked,
+                wants,
+                wait,
+            } => self.lock((tx, low), locked, (wants, wait), notes).await,
             PeerRequest::Prepare {
                 tx,
                 low,
@@ -167,8 +173,8 @@ impl MetaServer {
     async fn lock(
         &self,
         (tx, low): (TxId, u64),
-        wants: Vec<LockWant>,
-        wait: bool,
+        locked: bool,
+        (wants, wait): (Vec<LockWant>, bool),
         notes: &Notes,
     ) -> Result<PeerAnswer, Failure> {
         self.owns(wants.iter().map(|w| self.home_of(w)))?;
@@ -179,6 +185,10 @@ impl MetaServer {
         });
         if gone && !plant!(H46) {
             return Err(Failure::Refused(Refusal::SessionUnknown));
+        }
+        // Those of an earlier boot of this server are gone, and a new part would hide it from the vote (H124).
+        if locked && !self.parts.borrow().live.contains_key(&tx) && !plant!(H124) {
+            return Err(Failure::Refused(Refusal::Busy));
         }
         let holder = self.part(tx, low).ok_or(Failure::Refused(Refusal::TooOld))?;
         let units = in_order(wants.iter().filter_map(unit_of));

@@ -182,10 +182,11 @@ impl<'a> Txn<'a> {
     /// Asks another server for locks; not sent yet.
     fn request(&mut self, owner: ServerId, wants: &[LockWant]) -> PeerRequest {
         let tx = self.id();
-        self.remote.insert(owner);
+        let locked = !self.remote.insert(owner);
         PeerRequest::Lock {
             tx,
             low: self.server.low_watermark(),
+            locked,
             wants: wants.to_vec(),
             wait: self.waits,
         }

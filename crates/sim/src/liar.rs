@@ -148,6 +148,7 @@ fn peer_request(rng: &mut Rng) -> PeerRequest {
             PeerRequest::Lock {
                 tx,
                 low: 0,
+                locked: false,
                 wants,
                 wait: true,
             }

@@ -193,6 +193,8 @@ pub enum PeerRequest {
         tx: TxId,
         /// Every transaction of the coordinator's boot below this number is finished (H39).
         low: u64,
+        /// Whether locks were taken before by another `Lock`: if they are gone it is refused (H124).
+        locked: bool,
         /// What.
         wants: Vec<LockWant>,
         /// Whether locks that are taken are waited for, in order; or else it is busy at once.
@@ -446,7 +448,7 @@ codec_enum!(Refusal {
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
 codec_enum!(PeerRequest {
-    1 => Lock { tx, low, wants, wait },
+    1 => Lock { tx, low, locked, wants, wait },
     2 => Prepare { tx, low, locked, mutations, reply },
     3 => Decide { tx, commit },
     4 => Inquire(tx),

@@ -271,12 +271,14 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
         PeerRequest::Lock {
             tx,
             low,
+            locked: false,
             wants: wants.clone(),
             wait: true,
         },
         PeerRequest::Lock {
             tx,
             low,
+            locked: true,
             wants,
             wait: false,
         },

@@ -104,6 +104,7 @@ pub(super) const CELLS: &[Cell] = &[
                 PeerRequest::Lock {
                     tx: tx(),
                     low: 0,
+                    locked: false,
                     wants,
                     wait: true,
                 },
@@ -131,6 +132,7 @@ pub(super) const CELLS: &[Cell] = &[
                 PeerRequest::Lock {
                     tx: tx(),
                     low: 0,
+                    locked: false,
                     wants,
                     wait: true,
                 },
