@@ -151,6 +151,27 @@ impl Nemesis {
         });
     }
 
+    /// A server lends locks, and starts again before that is heard: who goes on with what it has read counts on locks that
+    /// are gone (H124).
+    pub(crate) fn lost_locks(self: &Rc<Self>, kind: &'static str) {
+        let drawn = self.cluster.aims.borrow_mut().draw(|s| s == Step::Locked, None);
+        let Some((step, of)) = drawn else { return };
+        let skip = self.below(2);
+        self.wait_for_step(kind, (step, of, skip), move |me, at| {
+            let Some(index) = me.cluster.servers.iter().position(|s| s.node == at.from) else {
+                return 0;
+            };
+            let down = MS + me.below(10 * MS);
+            me.later(0, move |me| {
+                if !me.is_stopped() {
+                    me.cluster.kill(index, Death::Kill, Some(down));
+                }
+            });
+            me.cluster.aims.borrow_mut().outlives(at.from);
+            KEPT
+        });
+    }
+
     /// At a step of its own nobody hears the coordinator any more: it dies, or goes on for its clients alone, until
     /// another has the office.
     pub(crate) fn office_falls(self: &Rc<Self>, kind: &'static str) {
@@ -226,7 +247,8 @@ impl Nemesis {
                     (0..=11, 0) if grows => "kept requests",
                     (0..=4, _) => "aimed death",
                     (5..=6, _) => "aimed cut",
-                    (7..=11, _) => "late message",
+                    (7..=9, _) => "late message",
+                    (10..=11, _) => "lost locks",
                     (12..=13, _) => "late kind",
                     (14, _) => "office falls",
                     _ => "deposed",

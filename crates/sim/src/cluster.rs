@@ -544,6 +544,13 @@ impl Tap for ClusterTap {
             && let Some(s) = cluster.servers.iter().find(|s| s.id == id)
         {
             s.open.borrow_mut().insert(*number);
+            if let Some(running) = s.running.borrow().as_ref() {
+                cluster
+                    .judge
+                    .lent
+                    .borrow_mut()
+                    .delivered(id, running.boot(), message);
+            }
         }
     }
 

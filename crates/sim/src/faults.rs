@@ -228,6 +228,7 @@ impl Nemesis {
             "aimed cut" => self.aimed_cut(kind),
             "late message" => self.late_message(kind),
             "late kind" => self.late_kind(kind),
+            "lost locks" => self.lost_locks(kind),
             "office falls" => self.office_falls(kind),
             "kept requests" => self.kept_requests(kind),
             "deposed" => self.deposed(kind),

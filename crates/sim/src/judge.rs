@@ -125,6 +125,7 @@ pub struct Judge {
     pub(crate) replies: RefCell<Replies>,
     pub(crate) revocations: RefCell<crate::revoke::Ended>,
     pub(crate) history: RefCell<History>,
+    pub(crate) lent: RefCell<crate::lent::Lent>,
 }
 
 /// A listing under observation.
@@ -172,6 +173,7 @@ impl Judge {
             replies: RefCell::new(Replies::default()),
             revocations: RefCell::default(),
             history: RefCell::new(history),
+            lent: RefCell::default(),
         }))
     }
 
@@ -268,16 +270,23 @@ impl Judge {
             return;
         }
         let foreign = foreign.into_iter().next();
+        let mut rests = Ok(());
         for m in &batch.mutations {
-            s.counts.distributed += u64::from(matches!(
-                m,
+            match m {
                 Mutation::Insert {
-                    key: Key::Decision(_) | Key::Owed(_),
+                    key: Key::Decision(tx),
                     ..
+                } => {
+                    s.counts.distributed += 1;
+                    rests = rests.and(self.lent.borrow_mut().committed(*tx));
                 }
-            ));
+                Mutation::Insert {
+                    key: Key::Owed(_), ..
+                } => s.counts.distributed += 1,
+                _ => {}
+            }
         }
-        let result = s.tree.apply(server, batch);
+        let result = rests.and(s.tree.apply(server, batch));
         drop(state);
         if let Some(key) = foreign {
             self.wrong(format!(

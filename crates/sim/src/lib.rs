@@ -33,6 +33,7 @@ mod grow;
 mod history;
 mod judge;
 mod knowledge;
+mod lent;
 mod liar;
 mod linear;
 mod many;
