@@ -2,18 +2,19 @@
 //! operator hears that it is done, and they ask it when they start and every so often. Until a server knows, it lets
 //! no client in.
 
+mod change;
+
 use crate::execute::Asked;
 use crate::locks::Unit;
 use crate::recovery::all;
 use crate::{Failure, MetaServer};
 use pando_auth::{Fingerprint, Key as Secret};
 use pando_env::sync::join_all;
-use pando_format::{Batch, IdentityKey, IdentityRecord, IdentityTable, Key, KeyRange, Mutation, Record};
+use pando_format::{Batch, IdentityRecord, IdentityTable, Key, KeyRange, Mutation, Record};
 use pando_store::{Level, Store, StoreError};
 use pando_types::{AuthMode, Claims, IdentityId, ServerId, Timestamp, Users, plant};
 use pando_wire::{
-    AuthAnswer, AuthChange, AuthError, AuthRequest, Denial, IdentityView, LockMode, PeerAnswer, PeerRequest,
-    Refusal,
+    AuthAnswer, AuthError, AuthRequest, Denial, IdentityView, LockMode, PeerAnswer, PeerRequest, Refusal,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -21,12 +22,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Most identities at one time, so that all of them fit one message.
-const MOST: usize = 10_000;
-/// Longest name.
-const NAME: usize = 255;
-/// Keys of one identity: the newest, and those it replaced.
-const KEYS: usize = 4;
 /// How often a change is told to a server that does not answer, before the operator hears that it did not. All tries
 /// together must take less time than an operator's client waits for one answer, or it asks again and never hears.
 const TRIES: usize = 2;
@@ -151,12 +146,6 @@ impl Identities {
         found.map(|(id, _)| *id).ok_or(Denial::UnknownKey)
     }
 
-    /// Whether a key proves, or proved until it was replaced, somebody else.
-    fn is_taken(&self, key: &[u8; 32], but: Option<IdentityId>) -> bool {
-        let mut others = self.kept.iter().filter(|(id, _)| Some(**id) != but);
-        others.any(|(_, r)| r.keys.iter().any(|k| k.key == *key))
-    }
-
     /// Identities one of whose keys is over since this was last asked.
     fn with_keys_over(&mut self, now: Timestamp) -> BTreeSet<IdentityId> {
         let Some(known) = &self.known else {
@@ -171,88 +160,6 @@ impl Identities {
         let news = over.difference(&self.over).map(|(id, _)| *id).collect();
         self.over = over;
         news
-    }
-
-    /// The record after a change, of the server that keeps them. `None`: it is so already.
-    fn change(
-        &self,
-        seen: u64,
-        asked: AuthChange,
-        now: Timestamp,
-    ) -> Result<(IdentityId, Option<IdentityRecord>), AuthError> {
-        let newest = self.kept.iter().rev().find(|(_, r)| r.name == asked.name());
-        let live = newest.filter(|(_, r)| r.revoked.is_none());
-        let done = match &asked {
-            AuthChange::Add { key, .. } | AuthChange::Rotate { key, .. } => {
-                live.filter(|(_, r)| r.keys.first().is_some_and(|k| k.key == *key))
-            }
-            AuthChange::Revoke { .. } => newest.filter(|(_, r)| r.revoked.is_some()),
-        };
-        if let Some((id, _)) = done {
-            return Ok((*id, None));
-        }
-        // A late copy of what was done, and undone since, would let in who was revoked.
-        if seen != newest.map_or(0, |(_, r)| r.change) && !plant!(H123) {
-            return Err(AuthError::Changed);
-        }
-        let change = self.table().version + 1;
-        let fresh = |key| IdentityKey { key, until: None };
-        match asked {
-            AuthChange::Add { name, claims, key } => {
-                if name.is_empty() || name.len() > NAME {
-                    return Err(AuthError::BadName);
-                }
-                if live.is_some() {
-                    return Err(AuthError::Exists);
-                }
-                if self.is_taken(&key, None) {
-                    return Err(AuthError::KeyTaken);
-                }
-                let last = self.kept.keys().next_back().map_or(0, |id| id.0);
-                let id = last.checked_add(1).map(IdentityId).ok_or(AuthError::TooMany)?;
-                if self.table().identities.len() >= MOST {
-                    return Err(AuthError::TooMany);
-                }
-                let record = IdentityRecord {
-                    name,
-                    claims,
-                    keys: vec![fresh(key)],
-                    created: now,
-                    revoked: None,
-                    change,
-                };
-                Ok((id, Some(record)))
-            }
-            AuthChange::Revoke { .. } => {
-                let (id, record) = live.ok_or(AuthError::Unknown)?;
-                let revoked = IdentityRecord {
-                    revoked: Some(now),
-                    // Nobody will ask for them again.
-                    keys: Vec::new(),
-                    change,
-                    ..record.clone()
-                };
-                Ok((*id, Some(revoked)))
-            }
-            AuthChange::Rotate { key, grace, .. } => {
-                let (id, record) = live.ok_or(AuthError::Unknown)?;
-                if self.is_taken(&key, Some(*id)) {
-                    return Err(AuthError::KeyTaken);
-                }
-                let end = Timestamp {
-                    secs: now.secs.saturating_add(i64::from(grace)),
-                    nanos: now.nanos,
-                };
-                let mut record = record.clone();
-                for old in &mut record.keys {
-                    old.until = Some(old.until.map_or(end, |t| t.min(end)));
-                }
-                record.keys.insert(0, fresh(key));
-                record.keys.truncate(KEYS);
-                record.change = change;
-                Ok((*id, Some(record)))
-            }
-        }
     }
 }
 

@@ -104,6 +104,8 @@ pub type OnHit = Box<dyn FnOnce(Hit) -> Time>;
 
 struct Aim {
     step: Step,
+    /// Which of these.
+    wanted: fn(&Message) -> bool,
     /// Only what this machine sends.
     of: Option<NodeId>,
     /// Messages that are let pass before.
@@ -134,7 +136,7 @@ pub struct Aims {
     /// Requests for slots that are on the move are kept, so many in a hundred.
     keep: Option<(u64, HearKept)>,
     kept: Vec<Kept>,
-    /// Messages that are kept until who sent them has started again.
+    /// Messages that are kept until a machine has started again.
     of_earlier_boots: Vec<(u64, NodeId)>,
     /// Messages that were kept so far.
     pub keeps: u64,
@@ -224,17 +226,18 @@ impl Aims {
         Some(hear)
     }
 
-    /// The message that is being sent is kept until who sends it has started again: answer with [`KEPT`].
-    pub fn outlives(&mut self, sender: NodeId) {
+    /// The message that is being sent is kept until a machine, who sends or gets it, has started again: answer with
+    /// [`KEPT`].
+    pub fn outlives(&mut self, machine: NodeId) {
         self.keeps += 1;
-        self.of_earlier_boots.push((self.keeps, sender));
+        self.of_earlier_boots.push((self.keeps, machine));
     }
 
     /// A machine has started again: which of the messages that are kept are to arrive now, and in how much time.
     pub fn started(&mut self, machine: NodeId) -> Vec<(u64, Time)> {
         let (mut now, rng) = (Vec::new(), &mut self.rng);
-        self.of_earlier_boots.retain(|(number, sender)| {
-            let goes = *sender == machine;
+        self.of_earlier_boots.retain(|(number, whose)| {
+            let goes = *whose == machine;
             if goes {
                 now.push((*number, rng.skewed(40 * MS)));
             }
@@ -260,8 +263,20 @@ impl Aims {
     }
 
     /// Waits for a message from here on, and for no other.
-    pub fn aim(&mut self, step: Step, of: Option<NodeId>, skip: u64, then: OnHit) {
-        self.aim = Some(Aim { step, of, skip, then });
+    pub fn aim(
+        &mut self,
+        (step, wanted): (Step, fn(&Message) -> bool),
+        of: Option<NodeId>,
+        skip: u64,
+        then: OnHit,
+    ) {
+        self.aim = Some(Aim {
+            step,
+            wanted,
+            of,
+            skip,
+            then,
+        });
     }
 
     /// Of all messages of a kind so many in a hundred come late, by so much at most; `None`: none any more.
@@ -323,7 +338,7 @@ impl Aims {
             struck.hold = self.rng.below(late.most);
             self.held += 1;
         }
-        let meant = |a: &&mut Aim| a.step == step && a.of.is_none_or(|of| of == from);
+        let meant = |a: &&mut Aim| a.step == step && a.of.is_none_or(|of| of == from) && (a.wanted)(message);
         match self.aim.as_mut().filter(meant) {
             Some(aim) if aim.skip > 0 => aim.skip -= 1,
             Some(_) => struck.hit = self.aim.take().map(|a| (Hit { from, to }, a.then)),

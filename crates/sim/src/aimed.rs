@@ -3,6 +3,7 @@
 use crate::aim::{Hit, KEPT, Step};
 use crate::faults::Nemesis;
 use crate::world::{Death, MS, NodeId, SEC, Time};
+use pando_wire::{Message, PeerRequest, Request};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -41,7 +42,18 @@ impl Nemesis {
     fn wait_for_step(
         self: &Rc<Self>,
         kind: &'static str,
+        what: (Step, Option<NodeId>, u64),
+        then: impl FnOnce(&Rc<Nemesis>, Hit) -> Time + 'static,
+    ) {
+        self.wait_for_any(kind, what, |_| true, then);
+    }
+
+    /// The same, of some such messages only.
+    fn wait_for_any(
+        self: &Rc<Self>,
+        kind: &'static str,
         (step, of, skip): (Step, Option<NodeId>, u64),
+        wanted: fn(&Message) -> bool,
         then: impl FnOnce(&Rc<Nemesis>, Hit) -> Time + 'static,
     ) {
         let (me, hit) = (self.clone(), Rc::new(Cell::new(false)));
@@ -51,7 +63,7 @@ impl Nemesis {
             me.felt(kind, true);
             then(&me, at)
         });
-        self.cluster.aims.borrow_mut().aim(step, of, skip, then);
+        self.cluster.aims.borrow_mut().aim((step, wanted), of, skip, then);
         self.sim().note(|| format!("    waiting for {step:?}"));
         self.later(WAIT, move |me| {
             if !was_hit.get() {
@@ -151,14 +163,20 @@ impl Nemesis {
         });
     }
 
-    /// A server lends locks, and starts again before that is heard: who goes on with what it has read counts on locks that
-    /// are gone (H124).
+    /// A server that lent locks starts again before it is asked for more: who goes on counts on locks that are gone (H124).
     pub(crate) fn lost_locks(self: &Rc<Self>, kind: &'static str) {
-        let drawn = self.cluster.aims.borrow_mut().draw(|s| s == Step::Locked, None);
-        let Some((step, of)) = drawn else { return };
         let skip = self.below(2);
-        self.wait_for_step(kind, (step, of, skip), move |me, at| {
-            let Some(index) = me.cluster.servers.iter().position(|s| s.node == at.from) else {
+        let more = |m: &Message| {
+            matches!(
+                m,
+                Message::Request {
+                    request: Request::Peer(PeerRequest::Lock { locked: true, .. }),
+                    ..
+                }
+            )
+        };
+        self.wait_for_any(kind, (Step::Lock, None, skip), more, move |me, at| {
+            let Some(index) = me.cluster.servers.iter().position(|s| s.node == at.to) else {
                 return 0;
             };
             let down = MS + me.below(10 * MS);
@@ -167,7 +185,7 @@ impl Nemesis {
                     me.cluster.kill(index, Death::Kill, Some(down));
                 }
             });
-            me.cluster.aims.borrow_mut().outlives(at.from);
+            me.cluster.aims.borrow_mut().outlives(at.to);
             KEPT
         });
     }
@@ -247,8 +265,8 @@ impl Nemesis {
                     (0..=11, 0) if grows => "kept requests",
                     (0..=4, _) => "aimed death",
                     (5..=6, _) => "aimed cut",
-                    (7..=9, _) => "late message",
-                    (10..=11, _) => "lost locks",
+                    (7..=10, _) => "late message",
+                    (11, _) => "lost locks",
                     (12..=13, _) => "late kind",
                     (14, _) => "office falls",
                     _ => "deposed",

@@ -9,8 +9,8 @@ use pando_client::Client;
 use pando_format::KeyRange;
 use pando_server::Executed;
 use pando_types::{
-    Access, BootEpoch, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, Perm, ServerId, SessionId,
-    TxId, Users,
+    Access, BootEpoch, Claims, Cred, DirId, Errno, Generation, IdentityId, Perm, ServerId, SessionId, TxId,
+    Users,
 };
 use pando_wire::{
     Answer, AuthChange, AuthRequest, EntryView, Op, Outcome, PeerRequest, Request, Response, Statement,
@@ -186,15 +186,9 @@ impl Workload {
     }
 
     async fn try_identities(&self, client: &Client) -> Result<(), String> {
-        let root = client.root().await.map_err(|e| e.to_string())?;
-        let mkdir = Op::Mkdir {
-            dir: root.dir.ok_or("the root is no directory")?,
-            name: Name::new(SUBTREE).map_err(|e| e.to_string())?,
-            perm: Perm::new(0o777),
-        };
-        let Ok(Answer::Entry(made)) = client.op(&Cred::root(), mkdir).await else {
-            return Err("no directory for a subtree".into());
-        };
+        let path = [b"/", SUBTREE].concat();
+        let made = client.mkdir(&Cred::root(), &path, Perm::new(0o777)).await;
+        let made = made.map_err(|e| format!("no directory for a subtree: {e}"))?;
         let dir = made.dir.ok_or("no directory")?;
         for (n, claims) in kinds((dir.id, dir.generation)).into_iter().enumerate() {
             let change = AuthChange::Add {

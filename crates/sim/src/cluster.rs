@@ -529,6 +529,9 @@ impl Tap for ClusterTap {
         }
         cluster.judge.saw(from.number, server, message);
         let receiver = cluster.servers.iter().find(|s| s.node == to).map(|s| s.id);
+        if let (Role::Server(from), Some(to)) = (from.role, receiver) {
+            cluster.judge.lent.borrow_mut().sent(from, to, message);
+        }
         let map = || cluster.map();
         let struck = cluster
             .aims
@@ -544,13 +547,9 @@ impl Tap for ClusterTap {
             && let Some(s) = cluster.servers.iter().find(|s| s.id == id)
         {
             s.open.borrow_mut().insert(*number);
-            if let Some(running) = s.running.borrow().as_ref() {
-                cluster
-                    .judge
-                    .lent
-                    .borrow_mut()
-                    .delivered(id, running.boot(), message);
-            }
+        }
+        if let Role::Server(id) = to.role {
+            cluster.judge.lent.borrow_mut().delivered(id, message);
         }
     }
 
