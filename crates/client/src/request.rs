@@ -4,7 +4,7 @@ use crate::Client;
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer};
 use pando_format::Codec;
-use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot};
+use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{Answer, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Client {
         let mut uncertain = false;
         // When the first message under the present identity was sent.
         let mut first_tried = self.world.mono();
-        let mut ways = None;
+        let (mut ways, mut sent) = (None, None);
         loop {
             let map = self.map();
             let server = if at_coordinator {
@@ -102,9 +102,12 @@ impl Client {
             let Some(ways) = ways.clone() else {
                 return Err(Errno::Stale);
             };
+            // Whatever became of an earlier try: another copy of it may be executed, and where is not known (H126).
+            let again = request.is_some() && (request == sent && !plant!(H126) || uncertain);
+            sent = request;
             let message = Request::Op {
                 request,
-                again: uncertain,
+                again,
                 map: map.epoch,
                 instance: self.instance,
                 cred: cred.clone(),
@@ -142,8 +145,13 @@ impl Client {
                         if uncertain || late {
                             return Err(Errno::Unreachable);
                         }
-                        if let Some(id) = request.take() {
+                        // The request stays what it is, unless its session is given up: another copy of this try may
+                        // find the session once it is registered again (H130).
+                        if let Some(id) = request {
                             self.closed_at(id.session, server);
+                        }
+                        if plant!(H130) {
+                            request = None;
                         }
                     }
                     Refusal::UseCoordinator => {

@@ -253,6 +253,7 @@ impl MetaServer {
                 }
             }
             Err(Failure::Refused(why)) => {
+                let why = self.unless_outdated(why, map);
                 self.count(|s| s.busy += u64::from(why == Refusal::Busy));
                 let askers = match request {
                     Some(id) => self.sessions.borrow_mut().refused(id, why),
@@ -306,6 +307,7 @@ impl MetaServer {
             Admission::Refuse(Refusal::UseCoordinator) if self.coordinates() => {
                 self.sessions.borrow_mut().take_on(id, asker)
             }
+            Admission::Refuse(why) => Admission::Refuse(self.unless_outdated(why, map)),
             admission => admission,
         };
         if plant!(H45) && matches!(admission, Admission::Answer(_)) && matches!(op, Op::Unlink { .. }) {
@@ -318,6 +320,15 @@ impl MetaServer {
             return Ok(Admission::Execute { unknown: false });
         }
         Ok(admission)
+    }
+
+    /// That another is the coordinator is said only by a map that is no older than the asker's: who hears it gives the
+    /// request up for another, and if this server has the office by then a late copy would be taken on (H127).
+    fn unless_outdated(&self, why: Refusal, map: MapEpoch) -> Refusal {
+        match why {
+            Refusal::UseCoordinator if map > self.map().epoch && !plant!(H127) => Refusal::NotReady,
+            why => why,
+        }
     }
 
     /// Whether an operation is this server's to do.

@@ -9,7 +9,7 @@ use crate::locks::{Busy, Holder, in_order, unit_of, units_of};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
 use pando_store::Level;
-use pando_types::{BootEpoch, DirId, Mono, Sequence, ServerId, Slot, TxId, plant};
+use pando_types::{BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, Slot, TxId, plant};
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -376,10 +376,12 @@ impl MetaServer {
         if let Some(mut part) = part {
             // A lane's reply record never goes back to an older request (H46).
             for (_, record) in &mut part.records {
+                // What stood there is from before; what was written since was asked for here (H129).
                 let newer = |r: &ReplyWrite| {
                     standing
                         .iter()
                         .any(|(k, s)| *k == r.key && *s > r.record.sequence)
+                        || self.is_past(r)
                 };
                 if record.reply.as_ref().is_some_and(newer) && !plant!(H46) {
                     record.reply = None;
@@ -398,6 +400,18 @@ impl MetaServer {
             }
         }
         Ok(())
+    }
+
+    fn is_past(&self, reply: &ReplyWrite) -> bool {
+        let Key::Reply(_, session, slot) = reply.key else {
+            return false;
+        };
+        let sequence = reply.record.sequence;
+        self.sessions.borrow().is_past(RequestId {
+            session,
+            slot,
+            sequence,
+        })
     }
 
     /// Reply records that stand where this transaction's would go. The client may have had its answer from the

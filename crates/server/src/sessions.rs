@@ -287,7 +287,7 @@ impl Sessions {
     }
 
     /// A request was refused here because another server was the coordinator, and is repeated now that this one is. A late copy
-    /// of the first try was sent by an older map, and does not come so far (H115).
+    /// of the first try was sent by an older map, and does not come so far (H115, H127).
     pub fn take_on(&mut self, id: RequestId, asker: Asker) -> Admission {
         let lane = self
             .live
@@ -300,6 +300,12 @@ impl Sessions {
             }
             _ => Admission::Refuse(Refusal::UseCoordinator),
         }
+    }
+
+    /// Whether a lane has gone on to a newer request than this.
+    pub fn is_past(&self, id: RequestId) -> bool {
+        let lane = self.live.get(&id.session).and_then(|s| s.lanes.get(&id.slot));
+        lane.is_some_and(|lane| lane.sequence > id.sequence)
     }
 
     /// Whether a request is running, was answered, or is over, in this boot.

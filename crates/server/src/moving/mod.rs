@@ -203,13 +203,15 @@ impl MetaServer {
         for slot in (0..SLOTS).map(Slot) {
             let was = before.owner(slot) == self.id && moving.believes(before);
             let is = now.owner(slot) == self.id && moving.believes(now);
-            if was && !is {
+            // What was served may not be believed any more: what has come since has raised what is (H128).
+            let left = before.owner(slot) == self.id && now.owner(slot) != self.id && !plant!(H128);
+            if was && !is || left {
                 lost.insert(slot);
                 moving.noted.remove(&slot);
                 moving.put_off.remove(&slot);
                 moving.unswept.insert(slot);
                 moving.stats.given += 1;
-                if !moving.sealed.remove(&slot) {
+                if !moving.sealed.remove(&slot) && was {
                     tracing::error!(
                         server = self.id.0,
                         slot = slot.0,
@@ -223,7 +225,7 @@ impl MetaServer {
                 // What is still on its way of the copy is older than what is done here from now on.
                 moving.coming.retain(|_, c| !c.slots.contains(&slot));
             }
-            if was != is {
+            if was != is || left {
                 self.numbers.forget(slot);
                 self.locks.set_open(slot, is && !moving.sealed.contains(&slot));
             }

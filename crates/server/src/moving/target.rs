@@ -36,6 +36,12 @@ impl MetaServer {
         if slots.iter().any(ours) {
             return Ok(MoveAnswer::Lost);
         }
+        // A former owner's may be late: what the owner has sent is not thrown away for it (H125). That one asks again until
+        // it is known here.
+        let map = self.map();
+        if slots.iter().any(|s| map.owner(*s) != copy.source) && !plant!(H125) {
+            return Err(Failure::Refused(Refusal::Busy));
+        }
         {
             let mut moving = self.moving.borrow_mut();
             if let Some(known) = moving.coming.get(&copy.source) {
