@@ -131,9 +131,8 @@ impl Client {
                             self.wait(&mut patience).await?;
                         }
                     }
-                    // Another is the coordinator by now.
+                    // Another is the coordinator by now. A copy may have been executed by the one before.
                     Refusal::UseCoordinator if at_coordinator => {
-                        request = request.filter(|_| uncertain);
                         self.refresh_map(server).await;
                         self.wait(&mut patience).await?;
                     }
