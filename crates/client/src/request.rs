@@ -4,7 +4,7 @@ use crate::Client;
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer};
 use pando_format::Codec;
-use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot, plant};
+use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot};
 use pando_wire::{Answer, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
@@ -103,7 +103,7 @@ impl Client {
                 return Err(Errno::Stale);
             };
             // Whatever became of an earlier try: another copy of it may be executed, and where is not known (H126).
-            let again = request.is_some() && (request == sent && !plant!(H126) || uncertain);
+            let again = request.is_some() && request == sent;
             sent = request;
             let message = Request::Op {
                 request,
@@ -148,9 +148,6 @@ impl Client {
                         // find the session once it is registered again (H130).
                         if let Some(id) = request {
                             self.closed_at(id.session, server);
-                        }
-                        if plant!(H130) {
-                            request = None;
                         }
                     }
                     Refusal::UseCoordinator => {

@@ -326,7 +326,7 @@ impl MetaServer {
     /// request up for another, and if this server has the office by then a late copy would be taken on (H127).
     fn unless_outdated(&self, why: Refusal, map: MapEpoch) -> Refusal {
         match why {
-            Refusal::UseCoordinator if map > self.map().epoch && !plant!(H127) => Refusal::NotReady,
+            Refusal::UseCoordinator if map > self.map().epoch => Refusal::NotReady,
             why => why,
         }
     }

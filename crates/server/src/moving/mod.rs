@@ -204,7 +204,7 @@ impl MetaServer {
             let was = before.owner(slot) == self.id && moving.believes(before);
             let is = now.owner(slot) == self.id && moving.believes(now);
             // What was served may not be believed any more: what has come since has raised what is (H128).
-            let left = before.owner(slot) == self.id && now.owner(slot) != self.id && !plant!(H128);
+            let left = before.owner(slot) == self.id && now.owner(slot) != self.id;
             if was && !is || left {
                 lost.insert(slot);
                 moving.noted.remove(&slot);
