@@ -72,11 +72,12 @@ pub struct Operator {
 
 pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
     let operator = Operator::new(args)?;
-    if operator.newest().to_move() > 0 && !options.another {
+    let before = operator.newest();
+    if before.to_move() > 0 && !options.another {
         operator.say(
             "Slots are on the move already; this is how far that is. (`--another` adds one more server.)",
         );
-        return operator.wait("join", None, options.no_wait);
+        return operator.wait("join", None, &before, options.no_wait);
     }
     let server = operator.add(options, &[])?;
     operator.say(&format!("Server {} at {} has joined.", server.id, server.address));
@@ -88,14 +89,15 @@ pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
             store.display()
         ));
     }
-    operator.wait("join", Some(ServerId(server.id)), options.no_wait)
+    operator.wait("join", Some(ServerId(server.id)), &before, options.no_wait)
 }
 
 pub fn drain(args: &Args, options: &DrainArgs) -> Result<()> {
     let operator = Operator::new(args)?;
     let id = ServerId(options.server);
+    let before = operator.newest();
     operator.ask(ClusterRequest::Drain(id))?;
-    operator.wait("drain", Some(id), options.no_wait)?;
+    operator.wait("drain", Some(id), &before, options.no_wait)?;
     if options.no_wait {
         return Ok(());
     }
@@ -115,8 +117,9 @@ pub fn drain(args: &Args, options: &DrainArgs) -> Result<()> {
 
 pub fn rebalance(args: &Args, options: &RebalanceArgs) -> Result<()> {
     let operator = Operator::new(args)?;
+    let before = operator.newest();
     operator.ask(ClusterRequest::Rebalance)?;
-    operator.wait("rebalance", None, options.no_wait)
+    operator.wait("rebalance", None, &before, options.no_wait)
 }
 
 impl Operator {
@@ -223,8 +226,9 @@ impl Operator {
         }
     }
 
-    /// Shows how far it is until it is done: nothing is left to move, and `id` is there or has left.
-    fn wait(&self, what: &str, id: Option<ServerId>, no_wait: bool) -> Result<()> {
+    /// Shows how far it is until it is done: nothing is left to move, and `id` is there or has left. What has moved is told
+    /// by the map from before it was asked for: some may have by the time this looks.
+    fn wait(&self, what: &str, id: Option<ServerId>, before: &ClusterMap, no_wait: bool) -> Result<()> {
         let began = Instant::now();
         let first = self.newest().to_move();
         let label = match what {
@@ -255,6 +259,12 @@ impl Operator {
         }
         progress.finish();
         let map = self.newest();
+        let moved = before
+            .slots
+            .iter()
+            .zip(&map.slots)
+            .filter(|(a, b)| a != b)
+            .count();
         if self.json {
             let slots = |s: ServerId| map.slots.iter().filter(|o| **o == s).count();
             let servers: Vec<_> = map
@@ -263,7 +273,7 @@ impl Operator {
                 .map(|s| json!({ "server": s.id.0, "slots": slots(s.id) }))
                 .collect();
             let all = json!({
-                "did": what, "server": id.map(|id| id.0), "epoch": map.epoch.0, "moved": first - map.to_move().min(first),
+                "did": what, "server": id.map(|id| id.0), "epoch": map.epoch.0, "moved": moved,
                 "to_move": map.to_move(), "leaving": map.plan.leaving.iter().map(|s| s.0).collect::<Vec<_>>(),
                 "seconds": began.elapsed().as_secs_f64(), "servers": servers,
             });
@@ -275,7 +285,7 @@ impl Operator {
             ));
         } else {
             self.say(&format!(
-                "{first} slots have moved in {:.1} s.",
+                "{moved} slots have moved in {:.1} s.",
                 began.elapsed().as_secs_f64()
             ));
         }
