@@ -242,9 +242,14 @@ impl Replies {
                 .find(|e| e.changed && !e.lost.get() && (e.message, e.life) == (message, life))
         });
         match done {
-            // A copy of what was answered came late, to a server that can do nothing just now. "Later" says nothing of the
-            // past.
-            Some(e) if e.told.get() && matches!(why, Refusal::Busy | Refusal::NotReady) => Ok(()),
+            // A copy of what was answered came late, to a server that can do nothing just now, or has nothing to do with it any
+            // more. "Later" and "elsewhere" say nothing of the past: who hears it asks under the same identity.
+            Some(e)
+                if e.told.get()
+                    && matches!(why, Refusal::Busy | Refusal::NotReady | Refusal::NotOwner(_)) =>
+            {
+                Ok(())
+            }
             Some(e) => Err(format!(
                 "server {} refuses {} ({why:?}) after it did it",
                 e.server,
