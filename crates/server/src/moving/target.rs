@@ -39,7 +39,7 @@ impl MetaServer {
         // A former owner's may be late: what the owner has sent is not thrown away for it (H125). That one asks again until
         // it is known here.
         let map = self.map();
-        if slots.iter().any(|s| map.owner(*s) != copy.source) && !plant!(H125) && !plant!(H121) {
+        if slots.iter().any(|s| map.owner(*s) != copy.source) && !plant!(H121) {
             return Err(Failure::Refused(Refusal::Busy));
         }
         {
