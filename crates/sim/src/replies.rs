@@ -6,7 +6,7 @@ use crate::revoke::Ended;
 use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
-use pando_types::{Errno, RequestId};
+use pando_types::{Errno, RequestId, SessionId};
 use pando_wire::{EntryView, Message, Op, Outcome, Refusal, Request, Response, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -42,6 +42,8 @@ pub(crate) struct Replies {
     fates: BTreeMap<RequestId, Fate>,
     reads: BTreeMap<u64, Vec<Rc<Execution>>>,
     waiting: BTreeMap<u64, Waiting>,
+    /// Which process a session is of: the first to register it. Liars ask under the names of others' requests.
+    sessions: BTreeMap<SessionId, u64>,
     /// Executions that were told before they were synced (`async` only).
     unsynced: Vec<Rc<Execution>>,
     /// Messages that were refused for good, and by which process.
@@ -82,12 +84,13 @@ fn no_subtree(op: &Op, outcome: &Outcome) -> bool {
 impl Replies {
     /// A client process sent a request.
     pub fn asked(&mut self, life: u64, message: &Message) {
-        let Message::Request {
-            id,
-            request: Request::Op { request, op, .. },
-            ..
-        } = message
-        else {
+        let Message::Request { id, request, .. } = message else {
+            return;
+        };
+        if let Request::OpenSession(session) = request {
+            self.sessions.entry(*session).or_insert(life);
+        }
+        let Request::Op { request, op, .. } = request else {
             return;
         };
         self.asked.insert(
@@ -97,6 +100,9 @@ impl Replies {
                 op: op.clone(),
             },
         );
+        if request.is_some_and(|r| self.sessions.get(&r.session).is_some_and(|whose| *whose != life)) {
+            return;
+        }
         for w in self
             .waiting
             .values_mut()
