@@ -89,6 +89,9 @@ pub enum Greeting {
 /// The accepting side after its challenge. Small: strangers may have many of these.
 pub struct Acceptor {
     key: [u8; 32],
+    /// As whom, and by which key of those.
+    role: Role,
+    key_name: u64,
     transcript: blake3::Hash,
     here: Here,
     peer: PeerId,
@@ -249,6 +252,8 @@ impl Acceptor {
         };
         let acceptor = Acceptor {
             key,
+            role: hello.role,
+            key_name: hello.key_name,
             transcript,
             here,
             peer,
@@ -257,11 +262,17 @@ impl Acceptor {
     }
 
     /// Judges the answer to the challenge. `Err`: close; say this first, if anything.
-    pub fn accept(self, said: &[u8]) -> Result<Accepted, Option<HelloReply>> {
+    pub fn accept(self, said: &[u8], gate: &dyn Gate) -> Result<Accepted, Option<HelloReply>> {
         let body = said.strip_prefix(MAGIC).ok_or(None)?;
         let Proof { proof } = Proof::from_bytes(body).map_err(|_| None)?;
         if !proved(&self.key, "connecting", self.transcript, &proof) && !plant!(G36) {
             return Err(Some(HelloReply::Denied(Denial::WrongProof)));
+        }
+        // It may have been replaced since the challenge, when who had connected with it was sent away (G46).
+        if let Err(why) = gate.key(self.role, self.key_name)
+            && !plant!(G56)
+        {
+            return Err(Some(HelloReply::Denied(why)));
         }
         let [receive, send] = frame_keys(&self.key, self.transcript);
         Ok(Accepted {

@@ -8,6 +8,9 @@ use pando_coord::Place;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Longest time that anything takes, in seconds.
+const YEAR: u64 = 366 * 24 * 3600;
+
 /// One directory tree, many servers: a metadata service for distributed filesystems.
 #[derive(Parser, Debug)]
 #[command(
@@ -32,7 +35,7 @@ pub struct Args {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Seconds to wait for a server that is away.
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=YEAR))]
     pub wait: u64,
     /// How paths are resolved.
     #[command(flatten)]

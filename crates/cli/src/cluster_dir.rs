@@ -20,7 +20,7 @@ use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterFile, FileError};
 use pando_types::FsId;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folder.
@@ -74,6 +74,19 @@ impl ClusterDir {
     /// Where running processes leave their marks.
     pub fn run(&self) -> PathBuf {
         self.path.join("run")
+    }
+
+    /// Makes the folder of those marks. What a process has locked there only its own user may lock, or look at.
+    pub fn make_run(&self) -> Result<()> {
+        let run = self.run();
+        let make = || {
+            std::fs::create_dir_all(&run)?;
+            match std::fs::metadata(&run)?.permissions().mode() & 0o077 {
+                0 => Ok(()),
+                _ => std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o700)),
+            }
+        };
+        make().with_context(|| format!("cannot make {}", run.display()))
     }
 
     fn secret_file(&self) -> PathBuf {

@@ -130,7 +130,7 @@ pub fn make(
         "infinifs" => DirectoryUpdates::TwoPhase,
         _ => DirectoryUpdates::ParentFirst,
     };
-    std::fs::create_dir_all(dir.run()).with_context(|| format!("cannot make {}", dir.path.display()))?;
+    dir.make_run()?;
     let id = std::fs::read("/proc/sys/kernel/random/uuid").context("cannot get random bits")?;
     let fs: String = id
         .iter()

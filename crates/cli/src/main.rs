@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 /// Help, or what is wrong with the command line. For the simulator 2 means a wrong result: wrong usage is 64 there.
 fn wrong_usage(e: &clap::Error) -> ! {
     let _ = e.print();
-    let sim = std::env::args().any(|a| a == "sim");
+    let sim = std::env::args_os().any(|a| a == "sim");
     std::process::exit(if sim && e.use_stderr() { 64 } else { e.exit_code() })
 }
 

@@ -39,7 +39,10 @@ pub fn run_umount(args: &Args, mountpoint: &Path, lazy: bool) -> Result<()> {
         let _ = std::fs::remove_file(dir.run().join(format!("{lock}.json")));
     }
     if args.json {
-        println!("{}", serde_json::json!({ "unmounted": mountpoint }));
+        println!(
+            "{}",
+            serde_json::json!({ "unmounted": mountpoint.to_string_lossy() })
+        );
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ pub fn lock_path(dir: &ClusterDir, name: &str) -> PathBuf {
 
 /// Takes the lock of `name`. `None`: another process has it.
 pub fn take_lock(dir: &ClusterDir, name: &str) -> Result<Option<RunLock>> {
-    std::fs::create_dir_all(dir.run()).with_context(|| format!("cannot make {}", dir.run().display()))?;
+    dir.make_run()?;
     let path = lock_path(dir, name);
     let mut file = OpenOptions::new()
         .create(true)
@@ -71,7 +71,7 @@ pub fn running(dir: &ClusterDir, name: &str) -> Option<Pid> {
 
 /// Starts this program again in the background, in a session of its own, logging to a file.
 pub fn start(dir: &ClusterDir, name: &str, arguments: &[String]) -> Result<(Child, PathBuf)> {
-    std::fs::create_dir_all(dir.run())?;
+    dir.make_run()?;
     let log = dir.run().join(format!("{name}.log"));
     let out = OpenOptions::new().create(true).append(true).open(&log)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;

@@ -217,6 +217,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| format!("{text:?} is not a time such as 200us, 1ms or 1.5s"))
 }
 
+/// Seconds, for measurements.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    let number = number.filter(|n| (0.01..=3600.0).contains(n));
+    number.ok_or_else(|| format!("{text:?} is not between 0.01 and 3600 seconds"))
+}
+
 /// Columns as wide as their widest cell; numbers to the right.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |i: usize| {

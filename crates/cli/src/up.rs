@@ -11,6 +11,7 @@ use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -155,11 +156,13 @@ pub fn mounts(dir: &ClusterDir) -> Result<Vec<Mount>> {
 
 /// The run lock of a mount, by where it is.
 pub fn mount_lock(mountpoint: &Path) -> String {
-    let name: String = mountpoint
-        .to_string_lossy()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
+    // Of each mountpoint another one.
+    let escaped = |b: &u8| match *b {
+        b'/' => "_".to_owned(),
+        b if b.is_ascii_alphanumeric() || b == b'.' => char::from(b).to_string(),
+        b => format!("%{b:02x}"),
+    };
+    let name: String = mountpoint.as_os_str().as_bytes().iter().map(escaped).collect();
     format!("mount-{name}")
 }
 
@@ -174,6 +177,12 @@ pub fn is_mounted(mountpoint: &Path) -> bool {
 
 /// Mounts in the background if it is not mounted yet; `noted`: `pando down` ends it. True if it was not mounted.
 pub fn mount(dir: &ClusterDir, mountpoint: &Path, options: &[String], noted: bool) -> Result<bool> {
+    if mountpoint.to_str().is_none() {
+        bail!(
+            "{} is not UTF-8; choose another place to mount at",
+            mountpoint.display()
+        );
+    }
     let lock = mount_lock(mountpoint);
     if process::running(dir, &lock).is_some() && is_mounted(mountpoint) {
         return Ok(false);

@@ -75,7 +75,14 @@ fn a_cluster_with_certificates_works_like_one_with_keys() {
     c.up();
     assert_eq!(c.with(&inside, &["cat", "/file"]), Ok("hello\n".into()));
     // Nobody but its owner can read what proves anything.
-    for name in ["client.key", "inside", "tls/ca.key", "tls/server-0.pem"] {
+    for name in [
+        "client.key",
+        "inside",
+        "tls/ca.key",
+        "tls/server-0.pem",
+        "server-0",
+        "run",
+    ] {
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::metadata(c.path(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o77, 0, "{name}");

@@ -68,7 +68,9 @@ impl Client {
             if let Some(lane) = &mut lane {
                 let session = match self.try_session_at(server).await {
                     Ok(session) => session,
-                    Err(Some(CallError::Denied)) if uncertain => return Err(Errno::Unreachable),
+                    Err(Some(CallError::Denied)) if uncertain || sent.is_some() => {
+                        return Err(Errno::Unreachable);
+                    }
                     Err(trouble) => {
                         match trouble {
                             Some(error) => self.after(error, &mut patience).await?,
@@ -94,17 +96,18 @@ impl Client {
             for shown in op.statements_mut().into_iter().flatten() {
                 self.handles.borrow_mut().renew(shown);
             }
+            // Whatever became of an earlier try: another copy of it may be executed, and where is not known (H126).
+            let again = request.is_some() && request == sent;
             // What it hangs on may have become a ticket meanwhile; if something of it was forgotten it must be looked up
-            // again, unless an earlier try with all of it may have been executed.
-            if !uncertain || ways.is_none() {
+            // again, unless an earlier try with all of it may be executed (H134).
+            if !again || ways.is_none() {
                 ways = self.cache.borrow().ways(op.statements().into_iter().flatten());
             }
             let Some(ways) = ways.clone() else {
                 return Err(Errno::Stale);
             };
-            // Whatever became of an earlier try: another copy of it may be executed, and where is not known (H126).
-            let again = request.is_some() && request == sent;
             sent = request;
+            let in_doubt = uncertain || again;
             let message = Request::Op {
                 request,
                 again,
@@ -157,7 +160,7 @@ impl Client {
                     }
                     Refusal::Busy | Refusal::NotReady => self.wait(&mut patience).await?,
                     Refusal::TooOld => return Err(Errno::Unreachable),
-                    Refusal::BadStatement if uncertain => return Err(Errno::Unreachable),
+                    Refusal::BadStatement if in_doubt => return Err(Errno::Unreachable),
                     // What was looked up is worth nothing any more: the caller looks again.
                     Refusal::BadStatement => {
                         self.forget(&op);
@@ -171,7 +174,7 @@ impl Client {
                         self.handles.borrow_mut().forget(tag);
                         return Err(Errno::Stale);
                     }
-                    Refusal::NotAllowed | Refusal::ReadOnly | Refusal::BadHandle if uncertain => {
+                    Refusal::NotAllowed | Refusal::ReadOnly | Refusal::BadHandle if in_doubt => {
                         return Err(Errno::Unreachable);
                     }
                     Refusal::BadHandle => return Err(Errno::BadHandle),
@@ -183,7 +186,7 @@ impl Client {
                     Refusal::Invalid => return Err(Errno::Invalid),
                 },
                 // Not let in: this try was not executed.
-                Err(CallError::Denied) if !uncertain => return Err(Errno::Access),
+                Err(CallError::Denied) if !in_doubt => return Err(Errno::Access),
                 Err(CallError::Denied) => return Err(Errno::Unreachable),
                 Err(error) => {
                     uncertain = lane.is_some();

@@ -82,7 +82,7 @@ fn conversation() -> Vec<Vec<u8>> {
     {
         said.push(payload(&reply));
         if let Ok(Step::Say(proof)) = initiator.take(&said[1]) {
-            let accepted = acceptor.accept(&proof);
+            let accepted = acceptor.accept(&proof, &gate);
             said.push(proof);
             said.extend(accepted.ok().map(|a| payload(&a.welcome)));
         }

@@ -29,7 +29,11 @@ pub(crate) fn set_attr(
         place.bucket(LockMode::Exclusive),
     ])?;
     cx.enter(dir, if through_handle { Access(0) } else { Access::EXEC })?;
-    let entry = cx.entry_of(&place, object)?;
+    // Through a handle the directory need not be searchable: whether there is such a name is nothing to tell (H99).
+    let entry = cx.entry_of(&place, object).map_err(|stop| match through_handle {
+        true if !plant!(G57) => Stop::Fail(Errno::Stale),
+        _ => stop,
+    })?;
     if *change == AttrChange::default() {
         return Ok(Answer::Entry(view(dir, name, &entry.target)));
     }

@@ -45,6 +45,8 @@ pub struct Inputs<'a> {
     pub widths: HashWidths,
     /// Largest inline file.
     pub inline_limit: u32,
+    /// Size of the blocks that larger files are kept in.
+    pub block_size: u32,
     /// Identities; REQUIRED for operations that create.
     pub fresh: Option<Fresh>,
     /// On the server that coordinates changes of directories' names and permissions: what it has checked so far.

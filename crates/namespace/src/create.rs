@@ -1,7 +1,7 @@
 //! create and symlink: a new inode in a directory.
 
 use crate::context::{Context, Place, view};
-use crate::lookup::opened;
+use crate::lookup::{Shown, opened};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Layout, Record, Target};
@@ -30,7 +30,7 @@ pub(crate) fn create(
         if matches!(entry.target, Target::Dir(_)) {
             return Err(Errno::IsDir.into());
         }
-        return opened(cx, dir, name, &entry.target, want);
+        return opened(cx, dir, name, &entry.target, want, Shown::Entry);
     }
     let mut inode = new_inode(cx, dir, FileKind::Regular, perm)?;
     // As Linux does: a set-gid program is not made for a group its creator is not in.

@@ -94,7 +94,16 @@ pub(crate) fn open(cx: &mut Context<'_>, dir: &Statement, name: &Name, want: u8)
     cx.require(cx.look_wants(&place))?;
     cx.enter(dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
-    opened(cx, dir, name, &entry.target, want)
+    opened(cx, dir, name, &entry.target, want, Shown::Bytes)
+}
+
+/// What of an opened file is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Its entry. The answers to requests that may change something are kept, and must be small.
+    Entry,
+    /// Its inline bytes, too.
+    Bytes,
 }
 
 /// The answer to opening `target`, which exists.
@@ -104,6 +113,7 @@ pub(crate) fn opened(
     name: &Name,
     target: &Target,
     want: u8,
+    shown: Shown,
 ) -> Result<Answer, Stop> {
     let may =
         |perm, uid, gid, is_dir| plant!(G52) || cx.inputs.cred.may(Access(want & 7), perm, uid, gid, is_dir);
@@ -131,13 +141,10 @@ pub(crate) fn opened(
         return Err(Errno::Access.into());
     }
     // Who wants nothing, or only to write, has shown no right to the bytes. (Who may execute must be shown them.)
-    let shown = want & (Access::READ.0 | Access::EXEC.0) != 0 || plant!(G30);
-    let data = if shown
-        || cx
-            .inputs
-            .cred
-            .may(Access::READ, inode.perm, inode.uid, inode.gid, false)
-    {
+    let asked = want & (Access::READ.0 | Access::EXEC.0) != 0 || plant!(G30);
+    let cred = cx.inputs.cred;
+    let may_see = asked || cred.may(Access::READ, inode.perm, inode.uid, inode.gid, false);
+    let data = if may_see && shown == Shown::Bytes {
         inline_data(cx, dir, name, inode)?
     } else {
         None

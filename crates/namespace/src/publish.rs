@@ -5,7 +5,7 @@ use crate::context::{Context, view};
 use crate::remove::drop_attachments;
 use crate::snapshot::Stop;
 use pando_format::{AttachmentKind, Entry, Key, Layout, Record, Target};
-use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Timestamp};
+use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Timestamp, plant};
 use pando_wire::{Answer, Content, LockMode, LockWant, Statement};
 
 /// Publishes content through a handle that was opened for writing; permission was checked then.
@@ -57,15 +57,25 @@ pub(crate) fn publish(
         Content::None | Content::Blocks(_) => {
             drop_attachments(cx, &place, old);
             new.layout = match content {
-                Content::Blocks(size) if size.is_power_of_two() => Layout::Blocks(*size),
+                // Who reads it asks for as many blocks as that makes.
+                Content::Blocks(size)
+                    if *size == cx.inputs.block_size || old.layout == Layout::Blocks(*size) =>
+                {
+                    Layout::Blocks(*size)
+                }
                 Content::Blocks(_) => return Err(Errno::Invalid.into()),
                 _ => Layout::None,
             };
         }
     }
     new.size = size;
-    new.mtime = mtime.unwrap_or(cx.inputs.now);
-    new.ctime = cx.inputs.now;
+    let now = cx.inputs.now;
+    new.mtime = mtime.unwrap_or(now);
+    // Who may only write can have written between then and now. Other times are the owner's to set, as for utimens(2).
+    if !cx.inputs.cred.is_root() && cx.inputs.cred.uid != old.uid && !plant!(G58) {
+        new.mtime = new.mtime.clamp(old.mtime.min(now), now);
+    }
+    new.ctime = now;
     new.version += 1;
     if !cx.inputs.cred.is_root() {
         new.perm = without_set_ids(cx.inputs.cred, new.perm, new.gid);

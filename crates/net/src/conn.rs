@@ -5,6 +5,7 @@ use crate::session::Session;
 use mio::net::TcpStream;
 use pando_auth::{Acceptor, Fingerprint, FrameKeys, Initiator};
 use pando_types::{Mono, PeerId, ServerId};
+use std::collections::VecDeque;
 
 /// What a connection is for, and how far it has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,6 +170,8 @@ pub(crate) struct Table {
     pub accepted: usize,
     /// Accepted connections beyond the limit.
     pub surplus: usize,
+    /// Accepted connections that had not said who they are when this was last looked through, oldest first.
+    strangers: VecDeque<u64>,
 }
 
 fn place_of(id: u64) -> usize {
@@ -197,6 +200,19 @@ impl Table {
         };
         let generation = self.places[place as usize].generation;
         (u64::from(generation) << 32) | u64::from(place)
+    }
+
+    /// Notes an accepted connection. If more than `most` have not said who they are: the oldest, to be closed.
+    pub fn is_strange(&mut self, id: u64, most: usize) -> Option<u64> {
+        self.strangers.push_back(id);
+        if self.strangers.len() <= most {
+            return None;
+        }
+        let mut strangers = std::mem::take(&mut self.strangers);
+        strangers.retain(|id| self.get(*id).is_some_and(|c| c.stage == Stage::Stranger));
+        let oldest = (strangers.len() > most).then(|| strangers.pop_front()).flatten();
+        self.strangers = strangers;
+        oldest
     }
 
     /// Adds a connection under the number [`Table::vacant`] gave.

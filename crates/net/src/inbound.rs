@@ -138,6 +138,11 @@ impl Reactor {
         }
         self.watch(id, &mut conn);
         table.insert(id, conn);
+        let crowded_out = table.is_strange(id, self.options.max_strangers);
+        drop(table);
+        if let Some(oldest) = crowded_out {
+            self.end_conn(oldest, End::Foul("too many have not said who they are".into()));
+        }
     }
 
     /// How clients that connect here identify themselves.
@@ -297,7 +302,7 @@ impl Reactor {
             return Err(End::Quiet("not serving any more".into()));
         };
         let refusal = match conn.handshake.take() {
-            Some(Handshake::Accepting(acceptor)) => match acceptor.accept(said) {
+            Some(Handshake::Accepting(acceptor)) => match acceptor.accept(said, &*listener.gate) {
                 Ok(accepted) if !self.take_place(conn, accepted.peer) => {
                     HelloReply::Denied(Denial::TooManyOfYours)
                 }

@@ -34,6 +34,8 @@ pub struct Options {
     pub waiting: Waiting,
     /// Accepted connections at one time; more are told so and closed.
     pub max_connections: usize,
+    /// Of those, such as have not said who they are; for more, the oldest is closed.
+    pub max_strangers: usize,
     /// Accepted connections of one identity at one time; more are told so and closed.
     pub max_per_identity: usize,
     /// Bytes waiting to be sent, and of unfinished frames, on all connections of one identity; beyond, one that adds to
@@ -65,6 +67,7 @@ impl Default for Options {
         Options {
             waiting: Waiting::default(),
             max_connections: 16_384,
+            max_strangers: 4096,
             max_per_identity: 1024,
             max_buffered_per_identity: 128 << 20,
             hello_timeout: Duration::from_secs(5),

@@ -243,3 +243,23 @@ fn more_than_allowed() {
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(client.call(b"now"), Ok(b"now".to_vec()));
 }
+
+#[test]
+fn who_says_nothing_keeps_nobody_out() {
+    let server = Server::start(
+        "127.0.0.1:0",
+        Options {
+            max_connections: 4,
+            max_strangers: 2,
+            ..Options::default()
+        },
+    );
+    let silent: Vec<TcpStream> = (0..20)
+        .map(|_| TcpStream::connect(server.address).unwrap())
+        .collect();
+    let client = Client::new(&server.address.to_string(), Options::default());
+    assert_eq!(client.call(b"?"), Ok(b"?".to_vec()));
+    // The oldest went first, long before its time to say hello was over.
+    assert!(drain(&silent[0], SOON).is_empty());
+    alive(&server);
+}

@@ -143,6 +143,7 @@ impl MetaServer {
         let op = Op::Reopen { dir };
         let asked = Asked {
             term: self.map().term,
+            moves: self.moves(),
             message,
             holder,
             request: None,

@@ -43,10 +43,14 @@ pub struct Limits {
     pub session_memory: Duration,
     /// Sessions at once.
     pub sessions: usize,
-    /// Of one identity, with those that ended and are remembered.
+    /// Sessions that live, or ended and are remembered.
+    pub sessions_remembered: usize,
+    /// The same of one identity.
     pub identity_sessions: usize,
     /// Lanes of a session.
     pub lanes: usize,
+    /// Lanes of all sessions of one identity: each keeps an answer, of up to a kilobyte.
+    pub identity_lanes: usize,
     /// Inode numbers and generations set aside per reservation.
     pub number_block: u64,
     /// Entries of a listing page.
@@ -88,8 +92,10 @@ impl Default for Limits {
             session_timeout: Duration::from_secs(60),
             session_memory: Duration::from_secs(3600),
             sessions: 100_000,
+            sessions_remembered: 1_000_000,
             identity_sessions: 50_000,
             lanes: 256,
+            identity_lanes: 500_000,
             number_block: 1024,
             page: 1024,
             reserve_bytes: 64 << 20,

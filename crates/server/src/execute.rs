@@ -9,7 +9,7 @@ use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{Bearer, Cred, DirId, Errno, RequestId, Term, Timestamp, Watermark, plant};
+use pando_types::{Bearer, Cred, DirId, Errno, MapEpoch, RequestId, Term, Timestamp, Watermark, plant};
 use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement};
 use std::collections::BTreeSet;
 
@@ -51,6 +51,8 @@ pub(crate) struct Asked<'a> {
     pub holder: Bearer,
     /// The coordinator's term when it came.
     pub term: Term,
+    /// The maps by which slots had come to this server and left it when it came.
+    pub moves: (MapEpoch, MapEpoch),
     pub request: Option<RequestId>,
     pub cred: &'a Cred,
     /// Whose keys the answer contains.
@@ -184,6 +186,7 @@ impl MetaServer {
                     now: self.world.now(),
                     widths: self.map().widths(),
                     inline_limit: self.map().inline_limit,
+                    block_size: self.map().block_size,
                     fresh,
                     walked: self.coordinates().then_some(&walked),
                     private: &|id, generation| self.private.borrow().to(id, generation, asked.holder),

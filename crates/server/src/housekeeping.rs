@@ -1,7 +1,7 @@
 //! Background work: inquiries, the end of silent sessions, the deletion of removed files' data.
 
 use crate::recovery::all;
-use crate::sessions::Written;
+use crate::sessions::{Sessions, Written};
 use crate::{Failure, MetaServer};
 use pando_data::FileKey;
 use pando_format::{Batch, GarbageRecord, Key, KeyRange, Mutation, Record, SessionRecord};
@@ -49,7 +49,9 @@ impl MetaServer {
         };
         let expired = self.sessions.borrow().expired(now, timeout, SESSIONS_PER_TICK);
         for session in expired {
-            self.expire(session).await?;
+            // It may have been heard of while others were ended.
+            let silent = |s: &Sessions| s.is_silent(session, self.world.mono(), timeout);
+            self.expire(session, silent).await?;
         }
         let forgotten = self
             .sessions
@@ -63,7 +65,12 @@ impl MetaServer {
 
     /// Ends a session whose client did not say goodbye. It may be out of reach and have requests whose outcome it does
     /// not know: remembered, also by the next boot, so that the name does not come back to life without its reply records.
-    pub(crate) async fn expire(&self, session: SessionId) -> Result<(), Failure> {
+    /// Only if `may` says so at the instant it ends.
+    pub(crate) async fn expire(
+        &self,
+        session: SessionId,
+        may: impl Fn(&Sessions) -> bool,
+    ) -> Result<(), Failure> {
         let key = Key::Session(session);
         let ended = self.world.now();
         let opened = match self.store.get(&key).wait().await? {
@@ -74,6 +81,9 @@ impl MetaServer {
             opened,
             ended: Some(ended),
         });
+        if !may(&self.sessions.borrow()) {
+            return Ok(());
+        }
         self.end_session(session, Some(record)).await
     }
 

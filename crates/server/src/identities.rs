@@ -276,6 +276,10 @@ impl MetaServer {
         if anew || self.is_coordinated(asked.op) && !self.may_coordinate(asked.term) {
             return Err(Failure::Refused(Refusal::NotReady));
         }
+        // Whoever had its slots meanwhile may have been asked the same, and have done it or sent it on (H131).
+        if asked.request.is_some() && asked.moves != self.moves() && !plant!(H131) {
+            return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
+        }
         self.check_current(asked.rests_on()).map_err(Failure::Refused)
     }
 
@@ -331,7 +335,7 @@ impl MetaServer {
             self.sessions.borrow().owned_by(gone)
         };
         for session in orphans {
-            self.expire(session).await?;
+            self.expire(session, |s| s.is_idle(session)).await?;
         }
         Ok(())
     }

@@ -219,6 +219,7 @@ impl MetaServer {
         self.count(|s| s.operations += 1);
         let asked = Asked {
             term: self.map().term,
+            moves: self.moves(),
             message: asker.1,
             request,
             holder,
@@ -299,10 +300,7 @@ impl MetaServer {
         }
         self.check_failure(id, map, op)?;
         let now = self.world.mono();
-        let admission = self
-            .sessions
-            .borrow_mut()
-            .admit(id, asker, now, self.limits.lanes);
+        let admission = self.sessions.borrow_mut().admit(id, asker, now, &self.limits);
         let admission = match admission {
             Admission::Refuse(Refusal::UseCoordinator) if self.coordinates() => {
                 self.sessions.borrow_mut().take_on(id, asker)
@@ -329,6 +327,11 @@ impl MetaServer {
             Refusal::UseCoordinator if map > self.map().epoch => Refusal::NotReady,
             why => why,
         }
+    }
+
+    /// The maps by which slots have come to this server, and left it, last.
+    pub(crate) fn moves(&self) -> (MapEpoch, MapEpoch) {
+        (self.gained.get(), self.lost.get())
     }
 
     /// Whether an operation is this server's to do.
@@ -384,7 +387,9 @@ impl MetaServer {
             let crowded = self.map().auth != AuthMode::None
                 && sessions.remembered_of(id.owner()) >= self.limits.identity_sessions
                 && !plant!(G55);
-            if crowded || sessions.len() >= self.limits.sessions {
+            let most = &self.limits;
+            let full = sessions.len() >= most.sessions || sessions.remembered() >= most.sessions_remembered;
+            if crowded || full {
                 return Err(Failure::Refused(Refusal::Busy));
             }
         }

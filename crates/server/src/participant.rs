@@ -388,15 +388,13 @@ impl MetaServer {
                 }
             }
             match self.apply_decision(tx, &part, commit) {
-                // Whose its slots are is not known here at this instant: it stays in doubt, and is told again.
-                Err(why @ Failure::Refused(_)) => {
+                // Whose its slots are is not known here at this instant, or a record is damaged: it stays in doubt, with its
+                // locks, and is told again.
+                Err(why) => {
                     self.parts.borrow_mut().reopen(tx, part);
                     return Err(why);
                 }
-                applied => {
-                    self.locks.release(part.holder);
-                    applied?;
-                }
+                Ok(()) => self.locks.release(part.holder),
             }
         }
         Ok(())

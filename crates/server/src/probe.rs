@@ -149,6 +149,7 @@ impl MetaServer {
         };
         let asked = Asked {
             term: self.map().term,
+            moves: self.moves(),
             message,
             request: None,
             holder,

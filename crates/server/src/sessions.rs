@@ -5,6 +5,7 @@
 //! answered only memory keeps a late duplicate from being executed; and what is in memory dies with the boot, whose
 //! epoch every message carries.
 
+use crate::Limits;
 use pando_env::Peer;
 use pando_types::{IdentityId, MapEpoch, Mono, RequestId, RequestSlot, Sequence, SessionId, Slot, plant};
 use pando_wire::{Outcome, Refusal};
@@ -13,6 +14,9 @@ use std::time::Duration;
 
 /// Whom to answer: a connection and the number of the message there.
 pub(crate) type Asker = (Peer, u64);
+
+/// So many wait for one request at most: copies of it, on connections that may be closed already.
+const ASKERS: usize = 64;
 
 /// What a lane is doing.
 enum Doing {
@@ -35,6 +39,18 @@ struct Session {
     seen: Mono,
     lanes: BTreeMap<RequestSlot, Lane>,
     written: Written,
+}
+
+impl Session {
+    /// None of its requests is running.
+    fn is_idle(&self) -> bool {
+        self.lanes.values().all(|l| !matches!(l.doing, Doing::Running(_)))
+    }
+
+    /// Without a sign of life for so long, and idle.
+    fn is_silent(&self, now: Mono, timeout: Duration) -> bool {
+        now.since(self.seen) >= timeout && self.is_idle()
+    }
 }
 
 /// Slots in which a session may have reply records.
@@ -92,6 +108,8 @@ pub(crate) enum Admission {
 #[derive(Default)]
 pub(crate) struct Sessions {
     live: BTreeMap<SessionId, Session>,
+    /// How many lanes the sessions of each identity have.
+    lanes: BTreeMap<IdentityId, usize>,
     ended: BTreeMap<SessionId, Ended>,
 }
 
@@ -161,6 +179,11 @@ impl Sessions {
         self.live.len()
     }
 
+    /// How many live, or have ended and are remembered.
+    pub fn remembered(&self) -> usize {
+        self.live.len() + self.ended.len()
+    }
+
     /// How many of this owner live, or have ended and are remembered.
     pub fn remembered_of(&self, owner: IdentityId) -> usize {
         let all = SessionId::all_of(owner);
@@ -178,6 +201,12 @@ impl Sessions {
     /// `None`: there is no such session.
     pub fn end(&mut self, id: SessionId, now: Mono, recorded: bool) -> Option<Written> {
         let session = self.live.remove(&id)?;
+        if let Some(all) = self.lanes.get_mut(&id.owner()) {
+            *all -= session.lanes.len();
+            if *all == 0 {
+                self.lanes.remove(&id.owner());
+            }
+        }
         let ended = Ended {
             at: now,
             recorded,
@@ -192,11 +221,20 @@ impl Sessions {
     pub fn expired(&self, now: Mono, timeout: Duration, most: usize) -> Vec<SessionId> {
         self.live
             .iter()
-            .filter(|(_, s)| now.since(s.seen) >= timeout)
-            .filter(|(_, s)| s.lanes.values().all(|l| !matches!(l.doing, Doing::Running(_))))
+            .filter(|(_, s)| s.is_silent(now, timeout))
             .map(|(id, _)| *id)
             .take(most)
             .collect()
+    }
+
+    /// Whether a session lives that has given no sign of life for so long, and none of its requests is running.
+    pub fn is_silent(&self, id: SessionId, now: Mono, timeout: Duration) -> bool {
+        self.live.get(&id).is_some_and(|s| s.is_silent(now, timeout))
+    }
+
+    /// Whether a session lives and none of its requests is running.
+    pub fn is_idle(&self, id: SessionId) -> bool {
+        self.live.get(&id).is_some_and(Session::is_idle)
     }
 
     /// Live sessions whose owner is one of these, none of whose requests is running.
@@ -204,7 +242,7 @@ impl Sessions {
         self.live
             .iter()
             .filter(|(id, _)| wanted(id.owner()))
-            .filter(|(_, s)| s.lanes.values().all(|l| !matches!(l.doing, Doing::Running(_))))
+            .filter(|(_, s)| s.is_idle())
             .map(|(id, _)| *id)
             .collect()
     }
@@ -236,16 +274,22 @@ impl Sessions {
 
     /// A mutating request came in. After [`Admission::Execute`] the lane runs until [`Sessions::done`] or
     /// [`Sessions::refused`].
-    pub fn admit(&mut self, id: RequestId, asker: Asker, now: Mono, lanes: usize) -> Admission {
+    pub fn admit(&mut self, id: RequestId, asker: Asker, now: Mono, limits: &Limits) -> Admission {
+        let owner = id.session.owner();
         let Some(session) = self.live.get_mut(&id.session) else {
             return Admission::Refuse(Refusal::SessionUnknown);
         };
         session.seen = now;
         let running = Doing::Running(vec![asker]);
         let Some(lane) = session.lanes.get_mut(&id.slot) else {
-            if session.lanes.len() >= lanes && !plant!(G51) {
+            if session.lanes.len() >= limits.lanes && !plant!(G51) {
                 return Admission::Refuse(Refusal::Invalid);
             }
+            let all = self.lanes.entry(owner).or_default();
+            if *all >= limits.identity_lanes {
+                return Admission::Refuse(Refusal::Busy);
+            }
+            *all += 1;
             session.lanes.insert(
                 id.slot,
                 Lane {
@@ -273,6 +317,9 @@ impl Sessions {
         match &mut lane.doing {
             Doing::Running(askers) => {
                 if !askers.contains(&asker) {
+                    if askers.len() >= ASKERS {
+                        return Admission::Refuse(Refusal::Busy);
+                    }
                     askers.push(asker);
                 }
                 Admission::Wait

@@ -242,13 +242,16 @@ fn same_answer(
             if ca != cb {
                 return Err(format!("created is {cb}"));
             }
-            // Who opens for nothing, or to write, is shown the bytes if it may read them.
-            let nothing = matches!(op, Op::Open { want, .. } | Op::Create { want, .. }
-                if want & (Access::READ.0 | Access::EXEC.0) == 0);
+            // The bytes of what was there come with an open only: what may change something is kept with its answer.
+            // Who opens for nothing, or to write, is shown them if it may read them.
+            let create = matches!(op, Op::Create { .. });
+            let nothing =
+                matches!(op, Op::Open { want, .. } if want & (Access::READ.0 | Access::EXEC.0) == 0);
             let may = cred.may(Access::READ, a.attr.perm, a.attr.uid, a.attr.gid, false);
-            if nothing && !may && !ca {
+            if create || nothing && !may {
                 return match data {
                     None => same_view(a, b, place, None, map),
+                    Some(_) if create => Err("bytes with an answer that is kept".into()),
                     Some(_) => Err("bytes for who may not read them".into()),
                 };
             }

@@ -62,15 +62,14 @@ fn client_end() -> Option<FrameKeys> {
         server: ServerId(1),
         boot: BootEpoch(1),
     };
-    let Greeting::Challenge(challenge, acceptor) =
-        Acceptor::greet(&hello, here, &OpenGate(vec![key]), None, [3; 32])
-    else {
+    let gate = OpenGate(vec![key]);
+    let Greeting::Challenge(challenge, acceptor) = Acceptor::greet(&hello, here, &gate, None, [3; 32]) else {
         return None;
     };
     let Step::Say(proof) = initiator.take(&payload(&challenge)).ok()? else {
         return None;
     };
-    let accepted = acceptor.accept(&proof).ok()?;
+    let accepted = acceptor.accept(&proof, &gate).ok()?;
     match initiator.take(&payload(&accepted.welcome)).ok()? {
         Step::Up { keys, .. } => keys,
         Step::Say(_) => None,

@@ -3,7 +3,21 @@
 use pando_store::{Space, StoreError};
 use rustix::fs::{FlockOperation, flock, statvfs};
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// A store is for the user of its server alone: keys of identities stand in it, and files and names that others may not see.
+pub(crate) fn make_private(store: &Path) -> Result<(), StoreError> {
+    let mode = fs::metadata(store)
+        .map_err(|e| failed("look at", store, &e))?
+        .permissions()
+        .mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(store, fs::Permissions::from_mode(0o700))
+        .map_err(|e| failed("close to other users", store, &e))
+}
 
 /// Keeps everybody else out of a store, this process included, until it is dropped or the process ends.
 pub(crate) struct LockFile {

@@ -1,6 +1,6 @@
 //! Creating and opening a store.
 
-use crate::files::{LockFile, create_dirs, failed, sync_dir};
+use crate::files::{LockFile, create_dirs, failed, make_private, sync_dir};
 use crate::pool::Pool;
 use crate::read::{BUCKET_PREFIX, Memory};
 use crate::sync::Syncer;
@@ -27,6 +27,7 @@ impl RocksStore {
     /// interrupted, it can be called again.
     pub fn create(path: &Path, superblock: Superblock) -> Result<(), StoreError> {
         let unsynced = create_dirs(path)?;
+        make_private(path)?;
         let _lock = LockFile::take(path)?;
         let mut options = database_options(&RocksOptions::default());
         options.create_if_missing(true);
@@ -54,6 +55,7 @@ impl RocksStore {
         if !path.is_dir() {
             return Err(StoreError::Device(format!("no store at {}", path.display())));
         }
+        make_private(path)?;
         let lock = LockFile::take(path)?;
         let db = DB::open(&database_options(&options), database(path)).map_err(|e| cannot_open(path, &e))?;
         let superblock = superblock(path, &db)?;

@@ -88,7 +88,7 @@ fn talk(me: &Introduction, nonces: (u8, u8)) -> Talk {
     let Ok(Step::Say(proof)) = initiator.take(&challenge) else {
         panic!("no proof")
     };
-    let accepted = acceptor.accept(&proof).ok().unwrap();
+    let accepted = acceptor.accept(&proof, &door(AuthMode::Key)).ok().unwrap();
     let welcome = payload(&accepted.welcome);
     let Ok(Step::Up {
         server,
@@ -171,7 +171,7 @@ fn a_key_proves_its_own_role_only() {
             };
             let guess = payload(&Proof { proof: [0; NONCE] });
             let denied = Some(HelloReply::Denied(Denial::WrongProof));
-            assert_eq!(acceptor.accept(&guess).err(), Some(denied));
+            assert_eq!(acceptor.accept(&guess, &door(AuthMode::Key)).err(), Some(denied));
         }
     }
 }
@@ -255,7 +255,7 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     }
     for proof in spoiled(&t.proof) {
         let (_, acceptor) = challenge(&t.hello, AuthMode::Key, 20).unwrap();
-        assert!(acceptor.accept(&proof).is_err());
+        assert!(acceptor.accept(&proof, &door(AuthMode::Key)).is_err());
     }
     for welcome in spoiled(&t.welcome) {
         let (mut initiator, _) = Initiator::new(&me, [10; NONCE]);
@@ -270,7 +270,7 @@ fn nothing_can_be_replayed_or_reflected() {
     let old = talk(&me, (10, 20));
     // To the accepting side, which chooses another nonce.
     let (_, acceptor) = challenge(&old.hello, AuthMode::Key, 21).unwrap();
-    assert!(acceptor.accept(&old.proof).is_err());
+    assert!(acceptor.accept(&old.proof, &door(AuthMode::Key)).is_err());
     // To the connecting side, which chooses another nonce.
     let (mut initiator, _) = Initiator::new(&me, [11; NONCE]);
     assert_eq!(initiator.take(&old.challenge).err(), Some(Rejected::NotGenuine));
@@ -281,7 +281,11 @@ fn nothing_can_be_replayed_or_reflected() {
         panic!("no challenge")
     };
     let (_, acceptor) = challenge(&old.hello, AuthMode::Key, 20).unwrap();
-    assert!(acceptor.accept(&payload(&Proof { proof })).is_err());
+    assert!(
+        acceptor
+            .accept(&payload(&Proof { proof }), &door(AuthMode::Key))
+            .is_err()
+    );
     // A challenge twice.
     let (mut initiator, _) = Initiator::new(&me, [10; NONCE]);
     assert!(initiator.take(&old.challenge).is_ok());

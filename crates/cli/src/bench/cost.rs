@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 #[command(after_help = "Example:\n  pando bench cost --seconds 20 --json")]
 pub struct CostArgs {
     /// Seconds in all.
-    #[arg(long, default_value_t = 20.0)]
+    #[arg(long, default_value_t = 20.0, value_parser = crate::text::seconds)]
     pub seconds: f64,
     /// Durability of the servers: `async` shows the costs beside the least else.
     #[arg(long, value_enum, default_value_t = Mode::Async)]

@@ -21,7 +21,7 @@ pub struct EchoArgs {
     #[arg(long, default_value_t = 1)]
     pub clients: usize,
     /// Seconds per line.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = crate::text::seconds)]
     pub seconds: f64,
 }
 

@@ -26,7 +26,7 @@ pub struct NullArgs {
     #[arg(long, default_value_t = 1)]
     pub clients: usize,
     /// Seconds per line.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = crate::text::seconds)]
     pub seconds: f64,
     /// Only this server. [default: all in turn]
     #[arg(long)]

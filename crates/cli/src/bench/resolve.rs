@@ -26,7 +26,7 @@ pub struct ResolveArgs {
     #[arg(long, default_value_t = 0)]
     pub renamed: usize,
     /// Seconds in all.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = crate::text::seconds)]
     pub seconds: f64,
     /// An emulated round trip, such as 1ms: answers arrive so much later.
     #[arg(long, value_name = "TIME", value_parser = text::duration, default_value = "0s")]

@@ -90,7 +90,20 @@ fn read_whole(from: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> 
     Ok(n)
 }
 
-/// Sets what is not as wanted yet.
+/// A copy is its maker's: as programs they run as others only if they were the maker's before.
+pub fn without_foreign_set_ids(perm: Perm, owner: (u32, u32), mine: (u32, u32)) -> Perm {
+    let mut bits = perm.bits();
+    if owner.0 != mine.0 {
+        bits &= !Perm::SETUID;
+    }
+    if owner.1 != mine.1 {
+        bits &= !Perm::SETGID;
+    }
+    Perm::new(bits)
+}
+
+/// Sets what is not as wanted yet. A file that is somebody else's, which could be written, keeps its bits, and has the time
+/// at which it was.
 pub async fn settle(
     fs: &Fs,
     place: &Place,
@@ -103,7 +116,8 @@ pub async fn settle(
         mtime: (view.mtime != mtime).then_some(TimeChange::To(mtime)),
         ..AttrChange::default()
     };
-    if change == AttrChange::default() {
+    let may = fs.cred.is_root() || fs.cred.uid == view.uid;
+    if change == AttrChange::default() || !may {
         return Ok(());
     }
     set(fs, place, view, change).await.map(|_| ())

@@ -1,6 +1,6 @@
 //! `pando get`.
 
-use super::copy::{drain, open};
+use super::copy::{drain, open, without_foreign_set_ids};
 use super::{Fs, Why, absolute, base, below};
 use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use pando_client::file::Place;
 use pando_types::{Attr, Errno, FileKind, Name, Timestamp};
 use pando_wire::{EntryView, Statement};
-use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
@@ -104,7 +104,15 @@ fn set_time(local: &Path, mtime: Timestamp) -> std::io::Result<()> {
 }
 
 fn permissions(attr: &Attr) -> Permissions {
-    Permissions::from_mode(attr.perm.bits().into())
+    let mine = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let perm = match attr.kind {
+        FileKind::Regular => without_foreign_set_ids(attr.perm, (attr.uid, attr.gid), mine),
+        _ => attr.perm,
+    };
+    Permissions::from_mode(perm.bits().into())
 }
 
 /// An entry to copy.
@@ -114,6 +122,8 @@ struct Item {
     view: EntryView,
     path: Vec<u8>,
     local: PathBuf,
+    /// `local` is what was typed: if it is a link, what it leads to is meant.
+    typed: bool,
 }
 
 impl Copy {
@@ -141,6 +151,7 @@ impl Copy {
             name: found.name,
             view: found.entry,
             path: path.to_vec(),
+            typed: local == target,
             local,
         };
         self.copy(item, &all).await?;
@@ -188,7 +199,7 @@ impl Copy {
             name: item.name,
         };
         let file = open(fs, place).await?;
-        let mut local = writable(&item.local)?;
+        let mut local = writable(&item.local, item.typed)?;
         drain(fs, &file, &mut local, &|n| self.moved(n)).await?;
         let attr = file.attr();
         local.set_permissions(permissions(&attr))?;
@@ -203,7 +214,7 @@ impl Copy {
             return Err(pando_types::Errno::NotDir.into());
         };
         match std::fs::create_dir(&item.local) {
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && item.local.is_dir() => {}
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && is_folder(&item) => {}
             other => other?,
         }
         let attr = self.fs.client().attr(&self.fs.cred, &item.view).await?;
@@ -250,6 +261,7 @@ impl Copy {
                     view,
                     path: below(path, e.name.as_bytes()),
                     local: local.join(OsStr::from_bytes(e.name.as_bytes())),
+                    typed: false,
                     name: e.name,
                 };
                 let (me, all, path) = (self.clone(), all.clone(), item.path.clone());
@@ -272,9 +284,28 @@ impl Copy {
     }
 }
 
-/// Nobody else may read it before its own permissions are set.
-fn writable(local: &Path) -> std::io::Result<File> {
+/// Whether there is a folder already. A link to one, which an earlier copy may have brought, is none.
+fn is_folder(item: &Item) -> bool {
+    match item.typed {
+        true => item.local.is_dir(),
+        false => std::fs::symlink_metadata(&item.local).is_ok_and(|m| m.is_dir()),
+    }
+}
+
+/// Nobody else may read it before its own permissions are set. A link is replaced, not followed, unless it was typed: an
+/// earlier copy may have brought it, and it may lead anywhere.
+fn writable(local: &Path, typed: bool) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(local)
+    if typed {
+        return options.open(local);
+    }
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    match options.open(local) {
+        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            std::fs::remove_file(local)?;
+            options.open(local)
+        }
+        other => other,
+    }
 }

@@ -1,6 +1,6 @@
 //! `pando put`.
 
-use super::copy::{create, fill, set, settle};
+use super::copy::{create, fill, set, settle, without_foreign_set_ids};
 use super::{Fs, Why, absolute, base, below, umask};
 use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
@@ -90,6 +90,11 @@ fn mtime(m: &Metadata) -> Timestamp {
 
 fn perm(m: &Metadata) -> Perm {
     Perm::new((m.mode() & 0o7777) as u16)
+}
+
+/// The bits that a copy of a file gets, which is the caller's.
+fn file_perm(fs: &Fs, m: &Metadata) -> Perm {
+    without_foreign_set_ids(perm(m), (m.uid(), m.gid()), (fs.cred.uid, fs.cred.gid))
 }
 
 impl Copy {
@@ -182,9 +187,9 @@ impl Copy {
         }
         let fs = &self.fs;
         let mut source = File::open(&local)?;
-        let mut file = create(fs, place.clone(), perm(&meta)).await?;
+        let mut file = create(fs, place.clone(), file_perm(fs, &meta)).await?;
         fill(fs, &mut file, &mut source, mtime(&meta), &|n| self.moved(n)).await?;
-        settle(fs, &place, &file.attr(), Some(perm(&meta)), mtime(&meta)).await?;
+        settle(fs, &place, &file.attr(), Some(file_perm(fs, &meta)), mtime(&meta)).await?;
         self.count();
         Ok(())
     }

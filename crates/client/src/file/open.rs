@@ -6,6 +6,9 @@ use pando_format::codec::Blob;
 use pando_types::{Access, Cred, Errno, Perm};
 use pando_wire::{Answer, EntryView, Handle, Op};
 
+/// How often a file that exists is opened again by who would have created it, if others replace it all the time.
+const AGAIN: usize = 10;
+
 /// What a server answered to an open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
@@ -28,14 +31,14 @@ pub async fn open(ops: &impl Ops, cred: &Cred, place: &Place, want: Access) -> R
     };
     let opened = opened(ops.op(cred, op).await?)?;
     if want.0 & Access::WRITE.0 != 0 {
-        return Ok(with_bytes(ops, place, opened).await);
+        return Ok(with_bytes(ops, &Cred::root(), place, opened).await);
     }
     Ok(opened)
 }
 
-/// What is changed in part must be known whole. A mount that many users share may read for those who may only write; who
-/// acts for some users alone does without.
-pub(super) async fn with_bytes(ops: &impl Ops, place: &Place, first: Opened) -> Opened {
+/// What is changed in part must be known whole. A mount that many users share may read, as root, for those who may only
+/// write; who acts for some users alone does without.
+pub(super) async fn with_bytes(ops: &impl Ops, reader: &Cred, place: &Place, first: Opened) -> Opened {
     if first.data.is_some() || first.entry.layout != Layout::Inline {
         return first;
     }
@@ -45,7 +48,7 @@ pub(super) async fn with_bytes(ops: &impl Ops, place: &Place, first: Opened) -> 
         want: Access::READ.0,
     };
     let file = |e: &EntryView| (e.attr.ino, e.attr.generation);
-    match ops.op(&Cred::root(), op).await.and_then(opened) {
+    match ops.op(reader, op).await.and_then(opened) {
         Ok(again) if file(&again.entry) == file(&first.entry) => Opened {
             entry: again.entry,
             data: again.data,
@@ -71,11 +74,21 @@ pub async fn create(
         exclusive,
         want: want.0,
     };
-    let opened = opened(ops.op(cred, op).await?)?;
-    if want.0 & Access::WRITE.0 != 0 {
-        return Ok(with_bytes(ops, place, opened).await);
+    for _ in 0..AGAIN {
+        let found = opened(ops.op(cred, op.clone()).await?)?;
+        if want.0 & (Access::READ.0 | Access::EXEC.0) == 0 {
+            return Ok(match want.0 & Access::WRITE.0 {
+                0 => found,
+                _ => with_bytes(ops, &Cred::root(), place, found).await,
+            });
+        }
+        // The bytes of what was there come with an open only. Meanwhile it may be another file's name.
+        let found = with_bytes(ops, cred, place, found).await;
+        if found.data.is_some() || found.entry.layout != Layout::Inline {
+            return Ok(found);
+        }
     }
-    Ok(opened)
+    Err(Errno::Stale)
 }
 
 fn opened(answer: Answer) -> Result<Opened, Errno> {

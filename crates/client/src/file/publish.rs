@@ -127,7 +127,7 @@ impl OpenFile {
     async fn reload(&mut self, ops: &impl Ops, cred: &Cred) {
         let place = self.location.get();
         if let Ok(opened) = super::open(ops, cred, &place, Access(0)).await {
-            let opened = with_bytes(ops, &place, opened).await;
+            let opened = with_bytes(ops, &Cred::root(), &place, opened).await;
             let _ = self.refresh(opened);
         }
     }

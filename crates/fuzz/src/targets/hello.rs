@@ -99,7 +99,7 @@ fn accepting(first: &[u8], second: &[u8], mode: AuthMode, certified: Option<Resu
         Greeting::Challenge(_, acceptor) => {
             let right = matches!(said, Some(Ok(h)) if h.fs == FS && h.key_name == Key::new(KEY).name());
             assert!(right, "challenged a stranger");
-            let Err(answer) = bounded(second.len(), || acceptor.accept(second)) else {
+            let Err(answer) = bounded(second.len(), || acceptor.accept(second, &AnyGate(mode))) else {
                 panic!("let in who does not know the key");
             };
             let wrong = HelloReply::Denied(Denial::WrongProof);
@@ -146,7 +146,7 @@ fn shake(mut spoil: impl FnMut(usize, &mut Vec<u8>)) -> Option<(FrameKeys, Frame
         return None;
     };
     spoil(2, &mut proof);
-    let accepted = acceptor.accept(&proof).ok()?;
+    let accepted = acceptor.accept(&proof, &gate).ok()?;
     let mut welcome = payload(&accepted.welcome);
     spoil(3, &mut welcome);
     match initiator.take(&welcome) {

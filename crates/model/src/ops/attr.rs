@@ -7,8 +7,8 @@ use crate::op::{DirRef, ModelAnswer, SIZE_MAX};
 use pando_types::{Access, AttrChange, Cred, Errno, FileKind, Name, Perm, TimeChange, Timestamp};
 
 impl Model {
-    /// RULE (setattr). Search permission unless through a handle; ENOENT if the name is gone, ESTALE if it stands for
-    /// another object; then size, owner, group, bits and times are checked in this order, and all are changed or none.
+    /// RULE (setattr). Search permission unless through a handle; ENOENT if the name is gone (ESTALE through a handle, which
+    /// tells no names), ESTALE if it stands for another object; then size, owner, group, bits and times are checked in this order, and all are changed or none.
     /// A change of nothing changes nothing, not even ctime.
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     pub(crate) fn set_attr(
@@ -26,7 +26,12 @@ impl Model {
         } else {
             self.search(cred, dir)?
         };
-        let found = self.child(d.id, name).ok_or(Errno::NotFound)?;
+        let missing = if through_handle {
+            Errno::Stale
+        } else {
+            Errno::NotFound
+        };
+        let found = self.child(d.id, name).ok_or(missing)?;
         if found != id {
             return Err(Errno::Stale);
         }

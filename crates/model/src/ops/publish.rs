@@ -10,7 +10,8 @@ use pando_types::{Cred, Errno, Name, Timestamp};
 impl Model {
     /// RULE (publish). Goes through a handle, so permissions were checked at open: the directory needs none, and a name
     /// that is gone or stands for another object is ESTALE. Only regular files have content: EINVAL. EFBIG above
-    /// [`SIZE_MAX`]; bytes past the size are EINVAL. Takes set-id bits from those who are not root.
+    /// [`SIZE_MAX`]; bytes past the size are EINVAL. Takes set-id bits from those who are not root. Who is neither root nor
+    /// the owner cannot have written before the last change or after now.
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     pub(crate) fn publish(
         &mut self,
@@ -40,7 +41,12 @@ impl Model {
             other => other.clone(),
         };
         node.inner = Inner::File { size, content };
-        node.mtime = mtime.unwrap_or(now);
+        let mtime = mtime.unwrap_or(now);
+        node.mtime = if cred.is_root() || cred.uid == node.uid {
+            mtime
+        } else {
+            mtime.clamp(node.mtime.min(now), now)
+        };
         node.ctime = now;
         if !cred.is_root() {
             node.perm = without_set_ids(cred, node.perm, node.gid);

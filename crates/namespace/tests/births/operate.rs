@@ -166,6 +166,7 @@ impl World {
                     now: Timestamp::default(),
                     widths: setup.widths,
                     inline_limit: 0,
+                    block_size: 4096,
                     fresh: Some(fresh),
                     walked: Some(&walked),
                     private: &|_, _| false,

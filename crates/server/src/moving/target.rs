@@ -150,7 +150,7 @@ impl MetaServer {
         };
         for session in &ended {
             if self.sessions.borrow().knows(*session) {
-                self.expire(*session).await?;
+                self.expire(*session, |_| true).await?;
             } else {
                 self.stays_ended(*session)?;
             }

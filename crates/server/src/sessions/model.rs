@@ -5,6 +5,7 @@
 //! What must hold: no operation takes effect twice, and what its program was told is what happened.
 
 use super::{Admission, Doing, Sessions};
+use crate::Limits;
 use pando_env::Peer;
 use pando_types::{Errno, IdentityId, MapEpoch, Mono, RequestId, RequestSlot, Sequence, SessionId};
 use pando_wire::{Answer, Outcome, Refusal};
@@ -52,6 +53,7 @@ impl Clone for Table {
         let mut table = Sessions::default();
         for (id, session) in &self.0.live {
             table.open(*id, Mono(0));
+            *table.lanes.entry(id.owner()).or_default() += session.lanes.len();
             let copy = table.live.get_mut(id).expect("just opened");
             for (slot, lane) in &session.lanes {
                 let doing = match &lane.doing {
@@ -233,7 +235,11 @@ impl Lanes {
             return;
         }
         let asker = (Peer::Connection(0), u64::from(request.message));
-        let said = match world.table.0.admit(request.id(), asker, Mono(0), 4) {
+        let limits = Limits {
+            lanes: 4,
+            ..Limits::default()
+        };
+        let said = match world.table.0.admit(request.id(), asker, Mono(0), &limits) {
             Admission::Execute { unknown } => {
                 world.running.push((request, unknown));
                 return;

@@ -66,7 +66,7 @@ impl Door {
         let Step::Say(proof) = initiator.take(&challenge).ok()? else {
             return None;
         };
-        let accepted = acceptor.accept(&proof).ok()?;
+        let accepted = acceptor.accept(&proof, &*self.server).ok()?;
         let Step::Up { keys, .. } = initiator.take(&payload(&accepted.welcome)).ok()? else {
             return None;
         };
@@ -191,7 +191,7 @@ pub(super) const CELLS: &[Cell] = &[
             a.mark().await;
             let (_, acceptor) = door.knock(&door.hello(role, key.name()), 1).ok()?;
             let proof = payload(&Proof { proof: [5; 32] });
-            profits(&a, acceptor.accept(&proof).ok()?.peer).await
+            profits(&a, acceptor.accept(&proof, &*door.server).ok()?.peer).await
         }
     ),
     cell!(
@@ -208,7 +208,14 @@ pub(super) const CELLS: &[Cell] = &[
             else {
                 return None;
             };
-            profits(&a, acceptor.accept(&payload(&Proof { proof })).ok()?.peer).await
+            profits(
+                &a,
+                acceptor
+                    .accept(&payload(&Proof { proof }), &*door.server)
+                    .ok()?
+                    .peer,
+            )
+            .await
         }
     ),
     cell!(
@@ -222,7 +229,7 @@ pub(super) const CELLS: &[Cell] = &[
             let overheard = door.open(role, key, 1)?;
             a.mark().await;
             let (_, acceptor) = door.knock(&overheard.hello, 2).ok()?;
-            profits(&a, acceptor.accept(&overheard.proof).ok()?.peer).await
+            profits(&a, acceptor.accept(&overheard.proof, &*door.server).ok()?.peer).await
         }
     ),
     cell!(
@@ -277,7 +284,7 @@ pub(super) const CELLS: &[Cell] = &[
             let (_, acceptor) = door.knock(whole, 2).ok()?;
             let mut cut = opened.proof.clone();
             cut[4..].fill(0);
-            (half || acceptor.accept(&cut).is_ok()).then_some(())
+            (half || acceptor.accept(&cut, &*door.server).is_ok()).then_some(())
         }
     ),
     cell!(
@@ -305,6 +312,30 @@ pub(super) const CELLS: &[Cell] = &[
             a.mark().await;
             let role = Role::Client(Way::Key(MALLORY));
             Door::of(&a)?.open(role, Arena::key("mallory"), 1).map(|_| ())
+        }
+    ),
+    cell!(
+        "hello",
+        "with a key that was replaced between the challenge and the proof",
+        ["G56"],
+        "comes in with a key that was replaced",
+        async |a: Rc<Arena>| {
+            let door = Door::of(&a)?;
+            let me = Introduction {
+                fs: door.fs,
+                role: Role::Client(Way::Key(MALLORY)),
+                key: Some(Arena::key("mallory")),
+            };
+            let (mut initiator, hello) = Initiator::new(&me, [3; 32]);
+            let (challenge, acceptor) = door.knock(&hello, 1).ok()?;
+            let (name, key) = ("mallory".to_string(), [8; 32]);
+            a.auth(AuthChange::Rotate { name, key, grace: 1 }).await?;
+            a.root.sleep(2_000).await;
+            a.mark().await;
+            let Step::Say(proof) = initiator.take(&challenge).ok()? else {
+                return None;
+            };
+            acceptor.accept(&proof, &*door.server).ok().map(|_| ())
         }
     ),
     cell!(

@@ -396,6 +396,37 @@ pub(super) const CELLS: &[Cell] = &[
     ),
     cell!(
         "operation",
+        "other times with new content of another's file",
+        ["G58"],
+        "hides from its owner that a file was changed",
+        async |a: Rc<Arena>| {
+            let open = a.alice.find(&alice(), "/open").await?;
+            a.alice
+                .write(&alice(), &open, "shared", 0o666, "by alice")
+                .await?;
+            let dir = at(&a, "/open").await?;
+            let (file, _, handle) = a.mallory.open(&mallory(), &dir, "shared", 2).await?;
+            let then = Timestamp { secs: 1, nanos: 0 };
+            let op = Op::Publish {
+                dir: dir.clone(),
+                name: named("shared")?,
+                ino: file.attr.ino,
+                generation: file.attr.generation,
+                handle: handle?,
+                content: pando_wire::Content::None,
+                size: 0,
+                mtime: Some(then),
+            };
+            let Answer::Entry(after) = a.mallory.op(&mallory(), op).await? else {
+                return None;
+            };
+            // To write it is her right: what counts is the time.
+            a.mark().await;
+            (after.attr.mtime == then).then_some(())
+        }
+    ),
+    cell!(
+        "operation",
         "open of a 0600 file",
         ["G52"],
         "reads another's file",
@@ -420,23 +451,26 @@ pub(super) const CELLS: &[Cell] = &[
     ),
     cell!(
         "operation",
-        "create of what exists, to read it",
+        "create of what exists, to write it",
         ["G52"],
-        "reads another's file",
+        "replaces another's bytes",
         async |a: Rc<Arena>| {
             let dir = at(&a, "/open").await?;
-            let (name, perm) = (named("hers")?, Perm::new(0o644));
+            let (name, perm) = (named("notes")?, Perm::new(0o644));
             let op = Op::Create {
-                dir,
+                dir: dir.clone(),
                 name,
                 perm,
                 exclusive: false,
-                want: 4,
+                want: 2,
             };
-            match a.mallory.op(&mallory(), op).await? {
-                Answer::Opened { data: Some(data), .. } => data.0.starts_with(b"secret").then_some(()),
-                _ => None,
-            }
+            let Answer::Opened { entry, handle, .. } = a.mallory.op(&mallory(), op).await? else {
+                return None;
+            };
+            a.mallory
+                .publish(&mallory(), &dir, "notes", &entry, handle?, "x")
+                .await
+                .map(|_| ())
         }
     ),
     cell!(

@@ -433,6 +433,32 @@ pub(super) const KEYS: &[Cell] = &[
         }
     ),
     cell!(
+        "handle",
+        "of her own file, for names in a closed directory",
+        ["G57"],
+        "tells names from nothing by the error",
+        async |a: Rc<Arena>| {
+            let open = a.mallory.find(&mallory(), "/open").await?;
+            let (file, handle) = a.mallory.create(&mallory(), &open, "hers-to-ask", 0o644).await?;
+            let private = a.mallory.find(&mallory(), "/private").await?;
+            a.mark().await;
+            let mut told = Vec::new();
+            for name in ["diary", "nothing"] {
+                let op = Op::SetAttr {
+                    dir: private.clone(),
+                    name: pando_types::Name::new(name.as_bytes()).ok()?,
+                    ino: file.attr.ino,
+                    generation: file.attr.generation,
+                    change: pando_types::AttrChange::default(),
+                    handle: Some(handle),
+                };
+                a.mallory.op(&mallory(), op).await.is_none().then_some(())?;
+                told.push(a.mallory.refused.borrow().clone());
+            }
+            (told[0] != told[1]).then_some(())
+        }
+    ),
+    cell!(
         "guess",
         "for another user",
         ["G4"],

@@ -45,7 +45,7 @@ pub struct FigureArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub clients: Option<u32>,
     /// Seconds of each measurement of throughput.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = crate::text::seconds)]
     pub seconds: f64,
     /// An emulated round trip between all processes, such as 1ms. [default: 0s; in virtual time 60us]
     #[arg(long, value_name = "TIME", value_parser = text::duration)]

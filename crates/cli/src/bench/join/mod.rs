@@ -66,7 +66,7 @@ pub struct JoinArgs {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=128))]
     pub depth: u16,
     /// Seconds for which they work before the server joins.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, value_parser = crate::text::seconds)]
     pub seconds: f64,
     /// Durability of the servers.
     #[arg(long, value_enum, default_value_t = Mode::Async)]
