@@ -125,6 +125,26 @@ fn wrong_usage_of_the_simulator_is_no_finding() {
 }
 
 #[test]
+fn wrong_usage_is_told_and_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let wrong: [&[&OsStr]; 6] = [
+        &[OsStr::new("--bogus"), OsStr::from_bytes(b"\xff")],
+        &["--wait", "18446744073709551615", "join"].map(OsStr::new),
+        &["bench", "null", "--seconds", "nan"].map(OsStr::new),
+        &["bench", "resolve", "--seconds", "-1"].map(OsStr::new),
+        &["bench", "echo", "--seconds", "inf"].map(OsStr::new),
+        &["bench", "cost", "--seconds", "x"].map(OsStr::new),
+    ];
+    for arguments in wrong {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pando"));
+        command.arg("--dir").arg(folder.path().join("cluster"));
+        let done = done(command.args(arguments).output().expect("pando runs"));
+        assert_eq!(done.code, 2, "{arguments:?}: {} {}", done.text, done.err);
+    }
+    assert!(!folder.path().join("cluster").exists());
+}
+
+#[test]
 fn directories_names_and_links() {
     let c = Cluster::start();
     c.ok(&["mkdir", "/a", "b"]);
@@ -254,6 +274,7 @@ fn files_there_and_back() {
         assert!(done.ok && done.out == content(size), "{size} bytes");
     }
     pipes(&c);
+    copies_are_their_makers(&c);
     assert!(c.ok(&["du", "-s", "/copy"]).ends_with("\t/copy\n"));
     let df = c.json(&["--json", "df"]);
     assert_eq!(df["servers"].as_array().map(Vec::len), Some(3));
@@ -261,7 +282,7 @@ fn files_there_and_back() {
     assert_eq!(fsck["clean"], true, "{fsck}");
     assert_eq!(fsck["note_count"], 0, "{fsck}");
     assert_eq!(fsck["block_files"], 2 + 1, "{fsck}");
-    c.ok(&["rm", "-r", "/copy", "/piped"]);
+    c.ok(&["rm", "-r", "/copy", "/piped", "/others"]);
     assert_eq!(c.ok(&["ls", "/"]), "");
     assert_eq!(c.ok(&["fsck"]).lines().last(), Some("Clean."));
 }
@@ -283,6 +304,43 @@ fn pipes(c: &Cluster) {
     let mut cut = data[..102_400].to_vec();
     cut.resize(200_000, 0);
     assert_eq!(c.run(&["cat", "/piped"]).out, cut);
+}
+
+/// What others have put there does not run as who fetches it, nor does it reach beyond where it is fetched to.
+fn copies_are_their_makers(c: &Cluster) {
+    let (program, victim) = (c.local("program"), c.local("victim"));
+    std::fs::write(&program, b"theirs").expect("a file");
+    std::fs::create_dir(&victim).expect("a folder");
+    std::fs::write(victim.join("keys"), b"mine").expect("a file");
+    c.ok(&["mkdir", "/others"]);
+    c.ok(&["put", &program.to_string_lossy(), "/others/program"]);
+    if rustix::process::geteuid().is_root() {
+        c.ok(&["chown", "4242:4242", "/others/program"]);
+        c.ok(&["chmod", "6755", "/others/program"]);
+    }
+    c.ok(&["ln", "-s", &victim.to_string_lossy(), "/others/dir"]);
+    c.ok(&["ln", "-s", &victim.join("keys").to_string_lossy(), "/others/file"]);
+    let fetched = c.local("fetched");
+    c.ok(&["get", "-r", "/others", &fetched.to_string_lossy()]);
+    let mode = |name: &str| {
+        std::fs::symlink_metadata(fetched.join(name))
+            .expect("metadata")
+            .mode()
+    };
+    assert_eq!(mode("program") & 0o6000, 0);
+    // The links are replaced by others, which a second copy brings.
+    c.ok(&["rm", "/others/dir", "/others/file"]);
+    c.ok(&["mkdir", "/others/dir"]);
+    c.ok(&["put", &program.to_string_lossy(), "/others/dir/keys"]);
+    c.ok(&["put", &program.to_string_lossy(), "/others/file"]);
+    c.bad(&["get", "-r", "/others/.", &fetched.to_string_lossy()], "exists");
+    assert_eq!(std::fs::read(victim.join("keys")).expect("a file"), b"mine");
+    assert_eq!(std::fs::read(fetched.join("file")).expect("a file"), b"theirs");
+    assert!(
+        std::fs::symlink_metadata(fetched.join("file"))
+            .expect("metadata")
+            .is_file()
+    );
 }
 
 /// What there is: relative path, mode, mtime, and bytes or target.

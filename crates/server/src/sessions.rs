@@ -410,3 +410,43 @@ impl Sessions {
 
 #[cfg(test)]
 mod model;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_types::ServerId;
+
+    #[test]
+    fn copies_of_a_request_and_lanes_of_an_identity_are_bounded() {
+        let limits = Limits {
+            identity_lanes: 3,
+            ..Limits::default()
+        };
+        let owner = IdentityId(7);
+        let [first, second] = [1, 2].map(|n| SessionId::of(owner, n));
+        let mut sessions = Sessions::default();
+        let id = |session, slot| RequestId {
+            session,
+            slot: RequestSlot(slot),
+            sequence: Sequence(1),
+        };
+        let asker = |n| (Peer::Server(ServerId(1)), n);
+        for session in [first, second] {
+            assert!(sessions.open(session, Mono(0)));
+        }
+        let admit = |s: &mut Sessions, id, n| s.admit(id, asker(n), Mono(0), &limits);
+        let execute = |a| matches!(a, Admission::Execute { .. });
+        let busy = |a| matches!(a, Admission::Refuse(Refusal::Busy));
+        assert!(execute(admit(&mut sessions, id(first, 1), 0)));
+        for n in 1..ASKERS as u64 {
+            assert!(matches!(admit(&mut sessions, id(first, 1), n), Admission::Wait));
+        }
+        assert!(busy(admit(&mut sessions, id(first, 1), ASKERS as u64)));
+        assert!(execute(admit(&mut sessions, id(first, 2), 0)));
+        assert!(execute(admit(&mut sessions, id(second, 1), 0)));
+        assert!(busy(admit(&mut sessions, id(second, 2), 0)));
+        // A session that ends leaves room.
+        assert!(sessions.end(first, Mono(0), true).is_some());
+        assert!(execute(admit(&mut sessions, id(second, 2), 0)));
+    }
+}
