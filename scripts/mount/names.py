@@ -84,3 +84,23 @@ fails(errno.ENAMETOOLONG, os.symlink, b"t" * 4096, b"longer")
 
 st = os.statvfs(b".")
 assert st.f_namemax == 255 and st.f_bsize > 0 and st.f_blocks >= st.f_bfree > 0
+
+# What is removed or renamed while it is listed is not there under its old name, whatever was read ahead.
+os.mkdir(b"listed")
+old = [b"listed/%03d-" % i + b"x" * 100 for i in range(600)]
+new = [n.replace(b"listed/", b"listed/new-") for n in old]
+for n in old:
+    write(n)
+with os.scandir(b"listed") as entries:
+    next(entries).stat()
+    for i in range(0, 600, 3):
+        os.unlink(old[i])
+        os.rename(old[i + 1], new[i + 1])
+    seen = [e.name for e in entries]
+assert len(seen) == len(set(seen))
+for i in range(0, 600, 3):
+    for gone in (old[i], old[i + 1]):
+        fails(errno.ENOENT, os.stat, gone)
+        os.close(os.open(gone, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    for there in (new[i + 1], old[i + 2]):
+        os.close(os.open(there, os.O_RDWR))

@@ -154,6 +154,9 @@ pub fn mounts(dir: &ClusterDir) -> Result<Vec<Mount>> {
     Ok(found)
 }
 
+/// Longest name of a mount's lock.
+const LOCK_NAME: usize = 200;
+
 /// The run lock of a mount, by where it is.
 pub fn mount_lock(mountpoint: &Path) -> String {
     // Of each mountpoint another one.
@@ -162,7 +165,12 @@ pub fn mount_lock(mountpoint: &Path) -> String {
         b if b.is_ascii_alphanumeric() || b == b'.' => char::from(b).to_string(),
         b => format!("%{b:02x}"),
     };
-    let name: String = mountpoint.as_os_str().as_bytes().iter().map(escaped).collect();
+    let mut name: String = mountpoint.as_os_str().as_bytes().iter().map(escaped).collect();
+    // A file's name has 255 bytes at most.
+    if name.len() > LOCK_NAME {
+        let hash = blake3::hash(mountpoint.as_os_str().as_bytes());
+        name = format!("{:.120}-{}", name, &hash.to_hex()[..32]);
+    }
     format!("mount-{name}")
 }
 

@@ -4,7 +4,12 @@
 mod cluster;
 
 use cluster::Cluster;
+use std::fs::Permissions;
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A cluster of mode `key` with a file of alice's.
@@ -72,6 +77,98 @@ fn an_identity_does_what_its_claims_allow() {
     let listed = c.run(&["auth", "list", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["identities"].as_array().unwrap().len(), 4, "{listed}");
+}
+
+/// The user that an identity is for, and how that user runs a command: with files of its own, where tests run as root.
+fn as_its_user(c: &Keyed, key: &str, uid: u32) -> impl Fn(&[&str]) -> Result<String, String> {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let open = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    open(place.path(), 0o755);
+    std::fs::copy(env!("CARGO_BIN_EXE_pando"), at("pando")).unwrap();
+    std::fs::create_dir_all(at("cluster/blocks")).unwrap();
+    std::fs::copy(c.path("cluster.json"), at("cluster/cluster.json")).unwrap();
+    std::fs::copy(key, at("key")).unwrap();
+    open(&at("cluster/cluster.json"), 0o644);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(at("key"), Some(uid), Some(uid)).unwrap();
+    }
+    move |arguments: &[&str]| {
+        let mut command = Command::new(place.path().join("pando"));
+        command.arg("--dir").arg(place.path().join("cluster"));
+        command.arg("--key").arg(place.path().join("key"));
+        command.args(["--wait", "10"]).args(arguments).current_dir("/");
+        if rustix::process::geteuid().is_root() {
+            command.uid(uid).gid(uid);
+        }
+        let out = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        match out.status.success() {
+            true => Ok(text(out.stdout)),
+            false => Err(text(out.stderr)),
+        }
+    }
+}
+
+#[test]
+fn an_identity_for_one_user_is_all_that_user_needs() {
+    let c = Keyed::start();
+    let root = rustix::process::geteuid().is_root();
+    let uid = if root {
+        4711
+    } else {
+        rustix::process::geteuid().as_raw()
+    };
+    let mut claims = vec!["--uid".to_owned(), uid.to_string(), "--gid".to_owned()];
+    claims.push(
+        if root {
+            uid
+        } else {
+            rustix::process::getegid().as_raw()
+        }
+        .to_string(),
+    );
+    if !root {
+        let groups = rustix::process::getgroups().unwrap();
+        claims.extend(
+            groups
+                .iter()
+                .flat_map(|g| ["--gid".to_owned(), g.as_raw().to_string()]),
+        );
+    }
+    let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+    c.run(&["mkdir", "/theirs"]);
+    if root {
+        c.run(&["chown", "4711:4711", "/theirs"]);
+    }
+    let key = c.add("theirs", &claims);
+    let run = as_its_user(&c, &key, uid);
+    let fetched = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(fetched.path(), Permissions::from_mode(0o777)).unwrap();
+    let copy = fetched.path().join("copy").to_string_lossy().into_owned();
+    assert_eq!(run(&["ls", "/"]), Ok("theirs\n".into()));
+    run(&["mkdir", "/theirs/sub"]).unwrap();
+    run(&["put", "/proc/self/comm", "/theirs/sub/f"]).unwrap();
+    assert_eq!(run(&["cat", "/theirs/sub/f"]), Ok("pando\n".into()));
+    // Over what is there, and a part of it.
+    run(&["put", "/proc/self/comm", "/theirs/sub/f"]).unwrap();
+    run(&["truncate", "-s", "3", "/theirs/sub/f"]).unwrap();
+    assert_eq!(run(&["cat", "/theirs/sub/f"]), Ok("pan".into()));
+    run(&["mv", "/theirs/sub", "/theirs/other"]).unwrap();
+    run(&["chmod", "700", "/theirs/other"]).unwrap();
+    assert_eq!(run(&["ls", "/theirs/other"]), Ok("f\n".into()));
+    run(&["get", "-r", "/theirs", &copy]).unwrap();
+    assert_eq!(
+        std::fs::read(fetched.path().join("copy/other/f")).unwrap(),
+        b"pan"
+    );
+    run(&["tree", "/"]).unwrap();
+    run(&["du", "-s", "/theirs"]).unwrap();
+    run(&["rm", "-r", "/theirs/other"]).unwrap();
+    assert_eq!(run(&["ls", "/theirs"]), Ok(String::new()));
+    if root {
+        assert!(run(&["mkdir", "/mine"]).unwrap_err().contains("ermission denied"));
+    }
 }
 
 #[test]

@@ -44,6 +44,10 @@ pub trait Ops {
     fn inline_limit(&self) -> u32;
     /// Block size of new large files, in bytes.
     fn block_size(&self) -> u32;
+    /// For whom it acts when what is asked for is not any one user's: the superuser, or whoever the identity may act for.
+    fn own(&self) -> Cred {
+        Cred::root()
+    }
 }
 
 impl Ops for crate::Client {
@@ -58,6 +62,9 @@ impl Ops for crate::Client {
     }
     fn block_size(&self) -> u32 {
         self.map().block_size
+    }
+    fn own(&self) -> Cred {
+        self.own_cred().clone()
     }
 }
 
@@ -129,8 +136,8 @@ pub struct OpenFile {
     body: Body,
     /// Time of the last change that is not published.
     dirty: Option<Timestamp>,
-    /// An unpublished write came from somebody whose writes clear the set-id bits.
-    strip_set_ids: bool,
+    /// Who made the last unpublished write of those whose writes clear the set-id bits: whoever publishes it, it is theirs.
+    writer: Option<Cred>,
     /// Blocks changed since they were last synced.
     unsynced: BTreeSet<u64>,
     /// Blocks that an earlier handle or another mount wrote may not be synced either.
@@ -167,7 +174,7 @@ impl OpenFile {
             body: body(&entry, data)?,
             attr: entry.attr,
             dirty: None,
-            strip_set_ids: false,
+            writer: None,
             unsynced: BTreeSet::new(),
             unsynced_before: !created && data_sync == DataSync::OnFsync,
             removed: false,
@@ -273,7 +280,7 @@ impl OpenFile {
             attr.mtime = time;
             attr.ctime = attr.ctime.max(time);
         }
-        if self.strip_set_ids {
+        if self.writer.is_some() {
             attr.perm = without_set_ids(attr.perm);
         }
         if self.removed {

@@ -409,6 +409,11 @@ impl Client {
         Ok(())
     }
 
+    /// For whom this acts when no program asks.
+    pub fn own_cred(&self) -> &Cred {
+        &self.config.own
+    }
+
     /// The root directory's entry.
     pub async fn root(&self) -> Result<EntryView, Errno> {
         let op = Op::Lookup {
@@ -433,7 +438,7 @@ impl Client {
     /// A directory's entry as a handle, which stays good wherever the directory is moved, and when directories above it
     /// are closed to the caller.
     pub async fn reopen(&self, dir: &Statement) -> Result<EntryView, Errno> {
-        match self.op(&Cred::root(), Op::Reopen { dir: dir.clone() }).await? {
+        match self.op(&self.config.own, Op::Reopen { dir: dir.clone() }).await? {
             Answer::Entry(entry) => Ok(entry),
             _ => Err(Errno::Io),
         }

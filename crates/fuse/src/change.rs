@@ -138,7 +138,14 @@ impl<C: Cluster> Core<C> {
         };
         let now = self.now();
         if let Some(f) = &mut state.open {
-            return d.run(f.truncate(d.ops(), d.blocks(), cred, size, now, through_handle));
+            if through_handle {
+                return d.run(f.truncate(d.ops(), d.blocks(), cred, size, now, true));
+            }
+            // By path: what is known of the directory may be newer than what it was opened with.
+            return self.in_place(d, ino, |place| {
+                f.location().set(place);
+                d.run(f.truncate(d.ops(), d.blocks(), cred, size, now, false))
+            });
         }
         // By path, of a file that nobody here has open: permission is checked by opening it.
         let (place, opened) = self.in_place(d, ino, |place| {
@@ -270,6 +277,7 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn rmdir(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<(), Errno> {
+        self.nodes().changing(parent);
         let answer = self.in_dir(d, parent, |dir| {
             self.op(
                 d,
@@ -296,6 +304,7 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn unlink(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<(), Errno> {
+        self.nodes().changing(parent);
         let (ino, slot) = self.file_at(parent, name);
         let mut state = slot.as_ref().map(|s| s.write());
         let held = state.as_ref().is_some_and(|s| s.open.is_some());
@@ -351,7 +360,7 @@ impl<C: Cluster> Core<C> {
                 ino,
                 generation: view.attr.generation,
             };
-            self.holder.send_off(&Cred::root(), op);
+            self.holder.send_off(op);
         }
     }
 
@@ -369,6 +378,9 @@ impl<C: Cluster> Core<C> {
         (to, to_name): (Ino, &Name),
         mode: RenameMode,
     ) -> Result<(), Errno> {
+        for dir in [from, to] {
+            self.nodes().changing(dir);
+        }
         let (a, a_slot) = self.file_at(from, from_name);
         let (b, b_slot) = self.file_at(to, to_name);
         // Both locks in the order of inode numbers, so that two renames cannot wait for each other.

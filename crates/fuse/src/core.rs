@@ -129,7 +129,7 @@ impl<C: Cluster> Core<C> {
     /// use stays usable when its parent is closed to the user, and when another mount has moved it.
     pub fn relearn(&self, d: &C::Driver, ino: Ino) -> Result<Statement, Errno> {
         let dir = self.statement(ino)?;
-        let view = d.run(d.ops().op(&Cred::root(), Op::Reopen { dir }));
+        let view = d.run(d.ops().op(&d.ops().own(), Op::Reopen { dir }));
         self.relearnt(ino, view).map(|(s, _)| s)
     }
 
@@ -225,7 +225,7 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn dir_stat(&self, d: &C::Driver, dir: Statement) -> Result<DirStat, Errno> {
-        content(self.op(d, &Cred::root(), Op::DirStat { dir }))
+        content(self.op(d, &d.ops().own(), Op::DirStat { dir }))
     }
 
     pub fn lookup(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<Shown, Errno> {
@@ -272,8 +272,8 @@ impl<C: Cluster> Core<C> {
             match &guess {
                 None => Ok((entry(d.run(lookup)?)?, None)),
                 Some(guess) => {
-                    let root = Cred::root();
-                    let stat = d.ops().op(&root, Op::DirStat { dir: guess.clone() });
+                    let own = d.ops().own();
+                    let stat = d.ops().op(&own, Op::DirStat { dir: guess.clone() });
                     let (view, half) = d.run(both(lookup, stat));
                     Ok((entry(view?)?, content(half).ok()))
                 }
@@ -327,9 +327,9 @@ impl<C: Cluster> Core<C> {
                     ..Shown::new(&joined(last, &content))
                 });
             }
-            let (root, stat) = (Cred::root(), Op::DirStat { dir: old.clone() });
+            let (own, stat) = (d.ops().own(), Op::DirStat { dir: old.clone() });
             let again = Op::Reopen { dir: old };
-            let (view, half) = d.run(both(d.ops().op(&root, again), d.ops().op(&root, stat)));
+            let (view, half) = d.run(both(d.ops().op(&own, again), d.ops().op(&own, stat)));
             let (relearnt, access) = self.relearnt(ino, view)?;
             // The old statement may have been outdated.
             let half = match half {
@@ -348,7 +348,7 @@ impl<C: Cluster> Core<C> {
         let found = self.in_dir(d, at.parent, |dir| {
             entry(self.op(
                 d,
-                &Cred::root(),
+                &d.ops().own(),
                 Op::Lookup {
                     dir,
                     name: at.name.clone(),
@@ -405,8 +405,12 @@ impl<C: Cluster> Core<C> {
             return;
         }
         if let Some(f) = slot.write().open.as_mut().filter(|f| outdated(f)) {
-            let place = f.location().get();
-            if let Ok(opened) = d.run(file::open(d.ops(), &Cred::root(), &place, Access(0))) {
+            let opened = self.in_place(d, view.attr.ino, |place| {
+                let opened = d.run(file::open(d.ops(), &d.ops().own(), &place, Access(0)))?;
+                Ok((place, opened))
+            });
+            if let Ok((place, opened)) = opened {
+                f.location().set(place);
                 let _ = f.refresh(opened);
             }
         }

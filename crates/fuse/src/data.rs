@@ -137,7 +137,8 @@ impl<C: Cluster> Core<C> {
         if state.handles == 0
             && let Some(f) = state.open.take()
         {
-            state.cached = f.cached_version();
+            // The kernel's pages may hold what could not be published.
+            state.cached = f.cached_version().filter(|_| !f.is_dirty());
             state.version = f.version();
         }
     }
@@ -265,7 +266,7 @@ impl<C: Cluster> Core<C> {
                 if let Err(e) = d.run(f.free(d.blocks())) {
                     tracing::warn!(ino = handle.ino.0, "blocks of a removed file were not freed: {e}");
                 }
-                self.holder.send_off(&Cred::root(), f.release());
+                self.holder.send_off(f.release());
             }
         } else if (handle.writable || last)
             && f.is_dirty()

@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 struct Job {
-    cred: Cred,
+    /// For whom; `None`: nobody in particular.
+    cred: Option<Cred>,
     op: Op,
     /// `None`: nobody waits.
     answer: Option<Sender<Outcome>>,
@@ -41,7 +42,7 @@ impl Holder {
     pub fn op(&self, cred: &Cred, op: Op) -> Outcome {
         let (sender, receiver) = mpsc::channel();
         self.send(Job {
-            cred: cred.clone(),
+            cred: Some(cred.clone()),
             op,
             answer: Some(sender),
         });
@@ -49,9 +50,9 @@ impl Holder {
     }
 
     /// The same, for what nobody waits for.
-    pub fn send_off(&self, cred: &Cred, op: Op) {
+    pub fn send_off(&self, op: Op) {
         self.send(Job {
-            cred: cred.clone(),
+            cred: None,
             op,
             answer: None,
         });
@@ -131,7 +132,10 @@ fn run<C: Cluster>(cluster: &C, driver: &mut Option<C::Driver>, job: &Job) -> Ou
         })?);
     }
     match driver {
-        Some(driver) => driver.run(driver.ops().op(&job.cred, job.op.clone())),
+        Some(driver) => {
+            let cred = job.cred.clone().unwrap_or_else(|| driver.ops().own());
+            driver.run(driver.ops().op(&cred, job.op.clone()))
+        }
         None => Err(Errno::Io),
     }
 }

@@ -168,9 +168,11 @@ impl<C: Cluster> Core<C> {
             page.fetched = None;
         }
         let mut after = Position(offset);
+        // The kernel keeps changes of this directory out while it lists.
+        let changes = self.nodes().changes(ino);
         loop {
             let age = page.fetched.map_or(Duration::MAX, |t| t.elapsed());
-            let from = if age <= PAGE_AGE && page.plus == plus {
+            let from = if age <= PAGE_AGE && page.plus == plus && page.changes == changes {
                 page.find(after)
             } else {
                 None
@@ -203,7 +205,7 @@ impl<C: Cluster> Core<C> {
         after: Position,
         plus: bool,
     ) -> Result<Page, Errno> {
-        let fetched = Some(Instant::now());
+        let (fetched, changes) = (Some(Instant::now()), self.nodes().changes(ino));
         let listed = |cred: &Cred| {
             self.in_dir(d, ino, |dir| {
                 let limit = PAGE;
@@ -223,7 +225,7 @@ impl<C: Cluster> Core<C> {
             // Who may list a directory and not search it is shown names only. The kernel, which asked for what they
             // stand for, keeps it from that user itself.
             Ok(Answer::Entries { entries, .. }) if plus && entries.iter().any(|e| e.view.is_none()) => {
-                listed(&Cred::root())
+                listed(&d.ops().own())
             }
             answer => answer,
         };
@@ -234,6 +236,7 @@ impl<C: Cluster> Core<C> {
                 end,
                 plus,
                 fetched,
+                changes,
             }),
             Ok(_) => Err(Errno::Io),
             // Removed while open: it has no entries.
@@ -243,6 +246,7 @@ impl<C: Cluster> Core<C> {
                 end: true,
                 plus,
                 fetched,
+                changes,
             }),
             Err(e) => Err(e),
         }
@@ -263,5 +267,5 @@ impl Page {
 }
 
 fn ask<O: Ops>(ops: &O, dir: Statement) -> Pin<Box<dyn Future<Output = Option<DirStat>> + '_>> {
-    Box::pin(async move { content(ops.op(&Cred::root(), Op::DirStat { dir }).await).ok() })
+    Box::pin(async move { content(ops.op(&ops.own(), Op::DirStat { dir }).await).ok() })
 }

@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub target: Option<Blob>,
     /// Of a regular file.
     pub file: Option<Arc<FileSlot>>,
+    /// Of a directory: how often names in it were removed or changed on this mount.
+    changes: u64,
 }
 
 #[derive(Default)]
@@ -99,6 +101,7 @@ impl Nodes {
                 known,
                 target,
                 file,
+                changes: 0,
             };
             self.unname(ino);
             self.nodes.insert(ino, node);
@@ -117,6 +120,18 @@ impl Nodes {
             node.name = name.clone();
         }
         self.names.insert((parent, name.clone()), ino);
+    }
+
+    /// How often names in a directory were removed or changed: what was listed before may show what is gone.
+    pub fn changes(&self, dir: Ino) -> u64 {
+        self.nodes.get(&dir).map_or(0, |n| n.changes)
+    }
+
+    /// A name in a directory is about to be removed or changed.
+    pub fn changing(&mut self, dir: Ino) {
+        if let Some(node) = self.nodes.get_mut(&dir) {
+            node.changes += 1;
+        }
     }
 
     /// A reply gives the kernel a reference.

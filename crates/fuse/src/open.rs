@@ -60,6 +60,8 @@ pub(crate) struct Page {
     /// With whole entries.
     pub plus: bool,
     pub fetched: Option<Instant>,
+    /// The directory's [changes](crate::node::Nodes::changes) when it was asked for.
+    pub changes: u64,
 }
 
 impl Default for Page {
@@ -70,6 +72,7 @@ impl Default for Page {
             end: false,
             plus: false,
             fetched: None,
+            changes: 0,
         }
     }
 }

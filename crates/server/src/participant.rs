@@ -8,7 +8,7 @@ use crate::follow::Following;
 use crate::locks::{Busy, Holder, in_order, unit_of, units_of};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
-use pando_store::Level;
+use pando_store::{Level, StoreError};
 use pando_types::{BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, Slot, TxId, plant};
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
@@ -357,7 +357,9 @@ impl MetaServer {
         for (tx, commit) in all {
             match self.decided(tx, commit).await {
                 // The others are not to wait for this one.
-                Err(why @ Failure::Refused(_)) => settled = Err(why),
+                Err(why @ (Failure::Refused(_) | Failure::Store(StoreError::Corrupt { .. }))) => {
+                    settled = Err(why)
+                }
                 done => done?,
             }
         }

@@ -72,9 +72,7 @@ impl OpenFile {
         done?;
         self.size = size;
         self.dirty = Some(now);
-        if !cred.is_root() {
-            self.strip_set_ids = true;
-        }
+        self.wrote(cred);
         Ok(())
     }
 
@@ -146,10 +144,15 @@ impl OpenFile {
             Body::Unread => return Err(Errno::Access),
         }
         self.dirty = Some(now);
-        if !cred.is_root() {
-            self.strip_set_ids = true;
-        }
+        self.wrote(cred);
         Ok(())
+    }
+
+    /// Notes whose an unpublished write is, if publishing it must clear the set-id bits.
+    fn wrote(&mut self, cred: &Cred) {
+        if !cred.is_root() && self.writer.as_ref() != Some(cred) {
+            self.writer = Some(cred.clone());
+        }
     }
 
     /// Moves the content to blocks if it is inline, and returns the size of the file's blocks. If it fails, the

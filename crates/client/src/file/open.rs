@@ -31,7 +31,7 @@ pub async fn open(ops: &impl Ops, cred: &Cred, place: &Place, want: Access) -> R
     };
     let opened = opened(ops.op(cred, op).await?)?;
     if want.0 & Access::WRITE.0 != 0 {
-        return Ok(with_bytes(ops, &Cred::root(), place, opened).await);
+        return Ok(with_bytes(ops, &ops.own(), place, opened).await);
     }
     Ok(opened)
 }
@@ -77,10 +77,11 @@ pub async fn create(
     for _ in 0..AGAIN {
         let found = opened(ops.op(cred, op.clone()).await?)?;
         if want.0 & (Access::READ.0 | Access::EXEC.0) == 0 {
-            return Ok(match want.0 & Access::WRITE.0 {
-                0 => found,
-                _ => with_bytes(ops, &Cred::root(), place, found).await,
-            });
+            if want.0 & Access::WRITE.0 == 0 {
+                return Ok(found);
+            }
+            let found = with_bytes(ops, cred, place, found).await;
+            return Ok(with_bytes(ops, &ops.own(), place, found).await);
         }
         // The bytes of what was there come with an open only. Meanwhile it may be another file's name.
         let found = with_bytes(ops, cred, place, found).await;

@@ -31,6 +31,8 @@ impl OpenFile {
             Body::Blocks(size) => Content::Blocks(*size),
             Body::Unread => return Err(Errno::Access),
         };
+        let writer = self.writer.clone();
+        let cred = writer.as_ref().unwrap_or(cred);
         let mut place = self.location.get();
         let mut retried = false;
         let answer = loop {
@@ -58,7 +60,7 @@ impl OpenFile {
         };
         self.settle(&view);
         self.dirty = None;
-        self.strip_set_ids = false;
+        self.writer = None;
         Ok(())
     }
 
@@ -103,9 +105,14 @@ impl OpenFile {
             self.attr.mtime = now;
             self.attr.ctime = now;
         } else if self.dirty.is_some() {
+            let before = (self.body.clone(), self.size, self.dirty);
             self.resize(size);
             self.dirty = Some(now);
-            self.flush(ops, blocks, cred).await?;
+            if let Err(e) = self.flush(ops, blocks, cred).await {
+                // It was not cut: what was written is still to be published.
+                (self.body, self.size, self.dirty) = before;
+                return Err(e);
+            }
         } else {
             if self.data_sync == DataSync::BeforePublish {
                 self.sync_blocks(blocks).await?;
@@ -127,7 +134,7 @@ impl OpenFile {
     async fn reload(&mut self, ops: &impl Ops, cred: &Cred) {
         let place = self.location.get();
         if let Ok(opened) = super::open(ops, cred, &place, Access(0)).await {
-            let opened = with_bytes(ops, &Cred::root(), &place, opened).await;
+            let opened = with_bytes(ops, &ops.own(), &place, opened).await;
             let _ = self.refresh(opened);
         }
     }
