@@ -146,7 +146,7 @@ fn an_identity_for_one_user_is_all_that_user_needs() {
     let fetched = tempfile::tempdir().unwrap();
     std::fs::set_permissions(fetched.path(), Permissions::from_mode(0o777)).unwrap();
     let copy = fetched.path().join("copy").to_string_lossy().into_owned();
-    assert_eq!(run(&["ls", "/"]), Ok("theirs\n".into()));
+    assert_eq!(run(&["ls", "/"]), Ok("people\ntheirs\n".into()));
     run(&["mkdir", "/theirs/sub"]).unwrap();
     run(&["put", "/proc/self/comm", "/theirs/sub/f"]).unwrap();
     assert_eq!(run(&["cat", "/theirs/sub/f"]), Ok("pando\n".into()));
