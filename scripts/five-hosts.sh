@@ -27,8 +27,6 @@ done
 cut_seconds=${CUT_SECONDS:-24}
 # By when whoever needs no new coordinator goes on, and by when everybody does. Without a coordinator nobody has a lease.
 soon=8 elected=18
-# And so much later if ZooKeeper's leader is cut off: it elects another first, and counts all sessions anew from then.
-zookeeper_elects=12
 # By when all is well after a cut has been mended.
 healed=30
 
@@ -87,14 +85,8 @@ during() {
 }
 
 witness() {
-    local out=" $1 " begin end host kind bad=0 files=$soon elected=$elected cut_seconds=$cut_seconds
+    local out=" $1 " begin end host kind bad=0 files=$soon
     shift
-    for host in "${zk_hosts[@]}"; do
-        if [[ $out == *" $host "* ]] && leads_zookeeper "$host"; then
-            echo "    host $host leads ZooKeeper"
-            elected=$((elected + zookeeper_elects)) cut_seconds=$((cut_seconds + zookeeper_elects))
-        fi
-    done
     # The coordinator's host is at one end of what is cut.
     case "${*:2}" in *"$(($(coordinator) + 1))"*) files=$elected ;; esac
     begin=$(now)

@@ -94,11 +94,6 @@ zookeeper_serves() { # HOST
     on "$1" timeout 2 bash -c "exec 3<>/dev/tcp/$net.$1/2181 && echo srvr >&3 && grep -q '^Mode:' <&3" 2>/dev/null
 }
 
-# leads_zookeeper HOST: whether the others follow it.
-leads_zookeeper() {
-    on "$1" timeout 2 bash -c "exec 3<>/dev/tcp/$net.$1/2181 && echo srvr >&3 && grep -q '^Mode: leader' <&3" 2>/dev/null
-}
-
 start_server() { # HOST: its server is HOST - 1
     ip netns exec "$(ns "$1")" "$pando" --dir "$work/host-$1" server --id "$(($1 - 1))" </dev/null >>"$work/host-$1/out" 2>&1 &
     server_pid[$1]=$!

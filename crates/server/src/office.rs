@@ -41,8 +41,8 @@ pub(crate) struct Office {
     lease: Duration,
     /// When we asked for the lease we have.
     asked: Option<Mono>,
-    /// When a coordinator last answered, in whatever term: what it said then proves to it that it was followed.
-    led: Option<Mono>,
+    /// When we last heard that we have one, in whatever term.
+    granted: Option<Mono>,
     /// The coordinator's boot and time in its latest answer, to be shown to it.
     echo: (BootEpoch, Mono),
     /// Since when asking has brought nothing.
@@ -62,7 +62,7 @@ impl Office {
         Office {
             lease,
             asked: None,
-            led: None,
+            granted: None,
             echo: Default::default(),
             silent: None,
             began: now,
@@ -76,7 +76,7 @@ impl Office {
     pub fn begin_term(&mut self, now: Mono, alive: Option<Mono>) {
         let long = self.lease + self.lease / DRIFT;
         // It needed us, and has not had us since.
-        let unfollowed = self.led.unwrap_or(self.began).after(long);
+        let unfollowed = self.granted.unwrap_or(self.began).after(long);
         self.old_office = unfollowed.max(alive.unwrap_or(now));
         self.began = now;
         self.asked = None;
@@ -106,11 +106,9 @@ impl Office {
     /// The coordinator has answered what was asked then.
     pub fn led(&mut self, asked: Mono, now: Mono, echo: (BootEpoch, Mono), granted: bool) {
         self.echo = self.echo.max(echo);
-        if granted || !plant!(H132) {
-            self.led = Some(now);
-        }
         if granted {
             self.asked = self.asked.max(Some(asked));
+            self.granted = Some(now);
             self.silent = None;
         }
     }
@@ -255,13 +253,6 @@ mod tests {
         assert!(!c.may_change(at(2100), &OTHERS));
         c.followed(OTHERS[1], BootEpoch(1), None, at(2100), &OTHERS);
         assert!(c.may_change(at(2100), &OTHERS), "nobody follows the one before");
-        // What it has answered lengthens its office, whether or not it granted anything (H132).
-        let mut c = Office::new(L, at(0));
-        c.led(at(990), at(1000), (BootEpoch(1), at(5)), true);
-        c.led(at(1490), at(1500), (BootEpoch(1), at(505)), false);
-        c.begin_term(at(2000), None);
-        c.attended(at(100_000));
-        assert!(!c.may_grant(at(4799), &OTHERS) && c.may_grant(at(4800), &OTHERS));
         // Coordination may still count the one before as being there.
         let mut c = Office::new(L, at(0));
         c.led(at(990), at(1000), (BootEpoch(1), at(5)), true);
