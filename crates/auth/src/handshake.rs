@@ -268,7 +268,7 @@ impl Acceptor {
         if !proved(&self.key, "connecting", self.transcript, &proof) && !plant!(G36) {
             return Err(Some(HelloReply::Denied(Denial::WrongProof)));
         }
-        // It may have been replaced since the challenge, when who had connected with it was sent away (G46).
+        // It may have been replaced since the challenge, when who had connected with it was sent away (G56).
         if let Err(why) = gate.key(self.role, self.key_name)
             && !plant!(G56)
         {

@@ -143,7 +143,7 @@ impl MetaServer {
         let op = Op::Reopen { dir };
         let asked = Asked {
             term: self.map().term,
-            moves: self.moves(),
+            slot_changes: self.slot_changes(),
             message,
             holder,
             request: None,

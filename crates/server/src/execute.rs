@@ -52,7 +52,7 @@ pub(crate) struct Asked<'a> {
     /// The coordinator's term when it came.
     pub term: Term,
     /// The maps by which slots had come to this server and left it when it came.
-    pub moves: (MapEpoch, MapEpoch),
+    pub slot_changes: (MapEpoch, MapEpoch),
     pub request: Option<RequestId>,
     pub cred: &'a Cred,
     /// Whose keys the answer contains.

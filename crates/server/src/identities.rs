@@ -277,7 +277,7 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::NotReady));
         }
         // Whoever had its slots meanwhile may have been asked the same, and have done it or sent it on (H131).
-        if asked.request.is_some() && asked.moves != self.moves() && !plant!(H131) {
+        if asked.request.is_some() && asked.slot_changes != self.slot_changes() && !plant!(H131) {
             return Err(Failure::Refused(Refusal::Busy));
         }
         self.check_current(asked.rests_on()).map_err(Failure::Refused)

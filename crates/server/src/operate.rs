@@ -219,7 +219,7 @@ impl MetaServer {
         self.count(|s| s.operations += 1);
         let asked = Asked {
             term: self.map().term,
-            moves: self.moves(),
+            slot_changes: self.slot_changes(),
             message: asker.1,
             request,
             holder,
@@ -330,7 +330,7 @@ impl MetaServer {
     }
 
     /// The maps by which slots have come to this server, and left it, last.
-    pub(crate) fn moves(&self) -> (MapEpoch, MapEpoch) {
+    pub(crate) fn slot_changes(&self) -> (MapEpoch, MapEpoch) {
         (self.gained.get(), self.lost.get())
     }
 

@@ -149,7 +149,7 @@ impl MetaServer {
         };
         let asked = Asked {
             term: self.map().term,
-            moves: self.moves(),
+            slot_changes: self.slot_changes(),
             message,
             request: None,
             holder,

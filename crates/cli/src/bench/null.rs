@@ -53,7 +53,7 @@ pub fn run(args: &Args, bench: &NullArgs) -> Result<Figures> {
             start.wait();
             let conn = conn?;
             let meter = Rc::new(RefCell::new(Meter::new()?));
-            let end = Instant::now() + Duration::from_secs_f64(bench.seconds.clamp(0.01, 3600.0));
+            let end = Instant::now() + Duration::from_secs_f64(bench.seconds);
             let crew = Crew::new(conn.reactor.clone(), bench.depth);
             let before = conn.client.stats().round_trips;
             for lane in 0..bench.depth.max(1) {

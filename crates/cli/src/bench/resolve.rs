@@ -65,7 +65,7 @@ pub fn run(args: &Args, bench: &ResolveArgs) -> Result<Figures> {
     }
     let mut meters = [Meter::new()?, Meter::new()?, Meter::new()?];
     let mut trips = [0; 3];
-    let end = Instant::now() + Duration::from_secs_f64(bench.seconds.clamp(0.01, 3600.0));
+    let end = Instant::now() + Duration::from_secs_f64(bench.seconds);
     while Instant::now() < end {
         for (i, (conn, _)) in ways.iter().enumerate() {
             let (before, began) = (conn.client.stats().round_trips, Instant::now());

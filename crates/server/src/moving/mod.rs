@@ -183,12 +183,10 @@ impl MetaServer {
     /// Writes a batch, and notes what of it must be sent after a copy that is under way. REQUIRES: whose slots they are
     /// was looked at just now.
     pub(crate) fn write(&self, batch: &Batch) -> Result<Lsn, StoreError> {
-        let applied = self.store.apply(batch);
-        if let Err(e) = &applied {
-            // It may stand on the device all the same: from here on nothing is said, not even that it was not done (H133).
+        // What failed may stand on the device all the same: then nothing is said any more, not even that it was not done (H133).
+        let lsn = self.store.apply(batch).inspect_err(|e| {
             self.report(e);
-        }
-        let lsn = applied?;
+        })?;
         let mut moving = self.moving.borrow_mut();
         if !moving.noted.is_empty() {
             let keys = batch.mutations.iter().map(Mutation::key);

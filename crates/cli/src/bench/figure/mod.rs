@@ -97,7 +97,7 @@ impl Real {
     }
 
     fn span(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds.clamp(0.01, 3600.0))
+        Duration::from_secs_f64(self.seconds)
     }
 
     fn choices(&self) -> Choices {
