@@ -104,7 +104,7 @@ impl MetaServer {
         Ok(PeerAnswer::Lead {
             term: map.term,
             granted,
-            echo: (self.boot, self.world.mono()),
+            echo: self.with_office(|office, now, _| office.proof(self.boot, now)),
             after,
             entries,
             map: newer,
@@ -328,7 +328,7 @@ impl MetaServer {
         // Whoever was there may have shown it at this very moment.
         let gone = view.is_some_and(|v| !v.members.contains_key(&before.coordinator))
             || before.coordinator == self.id;
-        let alive = (!gone).then(|| now.after(self.coord.lease()));
+        let alive = (!gone).then(|| Office::gone_after(now, self.coord.lease()));
         self.office.borrow_mut().begin_term(now, alive);
         self.begin_log(&map);
         // An earlier boot may have been in office in that term, and told others of its log: it cannot begin twice.

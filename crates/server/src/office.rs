@@ -10,7 +10,7 @@
 //!   then nobody can have taken its place unnoticed, because whoever does so is one of them.
 //!
 //! Whoever is elected knows when the one before must have stopped: that needed the new one's own following (unless
-//! coordination says it is still there), which ended at a time known here. One lease after that the old office is over; two
+//! coordination says it is still there), and the last answer that could prove it came at a time known here. One lease after that the old office is over; two
 //! leases after it so are the leases it granted. Or every other server, the old coordinator too, follows the new one: then
 //! nobody follows the old one, and nothing need be waited for.
 //!
@@ -22,6 +22,9 @@ use std::time::Duration;
 
 /// Clocks differ by less than one part in so many: who counts for others adds that much.
 const DRIFT: u32 = 32;
+
+/// What proves nothing: no process has this epoch.
+const NOTHING: (BootEpoch, Mono) = (BootEpoch(0), Mono(0));
 
 /// What the coordinator knows of a server that follows it.
 #[derive(Clone, Copy, Debug)]
@@ -41,9 +44,10 @@ pub(crate) struct Office {
     lease: Duration,
     /// When we asked for the lease we have.
     asked: Option<Mono>,
-    /// When we last heard that we have one, in whatever term.
-    granted: Option<Mono>,
-    /// The coordinator's boot and time in its latest answer, to be shown to it.
+    /// When we last heard, in whatever term, what proves to a coordinator that it was followed; at first, when our process
+    /// began.
+    proved: Mono,
+    /// The coordinator's boot and time in its latest answer that proves something, to be shown to it.
     echo: (BootEpoch, Mono),
     /// Since when asking has brought nothing.
     silent: Option<Mono>,
@@ -53,6 +57,8 @@ pub(crate) struct Office {
     old_office: Mono,
     /// Until when coordination counts us as being there.
     attended: Option<Mono>,
+    /// Whether we have been in office in this term, or every other server has followed us in it.
+    held: bool,
     followers: BTreeMap<ServerId, Follower>,
 }
 
@@ -62,27 +68,37 @@ impl Office {
         Office {
             lease,
             asked: None,
-            granted: None,
-            echo: Default::default(),
+            proved: now,
+            echo: NOTHING,
             silent: None,
             began: now,
             old_office: now.after(lease + lease / DRIFT),
             attended: None,
+            held: false,
             followers: BTreeMap::new(),
         }
+    }
+
+    /// When coordination counts somebody as gone at the latest who may have shown itself until now, by our clock.
+    pub fn gone_after(now: Mono, member: Duration) -> Mono {
+        now.after(member + member / DRIFT)
     }
 
     /// A term begins. `alive` is until when the coordinator of the one before may be there by the word of coordination.
     pub fn begin_term(&mut self, now: Mono, alive: Option<Mono>) {
         let long = self.lease + self.lease / DRIFT;
         // It needed us, and has not had us since.
-        let unfollowed = self.granted.unwrap_or(self.began).after(long);
+        let unfollowed = match plant!(H132) {
+            true => self.asked.unwrap_or(self.proved).after(long),
+            false => self.proved.after(long),
+        };
         self.old_office = unfollowed.max(alive.unwrap_or(now));
         self.began = now;
         self.asked = None;
-        self.echo = Default::default();
+        self.echo = NOTHING;
         self.silent = None;
         self.attended = None;
+        self.held = false;
         self.followers.clear();
     }
 
@@ -105,10 +121,12 @@ impl Office {
 
     /// The coordinator has answered what was asked then.
     pub fn led(&mut self, asked: Mono, now: Mono, echo: (BootEpoch, Mono), granted: bool) {
-        self.echo = self.echo.max(echo);
+        if echo != NOTHING {
+            self.echo = self.echo.max(echo);
+            self.proved = now;
+        }
         if granted {
             self.asked = self.asked.max(Some(asked));
-            self.granted = Some(now);
             self.silent = None;
         }
     }
@@ -148,10 +166,21 @@ impl Office {
         follower.boot = boot;
         follower.proved = follower.proved.max(echo);
         let granted = self.may_grant(now, others);
+        self.held |= granted || self.all_follow(others);
         if let (true, Some(follower)) = (granted, self.followers.get_mut(&who)) {
             follower.granted = Some(now);
         }
         granted
+    }
+
+    /// What an answer of this boot, given now, proves to us when it is shown. Nothing, as long as we have not been in office:
+    /// who was elected and waits for the end of an earlier office would else put it off for whoever is elected next, who
+    /// counts from the latest answer that proves something (H132).
+    pub fn proof(&self, boot: BootEpoch, now: Mono) -> (BootEpoch, Mono) {
+        match self.held {
+            true => (boot, now),
+            false => NOTHING,
+        }
     }
 
     /// The boot under which a server follows.
@@ -191,6 +220,9 @@ impl Office {
         now >= last.after(self.lease + self.lease / DRIFT)
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {

@@ -27,7 +27,8 @@ pub fn finish(cluster: &Rc<Cluster>, workload: &Rc<Workload>, admin: NodeId) {
     if !sim.run_until(WITHIN, || {
         if !workload.is_over() {
             workload.end_the_lost();
-        } else if !cluster.all_serve() {
+        }
+        if !cluster.all_serve() {
             cluster.start_joined();
         }
         workload.is_over() && cluster.all_serve() && !cluster.judge().revokes() && cluster.has_grown()
