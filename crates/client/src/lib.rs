@@ -220,10 +220,13 @@ impl Client {
         {
             let Session { opened, heirs, .. } = &mut *self.session.borrow_mut();
             for (was, is) in self.map.borrow().slots.iter().zip(&map.slots) {
-                if was != is && opened.contains(was) && !opened.contains(is) {
+                let has_some = opened.contains(was) || heirs.contains(was);
+                if was != is && has_some && !opened.contains(is) {
                     heirs.insert(*is);
                 }
             }
+            opened.retain(|server| map.server(*server).is_some());
+            heirs.retain(|server| map.server(*server).is_some());
         }
         if let Some(hear) = &*self.on_map.borrow() {
             hear(&map);

@@ -4,7 +4,7 @@ use crate::Client;
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer};
 use pando_format::Codec;
-use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot};
+use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{Answer, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
@@ -66,7 +66,12 @@ impl Client {
                 map.owner(home)
             };
             if let Some(lane) = &mut lane {
-                let session = match self.try_session_at(server).await {
+                // Whoever has a removed file that is held open must know who holds it (H97).
+                let holds = op
+                    .leaves_held()
+                    .map(|slot| map.owner(slot))
+                    .filter(|s| *s != server);
+                let session = match self.sessions_at(server, holds).await {
                     Ok(session) => session,
                     Err(Some(CallError::Denied)) if uncertain || sent.is_some() => {
                         return Err(Errno::Unreachable);
@@ -81,8 +86,10 @@ impl Client {
                     }
                 };
                 match &request {
-                    // A retry keeps its identity until a definite *not executed*, the session included.
+                    // A retry keeps its identity until a definite *not executed*, the session included: that may have
+                    // been renewed because it ended elsewhere, and a late copy be executed where it lives (H138).
                     Some(id) if uncertain || id.session == session => {}
+                    Some(_) if request == sent && !plant!(H138) => {}
                     _ => {
                         request = Some(RequestId {
                             session,
@@ -151,6 +158,7 @@ impl Client {
                         // find the session once it is registered again (H130).
                         if let Some(id) = request {
                             self.closed_at(id.session, server);
+                            request = request.filter(|_| id.session == self.session_id());
                         }
                     }
                     Refusal::UseCoordinator => {
@@ -359,14 +367,21 @@ impl Client {
 
     pub(crate) async fn refresh_map_from(&self, servers: Vec<ServerId>) -> bool {
         for server in servers {
-            if let Ok(Ok(Response::Map(bytes))) = self.try_once(server, &Request::GetMap).await
-                && let Ok(newer) = ClusterMap::decode(&bytes.0)
+            if let Some(newer) = self.map_of(server).await
                 && self.adopt_map(newer)
             {
                 return true;
             }
         }
         false
+    }
+
+    /// The map that a server has.
+    pub(crate) async fn map_of(&self, server: ServerId) -> Option<ClusterMap> {
+        match self.try_once(server, &Request::GetMap).await {
+            Ok(Ok(Response::Map(bytes))) => ClusterMap::decode(&bytes.0).ok(),
+            _ => None,
+        }
     }
 
     fn patience(&self) -> Patience {

@@ -33,6 +33,18 @@ impl Client {
         }
     }
 
+    /// The same with another server, too, if there is one.
+    pub(crate) async fn sessions_at(
+        &self,
+        server: ServerId,
+        other: Option<ServerId>,
+    ) -> Result<SessionId, Option<CallError>> {
+        if let Some(other) = other {
+            self.try_session_at(other).await?;
+        }
+        self.try_session_at(server).await
+    }
+
     /// `id` is registered with `server`, unless a newer session has taken its place.
     fn opened_at(&self, id: SessionId, server: ServerId) {
         let mut s = self.session.borrow_mut();
@@ -62,6 +74,11 @@ impl Client {
     /// Learns who answers as `server`, and if `changes` registers the session there, so that the first operation need not. A
     /// server that is away is not waited for.
     pub async fn greet(&self, server: ServerId, changes: bool) {
+        self.is_greeted(server, changes).await;
+    }
+
+    /// The same. Whether it answered.
+    async fn is_greeted(&self, server: ServerId, changes: bool) -> bool {
         let id = self.session_id();
         let request = if changes {
             Request::OpenSession(id)
@@ -72,10 +89,16 @@ impl Client {
         for _ in 0..2 {
             match self.try_once(server, &request).await {
                 Ok(Err(Refusal::WrongBoot(_))) => {}
-                Ok(Ok(_)) if changes => return self.opened_at(id, server),
-                _ => return,
+                Ok(Ok(_)) => {
+                    if changes {
+                        self.opened_at(id, server);
+                    }
+                    return true;
+                }
+                _ => return false,
             }
         }
+        false
     }
 
     /// A sign of life to every server the session is registered with. Errors are of no consequence: what matters is
@@ -89,11 +112,25 @@ impl Client {
             let _ = self.try_once(*server, &Request::KeepAlive(vec![id])).await;
         }
         // A server may have got slots with something of this session, and must know that it lives.
-        self.refresh_map_from(servers.first().copied().into_iter().collect())
-            .await;
+        self.look_for_map().await;
         let heirs = std::mem::take(&mut self.session.borrow_mut().heirs);
         for server in heirs {
-            self.greet(server, true).await;
+            if !self.is_greeted(server, true).await && self.map().server(server).is_some() {
+                self.session.borrow_mut().heirs.insert(server);
+            }
+        }
+    }
+
+    /// Asks whoever answers first, another one each time, whether there is a newer map.
+    async fn look_for_map(&self) {
+        let mut servers: Vec<ServerId> = self.map().servers.iter().map(|s| s.id).collect();
+        let first = self.world.random() as usize % servers.len().max(1);
+        servers.rotate_left(first);
+        for server in servers {
+            if let Some(newer) = self.map_of(server).await {
+                self.adopt_map(newer);
+                return;
+            }
         }
     }
 

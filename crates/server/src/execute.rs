@@ -203,6 +203,10 @@ impl MetaServer {
                             continue 'round;
                         }
                     }
+                    // Parents that are learnt stay for the term: not before nobody else decides moves.
+                    Step::Walk { .. } if !self.may_coordinate(asked.term) => {
+                        return Err(Failure::Refused(Refusal::NotReady));
+                    }
                     Step::Walk { moved, into } => {
                         if plant!(H22) {
                             let tag = self.keys.tag(moved.0, moved.1);
@@ -249,6 +253,10 @@ impl MetaServer {
             if let Op::ReadDir { .. } = op
                 && decision.outcome.is_ok()
             {
+                // The slot has left since this was admitted: what is here of it is not what the locks are of (H137).
+                if !txn.remote.is_empty() {
+                    return Err(Failure::Refused(Refusal::Busy));
+                }
                 let mut outcome = match self.list(cred, op).await? {
                     Listed::Page(outcome) => outcome,
                     Listed::Wait(changing) => {
@@ -365,7 +373,11 @@ impl MetaServer {
             return Ok(None);
         };
         let Some(Record::Reply(reply)) = snapshot.get(&key) else {
-            return Ok(None);
+            // It may have gone with its session since this was admitted (H46).
+            return match self.sessions.borrow().knows(request.session) {
+                true => Ok(None),
+                false => Err(Failure::Refused(Refusal::SessionUnknown)),
+            };
         };
         if reply.sequence > request.sequence {
             return Err(Failure::Refused(Refusal::TooOld));
@@ -411,7 +423,8 @@ impl MetaServer {
         else {
             return Ok(Listed::Page(Err(Errno::Invalid)));
         };
-        let mut changing = self.locks.being_changed(dir.id);
+        // What is read may be as of before a change that comes and goes meanwhile (H136).
+        let watch = self.locks.watch(dir.id);
         let range = KeyRange::entries_from(dir.id, after.bucket());
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
@@ -422,7 +435,11 @@ impl MetaServer {
                 // A page of entries the caller has seen already says nothing: look further.
                 Page::Entries(Answer::Entries { entries, end: false }) if entries.is_empty() => limit *= 2,
                 Page::Entries(answer) => {
-                    changing.extend(self.locks.being_changed(dir.id));
+                    let changing = if plant!(H136) {
+                        self.locks.being_changed(dir.id)
+                    } else {
+                        watch.changed()
+                    };
                     let wait = being_changed(dir.id, &answer, &changing);
                     return Ok(if wait.is_empty() {
                         Listed::Page(Ok(answer))

@@ -92,9 +92,11 @@ impl MetaServer {
         let echo = (f.echo.0 == self.boot).then_some(f.echo.1);
         let granted = f.term == map.term
             && self.with_office(|office, now, others| office.followed(f.who, f.boot, echo, now, others))
-            && !self.needs_new_term.get();
-        if f.term > map.term {
-            // Somebody has taken our place.
+            && !self.needs_new_term.get()
+            // By a newer map others may have joined, who must be told of what changes (H10).
+            && f.map <= map.epoch;
+        if f.map > map.epoch {
+            // Perhaps somebody has taken our place.
             self.spawn(|me| Box::pin(async move { drop(me.attend_once().await) }));
         }
         let (after, entries) = self.to_be_heard(f.heard);
@@ -310,7 +312,9 @@ impl MetaServer {
         if gained || new_term && map.coordinator == self.id {
             self.gained.set(map.epoch);
         }
-        if (0..map.slots.len()).any(|slot| mine(&before, slot) && !mine(&map, slot)) {
+        // Between two that do not follow one the other there may have been more.
+        let unseen = map.epoch.0 > before.epoch.0 + 1;
+        if unseen || (0..map.slots.len()).any(|slot| mine(&before, slot) && !mine(&map, slot)) {
             self.lost.set(map.epoch);
         }
         let map = Rc::new(map);

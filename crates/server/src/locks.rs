@@ -61,6 +61,8 @@ pub(crate) struct Locks {
     table: RefCell<Table>,
     /// Slots in which nobody gets a lock: others serve them, or are about to.
     closed: RefCell<BTreeSet<Slot>>,
+    /// Directories that are being read without locks on their buckets, with what somebody got exclusively meanwhile.
+    watches: RefCell<BTreeMap<u64, (DirId, BTreeSet<NameHash>)>>,
 }
 
 /// The lock was not to be had in time.
@@ -146,6 +148,27 @@ impl Locks {
             .collect()
     }
 
+    /// From now on it is noted which buckets of a directory somebody has exclusively.
+    pub fn watch(&self, dir: DirId) -> Watch<'_> {
+        let changed = self.being_changed(dir);
+        let mut watches = self.watches.borrow_mut();
+        let number = watches.last_key_value().map_or(0, |(last, _)| last + 1);
+        watches.insert(number, (dir, changed));
+        Watch { locks: self, number }
+    }
+
+    /// Somebody got a lock.
+    fn note(&self, unit: &Unit, mode: LockMode) {
+        let (Unit::Bucket(dir, hash), LockMode::Exclusive) = (unit, mode) else {
+            return;
+        };
+        for (watched, changed) in self.watches.borrow_mut().values_mut() {
+            if watched == dir {
+                changed.insert(*hash);
+            }
+        }
+    }
+
     /// Whether anybody gets locks in a slot. Who waits in one that is closed waits no longer; who has a lock keeps it.
     pub fn set_open(&self, slot: Slot, open: bool) {
         if open {
@@ -193,6 +216,7 @@ impl Locks {
         if free {
             state.holders.push((holder, mode));
             t.held.entry(holder).or_default().insert(unit.clone());
+            self.note(unit, mode);
         }
         free
     }
@@ -326,6 +350,7 @@ impl Locks {
             };
             state.holders.push((waiter.holder, waiter.mode));
             t.held.entry(waiter.holder).or_default().insert(unit.clone());
+            self.note(unit, waiter.mode);
             drop(t);
             if !waiter.wake.send(()) {
                 // Its future is gone, with its guard run already or about to run.
@@ -355,6 +380,29 @@ impl Locks {
     /// Times anybody had to wait.
     pub fn waits(&self) -> u64 {
         self.table.borrow().waits
+    }
+}
+
+/// A directory that is being read without locks on its buckets.
+pub(crate) struct Watch<'a> {
+    locks: &'a Locks,
+    number: u64,
+}
+
+impl Watch<'_> {
+    /// The buckets that somebody had exclusively when this began, or got since.
+    pub fn changed(self) -> BTreeSet<NameHash> {
+        let mut watches = self.locks.watches.borrow_mut();
+        watches
+            .get_mut(&self.number)
+            .map(|(_, changed)| std::mem::take(changed))
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.locks.watches.borrow_mut().remove(&self.number);
     }
 }
 
@@ -393,6 +441,22 @@ mod tests {
 
     fn never() -> LocalFuture<()> {
         Box::pin(std::future::pending())
+    }
+
+    #[test]
+    fn a_watch_sees_what_came_and_went() {
+        let locks = Locks::default();
+        let bucket = |dir, hash| (Unit::Bucket(DirId(dir), NameHash(hash)), LockMode::Exclusive);
+        let (before, during) = (locks.holder(), locks.holder());
+        locks.try_all(before, &[bucket(1, 10)]).unwrap();
+        let watch = locks.watch(DirId(1));
+        locks.release(before);
+        locks.try_all(during, &[bucket(1, 20), bucket(2, 30)]).unwrap();
+        locks.release(during);
+        let shared = (Unit::Bucket(DirId(1), NameHash(40)), LockMode::Shared);
+        locks.try_all(during, &[shared]).unwrap();
+        assert_eq!(watch.changed(), [10, 20].map(NameHash).into());
+        assert!(locks.watches.borrow().is_empty());
     }
 
     #[test]

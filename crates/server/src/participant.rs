@@ -9,7 +9,7 @@ use crate::locks::{Busy, Holder, in_order, unit_of, units_of};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
 use pando_store::{Level, StoreError};
-use pando_types::{BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, Slot, TxId, plant};
+use pando_types::{BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant};
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -178,14 +178,7 @@ impl MetaServer {
         notes: &Notes,
     ) -> Result<PeerAnswer, Failure> {
         self.owns(wants.iter().map(|w| self.home_of(w)))?;
-        // A reply record that is asked for may have been here, and gone with its session (H46).
-        let gone = wants.iter().any(|w| match w {
-            LockWant::Key(Key::Reply(_, session, _), _) => self.sessions.borrow().has_ended(*session),
-            _ => false,
-        });
-        if gone && !plant!(H46) {
-            return Err(Failure::Refused(Refusal::SessionUnknown));
-        }
+        self.may_have_replied(&wants)?;
         // Those of an earlier boot of this server are gone, and a new part would hide it from the vote (H124).
         if locked && !self.parts.borrow().live.contains_key(&tx) && !plant!(H124) {
             return Err(Failure::Refused(Refusal::Busy));
@@ -205,6 +198,8 @@ impl MetaServer {
         // What was taken stays with the part until the coordinator gives up.
         got?;
         let records = self.read_records(&wants).await?;
+        // While locks were waited for, or now.
+        self.may_have_replied(&wants)?;
         self.lent(records.iter().map(|(_, record)| record));
         if plant!(H32)
             && wants
@@ -218,6 +213,18 @@ impl MetaServer {
             .syncing(self.safe(self.store.applied(), Level::Durable))
             .await?;
         Ok(PeerAnswer::Locked(records))
+    }
+
+    /// A reply record that is asked for may have been here, and gone with its session (H46).
+    fn may_have_replied(&self, wants: &[LockWant]) -> Result<(), Failure> {
+        let gone = wants.iter().any(|w| match w {
+            LockWant::Key(Key::Reply(_, session, _), _) => self.sessions.borrow().has_ended(*session),
+            _ => false,
+        });
+        match gone && !plant!(H46) {
+            true => Err(Failure::Refused(Refusal::SessionUnknown)),
+            false => Ok(()),
+        }
     }
 
     async fn vote(
@@ -446,10 +453,17 @@ impl MetaServer {
                 key: Key::Prepared(*slot, tx),
             });
             if commit {
+                let come = record.mutations.iter().filter_map(holder);
+                let replies = record.reply.iter().filter_map(|r| match r.key {
+                    Key::Reply(_, session, _) => Some(session),
+                    _ => None,
+                });
+                for session in come.chain(replies) {
+                    batch.mutations.extend(self.adopt_session(session));
+                }
                 batch.mutations.extend(record.mutations.iter().cloned());
-                if let Some(reply) = &record.reply {
-                    batch.mutations.extend(self.adopt_session(reply));
-                    batch.reply = Some(reply.clone());
+                if record.reply.is_some() {
+                    batch.reply = record.reply.clone();
                 }
             }
         }
@@ -457,11 +471,9 @@ impl MetaServer {
         Ok(())
     }
 
-    /// A reply record may come for a session that never spoke to this server: it must still end here one day.
-    fn adopt_session(&self, reply: &ReplyWrite) -> Option<Mutation> {
-        let Key::Reply(_, session, _) = reply.key else {
-            return None;
-        };
+    /// A reply record, or a removed file that is held open, may come for a session that never spoke to this server: it must
+    /// still end here one day, and not before (H97).
+    fn adopt_session(&self, session: SessionId) -> Option<Mutation> {
         let mut sessions = self.sessions.borrow_mut();
         // One that has ended here stays ended; the record goes when its name is forgotten.
         if sessions.knows(session) || !sessions.open(session, self.world.mono()) {
@@ -580,5 +592,16 @@ impl MetaServer {
         } else {
             Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)))
         }
+    }
+}
+
+/// Who holds the removed file open that this writes down, if anybody.
+fn holder(m: &Mutation) -> Option<SessionId> {
+    match m {
+        Mutation::Insert {
+            record: Record::Garbage(garbage),
+            ..
+        } => garbage.holder,
+        _ => None,
     }
 }

@@ -36,7 +36,7 @@ struct Cost {
 }
 
 impl Program {
-    async fn op(&self, op: Op) -> Outcome {
+    pub async fn op(&self, op: Op) -> Outcome {
         let (mut own, cred) = (Knowledge::new(8), Cred::root());
         let done = self.workload.op(&self.life, &self.client, &cred, &mut own, op);
         done.await.expect("nobody else asks")
@@ -76,6 +76,17 @@ impl Program {
         self.life.sleep(std::time::Duration::from_millis(100)).await;
     }
 
+    pub async fn wait(&self, time: std::time::Duration) {
+        self.life.sleep(time).await;
+    }
+
+    /// Removed files whose data are still there.
+    pub fn garbage(&self) -> usize {
+        let servers = &self.workload.cluster().servers;
+        let records = servers.iter().flat_map(|s| s.device.disk.dump());
+        records.filter(|(key, _)| matches!(key, Key::Garbage(..))).count()
+    }
+
     pub fn counted(&self, of: &str) -> u64 {
         self.workload.cluster().stats().get(of).copied().unwrap_or(0)
     }
@@ -110,7 +121,7 @@ impl Program {
     }
 }
 
-fn named(text: &str) -> Name {
+pub(crate) fn named(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
 }
 

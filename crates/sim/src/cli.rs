@@ -32,6 +32,10 @@ that was not found, 64 wrong usage. Of several findings the first in this list c
 /// Exit code: a planted bug went unnoticed.
 const NOT_FOUND: u8 = 6;
 
+/// Most seeds of one run, and threads.
+const MOST: u64 = 10_000_000;
+const MOST_JOBS: u64 = 1_024;
+
 /// Runs a command line without the program's name. Returns the exit code.
 pub fn main(args: &[String]) -> u8 {
     let mut args = Args { rest: args.to_vec() };
@@ -88,14 +92,25 @@ impl Args {
             Some(v) => v.parse().map_err(|_| format!("{name} wants a number, not {v:?}")),
         }
     }
+
+    fn jobs(&mut self) -> Result<usize, String> {
+        match self.number("--jobs", jobs())? {
+            n if (1..=MOST_JOBS).contains(&n) => Ok(n as usize),
+            n => Err(format!("--jobs is 1 to {MOST_JOBS}, not {n}")),
+        }
+    }
 }
 
 /// `A..B`, or one seed.
 fn range(text: &str) -> Option<Vec<u64>> {
-    match text.split_once("..") {
-        Some((a, b)) => Some((a.parse().ok()?..b.parse().ok()?).collect()),
-        None => Some(vec![text.parse().ok()?]),
-    }
+    let (a, b) = match text.split_once("..") {
+        Some((a, b)) => (a.parse().ok()?, b.parse().ok()?),
+        None => {
+            let seed: u64 = text.parse().ok()?;
+            (seed, seed.checked_add(1)?)
+        }
+    };
+    (b.checked_sub(a)? <= MOST).then(|| (a..b).collect())
 }
 
 fn commit() -> String {
@@ -123,18 +138,18 @@ fn run(mut args: Args) -> u8 {
     let seeds = match (&ci, args.value("--seeds")) {
         (Some(n), _) => {
             let count = if n.is_empty() { Some(200) } else { n.parse().ok() };
-            count.map(|n| seeds_of(&commit, n))
+            count.filter(|n| *n <= MOST).map(|n| seeds_of(&commit, n))
         }
         (None, Some(text)) => range(&text),
         (None, None) if only_regressions => Some(regressions().iter().map(|(seed, _)| *seed).collect()),
         (None, None) => Some((0..100).collect()),
     };
-    let Some(seeds) = seeds else {
-        return usage("seeds are A..B");
+    let Some(seeds) = seeds.filter(|s| !s.is_empty()) else {
+        return usage(&format!("seeds are A..B, one at least, {MOST} at most"));
     };
     let numbers = (|| {
         Ok::<_, String>((
-            args.number("--jobs", jobs())? as usize,
+            args.jobs()?,
             args.number("--replay-every", 20)?,
             args.number("--operations", 0)?,
         ))
@@ -206,6 +221,12 @@ fn replay(mut args: Args) -> u8 {
     let Some(seed) = args.word().and_then(|s| s.parse().ok()) else {
         return usage("replay which seed?");
     };
+    if let Some(unknown) = args.rest.first() {
+        return usage(&format!("what is {unknown}?"));
+    }
+    if let Err(why) = can_be_planted(&plants) {
+        return usage(&why);
+    }
     let print = if trace {
         Print::All
     } else if tail > 0 {
@@ -257,6 +278,19 @@ fn replay(mut args: Args) -> u8 {
     }
 }
 
+/// Whether these bugs can be planted in this build.
+fn can_be_planted(names: &[String]) -> Result<(), String> {
+    let has_row = |name: &String| crate::plant::has_row(name);
+    match names.iter().find(|n| !has_row(n)) {
+        _ if names.is_empty() => Ok(()),
+        _ if !cfg!(feature = "plant") => {
+            Err("this build cannot plant bugs: build with --features plant".to_owned())
+        }
+        Some(unknown) => Err(format!("{unknown} is no hazard of docs/hazards.md")),
+        None => Ok(()),
+    }
+}
+
 fn plant(mut args: Args) -> u8 {
     if !cfg!(feature = "plant") {
         return usage("this build cannot plant bugs: build with --features plant");
@@ -270,7 +304,7 @@ fn plant(mut args: Args) -> u8 {
             args.number("--starts", 3)?,
             args.number("--limit", 2_000)?,
             args.number("--more", 10)?,
-            args.number("--jobs", jobs())? as usize,
+            args.jobs()?,
         ))
     })();
     let how = match numbers {
@@ -334,6 +368,9 @@ fn grid(mut args: Args) -> u8 {
         return usage(&format!("what is {unknown}?"));
     }
     let wanted = |c: &&crate::grid::Cell| only.as_ref().is_none_or(|o| c.manipulation.contains(o.as_str()));
+    if crate::grid::cells().filter(wanted).count() == 0 {
+        return usage("no cell has that in its name");
+    }
     let verdicts: Vec<_> = crate::grid::cells()
         .filter(wanted)
         .map(crate::grid::run)
@@ -377,7 +414,16 @@ mod tests {
             "run --seeds a..b",
             "run --operations 5 --regressions",
             "run --jobs many",
+            "run --seeds 9..3",
+            "run --seeds 5..5",
+            "run --seeds 0..18446744073709551615",
+            "run --ci 0",
+            "run --ci 100000000000000",
+            "run --seeds 0..1 --jobs 1000000",
             "replay",
+            "replay 3 --plant H0",
+            "replay 3 4",
+            "grid --only zzzz",
             "plant H0",
             "plant",
             "grid --what",

@@ -197,17 +197,33 @@ impl OpenDevice {
     fn sim(&self) -> &Rc<Sim> {
         self.life.sim()
     }
+
+    /// Whether this is what was to fail.
+    fn fails(&self, what: Failing) -> bool {
+        let fails = self.device.failing.get() == Some(what);
+        if fails {
+            self.device.failing.set(None);
+            self.device.failed.set(Some(self.life.number));
+            self.sim()
+                .note(|| format!("    {what:?} of server {} fails", self.device.server));
+        }
+        fails
+    }
 }
 
 impl DiskFaults for OpenDevice {
-    fn read_delay(&self) -> Option<LocalFuture<()>> {
+    fn read_delay(&self) -> Option<(LocalFuture<()>, LocalFuture<()>)> {
         let speed = self.device.speed.get();
         let mut rng = self.device.rng.borrow_mut();
         if !rng.ppm(speed.misses) {
             return None;
         }
         self.device.slow_reads.set(self.device.slow_reads.get() + 1);
-        Some(self.life.sleep(Duration::from_nanos(rng.below(speed.miss_max))))
+        // What was read is old when it comes (H129).
+        let mut part = || Duration::from_nanos(rng.below(speed.miss_max / 2));
+        let (before, after, life) = (part(), part(), self.life.clone());
+        let after = Box::pin(async move { life.sleep(after).await });
+        Some((self.life.sleep(before), after))
     }
 
     fn sync(&self) -> LocalFuture<Result<(), String>> {
@@ -225,11 +241,7 @@ impl DiskFaults for OpenDevice {
             self.sim().after(delay / 2, move |_| life.die(how));
         }
         let timer = self.life.sleep(Duration::from_nanos(delay));
-        if self.device.failing.get() == Some(Failing::Sync) {
-            self.device.failing.set(None);
-            self.device.failed.set(Some(self.life.number));
-            self.sim()
-                .note(|| format!("    fsync of server {} fails", self.device.server));
+        if self.fails(Failing::Sync) {
             return Box::pin(async move {
                 timer.await;
                 Err("fsync: input/output error".into())
@@ -249,14 +261,10 @@ impl DiskFaults for OpenDevice {
             self.life.die(how);
             return Err("the process is dead".into());
         }
-        if self.device.failing.get() == Some(Failing::Write) {
-            self.device.failing.set(None);
-            self.device.failed.set(Some(self.life.number));
-            self.sim()
-                .note(|| format!("    a write of server {} fails", self.device.server));
-            return Err("write: input/output error".into());
+        match self.fails(Failing::Write) {
+            true => Err("write: input/output error".into()),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn space(&self) -> Space {

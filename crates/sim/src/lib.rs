@@ -30,6 +30,8 @@ mod final_round;
 mod generate;
 pub mod grid;
 mod grow;
+#[cfg(test)]
+mod held;
 mod history;
 mod judge;
 mod knowledge;

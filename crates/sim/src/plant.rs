@@ -37,6 +37,11 @@ pub fn plants() -> Vec<Plant> {
         .collect()
 }
 
+/// Whether the page knows a hazard of this name.
+pub fn has_row(name: &str) -> bool {
+    PAGE.lines().filter_map(row).any(|(p, _)| p.name == name)
+}
+
 /// `| H44 | what goes wrong | rule | where | yes |`.
 fn row(line: &'static str) -> Option<(Plant, bool)> {
     let cells: Vec<&str> = line.trim().strip_prefix('|')?.split('|').map(str::trim).collect();

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 /// What can go wrong, or take time, below a [`MemStore`](crate::MemStore).
 pub trait DiskFaults {
-    /// How long the next read takes; `None` is a memory hit.
-    fn read_delay(&self) -> Option<LocalFuture<()>> {
+    /// How long the next read takes before it reads, and after it; `None` is a memory hit.
+    fn read_delay(&self) -> Option<(LocalFuture<()>, LocalFuture<()>)> {
         None
     }
     /// One sync. An error poisons the store (H103).

@@ -59,11 +59,13 @@ impl MemStore {
     fn read<T: 'static>(&self, read: impl Fn(&Inner) -> Result<T, StoreError> + 'static) -> Read<T> {
         match self.0.faults.read_delay() {
             None => Read::Ready(read(&self.0)),
-            Some(delay) => {
+            Some((before, after)) => {
                 let inner = self.0.clone();
                 Read::Pending(Box::pin(async move {
-                    delay.await;
-                    read(&inner)
+                    before.await;
+                    let what = read(&inner);
+                    after.await;
+                    what
                 }))
             }
         }

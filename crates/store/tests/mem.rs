@@ -34,9 +34,10 @@ fn steps(n: u32) -> impl Future<Output = ()> {
 }
 
 impl DiskFaults for Faults {
-    fn read_delay(&self) -> Option<LocalFuture<()>> {
+    fn read_delay(&self) -> Option<(LocalFuture<()>, LocalFuture<()>)> {
         let n = self.slow.get();
-        (n > 0).then(|| Box::pin(steps(n)) as LocalFuture<()>)
+        let part = || Box::pin(steps(n)) as LocalFuture<()>;
+        (n > 0).then(|| (part(), part()))
     }
     fn sync(&self) -> LocalFuture<Result<(), String>> {
         self.syncs.set(self.syncs.get() + 1);

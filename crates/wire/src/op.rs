@@ -491,6 +491,14 @@ impl Op {
         }
     }
 
+    /// The slot besides its home in which it may leave a removed file that is held open.
+    pub fn leaves_held(&self) -> Option<Slot> {
+        match self {
+            Op::Rename { dst, held: true, .. } => Some(dst.id.slot()),
+            _ => None,
+        }
+    }
+
     /// The slot of the first name: the operation's home. `None` goes to any server.
     pub fn home(&self) -> Option<Slot> {
         match self {

@@ -6,7 +6,7 @@
 
 use crate::{Failure, MetaServer};
 use pando_cluster::ClusterMap;
-use pando_format::{Batch, HandOverRecord, Key, KeyRange, Mutation, Record};
+use pando_format::{Batch, HandOverRecord, Key, Mutation, Record};
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{MapEpoch, ServerId, Slot, plant};
 use pando_wire::{MoveAnswer, MoveRequest, PeerAnswer, PeerRequest};
@@ -126,16 +126,6 @@ impl MetaServer {
         }
         self.believe_from(map.epoch)?;
         self.take_back(&mine);
-        // Sessions that ended meanwhile have left records here.
-        for slot in mine {
-            let replies = crate::recovery::all(&*self.store, KeyRange::all_replies(slot)).await?;
-            let mut sessions = self.sessions.borrow_mut();
-            for (key, _) in replies {
-                if let Key::Reply(_, session, _) = key {
-                    sessions.wrote(session, slot);
-                }
-            }
-        }
-        Ok(())
+        self.note_replies(&mine).await
     }
 }

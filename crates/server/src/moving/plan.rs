@@ -67,6 +67,9 @@ impl MetaServer {
         made: MapEpoch,
         slots: &[Slot],
     ) -> Result<MoveAnswer, Failure> {
+        if !self.coordinates() {
+            return Err(Failure::Refused(Refusal::UseCoordinator));
+        }
         let slots = slots.to_vec();
         self.moving.borrow_mut().asked.push_back(Asked {
             from,
@@ -217,7 +220,8 @@ impl MetaServer {
                     self.adopt_map(to, None);
                     return Ok(());
                 }
-                Err(_) => {
+                Err(why) => {
+                    tracing::warn!(server = self.id.0, error = %why, "the map was not replaced");
                     // What is in force now, this map or another, is found out before anything else is said of it.
                     self.attend_once()
                         .await

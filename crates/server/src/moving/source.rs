@@ -1,5 +1,6 @@
 //! The owner's side: copy, catch up, give up.
 
+use crate::recovery::all;
 use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
@@ -20,8 +21,11 @@ const WINDOW: usize = 4;
 const FEW: usize = 64;
 /// Rounds of sending what has changed meanwhile; with more the slot changes faster than it can be sent.
 const ROUNDS: usize = 12;
-/// How often one message is sent before the copy is broken off.
+/// How often one message is sent before the copy is broken off, and when nobody may use the slots.
 const TRIES: u32 = 8;
+const TRIES_AT_REST: u32 = 3;
+/// Sessions that have ended in one message.
+const SESSIONS: usize = 50_000;
 /// Between two looks at what a slot waits for.
 const LOOK: Duration = Duration::from_millis(1);
 /// After a copy that was broken off.
@@ -133,7 +137,7 @@ impl MetaServer {
             copy: copy.id,
             slots: copy.slots.iter().copied().collect(),
         };
-        self.tell_receiver(copy.to, begin).await?;
+        self.tell_receiver(copy.to, begin, TRIES).await?;
         self.send_all(copy).await?;
         for _ in 0..ROUNDS {
             if self.send_changed(copy).await? <= FEW {
@@ -145,7 +149,10 @@ impl MetaServer {
         let settled = self.settle(copy, made).await;
         match settled {
             Ok(()) if !copy.slots.is_empty() => self.hand_over(copy.to, made, &copy.slots).await?,
-            _ => self.take_back(&copy.slots),
+            _ => {
+                self.take_back(&copy.slots);
+                self.note_replies(&copy.slots).await?;
+            }
         }
         let pause = self.world.mono().since(began).as_micros() as u64;
         let mut moving = self.moving.borrow_mut();
@@ -155,8 +162,8 @@ impl MetaServer {
     }
 
     /// One message to the receiver, until it is taken.
-    async fn tell_receiver(&self, to: ServerId, request: MoveRequest) -> Result<(), Stopped> {
-        for _ in 0..TRIES {
+    async fn tell_receiver(&self, to: ServerId, request: MoveRequest, tries: u32) -> Result<(), Stopped> {
+        for _ in 0..tries {
             let answer = self.ask(to, PeerRequest::Moving(request.clone())).await;
             match answer {
                 Ok(Ok(PeerAnswer::Moving(MoveAnswer::Taken))) => return Ok(()),
@@ -251,7 +258,9 @@ impl MetaServer {
             let Some(me) = self.me.upgrade() else {
                 return Err(Stopped::Receiver);
             };
-            sending.push(Box::pin(async move { me.tell_receiver(to, request).await }));
+            sending.push(Box::pin(
+                async move { me.tell_receiver(to, request, TRIES).await },
+            ));
         }
         join_all(sending).await.into_iter().collect()
     }
@@ -316,12 +325,35 @@ impl MetaServer {
         }
         self.send_changed(copy).await?;
         let ended = self.sessions.borrow().ended_in(&copy.slots);
-        let settle = MoveRequest::Settle {
-            copy: copy.id,
-            made,
-            ended,
-        };
-        self.tell_receiver(copy.to, settle).await
+        // There may be more than one message holds.
+        let mut rest = &ended[..];
+        loop {
+            let (some, more) = rest.split_at(rest.len().min(SESSIONS));
+            let settle = MoveRequest::Settle {
+                copy: copy.id,
+                made,
+                ended: some.to_vec(),
+            };
+            self.tell_receiver(copy.to, settle, TRIES_AT_REST).await?;
+            if more.is_empty() {
+                return Ok(());
+            }
+            rest = more;
+        }
+    }
+
+    /// Sessions that ended while slots were not served have left reply records there.
+    pub(super) async fn note_replies(&self, slots: &BTreeSet<Slot>) -> Result<(), Failure> {
+        for slot in slots {
+            let replies = all(&*self.store, KeyRange::all_replies(*slot)).await?;
+            let mut sessions = self.sessions.borrow_mut();
+            for (key, _) in replies {
+                if let Key::Reply(_, session, _) = key {
+                    sessions.wrote(session, *slot);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The slots are served again. REQUIRES: the coordinator was not asked to hand them over, or cannot do it any more.

@@ -1,0 +1,71 @@
+//! Removed files that are held open where it is not easy (H97). No faults, one client, the judge watching.
+
+use crate::births::{Program, named, on_a_cluster};
+use pando_types::{Cred, Perm, ServerId, Slot};
+use pando_wire::{Op, RenameMode, Statement};
+use std::time::Duration;
+
+impl Program {
+    /// A directory whose names are on another server than those of `than`, if any is said.
+    async fn dir_elsewhere(&self, than: Option<ServerId>) -> Statement {
+        for n in 0.. {
+            let path = format!("/{}{n}", if than.is_some() { 'b' } else { 'a' });
+            let (cred, perm) = (Cred::root(), Perm::new(0o755));
+            self.client
+                .mkdir(&cred, path.as_bytes(), perm)
+                .await
+                .expect("made");
+            let dir = self.client.dir(&cred, path.as_bytes()).await.expect("there");
+            if than != Some(self.owner_of(dir.id.slot())) {
+                return dir;
+            }
+        }
+        unreachable!("some are elsewhere")
+    }
+
+    fn owner_of(&self, slot: Slot) -> ServerId {
+        self.client.map().owner(slot)
+    }
+
+    async fn make_file(&self, dir: &Statement, name: &str) {
+        let op = Op::Create {
+            dir: dir.clone(),
+            name: named(name),
+            perm: Perm::new(0o644),
+            exclusive: true,
+            want: 0,
+        };
+        self.op(op).await.expect("created");
+    }
+}
+
+/// A file is replaced by one whose server is another, which alone is asked: the server of the replaced one hears of who holds
+/// it only with the transaction.
+#[test]
+fn a_file_that_is_replaced_from_another_server_stays_while_it_is_held() {
+    on_a_cluster(128, |p| async move {
+        let from = p.dir_elsewhere(None).await;
+        let to = p.dir_elsewhere(Some(p.owner_of(from.id.slot()))).await;
+        p.make_file(&from, "f").await;
+        p.make_file(&to, "g").await;
+        // As another mount would be, which has asked nobody for anything.
+        p.client.close().await;
+        let replaced = p.op(Op::Rename {
+            src: from,
+            src_name: named("f"),
+            dst: to,
+            dst_name: named("g"),
+            mode: RenameMode::Replace,
+            held: true,
+        });
+        replaced.await.expect("renamed");
+        for _ in 0..30 {
+            p.wait(Duration::from_secs(5)).await;
+            p.client.keep_alive().await;
+            assert_eq!(p.garbage(), 1, "it is gone, and held");
+        }
+        p.client.close().await;
+        p.wait(Duration::from_secs(30)).await;
+        assert_eq!(p.garbage(), 0, "nobody holds it");
+    });
+}
