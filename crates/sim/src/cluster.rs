@@ -414,6 +414,13 @@ impl Cluster {
         self.servers[index].downtime.set(downtime);
     }
 
+    /// No crash point any more, nor one at the next start.
+    pub fn disarm(&self, index: usize) {
+        let server = &self.servers[index];
+        server.device.disarm();
+        server.on_start.borrow_mut().take();
+    }
+
     /// What to do to a server's device when the server starts next.
     pub fn at_next_start(&self, index: usize, arm: impl FnOnce(&Device) + 'static) {
         *self.servers[index].on_start.borrow_mut() = Some(Box::new(arm));

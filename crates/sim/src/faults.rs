@@ -697,7 +697,7 @@ impl Nemesis {
         let now = self.sim().now();
         for index in 0..self.cluster.servers.len() {
             let server = &self.cluster.servers[index];
-            server.device.disarm();
+            self.cluster.disarm(index);
             server.device.sound();
             if server.device.is_low() {
                 server.device.set_low(None);
