@@ -11,10 +11,12 @@
 //! run/server-N.lock  held by the running server; contains its pid
 //! run/server-N.log   its log
 //! run/mount-*.json   mounts that `pando up` made
+//! run/format.lock    held while a filesystem is made; there afterwards if that was interrupted
 //! blocks/            file data above the inline limit (unless elsewhere)
 //! ```
 
 use crate::args::{Args, Mode};
+use crate::process::lock_path;
 use anyhow::{Context, Result, bail};
 use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterFile, FileError};
@@ -22,6 +24,9 @@ use pando_types::FsId;
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// Name of the lock under which a filesystem is made.
+pub const FORMAT_LOCK: &str = "format";
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -59,6 +64,25 @@ impl ClusterDir {
     /// The store of a server.
     pub fn store(&self, id: u16) -> PathBuf {
         self.path.join(format!("server-{id}"))
+    }
+
+    /// The servers whose stores are here.
+    pub fn stores(&self) -> Result<Vec<u16>> {
+        numbered(&self.path, "server-", "")
+    }
+
+    /// Whether a filesystem was to be made here and nobody knows that it was.
+    pub fn was_interrupted(&self) -> bool {
+        lock_path(self, FORMAT_LOCK).exists()
+    }
+
+    /// What to do about a folder that has lost its map.
+    pub fn lost_map(&self) -> String {
+        format!(
+            "cluster.json is missing in {}, and stores of servers are there: restore it from a copy (a backup, or that of \
+             another machine with a server of this filesystem; see docs/operations.md), or say another --dir",
+            self.path.display()
+        )
     }
 
     /// The key of clients of this machine.
@@ -123,6 +147,13 @@ impl ClusterDir {
         let path = self.file();
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
+            Err(e)
+                if e.kind() == std::io::ErrorKind::NotFound
+                    && self.stores().is_ok_and(|s| !s.is_empty())
+                    && !self.was_interrupted() =>
+            {
+                bail!("{}", self.lost_map())
+            }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!(
                 "there is no cluster in {}; make one with `pando up` or `pando format`, or say --dir DIR",
                 self.path.display()
@@ -150,6 +181,25 @@ impl ClusterDir {
         };
         write().with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// The numbers N of all PREFIX N SUFFIX in a folder, in order.
+pub fn numbered(folder: &Path, prefix: &str, suffix: &str) -> Result<Vec<u16>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e).with_context(|| format!("cannot read {}", folder.display())),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let name = name
+            .to_str()
+            .and_then(|n| n.strip_prefix(prefix)?.strip_suffix(suffix));
+        found.extend(name.and_then(|n| n.parse::<u16>().ok()));
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Writes a file that is readable by its owner alone, whole or not at all.

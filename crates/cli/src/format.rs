@@ -1,17 +1,15 @@
 //! `pando format`: a new, empty filesystem.
 
 use crate::args::{Args, Choices, FormatArgs, Without};
-use crate::cluster_dir::ClusterDir;
-use crate::coordination;
+use crate::cluster_dir::{ClusterDir, FORMAT_LOCK};
 use crate::pki::Authority;
+use crate::process::RunLock;
+use crate::{coordination, process, stores};
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
 use pando_cluster::{ClusterFile, DirectoryUpdates, PlanText, Profile, Server};
 use pando_data::DirBlocks;
-use pando_format::{FORMAT_VERSION, Superblock};
-use pando_store::Store;
-use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::{AuthMode, BootEpoch, SLOTS, ServerId};
+use pando_types::{AuthMode, SLOTS};
 use std::io::Read;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
@@ -130,7 +128,6 @@ pub fn make(
         "infinifs" => DirectoryUpdates::TwoPhase,
         _ => DirectoryUpdates::ParentFirst,
     };
-    dir.make_run()?;
     let id = std::fs::read("/proc/sys/kernel/random/uuid").context("cannot get random bits")?;
     let fs: String = id
         .iter()
@@ -174,6 +171,7 @@ pub fn make(
         stays_here(map.auth, &server.address)?;
     }
     coordination::suits(&choices.coord, &map)?;
+    let making = begin(dir)?;
     let blocks = map.blocks.strip_prefix("file:").unwrap_or("blocks");
     DirBlocks::create(blocks).with_context(|| format!("cannot make the block store {blocks}"))?;
     let owner = (
@@ -181,9 +179,7 @@ pub fn make(
         rustix::process::getegid().as_raw(),
     );
     for server in &map.servers {
-        let path = dir.store(server.id.0);
-        make_store(&path, server.id, &map, owner)
-            .with_context(|| format!("cannot make the store {}", path.display()))?;
+        stores::make(&dir.store(server.id.0), server.id, &map, owner)?;
     }
     if map.auth == AuthMode::Tls {
         Authority::make(dir, &map)?;
@@ -192,7 +188,30 @@ pub fn make(
     // Last but one: whatever fails before leaves nothing anywhere but in this folder, where it does not count yet.
     coordination::create(dir, &file)?;
     dir.save(&file)?;
+    std::fs::remove_file(process::lock_path(dir, FORMAT_LOCK))?;
+    drop(making);
     Ok(file)
+}
+
+/// Begins to make a filesystem: from here on until there is one, stores that were never used are what an interrupted format
+/// left, and no other command makes one here.
+fn begin(dir: &ClusterDir) -> Result<RunLock> {
+    dir.make_run()?;
+    stores::has_room(&dir.path)?;
+    stores::clear(dir, dir.was_interrupted())?;
+    let Some(making) = process::take_lock(dir, FORMAT_LOCK)? else {
+        bail!(
+            "another command makes a filesystem in {} just now; wait until it is done",
+            dir.path.display()
+        );
+    };
+    if dir.exists() {
+        bail!(
+            "another command has just made a filesystem in {}",
+            dir.path.display()
+        );
+    }
+    Ok(making)
 }
 
 /// Random bits that are fit for keys.
@@ -221,41 +240,4 @@ pub fn stays_here(mode: AuthMode, address: &str) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes the store of a server, in the place of what is there.
-pub fn make_store(
-    path: &Path,
-    id: ServerId,
-    map: &pando_cluster::ClusterMap,
-    owner: (u32, u32),
-) -> Result<()> {
-    let superblock = Superblock {
-        format: FORMAT_VERSION,
-        fs: map.fs,
-        server: id,
-        boot: BootEpoch(0),
-        name_bits: map.name_bits,
-        id_bits: map.id_bits,
-        clean: true,
-    };
-    // What an interrupted format left behind is no filesystem: cluster.json comes last.
-    if path.exists() {
-        std::fs::remove_dir_all(path)?;
-    }
-    RocksStore::create(path, superblock)?;
-    let (store, _) = RocksStore::open(path, RocksOptions::default())?;
-    let lsn = pando_server::format_store(&store, id, map, now(), owner)?;
-    coordination::block_on(store.wait(lsn, pando_store::Level::Synced))?;
-    Ok(())
-}
-
-fn now() -> pando_types::Timestamp {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    pando_types::Timestamp {
-        secs: since.as_secs() as i64,
-        nanos: since.subsec_nanos(),
-    }
 }

@@ -5,10 +5,10 @@
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::format::{make_store, on_loopback, server_at, stays_here};
+use crate::format::{on_loopback, server_at, stays_here};
 use crate::pki::Authority;
 use crate::progress::{Progress, Unit};
-use crate::{coordination, process, up};
+use crate::{coordination, process, stores, up};
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterMap, Server, ServerInfo};
 use pando_net::Waiting;
@@ -174,8 +174,7 @@ impl Operator {
             // What a format was interrupted in is replaced; what somebody points to is not.
             bail!("{} is not empty; say a --store that is new", path.display());
         }
-        make_store(&path, id, &map, (0, 0))
-            .with_context(|| format!("cannot make the store {}", path.display()))?;
+        stores::make(&path, id, &map, (0, 0))?;
         if map.auth == AuthMode::Tls {
             // Certificates from elsewhere are where people put them.
             if !self.dir.tls("server.pem").exists() {

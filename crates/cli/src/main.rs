@@ -26,6 +26,7 @@ mod scale;
 mod server;
 mod sim;
 mod status;
+mod stores;
 mod text;
 mod up;
 

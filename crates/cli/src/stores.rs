@@ -1,0 +1,164 @@
+//! Stores of servers: making one, and never in the place of what a server has written.
+
+use crate::cluster_dir::ClusterDir;
+use crate::{coordination, text};
+use anyhow::{Context, Result, bail};
+use pando_cluster::ClusterMap;
+use pando_format::{FORMAT_VERSION, Superblock};
+use pando_server::Limits;
+use pando_store::{Store, StoreError};
+use pando_store_rocks::{RocksOptions, RocksStore};
+use pando_types::{BootEpoch, FsId, ServerId};
+use std::path::{Path, PathBuf};
+
+/// What may be found where a store is to be made.
+enum Found {
+    /// No store, or one whose making was interrupted so early that it can be gone on with.
+    Nothing,
+    /// A store that no server was ever started with: there is nothing in it that was not put there when it was made.
+    Unused(FsId),
+}
+
+/// Looks at what is there. Fails if it is anybody's.
+fn look(path: &Path) -> Result<Found> {
+    if is_torn(path) {
+        bail!(
+            "{} is a damaged store; move it away if it is of no use",
+            path.display()
+        );
+    }
+    match RocksStore::open(path, RocksOptions::default()) {
+        Ok((_, superblock)) if superblock.boot.0 > 0 => bail!(
+            "{} is the store of server {} of filesystem {:032x}, which was started {} times",
+            path.display(),
+            superblock.server,
+            superblock.fs.0,
+            superblock.boot
+        ),
+        Ok((_, superblock)) => Ok(Found::Unused(superblock.fs)),
+        // Whatever it is, `RocksStore::create` takes nothing away, and refuses a store with a superblock.
+        Err(StoreError::Device(_)) => Ok(Found::Nothing),
+        Err(e) => Err(e).with_context(|| format!("cannot use {}", path.display())),
+    }
+}
+
+/// Whether it has tables or logs, but not the file that says which: RocksDB would begin anew and take them away. One whose
+/// making was interrupted has that file before any log.
+fn is_torn(path: &Path) -> bool {
+    let database = path.join("db");
+    let holds = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|e| {
+            let name = e.file_name();
+            let name = name.to_string_lossy();
+            name.ends_with(".sst") || name.ends_with(".log")
+        })
+    };
+    !database.join("CURRENT").exists()
+        && std::fs::read_dir(&database).is_ok_and(|mut entries| entries.any(holds))
+}
+
+/// Clears a folder in which a filesystem is to be made. Nothing is touched unless all that is there is from a format that
+/// was `interrupted` before there was a filesystem.
+pub fn clear(dir: &ClusterDir, interrupted: bool) -> Result<()> {
+    let mut unused = Vec::new();
+    for id in dir.stores()? {
+        let path = dir.store(id);
+        match look(&path) {
+            Ok(Found::Nothing) => {}
+            Ok(Found::Unused(_)) if interrupted => unused.push(path),
+            Ok(Found::Unused(fs)) => bail!(
+                "{}. Nothing was changed: {} is a store of filesystem {:032x}",
+                dir.lost_map(),
+                path.display(),
+                fs.0
+            ),
+            Err(e) => bail!("{}. Nothing was changed: {e:#}", dir.lost_map()),
+        }
+    }
+    for path in unused {
+        std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes the store of a server. One of the same filesystem that was never used is replaced.
+pub fn make(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Result<()> {
+    make_at(path, id, map, owner).with_context(|| format!("cannot make the store {}", path.display()))
+}
+
+fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Result<()> {
+    let superblock = Superblock {
+        format: FORMAT_VERSION,
+        fs: map.fs,
+        server: id,
+        boot: BootEpoch(0),
+        name_bits: map.name_bits,
+        id_bits: map.id_bits,
+        clean: true,
+    };
+    match look(path)? {
+        Found::Nothing => {}
+        Found::Unused(fs) if fs == map.fs => std::fs::remove_dir_all(real(path)?)?,
+        Found::Unused(fs) => bail!("it was made for filesystem {:032x}; move it away", fs.0),
+    }
+    RocksStore::create(path, superblock)?;
+    let (store, _) = RocksStore::open(path, RocksOptions::default())?;
+    let lsn = pando_server::format_store(&store, id, map, now(), owner)?;
+    coordination::block_on(store.wait(lsn, pando_store::Level::Synced))?;
+    Ok(())
+}
+
+/// Where a path really leads: links stay as they are.
+pub fn real(path: &Path) -> Result<PathBuf> {
+    let found = if path.exists() {
+        path.canonicalize()
+    } else {
+        std::path::absolute(path)
+    };
+    found.with_context(|| format!("cannot use {}", path.display()))
+}
+
+/// Whether a server could do anything with what is free where its store or its map is to be. RocksDB ends the process when
+/// there is nothing left at all.
+pub fn has_room(path: &Path) -> Result<()> {
+    let there = path.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
+    let found = rustix::fs::statvfs(there).with_context(|| format!("cannot look at {}", there.display()))?;
+    let total = found.f_blocks.saturating_mul(found.f_frsize);
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let least = least_room(total);
+    if free < least {
+        bail!(
+            "{} are free at {}, and a server takes no changes with less than {}: make room, or say another folder",
+            text::human(free),
+            there.display(),
+            text::human(least)
+        );
+    }
+    Ok(())
+}
+
+/// The reserve of a server, on a device of so many bytes.
+fn least_room(total: u64) -> u64 {
+    Limits::default().reserve_bytes.min(total / 8)
+}
+
+fn now() -> pando_types::Timestamp {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    pando_types::Timestamp {
+        secs: since.as_secs() as i64,
+        nanos: since.subsec_nanos(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::least_room;
+
+    #[test]
+    fn a_small_device_has_a_small_reserve() {
+        assert_eq!(least_room(1 << 40), 64 << 20);
+        assert_eq!(least_room(16 << 20), 2 << 20);
+    }
+}
