@@ -1,23 +1,27 @@
-//! `pando down`: unmounts and stops exactly what `pando up` started.
+//! `pando down`: unmounts and stops what runs from this folder, whatever its map says: it may be lost, and servers that have
+//! left are not in it.
 
 use crate::args::Args;
-use crate::cluster_dir::ClusterDir;
+use crate::cluster_dir::{ClusterDir, numbered};
 use crate::{process, up};
 use anyhow::Result;
 use std::time::Duration;
 
 pub fn run(args: &Args) -> Result<()> {
     let dir = ClusterDir::of(args)?;
-    let file = dir.load()?;
     let mut stopped = Vec::new();
     for mount in up::mounts(&dir)? {
         up::unmount(&dir, &mount)?;
         stopped.push(format!("mount {}", mount.mountpoint.display()));
     }
-    for server in &file.servers {
-        if process::stop(&dir, &format!("server-{}", server.id), Duration::from_secs(15))? {
-            stopped.push(format!("server {}", server.id));
+    for id in numbered(&dir.run(), "server-", ".lock")? {
+        if process::stop(&dir, &format!("server-{id}"), Duration::from_secs(15))? {
+            stopped.push(format!("server {id}"));
         }
+    }
+    if stopped.is_empty() {
+        // Perhaps it is another folder that is meant.
+        dir.load()?;
     }
     if args.json {
         println!("{}", serde_json::json!({ "stopped": stopped }));
