@@ -67,9 +67,6 @@ impl MetaServer {
         made: MapEpoch,
         slots: &[Slot],
     ) -> Result<MoveAnswer, Failure> {
-        if !self.coordinates() {
-            return Err(Failure::Refused(Refusal::UseCoordinator));
-        }
         let slots = slots.to_vec();
         self.moving.borrow_mut().asked.push_back(Asked {
             from,
@@ -220,8 +217,8 @@ impl MetaServer {
                     self.adopt_map(to, None);
                     return Ok(());
                 }
-                Err(why) => {
-                    tracing::warn!(server = self.id.0, error = %why, "the map was not replaced");
+                Err(e) => {
+                    tracing::warn!(server = self.id.0, epoch = to.epoch.0, error = %e, "the cluster map could not be replaced");
                     // What is in force now, this map or another, is found out before anything else is said of it.
                     self.attend_once()
                         .await
