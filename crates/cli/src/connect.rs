@@ -93,7 +93,26 @@ impl Connection {
         give_up: Duration,
         paths: Paths,
     ) -> Result<Connection> {
-        let file = dir.load()?;
+        Connection::of(dir, dir.load()?, party, options, give_up, paths)
+    }
+
+    /// An operator of a cluster whose map is newer than the copy in the folder.
+    pub fn operate(dir: &ClusterDir, file: ClusterFile, give_up: Duration) -> Result<Connection> {
+        let options = Options {
+            waiting: Waiting::Blocking,
+            ..Options::default()
+        };
+        Connection::of(dir, file, Party::Operator, options, give_up, Paths::default())
+    }
+
+    fn of(
+        dir: &ClusterDir,
+        file: ClusterFile,
+        party: Party,
+        options: Options,
+        give_up: Duration,
+        paths: Paths,
+    ) -> Result<Connection> {
         let map = file.map(&dir.path)?;
         let Introduced {
             introduction,
@@ -153,6 +172,11 @@ impl Connection {
         } else {
             Some(reasons.join("; "))
         }
+    }
+
+    /// The same, to put behind a sentence that says who does not answer; nothing if nothing is known.
+    pub fn because(&self) -> String {
+        self.trouble().map_or(String::new(), |why| format!(" ({why})"))
     }
 }
 

@@ -1,14 +1,13 @@
-//! `pando status`: one line per server, within a second whatever is down.
+//! `pando status`: one line per server, within a second whatever servers are down, and within three if coordination is away.
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, Party};
+use crate::connect::Connection;
 use crate::{coordination, process, text};
 use anyhow::Result;
-use pando_cluster::{CoordError, Server, View};
+use pando_cluster::{ClusterFile, CoordError, Server, View};
 use pando_env::sync::{Either, first, join_all};
 use pando_env::{Env, LocalFuture};
-use pando_net::Waiting;
 use pando_types::ServerId;
 use pando_wire::{Request, Response};
 use serde_json::{Value, json};
@@ -20,10 +19,16 @@ const PATIENCE: Duration = Duration::from_millis(900);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
+    let copy = dir.load()?;
+    let coord = coordination::open(&dir, &copy)?;
+    // Which servers there are is not for an old copy to say.
+    let found = coordination::wait(coord.view(), Instant::now() + PATIENCE);
+    let file = match &found {
+        Ok(view) => copy.with_map(&view.map),
+        Err(_) => newest_of_servers(&dir, copy)?,
+    };
     // Short tries, so that a server that is being restarted is found.
-    let conn = Connection::open(&dir, Party::Operator, Waiting::Blocking, PATIENCE)?;
-    let coord = coordination::open(&dir, &conn.file)?;
-    let (asked, deadline) = (coord.view(), Instant::now() + PATIENCE);
+    let conn = Connection::operate(&dir, file, PATIENCE)?;
     let questions: Vec<LocalFuture<Option<Value>>> = conn
         .file
         .servers
@@ -33,7 +38,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         })
         .collect();
     let answers = conn.run(join_all(questions));
-    let found = coordination::wait(asked, deadline);
     let mut servers = Vec::new();
     for (server, answer) in conn.file.servers.iter().zip(answers) {
         servers.push(merge(&dir, &conn, server, answer));
@@ -54,6 +58,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The newest map that a server tells in time.
+fn newest_of_servers(dir: &ClusterDir, copy: ClusterFile) -> Result<ClusterFile> {
+    let conn = Connection::operate(dir, copy.clone(), PATIENCE)?;
+    let client = conn.client.clone();
+    let looked: LocalFuture<()> = Box::pin(async move { drop(client.newest_map().await) });
+    conn.run(first(looked, conn.reactor.sleep(PATIENCE)));
+    Ok(copy.with_map(&conn.client.map()))
 }
 
 async fn ask(

@@ -55,6 +55,23 @@ fn coordinator_dies(cluster: &Cluster) {
     cluster.run(&["fsck"]);
 }
 
+/// The folder of another machine does not know who has joined since.
+fn an_old_copy_hides_nobody(cluster: &Cluster) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["cluster.json", "secret"] {
+        std::fs::copy(cluster.path(name), folder.path().join(name)).expect("copied");
+    }
+    std::fs::create_dir(folder.path().join("blocks")).expect("a folder");
+    cluster.run(&["--wait", "60", "join"]);
+    cluster.kill(3);
+    let mut status = Command::new(env!("CARGO_BIN_EXE_pando"));
+    let out = status.arg("--dir").arg(folder.path()).args(["status", "--json"]);
+    let out = out.output().expect("pando runs");
+    let said: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert!(!out.status.success() && said["down"] == 1, "{said}");
+    cluster.up();
+}
+
 #[test]
 fn process_one_machine_elects() {
     let cluster = Cluster::start(3, "sync");
@@ -92,6 +109,7 @@ fn process_with_zookeeper_and_without() {
         json(&cluster, &["status"])["coordination"]["reachable"] == true
     });
     cluster.run(&["fsck"]);
+    an_old_copy_hides_nobody(&cluster);
 }
 
 #[test]

@@ -194,8 +194,10 @@ fn connect_over(dir: &ClusterDir, waiting: Wait, paths: Paths, delay: Duration) 
     for server in conn.client.map().servers.iter().map(|s| s.id) {
         let answer = conn.run(conn.client.admin(server, pando_wire::Request::Null(false)));
         answer.with_context(|| {
-            let trouble = conn.trouble().unwrap_or_default();
-            format!("server {server} does not answer {trouble}; `pando up` starts it")
+            format!(
+                "server {server} does not answer{}; `pando up` starts it",
+                conn.because()
+            )
         })?;
     }
     Ok(conn)

@@ -105,9 +105,9 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
             Err(e) => could_not(format!("{e:#}")),
         },
         Err(Unread::Away(server)) => {
-            let trouble = conn.trouble().unwrap_or_default();
+            let because = conn.because();
             could_not(format!(
-                "server {server} does not answer, so the filesystem cannot be checked {trouble}; `pando up` starts what is missing on this machine"
+                "server {server} does not answer{because}, so the filesystem cannot be checked; `pando up` starts what is missing on this machine"
             ))
         }
         Err(Unread::Damaged) => could_not("a range cannot be read".into()),
