@@ -2,9 +2,11 @@
 
 use crate::connect::Paths;
 use crate::text;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use pando_cluster::Coherence;
 use pando_coord::Place;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,6 +45,22 @@ pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// The options of the command that somebody typed, by their names here; the others have their defaults.
+    #[arg(skip)]
+    pub typed: BTreeSet<String>,
+}
+
+impl Args {
+    /// What this process was told.
+    pub fn of_process() -> Result<Args, clap::Error> {
+        let matches = Args::command().try_get_matches()?;
+        let mut args = Args::from_arg_matches(&matches)?;
+        if let Some((_, command)) = matches.subcommand() {
+            let typed = |id: &&clap::Id| command.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+            args.typed = command.ids().filter(typed).map(clap::Id::to_string).collect();
+        }
+        Ok(args)
+    }
 }
 
 /// Commands.
@@ -97,8 +115,11 @@ pub enum Command {
 
 /// Arguments of `up`.
 #[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Choices of how a filesystem is made are for new ones. With a filesystem that was made otherwise, `up` refuses them."
+)]
 pub struct UpArgs {
-    /// Servers of a new cluster.
+    /// Servers of a new cluster. (`pando join` adds one to a cluster that exists.)
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub servers: u16,
     /// Where to mount it. Without: the servers only.
@@ -288,8 +309,7 @@ pub struct MountArgs {
 
 #[cfg(test)]
 mod tests {
-    use super::Args;
-    use clap::CommandFactory;
+    use super::{Args, CommandFactory};
 
     #[test]
     fn options_do_not_contradict_each_other() {

@@ -31,7 +31,6 @@ mod text;
 mod up;
 
 use args::{Args, Command};
-use clap::Parser;
 use std::process::ExitCode;
 
 /// The simulator spends a seventh of its time on small blocks.
@@ -40,7 +39,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     quiet_when_nobody_reads();
-    let args = Args::try_parse().unwrap_or_else(|e| wrong_usage(&e));
+    let args = Args::of_process().unwrap_or_else(|e| wrong_usage(&e));
     // What the simulator breaks is no news, unless somebody asks.
     if args.verbose > 0 || !matches!(args.command, Command::Sim(_)) {
         process::log_to_stderr(args.verbose);

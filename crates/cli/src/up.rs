@@ -5,7 +5,7 @@ use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
 use crate::{format, process};
 use anyhow::{Context, Result, bail};
-use pando_cluster::ClusterFile;
+use pando_cluster::{ClusterFile, Coherence, Profile};
 use pando_net::Waiting;
 use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
@@ -32,7 +32,9 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     let dir = ClusterDir::of(args)?;
     let mut done = Vec::new();
     let file = if dir.exists() {
-        dir.load()?
+        let file = dir.load()?;
+        suits(args, up, &file)?;
+        file
     } else {
         let file = format::make(
             &dir,
@@ -71,6 +73,56 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
         mounted = Some(mountpoint);
     }
     report(args, &dir, &file, &done, mounted.as_deref())
+}
+
+/// Fails if somebody wants what this filesystem, made before, is not. Whoever says the same again gets what they want.
+fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
+    let choices = &up.choices;
+    let coherence = Profile::coherence_word(choices.coherence);
+    let was = match file.profile.coherence.as_str() {
+        // Before there was a choice it said none.
+        "none" => Profile::coherence_word(Coherence::Lazy),
+        word => word.to_owned(),
+    };
+    let coupled = Profile::placement_word(false);
+    let wants = [
+        (
+            "durability",
+            file.durability.clone(),
+            choices.durability.word().into(),
+        ),
+        ("auth", file.auth.clone(), choices.auth.mode().word().into()),
+        ("coord", file.coord.clone(), choices.coord.to_string()),
+        ("profile", file.profile.name.clone(), choices.profile.clone()),
+        ("coherence", was, coherence),
+        ("without", file.profile.placement.clone(), coupled),
+        (
+            "inline_limit",
+            file.inline_limit.to_string(),
+            choices.inline_limit.to_string(),
+        ),
+    ];
+    for (option, is, wanted) in wants {
+        if args.typed.contains(option) && is != wanted {
+            let option = option.replace('_', "-");
+            bail!(
+                "the filesystem in {} was made before, with {option} {is}, and that stays: leave out --{option}, or say another \
+                 --dir for a new filesystem",
+                args.dir
+                    .as_deref()
+                    .unwrap_or(Path::new("the default folder"))
+                    .display()
+            );
+        }
+    }
+    if args.typed.contains("servers") && usize::from(up.servers) != file.servers.len() {
+        eprintln!(
+            "pando: --servers {} is for a new filesystem; this one has {} (`pando join` adds one, `pando drain` takes one away)",
+            up.servers,
+            file.servers.len()
+        );
+    }
+    Ok(())
 }
 
 /// Starts the servers that do not run, with these options, and waits until all answer.

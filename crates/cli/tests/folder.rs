@@ -59,3 +59,40 @@ fn process_an_unused_store_is_kept_unless_a_format_was_interrupted() {
     assert!(format().status.success());
     assert!(!dir.join("run/format.lock").exists());
 }
+
+#[test]
+fn process_what_a_filesystem_was_made_with_stays() {
+    let cluster = Cluster::start(2, "async");
+    for (option, value) in [
+        ("durability", "sync"),
+        ("auth", "key"),
+        ("coord", "zk://127.0.0.1:1"),
+        ("coherence", "lease=2"),
+        ("inline-limit", "17"),
+        ("without", "decoupling"),
+    ] {
+        let complaint = cluster.fail(&["up", &format!("--{option}"), value]);
+        assert!(
+            complaint.contains(&format!("leave out --{option}")),
+            "{complaint}"
+        );
+    }
+    // The same again is no contradiction.
+    cluster.run(&[
+        "up",
+        "--servers",
+        "2",
+        "--durability",
+        "async",
+        "--auth",
+        "none",
+        "--coherence",
+        "lazy",
+    ]);
+    let out = cluster
+        .pando(&["up", "--servers", "5"])
+        .output()
+        .expect("pando runs");
+    assert!(out.status.success());
+    assert!(String::from_utf8_lossy(&out.stderr).contains("this one has 2"));
+}
