@@ -1,11 +1,11 @@
 //! What the commands ask coordination, which says what the map is and who is there.
 
+use crate::addresses::is_here as is_of_this_machine;
 use crate::cluster_dir::ClusterDir;
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterFile, ClusterMap, Coord, CoordError, View};
 use pando_coord::{Place, ZkCoord, ZkOptions};
 use serde_json::{Value, json};
-use std::net::{ToSocketAddrs, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as Poller, Poll, Wake, Waker};
@@ -61,19 +61,13 @@ pub fn suits(place: &Place, map: &ClusterMap) -> Result<()> {
         return Ok(());
     }
     for server in &map.servers {
-        let found = server
-            .address
-            .to_socket_addrs()
-            .with_context(|| format!("cannot find the address {}", server.address))?;
-        for at in found {
-            if UdpSocket::bind((at.ip(), 0)).is_err() {
-                bail!(
-                    "server {} at {} is not on this machine; servers of several machines need --coord \
-                     zk://HOST:PORT,... when the filesystem is made",
-                    server.id,
-                    server.address
-                );
-            }
+        if !is_of_this_machine(&server.address)? {
+            bail!(
+                "server {} at {} is not on this machine; servers of several machines need --coord \
+                 zk://HOST:PORT,... when the filesystem is made",
+                server.id,
+                server.address
+            );
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! `pando format`: a new, empty filesystem.
 
+use crate::addresses::{on_loopback, server_at, stays_here};
 use crate::args::{Args, Choices, FormatArgs, Without};
 use crate::cluster_dir::{ClusterDir, FORMAT_LOCK};
 use crate::pki::Authority;
@@ -11,15 +12,10 @@ use pando_cluster::{ClusterFile, DirectoryUpdates, PlanText, Profile, Server};
 use pando_data::DirBlocks;
 use pando_types::{AuthMode, SLOTS};
 use std::io::Read;
-use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 
 /// Size of blocks of files above the inline limit.
 const BLOCK_SIZE: u32 = 4 << 20;
-/// Where a server's metrics are, from its address.
-const METRICS_OFFSET: u16 = 1000;
-/// The first port on an address of one's own.
-const FIRST_PORT: u16 = 7400;
 
 pub fn run(args: &Args, format: &FormatArgs) -> Result<()> {
     let dir = ClusterDir::of(args)?;
@@ -56,53 +52,6 @@ pub fn run(args: &Args, format: &FormatArgs) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Servers of this machine, `first` the number of the first of them.
-///
-/// They are at a loopback address of their own, drawn at random: on 127.0.0.1 any program's outgoing connection, or another
-/// filesystem, can have the port of a server that is down when it comes back. Certificates of one's own are made for a
-/// host, so with `tls` it is 127.0.0.1, and ports that the kernel gives to nobody by itself.
-pub fn on_loopback(first: u16, servers: u16, auth: AuthMode) -> Result<Vec<Server>> {
-    let random = random_key()?;
-    let (host, port) = match auth {
-        AuthMode::Tls => (
-            "127.0.0.1".to_owned(),
-            10_000 + u16::from_le_bytes([random[0], random[1]]) % 16_384,
-        ),
-        AuthMode::None | AuthMode::Key => {
-            let [a, b, c] = [random[0], random[1], random[2]].map(|part| part.clamp(1, 254));
-            (format!("127.{a}.{b}.{c}"), FIRST_PORT)
-        }
-    };
-    let free = |address: &str| TcpListener::bind(address).is_ok();
-    let found: Vec<Server> = (port..=u16::MAX - METRICS_OFFSET)
-        .map(|port| server_at(first, &format!("{host}:{port}")))
-        .filter(|s| s.as_ref().map_or(true, |s| free(&s.address) && free(&s.metrics)))
-        .take(usize::from(servers))
-        .zip(first..)
-        .map(|(server, id)| server.map(|s| Server { id, ..s }))
-        .collect::<Result<_>>()?;
-    if found.len() < usize::from(servers) {
-        bail!("cannot find free ports on {host}; is its interface, lo, up?");
-    }
-    Ok(found)
-}
-
-/// A server at `HOST:PORT`.
-pub fn server_at(id: u16, address: &str) -> Result<Server> {
-    let port = address
-        .rsplit_once(':')
-        .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-    let (host, port) = port.with_context(|| format!("{address:?} is not HOST:PORT"))?;
-    let metrics = port
-        .checked_add(METRICS_OFFSET)
-        .context("no port left for metrics")?;
-    Ok(Server {
-        id,
-        address: address.to_owned(),
-        metrics: format!("{host}:{metrics}"),
-    })
 }
 
 /// Makes stores and, last, `cluster.json`: a cluster without that file does not exist.
@@ -221,23 +170,4 @@ pub fn random_key() -> Result<[u8; 32]> {
         .and_then(|mut f| f.read_exact(&mut random))
         .context("cannot get random bits")?;
     Ok(random)
-}
-
-/// Whoever asks nobody who they are must not be reached from other machines.
-pub fn stays_here(mode: AuthMode, address: &str) -> Result<()> {
-    if mode != AuthMode::None {
-        return Ok(());
-    }
-    let found = address
-        .to_socket_addrs()
-        .with_context(|| format!("cannot find the address {address}"))?;
-    for at in found {
-        if !at.ip().is_loopback() {
-            bail!(
-                "a server at {address} could be reached from other machines, and this filesystem asks nobody who they \
-                 are; make it with --auth key or --auth tls, or with addresses of 127.0.0.1"
-            );
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `pando`: one program for servers, mounts, operators and newcomers.
 
+mod addresses;
 mod args;
 mod auth;
 mod bench;

@@ -39,8 +39,30 @@ pub fn lock_path(dir: &ClusterDir, name: &str) -> PathBuf {
     dir.run().join(format!("{name}.lock"))
 }
 
+/// Where a process writes what it has to say.
+pub fn log_path(dir: &ClusterDir, name: &str) -> PathBuf {
+    dir.run().join(format!("{name}.log"))
+}
+
 /// Takes the lock of `name`. `None`: another process has it.
 pub fn take_lock(dir: &ClusterDir, name: &str) -> Result<Option<RunLock>> {
+    lock(dir, name, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// Takes the lock of `name`, and if another process has it says so and waits.
+pub fn wait_for_lock(dir: &ClusterDir, name: &str) -> Result<RunLock> {
+    if let Some(lock) = take_lock(dir, name)? {
+        return Ok(lock);
+    }
+    eprintln!(
+        "pando: waiting for another `pando {name}` in {}",
+        dir.path.display()
+    );
+    let taken = lock(dir, name, FlockOperation::LockExclusive)?;
+    taken.with_context(|| format!("cannot lock {}", lock_path(dir, name).display()))
+}
+
+fn lock(dir: &ClusterDir, name: &str, how: FlockOperation) -> Result<Option<RunLock>> {
     dir.make_run()?;
     let path = lock_path(dir, name);
     let mut file = OpenOptions::new()
@@ -50,7 +72,7 @@ pub fn take_lock(dir: &ClusterDir, name: &str) -> Result<Option<RunLock>> {
         .write(true)
         .open(&path)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    if flock(&file, how).is_err() {
         return Ok(None);
     }
     file.set_len(0)?;
@@ -72,7 +94,7 @@ pub fn running(dir: &ClusterDir, name: &str) -> Option<Pid> {
 /// Starts this program again in the background, in a session of its own, logging to a file.
 pub fn start(dir: &ClusterDir, name: &str, arguments: &[String]) -> Result<(Child, PathBuf)> {
     dir.make_run()?;
-    let log = dir.run().join(format!("{name}.log"));
+    let log = log_path(dir, name);
     let out = OpenOptions::new().create(true).append(true).open(&log)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new("setsid");

@@ -1,9 +1,9 @@
 //! `pando server`: one metadata server in the foreground.
 
+use crate::addresses::stays_here;
 use crate::args::{Args, Mode, ServerArgs, Wait};
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
-use crate::format::stays_here;
 use crate::metrics::{self, Counters};
 use crate::{coordination, pki, process};
 use anyhow::{Context, Result, bail};

@@ -3,7 +3,7 @@
 use crate::args::{Args, UpArgs};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::{format, process};
+use crate::{addresses, format, process};
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterFile, Coherence, Profile};
 use pando_net::Waiting;
@@ -38,7 +38,7 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     } else {
         let file = format::make(
             &dir,
-            format::on_loopback(0, up.servers, up.choices.auth.mode())?,
+            addresses::on_loopback(0, up.servers, up.choices.auth.mode())?,
             None,
             &up.choices,
         )?;
@@ -49,8 +49,20 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
         ));
         file
     };
-    let started = start_servers(&dir, &file, &[])?;
+    let (here, elsewhere): (Vec<u16>, Vec<u16>) = file
+        .servers
+        .iter()
+        .map(|s| s.id)
+        .partition(|id| dir.store(*id).exists());
+    for id in &elsewhere {
+        eprintln!(
+            "pando: server {id} is not of this folder: there is no {}; start it where its store is",
+            dir.store(*id).display()
+        );
+    }
+    let started = start_servers(&dir, &file, &here, &[])?;
     if !started.is_empty() {
+        let started: Vec<String> = started.iter().map(u16::to_string).collect();
         done.push(format!("started server {}", started.join(", ")));
     }
     if file.auth_mode()? != AuthMode::None && !dir.client_key().exists() {
@@ -72,7 +84,7 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
         }
         mounted = Some(mountpoint);
     }
-    report(args, &dir, &file, &done, mounted.as_deref())
+    report(args, &dir, &file, &elsewhere, &done, mounted.as_deref())
 }
 
 /// Fails if somebody wants what this filesystem, made before, is not. Whoever says the same again gets what they want.
@@ -125,63 +137,64 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
     Ok(())
 }
 
-/// Starts the servers that do not run, with these options, and waits until all answer.
-pub fn start_servers(dir: &ClusterDir, file: &ClusterFile, options: &[String]) -> Result<Vec<String>> {
+/// Starts those of these servers that do not run, with these options, and waits until all of them answer. Returns those
+/// that run because of it: others may be starting them too.
+pub fn start_servers(
+    dir: &ClusterDir,
+    file: &ClusterFile,
+    ids: &[u16],
+    options: &[String],
+) -> Result<Vec<u16>> {
     let mut children = BTreeMap::new();
-    let mut start_missing = |id: u16| -> Result<bool> {
+    let mut start_missing = |id: u16| -> Result<()> {
         let name = format!("server-{id}");
         if process::running(dir, &name).is_some() {
-            return Ok(false);
+            return Ok(());
         }
-        let ended = |(child, log): &mut (Child, PathBuf)| match child.try_wait() {
-            Ok(Some(_)) => bail!(
-                "server {id} ended at once; its log {} says:\n  {}",
-                log.display(),
-                process::tail(log)
-            ),
-            _ => Ok(false),
-        };
-        if let Some(child) = children.get_mut(&id) {
-            return ended(child);
+        if let Some((child, log)) = children.get_mut(&id) {
+            let child: &mut Child = child;
+            let log: &PathBuf = log;
+            return match child.try_wait() {
+                Ok(Some(_)) => bail!(
+                    "server {id} ended at once; its log {} says:\n  {}",
+                    log.display(),
+                    process::tail(log)
+                ),
+                _ => Ok(()),
+            };
         }
         let mut arguments = ["server", "--id", &id.to_string()].map(str::to_owned).to_vec();
         arguments.extend_from_slice(options);
         children.insert(id, process::start(dir, &name, &arguments)?);
-        Ok(true)
+        Ok(())
     };
-    let mut started = Vec::new();
-    for server in &file.servers {
-        if start_missing(server.id)? {
-            started.push(server.id.to_string());
-        }
+    for id in ids {
+        start_missing(*id)?;
     }
-    let connection = Connection::open(
-        dir,
-        Party::Operator,
-        Waiting::Blocking,
-        Duration::from_millis(500),
-    )?;
+    let connection = Connection::operate(dir, file.clone(), Duration::from_millis(500))?;
     let deadline = Instant::now() + START_PATIENCE;
-    for server in &file.servers {
+    for id in ids {
         while connection
-            .run(connection.client.admin(ServerId(server.id), Request::Null(false)))
+            .run(connection.client.admin(ServerId(*id), Request::Null(false)))
             .is_err()
         {
             // A server that was dying when we looked first is started now.
-            if start_missing(server.id)? {
-                started.push(server.id.to_string());
-            }
+            start_missing(*id)?;
             if Instant::now() > deadline {
-                let trouble = connection.trouble().unwrap_or_default();
                 bail!(
-                    "server {} at {} does not answer {trouble}",
-                    server.id,
-                    server.address
+                    "server {id} does not answer{}; its log is {}",
+                    connection.because(),
+                    process::log_path(dir, &format!("server-{id}")).display()
                 );
             }
         }
     }
-    Ok(started)
+    let is_ours = |(id, (child, _)): (&u16, &(Child, PathBuf))| {
+        let runs = process::running(dir, &format!("server-{id}"));
+        runs.is_some_and(|pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(child.id()))
+            .then_some(*id)
+    };
+    Ok(children.iter().filter_map(is_ours).collect())
 }
 
 /// The mounts that `up` made and that are still noted.
@@ -295,13 +308,14 @@ fn report(
     args: &Args,
     dir: &ClusterDir,
     file: &ClusterFile,
+    elsewhere: &[u16],
     done: &[String],
     mounted: Option<&Path>,
 ) -> Result<()> {
     if args.json {
         let all = serde_json::json!({
             "dir": dir.path, "fs": file.fs, "servers": file.servers, "durability": file.durability,
-            "mount": mounted, "done": done,
+            "elsewhere": elsewhere, "mount": mounted, "done": done,
         });
         println!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(());
@@ -310,10 +324,11 @@ fn report(
         println!("{line}");
     }
     let n = file.servers.len();
-    println!(
-        "Filesystem {}: {n} metadata servers run, durability {}.",
-        file.fs, file.durability
-    );
+    let run = match elsewhere.len() {
+        0 => format!("{n} metadata servers run"),
+        away => format!("{} of {n} metadata servers run here", n - away),
+    };
+    println!("Filesystem {}: {run}, durability {}.", file.fs, file.durability);
     println!("Cluster folder: {}", dir.path.display());
     let option = if args.dir.is_some() {
         format!(" --dir {}", dir.path.display())

@@ -96,6 +96,14 @@ fn process_with_zookeeper_and_without() {
     assert_eq!(status["down"], 0);
     assert!(!cluster.pando(&["status"]).status().expect("pando runs").success());
     assert!(cluster.run(&["map"]).contains("which may be old"));
+    for change in [["join", "--another"], ["rebalance", "--no-wait"]] {
+        let complaint = cluster.fail(&[&["--wait", "1"], &change[..]].concat());
+        assert!(
+            complaint.contains("coordination cannot be reached"),
+            "{complaint}"
+        );
+    }
+    assert!(!cluster.path("server-3").exists());
     // One that starts again knows the map from its copy.
     let coordinator = json(&cluster, &["map"])["coordinator"]
         .as_u64()

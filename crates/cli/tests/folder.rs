@@ -96,3 +96,25 @@ fn process_what_a_filesystem_was_made_with_stays() {
     assert!(out.status.success());
     assert!(String::from_utf8_lossy(&out.stderr).contains("this one has 2"));
 }
+
+#[test]
+fn process_up_starts_what_is_of_this_folder() {
+    let cluster = Cluster::start(2, "async");
+    let store = cluster.path("elsewhere/store");
+    std::fs::create_dir_all(&store).expect("a folder");
+    let link = cluster.path("link");
+    std::os::unix::fs::symlink(&store, &link).expect("a link");
+    cluster.run(&["join", "--store", &cluster.file("link"), "--no-wait"]);
+    assert!(link.is_symlink() && store.join("LOCK").exists());
+    // Its store is another folder's, and is known here.
+    assert!(cluster.run(&["up"]).contains("started server 2"));
+    assert!(!cluster.run(&["up"]).contains("started"));
+    cluster.run(&["down"]);
+    std::fs::remove_file(cluster.path("server-2")).expect("removed");
+    let out = cluster.pando(&["up", "--json"]).output().expect("pando runs");
+    assert!(out.status.success());
+    assert!(String::from_utf8_lossy(&out.stderr).contains("server 2 is not of this folder"));
+    let said: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(said["elsewhere"], serde_json::json!([2]));
+    assert_eq!(said["done"], serde_json::json!(["started server 0, 1"]));
+}

@@ -6,6 +6,7 @@ mod hammering;
 
 use cluster::Cluster;
 use hammering::{Hammer, verify};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The number after a field of the whole output of a command in JSON.
@@ -89,7 +90,95 @@ fn process_what_makes_no_sense_is_refused() {
             .fail(&["join", "--address", "nonsense"])
             .contains("HOST:PORT")
     );
+    let metrics = map["servers"][0]["metrics"].as_str().expect("metrics");
+    for taken in [metrics, &metrics.replace(":8", ":7")] {
+        assert!(
+            cluster
+                .fail(&["join", "--address", taken])
+                .contains("at that address")
+        );
+    }
+    assert!(
+        cluster
+            .fail(&["join", "--address", "127.0.0.1:0"])
+            .contains("port 0")
+    );
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = busy.local_addr().expect("an address").port();
+    let complaint = cluster.fail(&["join", "--address", &format!("127.0.0.1:{port}")]);
+    assert!(
+        complaint.contains("another program") || complaint.contains("no port left"),
+        "{complaint}"
+    );
+    // Nothing was made for any of them.
+    assert!(!cluster.path("server-2").exists());
     cluster.run(&["drain", "0"]);
     assert!(cluster.fail(&["drain", "1"]).contains("last"));
     cluster.run(&["fsck"]);
+}
+
+#[test]
+fn process_two_join_at_once() {
+    let cluster = Cluster::start(2, "async");
+    for pause in [0, 12] {
+        let mut joins = Vec::new();
+        for _ in 0..2 {
+            let mut join = cluster.pando(&["join", "--another"]);
+            joins.push(
+                join.stderr(Stdio::piped())
+                    .stdout(Stdio::null())
+                    .spawn()
+                    .expect("pando runs"),
+            );
+            std::thread::sleep(Duration::from_millis(pause));
+        }
+        for join in joins {
+            let out = join.wait_with_output().expect("it ends");
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        }
+    }
+    let servers: Vec<u64> = slots(&cluster).iter().map(|(server, _)| *server).collect();
+    assert_eq!(servers, [0, 1, 2, 3, 4, 5]);
+    cluster.run(&["fsck"]);
+}
+
+#[test]
+fn process_nobody_is_there_to_be_asked() {
+    let cluster = Cluster::start(2, "async");
+    cluster.run(&["down"]);
+    assert!(cluster.fail(&["--wait", "1", "join"]).contains("does not answer"));
+    assert!(!cluster.path("server-2").exists());
+}
+
+#[test]
+fn process_a_store_that_was_used_is_never_replaced() {
+    let cluster = Cluster::start(2, "async");
+    // A store of another server's number, as one that a copy of the folder brought along.
+    cluster.run(&["down"]);
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(cluster.path("server-1"))
+        .arg(cluster.path("server-2"))
+        .status();
+    assert!(copied.expect("cp runs").success());
+    cluster.up();
+    assert!(cluster.fail(&["join"]).contains("which was started"));
+    assert!(cluster.path("server-2/db/CURRENT").exists());
+}
+
+#[test]
+fn process_what_has_left_is_stopped() {
+    let cluster = Cluster::start(3, "async");
+    for server in [1, 2] {
+        cluster.run(&["drain", &server.to_string(), "--no-wait"]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while slots(&cluster).iter().any(|(s, _)| *s == server) {
+            assert!(Instant::now() < deadline, "{}", cluster.run(&["map"]));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let done: serde_json::Value =
+        serde_json::from_str(&cluster.run(&["drain", "1", "--json"])).expect("one JSON");
+    assert_eq!(done["stopped"], true);
+    assert!(cluster.run(&["down"]).contains("Stopped server 0, server 2."));
 }

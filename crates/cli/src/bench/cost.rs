@@ -8,7 +8,7 @@ use crate::args::{Args, Auth, Choices, Mode};
 use crate::auth::{Material, Proving, make};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::{format, text};
+use crate::{addresses, format, text};
 use anyhow::{Context, Result, bail};
 use pando_auth::Secrets;
 use pando_client::file::{self, Place};
@@ -198,7 +198,7 @@ impl Lane {
         };
         format::make(
             &dir,
-            format::on_loopback(0, 1, choices.auth.mode())?,
+            addresses::on_loopback(0, 1, choices.auth.mode())?,
             None,
             &choices,
         )?;

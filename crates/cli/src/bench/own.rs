@@ -5,7 +5,7 @@ use crate::args::Choices;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party, Paths};
 use crate::grow::{JoinArgs, Operator};
-use crate::{format, process, up};
+use crate::{addresses, format, process, up};
 use anyhow::{Context, Result};
 use pando_net::Waiting;
 use pando_types::ServerId;
@@ -37,7 +37,7 @@ impl OwnCluster {
         };
         let file = format::make(
             &dir,
-            format::on_loopback(0, servers, choices.auth.mode())?,
+            addresses::on_loopback(0, servers, choices.auth.mode())?,
             None,
             choices,
         )?;
@@ -47,7 +47,7 @@ impl OwnCluster {
             rtt,
             _folder: folder,
         };
-        up::start_servers(&cluster.dir, &file, &cluster.server_options())?;
+        up::start_servers(&cluster.dir, &file, &cluster.servers, &cluster.server_options())?;
         Ok(cluster)
     }
 
@@ -64,7 +64,8 @@ impl OwnCluster {
     /// One more server joins; it answers when this returns, and slots begin to move to it. To be called by a thread that
     /// lives as long as the cluster: with it the server would end.
     pub fn join(&mut self, grower: &Operator) -> Result<ServerId> {
-        let server = grower.add(&JoinArgs::default(), &self.server_options())?;
+        let turn = grower.turn()?;
+        let server = grower.add(&turn, &JoinArgs::default(), &self.server_options())?;
         self.servers.push(server.id);
         Ok(ServerId(server.id))
     }

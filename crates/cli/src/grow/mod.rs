@@ -2,20 +2,23 @@
 //!
 //! The servers do the work and go on without the command; it only asks for it and shows how far it is.
 
+mod join;
+
+pub use join::{JoinArgs, join};
+
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::format::{on_loopback, server_at, stays_here};
-use crate::pki::Authority;
 use crate::progress::{Progress, Unit};
-use crate::{coordination, process, stores, up};
+use crate::{coordination, process};
 use anyhow::{Context, Result, bail};
-use pando_cluster::{ClusterMap, Server, ServerInfo};
+use pando_cluster::{ClusterMap, View};
+use pando_env::sync::{Either, first};
+use pando_env::{Env, LocalFuture};
 use pando_net::Waiting;
-use pando_types::{AuthMode, ServerId};
+use pando_types::ServerId;
 use pando_wire::{ClusterError, ClusterRequest, Request, Response};
-use serde_json::json;
-use std::path::PathBuf;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Between two looks at how far it is.
@@ -23,23 +26,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// So long without any slot moving, and people are told what may be the matter.
 const STILL: Duration = Duration::from_secs(20);
 
-/// Arguments of `join`.
-#[derive(clap::Args, Debug, Default)]
-#[command(after_help = "Examples:\n  pando join\n  pando join --address 10.0.0.5:7000 --store /ssd/pando")]
-pub struct JoinArgs {
-    /// `HOST:PORT` of the new server; its metrics are at PORT+1000. [default: free ports of the loopback address]
-    #[arg(long, value_name = "HOST:PORT")]
-    pub address: Option<String>,
-    /// Its store. [default: server-N in the cluster's folder]
-    #[arg(long, value_name = "DIR")]
-    pub store: Option<PathBuf>,
-    /// Return once the server has joined, and not when it has its share of the slots.
-    #[arg(long)]
-    pub no_wait: bool,
-    /// Add one more server although the last change is still under way. (Without this, its progress is shown.)
-    #[arg(long)]
-    pub another: bool,
-}
+/// So long with a drained server that has nothing and stays, and people are told what it waits for.
+const STAYING: Duration = Duration::from_secs(4);
+/// By then a server that is well answers.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// Arguments of `drain`.
 #[derive(clap::Args, Debug)]
@@ -70,39 +60,28 @@ pub struct Operator {
     json: bool,
 }
 
-pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
-    let operator = Operator::new(args)?;
-    let before = operator.newest();
-    if before.to_move() > 0 && !options.another {
-        operator.say(
-            "Slots are on the move already; this is how far that is. (`--another` adds one more server.)",
-        );
-        return operator.wait("join", None, &before, options.no_wait);
-    }
-    let server = operator.add(options, &[])?;
-    operator.say(&format!("Server {} at {} has joined.", server.id, server.address));
-    if let Some(store) = &options.store {
-        operator.say(&format!(
-            "Start it on its machine: pando server --dir {} --id {} --store {}",
-            operator.dir.path.display(),
-            server.id,
-            store.display()
-        ));
-    }
-    operator.wait("join", Some(ServerId(server.id)), &before, options.no_wait)
-}
-
 pub fn drain(args: &Args, options: &DrainArgs) -> Result<()> {
     let operator = Operator::new(args)?;
     let id = ServerId(options.server);
-    let before = operator.newest();
-    operator.ask(ClusterRequest::Drain(id))?;
-    operator.wait("drain", Some(id), &before, options.no_wait)?;
-    if options.no_wait {
-        return Ok(());
+    let (before, began) = (operator.newest(), Instant::now());
+    let asked = operator.ask(ClusterRequest::Drain(id));
+    // Its drain was interrupted, or nobody waited for the end: its process may still be there.
+    let unknown = |e: &anyhow::Error| matches!(e.downcast_ref(), Some(Refused(ClusterError::Unknown(gone))) if *gone == id);
+    let had_left = asked.as_ref().is_err_and(unknown) && operator.newest().has_left(id);
+    if !had_left {
+        asked?;
+        operator.wait("drain", Some(id), options.no_wait);
     }
-    let name = format!("server-{id}");
-    if process::stop(&operator.dir, &name, Duration::from_secs(15))? {
+    let mut outcome = operator.outcome("drain", Some(id), &before, began);
+    if options.no_wait && !had_left {
+        return operator.tell(&outcome);
+    }
+    let stopped = process::stop(&operator.dir, &format!("server-{id}"), Duration::from_secs(15))?;
+    outcome["stopped"] = stopped.into();
+    if !had_left || operator.json {
+        operator.tell(&outcome)?;
+    }
+    if stopped {
         operator.say(&format!(
             "Server {id} has left and is stopped. Its store {} is of no use any more.",
             operator.dir.store(id.0).display()
@@ -119,7 +98,7 @@ pub fn rebalance(args: &Args, options: &RebalanceArgs) -> Result<()> {
     let operator = Operator::new(args)?;
     let before = operator.newest();
     operator.ask(ClusterRequest::Rebalance)?;
-    operator.wait("rebalance", None, &before, options.no_wait)
+    operator.follow("rebalance", None, &before, options.no_wait)
 }
 
 impl Operator {
@@ -150,49 +129,28 @@ impl Operator {
         self.connection.run(self.connection.client.newest_map())
     }
 
-    /// One more server joins; if it is on this machine it is started, with these options, and answers when this returns.
-    pub fn add(&self, options: &JoinArgs, server_options: &[String]) -> Result<Server> {
-        let map = self.newest();
-        let id = map.next_server();
-        let server = match &options.address {
-            Some(address) => server_at(id.0, address)?,
-            None => on_loopback(id.0, 1, map.auth)?.pop().context("no free port")?,
-        };
-        stays_here(map.auth, &server.address)?;
-        let info = ServerInfo {
-            id,
-            address: server.address.clone(),
-            metrics: server.metrics.clone(),
-        };
-        let only = ClusterMap {
-            servers: vec![info.clone()],
-            ..(*map).clone()
-        };
-        coordination::suits(&coordination::place(&self.connection.file)?, &only)?;
-        let path = options.store.clone().unwrap_or_else(|| self.dir.store(id.0));
-        if options.store.is_some() && std::fs::read_dir(&path).is_ok_and(|mut found| found.next().is_some()) {
-            // What a format was interrupted in is replaced; what somebody points to is not.
-            bail!("{} is not empty; say a --store that is new", path.display());
-        }
-        stores::make(&path, id, &map, (0, 0))?;
-        if map.auth == AuthMode::Tls {
-            // Certificates from elsewhere are where people put them.
-            if !self.dir.tls("server.pem").exists() {
-                Authority::open(&self.dir, map.fs)?.certify_servers(&self.dir, &only)?;
-            }
-        }
-        self.ask(ClusterRequest::Join {
-            id,
-            fs: map.fs,
-            address: info.address,
-            metrics: info.metrics,
-        })?;
-        let file = coordination::current(&self.dir)?;
-        if options.store.is_none() {
-            let started = up::start_servers(&self.dir, &file, server_options)?;
-            tracing::info!(?started, "started");
-        }
-        Ok(server)
+    /// The map in force, by the word of coordination: no server needs to have heard of it.
+    fn in_force(&self) -> Result<ClusterMap> {
+        self.view()
+            .map(|view| view.map)
+            .context("the cluster cannot be changed now")
+    }
+
+    fn view(&self) -> Result<View> {
+        let coord = coordination::open(&self.dir, &self.connection.file)?;
+        Ok(coordination::wait(
+            coord.view(),
+            Instant::now() + coordination::PATIENCE,
+        )?)
+    }
+
+    /// Whether a server answers, within a moment.
+    fn answers(&self, server: ServerId) -> bool {
+        let client = self.connection.client.clone();
+        let answer: LocalFuture<_> =
+            Box::pin(async move { client.admin(server, Request::Null(false)).await });
+        let nap = self.connection.reactor.sleep(MOMENT);
+        matches!(self.connection.run(first(answer, nap)), Either::Left(Ok(_)))
     }
 
     /// Asks the coordinator, whoever that is by then.
@@ -207,7 +165,7 @@ impl Operator {
                 Ok(Response::Cluster(Ok(_))) => return Ok(()),
                 // An earlier answer was lost: this is done.
                 Ok(Response::Cluster(Err(why))) if again && is_done(&request, &why) => return Ok(()),
-                Ok(Response::Cluster(Err(why))) => bail!("{}", explain(&why)),
+                Ok(Response::Cluster(Err(why))) => return Err(Refused(why).into()),
                 Ok(_) | Err(_) if Instant::now() < deadline => {
                     again = true;
                     std::thread::sleep(LOOK);
@@ -215,20 +173,38 @@ impl Operator {
                 Ok(_) => {
                     bail!("server {coordinator} does not understand the question; is it an older program?")
                 }
-                Err(e) => bail!(
-                    "the coordinator (server {coordinator}) does not answer: {e}; {}. Nothing is lost: ask again later",
-                    self.connection
-                        .trouble()
-                        .unwrap_or_else(|| "see `pando status`".into())
-                ),
+                Err(_) => bail!("{}", self.silent(coordinator)),
             }
         }
     }
 
-    /// Shows how far it is until it is done: nothing is left to move, and `id` is there or has left. What has moved is told
-    /// by the map from before it was asked for: some may have by the time this looks.
-    fn wait(&self, what: &str, id: Option<ServerId>, before: &ClusterMap, no_wait: bool) -> Result<()> {
+    /// Why nothing came of what the coordinator was asked: it may be there, and unable to.
+    fn silent(&self, coordinator: ServerId) -> String {
+        if let Err(e) = self.view() {
+            return format!("the cluster cannot be changed now: {e:#}. Nothing is lost: ask again later");
+        }
+        if self.answers(coordinator) {
+            return format!(
+                "the coordinator (server {coordinator}) answers, but cannot change the cluster map; its log says why ({} on its \
+                 machine). Nothing is lost: ask again later",
+                process::log_path(&self.dir, &format!("server-{coordinator}")).display()
+            );
+        }
+        format!(
+            "the coordinator (server {coordinator}) does not answer{}; see `pando status`. Nothing is lost: ask again later",
+            self.connection.because()
+        )
+    }
+
+    /// Waits until it is done, and tells what came of it.
+    fn follow(&self, what: &str, id: Option<ServerId>, before: &ClusterMap, no_wait: bool) -> Result<()> {
         let began = Instant::now();
+        self.wait(what, id, no_wait);
+        self.tell(&self.outcome(what, id, before, began))
+    }
+
+    /// Shows how far it is until it is done: nothing is left to move, and `id` is there or has left.
+    fn wait(&self, what: &str, id: Option<ServerId>, no_wait: bool) {
         let first = self.newest().to_move();
         let label = match what {
             "join" => "moving slots",
@@ -240,23 +216,39 @@ impl Operator {
         loop {
             let map = self.newest();
             let now = map.to_move();
-            let gone = what != "drain" || id.is_none_or(|id| map.server(id).is_none());
-            if no_wait || now == 0 && gone {
+            let there = id.filter(|id| what == "drain" && map.server(*id).is_some());
+            if no_wait || now == 0 && there.is_none() {
                 break;
             }
             if now != left {
                 progress.add(left.saturating_sub(now));
                 (left, moved_at, warned) = (now, Instant::now(), false);
             }
-            if moved_at.elapsed() > STILL && !warned {
+            let (patience, complaint) = match there {
+                Some(id) if now == 0 => (
+                    STAYING,
+                    format!(
+                        "server {id} has no slots left and is waited for: it must say itself that nobody needs it any more. If it \
+                         does not run, start it (`pando up`), also if it never did; then it leaves. Nobody need wait here for that"
+                    ),
+                ),
+                _ => (
+                    STILL,
+                    "nothing has moved for a while: see `pando status` for servers that are down or full"
+                        .into(),
+                ),
+            };
+            if moved_at.elapsed() > patience && !warned {
                 warned = true;
-                progress.complain(
-                    "nothing has moved for a while: see `pando status` for servers that are down or full",
-                );
+                progress.complain(&complaint);
             }
             std::thread::sleep(LOOK);
         }
         progress.finish();
+    }
+
+    /// How it is now. What has moved is told by the map from before it was asked for: some may have by the time anybody looks.
+    fn outcome(&self, what: &str, id: Option<ServerId>, before: &ClusterMap, began: Instant) -> Value {
         let map = self.newest();
         let moved = before
             .slots
@@ -264,33 +256,50 @@ impl Operator {
             .zip(&map.slots)
             .filter(|(a, b)| a != b)
             .count();
+        let slots = |s: ServerId| map.slots.iter().filter(|o| **o == s).count();
+        let servers: Vec<_> = map
+            .servers
+            .iter()
+            .map(|s| json!({ "server": s.id.0, "slots": slots(s.id) }))
+            .collect();
+        json!({
+            "did": what, "server": id.map(|id| id.0), "epoch": map.epoch.0, "moved": moved,
+            "to_move": map.to_move(), "leaving": map.plan.leaving.iter().map(|s| s.0).collect::<Vec<_>>(),
+            "seconds": began.elapsed().as_secs_f64(), "servers": servers,
+        })
+    }
+
+    fn tell(&self, outcome: &Value) -> Result<()> {
         if self.json {
-            let slots = |s: ServerId| map.slots.iter().filter(|o| **o == s).count();
-            let servers: Vec<_> = map
-                .servers
-                .iter()
-                .map(|s| json!({ "server": s.id.0, "slots": slots(s.id) }))
-                .collect();
-            let all = json!({
-                "did": what, "server": id.map(|id| id.0), "epoch": map.epoch.0, "moved": moved,
-                "to_move": map.to_move(), "leaving": map.plan.leaving.iter().map(|s| s.0).collect::<Vec<_>>(),
-                "seconds": began.elapsed().as_secs_f64(), "servers": servers,
-            });
-            println!("{}", serde_json::to_string_pretty(&all)?);
-        } else if map.to_move() > 0 {
-            self.say(&format!(
+            println!("{}", serde_json::to_string_pretty(outcome)?);
+            return Ok(());
+        }
+        match outcome["to_move"].as_u64() {
+            Some(0) => println!(
+                "{} slots have moved in {:.1} s.",
+                outcome["moved"],
+                outcome["seconds"].as_f64().unwrap_or_default()
+            ),
+            _ => println!(
                 "{} slots are to move; `pando map` shows which, `pando status` how far it is.",
-                map.to_move()
-            ));
-        } else {
-            self.say(&format!(
-                "{moved} slots have moved in {:.1} s.",
-                began.elapsed().as_secs_f64()
-            ));
+                outcome["to_move"]
+            ),
         }
         Ok(())
     }
 }
+
+/// The coordinator said no.
+#[derive(Debug)]
+struct Refused(ClusterError);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&explain(&self.0))
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// Whether a request that is repeated is refused because it was granted before.
 fn is_done(request: &ClusterRequest, why: &ClusterError) -> bool {

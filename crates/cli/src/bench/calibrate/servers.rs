@@ -5,7 +5,7 @@ use crate::args::{Choices, Mode};
 use crate::bench::inside::{How, Inside};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::format;
+use crate::{addresses, format};
 use anyhow::{Context, Result, bail};
 use pando_format::{FORMAT_VERSION, Key, Mutation, Record, SessionRecord, Superblock};
 use pando_net::Waiting;
@@ -51,7 +51,7 @@ impl Pair {
         };
         let file = format::make(
             &dir,
-            format::on_loopback(0, 2, choices.auth.mode())?,
+            addresses::on_loopback(0, 2, choices.auth.mode())?,
             None,
             &choices,
         )?;
