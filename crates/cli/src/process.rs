@@ -75,8 +75,9 @@ fn lock(dir: &ClusterDir, name: &str, how: FlockOperation) -> Result<Option<RunL
     if flock(&file, how).is_err() {
         return Ok(None);
     }
-    file.set_len(0)?;
-    writeln!(file, "{}", std::process::id())?;
+    file.set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(Some(RunLock(file)))
 }
 

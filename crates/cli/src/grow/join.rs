@@ -63,6 +63,7 @@ pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
 impl Operator {
     /// Whoever holds this is the only one who adds a server from this folder: a number is one join's until that is over.
     pub fn turn(&self) -> Result<RunLock> {
+        stores::has_room(&self.dir.path)?;
         process::wait_for_lock(&self.dir, "join")
     }
 
@@ -113,7 +114,6 @@ impl Operator {
             bail!("{} is not empty; say a --store that is new", path.display());
         }
         stores::has_room(&path)?;
-        stores::has_room(&self.dir.path)?;
         let is_new = !path.exists();
         stores::make(&path, id, &map, (0, 0))?;
         if map.auth == AuthMode::Tls {
