@@ -147,18 +147,27 @@ pub fn make(
 fn begin(dir: &ClusterDir) -> Result<RunLock> {
     dir.make_run()?;
     stores::has_room(&dir.path)?;
-    stores::clear(dir, dir.was_interrupted())?;
+    // Before the lock makes it look so.
+    let interrupted = dir.was_interrupted();
     let Some(making) = process::take_lock(dir, FORMAT_LOCK)? else {
         bail!(
             "another command makes a filesystem in {} just now; wait until it is done",
             dir.path.display()
         );
     };
+    let lock = process::lock_path(dir, FORMAT_LOCK);
     if dir.exists() {
+        std::fs::remove_file(lock)?;
         bail!(
             "another command has just made a filesystem in {}",
             dir.path.display()
         );
+    }
+    if let Err(e) = stores::clear(dir, interrupted) {
+        if !interrupted {
+            std::fs::remove_file(lock)?;
+        }
+        return Err(e);
     }
     Ok(making)
 }

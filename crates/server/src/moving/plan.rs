@@ -67,6 +67,9 @@ impl MetaServer {
         made: MapEpoch,
         slots: &[Slot],
     ) -> Result<MoveAnswer, Failure> {
+        if !self.coordinates() {
+            return Err(Failure::Refused(Refusal::UseCoordinator));
+        }
         let slots = slots.to_vec();
         self.moving.borrow_mut().asked.push_back(Asked {
             from,
