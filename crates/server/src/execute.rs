@@ -250,11 +250,11 @@ impl MetaServer {
             {
                 return Err(Failure::Refused(Refusal::Busy));
             }
-            if let Op::ReadDir { .. } = op
+            if let Op::ReadDir { dir, .. } = op
                 && decision.outcome.is_ok()
             {
                 // The slot has left since this was admitted: what is here of it is not what the locks are of (H137).
-                if !txn.remote.is_empty() {
+                if !self.serves_slot(dir.id.slot()) {
                     return Err(Failure::Refused(Refusal::Busy));
                 }
                 let mut outcome = match self.list(cred, op).await? {
