@@ -1,6 +1,6 @@
 //! What the commands ask coordination, which says what the map is and who is there.
 
-use crate::addresses::is_here as is_of_this_machine;
+use crate::addresses;
 use crate::cluster_dir::ClusterDir;
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterFile, ClusterMap, Coord, CoordError, View};
@@ -61,7 +61,7 @@ pub fn suits(place: &Place, map: &ClusterMap) -> Result<()> {
         return Ok(());
     }
     for server in &map.servers {
-        if !is_of_this_machine(&server.address)? {
+        if !addresses::is_here(&server.address)? {
             bail!(
                 "server {} at {} is not on this machine; servers of several machines need --coord \
                  zk://HOST:PORT,... when the filesystem is made",

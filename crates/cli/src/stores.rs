@@ -4,11 +4,10 @@ use crate::cluster_dir::ClusterDir;
 use crate::{coordination, text};
 use anyhow::{Context, Result, bail};
 use pando_cluster::ClusterMap;
-use pando_format::{FORMAT_VERSION, Superblock};
 use pando_server::Limits;
 use pando_store::{Store, StoreError};
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::{BootEpoch, FsId, ServerId};
+use pando_types::{FsId, ServerId};
 use std::path::{Path, PathBuf};
 
 /// What may be found where a store is to be made.
@@ -87,21 +86,12 @@ pub fn make(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> R
 }
 
 fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Result<()> {
-    let superblock = Superblock {
-        format: FORMAT_VERSION,
-        fs: map.fs,
-        server: id,
-        boot: BootEpoch(0),
-        name_bits: map.name_bits,
-        id_bits: map.id_bits,
-        clean: true,
-    };
     match look(path)? {
         Found::Nothing => {}
         Found::Unused(fs) if fs == map.fs => std::fs::remove_dir_all(real(path)?)?,
         Found::Unused(fs) => bail!("it was made for filesystem {:032x}; move it away", fs.0),
     }
-    RocksStore::create(path, superblock)?;
+    RocksStore::create(path, pando_server::superblock(id, map))?;
     let (store, _) = RocksStore::open(path, RocksOptions::default())?;
     let lsn = pando_server::format_store(&store, id, map, now(), owner)?;
     coordination::block_on(store.wait(lsn, pando_store::Level::Synced))?;
@@ -125,7 +115,7 @@ pub fn has_room(path: &Path) -> Result<()> {
     let found = rustix::fs::statvfs(there).with_context(|| format!("cannot look at {}", there.display()))?;
     let total = found.f_blocks.saturating_mul(found.f_frsize);
     let free = found.f_bavail.saturating_mul(found.f_frsize);
-    let least = least_room(total);
+    let least = Limits::default().reserve(total);
     if free < least {
         bail!(
             "{} are free at {}, and a server takes no changes with less than {}: make room, or say another folder",
@@ -137,11 +127,6 @@ pub fn has_room(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The reserve of a server, on a device of so many bytes.
-fn least_room(total: u64) -> u64 {
-    Limits::default().reserve_bytes.min(total / 8)
-}
-
 fn now() -> pando_types::Timestamp {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -149,16 +134,5 @@ fn now() -> pando_types::Timestamp {
     pando_types::Timestamp {
         secs: since.as_secs() as i64,
         nanos: since.subsec_nanos(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::least_room;
-
-    #[test]
-    fn a_small_device_has_a_small_reserve() {
-        assert_eq!(least_room(1 << 40), 64 << 20);
-        assert_eq!(least_room(16 << 20), 2 << 20);
     }
 }

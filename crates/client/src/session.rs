@@ -72,13 +72,8 @@ impl Client {
     }
 
     /// Learns who answers as `server`, and if `changes` registers the session there, so that the first operation need not. A
-    /// server that is away is not waited for.
-    pub async fn greet(&self, server: ServerId, changes: bool) {
-        self.is_greeted(server, changes).await;
-    }
-
-    /// The same. Whether it answered.
-    async fn is_greeted(&self, server: ServerId, changes: bool) -> bool {
+    /// server that is away is not waited for. Returns whether it answered.
+    pub async fn greet(&self, server: ServerId, changes: bool) -> bool {
         let id = self.session_id();
         let request = if changes {
             Request::OpenSession(id)
@@ -115,7 +110,7 @@ impl Client {
         self.look_for_map().await;
         let heirs = std::mem::take(&mut self.session.borrow_mut().heirs);
         for server in heirs {
-            if !self.is_greeted(server, true).await && self.map().server(server).is_some() {
+            if !self.greet(server, true).await && self.map().server(server).is_some() {
                 self.session.borrow_mut().heirs.insert(server);
             }
         }

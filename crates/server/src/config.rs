@@ -114,6 +114,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// What is kept free of a device of so many bytes.
+    pub fn reserve(&self, total: u64) -> u64 {
+        self.reserve_bytes.min(total / 8)
+    }
+
     /// So small that pages, blocks of numbers and sessions end all the time.
     pub fn tiny() -> Limits {
         Limits {

@@ -454,7 +454,7 @@ impl MetaServer {
 
     fn stat_fs(&self) -> FsStat {
         let space = self.room();
-        let reserve = self.limits.reserve_bytes.min(space.total / 8);
+        let reserve = self.limits.reserve(space.total);
         FsStat {
             total: space.total,
             available: space.available.saturating_sub(reserve),

@@ -36,7 +36,7 @@ mod statements;
 mod txn;
 
 pub use config::{Executed, Limits, Observer, ServerConfig};
-pub use mkfs::format_store;
+pub use mkfs::{format_store, superblock};
 pub use moving::MoveStats;
 pub use recovery::StartError;
 
@@ -284,7 +284,7 @@ impl MetaServer {
     /// Whether growing operations must be refused: ENOSPC is predicted, never met (DESIGN: space).
     fn low_on_space(&self) -> bool {
         let space = self.room();
-        space.available < self.limits.reserve_bytes.min(space.total / 8)
+        space.available < self.limits.reserve(space.total)
     }
 
     fn send(&self, to: Peer, message: &Message) {

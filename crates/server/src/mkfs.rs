@@ -9,6 +9,19 @@ use pando_types::{
     Birth, BootEpoch, DirId, DirStat, Generation, Ino, Name, Perm, Realm, ServerId, Timestamp,
 };
 
+/// What a store says of itself before it was ever started.
+pub fn superblock(id: ServerId, map: &ClusterMap) -> Superblock {
+    Superblock {
+        format: FORMAT_VERSION,
+        fs: map.fs,
+        server: id,
+        boot: BootEpoch(0),
+        name_bits: map.name_bits,
+        id_bits: map.id_bits,
+        clean: true,
+    }
+}
+
 /// Writes (or replaces) the superblock of server `id` and, where its slots are, the root directory, owned by `uid` and `gid`.
 /// REQUIRES: the store is empty. The caller waits for the returned position to be synced.
 pub fn format_store(
@@ -19,18 +32,9 @@ pub fn format_store(
     (uid, gid): (u32, u32),
 ) -> Result<Lsn, StoreError> {
     let salt = (map.fs.0 >> 64) as u64 ^ map.fs.0 as u64;
-    let superblock = Superblock {
-        format: FORMAT_VERSION,
-        fs: map.fs,
-        server: id,
-        boot: BootEpoch(0),
-        name_bits: map.name_bits,
-        id_bits: map.id_bits,
-        clean: true,
-    };
     let mut batch = vec![Mutation::Update {
         key: Key::Superblock,
-        record: Record::Superblock(superblock),
+        record: Record::Superblock(superblock(id, map)),
     }];
     let mut insert = |key: Key, record: Record| {
         if map.home(&key) == id {

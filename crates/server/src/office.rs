@@ -23,6 +23,11 @@ use std::time::Duration;
 /// Clocks differ by less than one part in so many: who counts for others adds that much.
 const DRIFT: u32 = 32;
 
+/// So long here, and it has been that long for whoever counts it.
+fn by_any_clock(time: Duration) -> Duration {
+    time + time / DRIFT
+}
+
 /// What proves nothing: no process has this epoch.
 const NOTHING: (BootEpoch, Mono) = (BootEpoch(0), Mono(0));
 
@@ -72,7 +77,7 @@ impl Office {
             echo: NOTHING,
             silent: None,
             began: now,
-            old_office: now.after(lease + lease / DRIFT),
+            old_office: now.after(by_any_clock(lease)),
             attended: None,
             held: false,
             followers: BTreeMap::new(),
@@ -81,12 +86,12 @@ impl Office {
 
     /// When coordination counts somebody as gone at the latest who may have shown itself until now, by our clock.
     pub fn gone_after(now: Mono, member: Duration) -> Mono {
-        now.after(member + member / DRIFT)
+        now.after(by_any_clock(member))
     }
 
     /// A term begins. `alive` is until when the coordinator of the one before may be there by the word of coordination.
     pub fn begin_term(&mut self, now: Mono, alive: Option<Mono>) {
-        let long = self.lease + self.lease / DRIFT;
+        let long = by_any_clock(self.lease);
         // It needed us, and has not had us since.
         let unfollowed = match plant!(H132) {
             true => self.asked.unwrap_or(self.proved).after(long),
@@ -208,7 +213,7 @@ impl Office {
 
     /// Whether we may change what others have heard of: besides, nobody acts on what the one before has told.
     pub fn may_change(&self, now: Mono, others: &[ServerId]) -> bool {
-        let old_leases = self.old_office.after(self.lease + self.lease / DRIFT);
+        let old_leases = self.old_office.after(by_any_clock(self.lease));
         self.valid(now, others) && (self.all_follow(others) || now >= old_leases || plant!(H53))
     }
 
@@ -217,7 +222,7 @@ impl Office {
         // What an earlier process of ours granted is not known.
         let granted = self.followers.get(&who).and_then(|f| f.granted);
         let last = granted.unwrap_or(self.began).max(self.began);
-        now >= last.after(self.lease + self.lease / DRIFT)
+        now >= last.after(by_any_clock(self.lease))
     }
 }
 

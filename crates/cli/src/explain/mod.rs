@@ -149,7 +149,7 @@ pub fn run(args: &Args, explain: &ExplainArgs) -> Result<ExitCode> {
 /// All servers at once; one that is away may not be concerned at all.
 fn greet(conn: &Connection, changes: bool) {
     let map = conn.client.map();
-    let mut greetings: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
+    let mut greetings: Vec<Pin<Box<dyn Future<Output = bool> + '_>>> = Vec::new();
     for server in map.servers.iter().map(|s| s.id) {
         greetings.push(Box::pin(conn.client.greet(server, changes)));
     }

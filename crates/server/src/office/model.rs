@@ -276,7 +276,7 @@ impl World {
             }
             Packet::Attend { who, boot, began } => {
                 // Nobody is seen gone before its own count is over, by whatever clock.
-                let longest = MEMBER + MEMBER / DRIFT;
+                let longest = by_any_clock(MEMBER);
                 self.members[who] = self.members[who].max(self.now + longest.as_nanos() as u64);
                 let members = std::array::from_fn(|n| self.now < self.members[n]);
                 let map = self.map;
