@@ -86,6 +86,19 @@ pub struct Place {
     pub name: Name,
 }
 
+impl Place {
+    /// Where what `view` shows is: at home, if it has one, which no other mount can take from it; else here.
+    pub fn of(view: &EntryView, here: Place) -> Place {
+        match &view.home {
+            Some(home) => Place {
+                name: home.name.clone(),
+                dir: home.clone(),
+            },
+            None => here,
+        }
+    }
+}
+
 /// A file's place, which a rename on this mount changes while the file is open. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Location(Arc<Mutex<Place>>);
@@ -102,6 +115,14 @@ impl Location {
     /// Where it is now.
     pub fn get(&self) -> Place {
         self.lock().clone()
+    }
+
+    /// It has several names by now.
+    fn learn(&self, view: &EntryView) {
+        if view.home.is_some() {
+            let here = self.get();
+            self.set(Place::of(view, here));
+        }
     }
 
     /// It was renamed, or its directory's statement was learnt anew.
@@ -142,8 +163,10 @@ pub struct OpenFile {
     unsynced: BTreeSet<u64>,
     /// Blocks that an earlier handle or another mount wrote may not be synced either.
     unsynced_before: bool,
-    /// The name is gone: nothing is published any more.
+    /// All names are gone: nothing is published any more.
     removed: bool,
+    /// The slot of the last one, where the servers keep it for who has it open.
+    kept: Option<Slot>,
     /// A sync failed. What it lost is unknown, so no later one may claim success (H103).
     failed: Option<Errno>,
     /// The version of the content that what a front end caches of this file stands for; `None` if another mount's
@@ -167,7 +190,7 @@ impl OpenFile {
                 generation: entry.attr.generation,
             },
             handle,
-            location: Location::new(place),
+            location: Location::new(Place::of(&entry, place)),
             data_sync,
             version: entry.version,
             size: entry.attr.size,
@@ -178,6 +201,7 @@ impl OpenFile {
             unsynced: BTreeSet::new(),
             unsynced_before: !created && data_sync == DataSync::OnFsync,
             removed: false,
+            kept: None,
             failed: None,
             cached: Some(entry.version),
         })
@@ -193,6 +217,7 @@ impl OpenFile {
             return Err(Errno::Stale);
         }
         self.handle = handle.or(self.handle);
+        self.location.learn(&entry);
         // An answer may have been overtaken by a publish of ours: versions only rise (H49).
         if entry.version < self.version || self.removed {
             return Ok(false);
@@ -293,6 +318,7 @@ impl OpenFile {
     /// A setattr or rename of this file was answered with `view`: the content is what it was.
     pub fn learn(&mut self, view: &EntryView) {
         if view.attr.ino == self.key.ino && view.attr.generation == self.key.generation && !self.removed {
+            self.location.learn(view);
             // A size that another mount has set is not taken over without the content.
             self.attr = Attr {
                 size: self.size,
@@ -301,8 +327,10 @@ impl OpenFile {
         }
     }
 
-    /// Its last name was removed, on this mount and with `held`: handles go on working, nothing is published.
-    pub fn removed(&mut self, now: Timestamp) {
+    /// Its last name, in a directory of this slot, was removed, on this mount and with `held`: handles go on working, nothing
+    /// is published.
+    pub fn removed(&mut self, slot: Slot, now: Timestamp) {
+        self.kept = Some(slot);
         self.attr = self.attr();
         self.attr.nlink = 0;
         self.attr.ctime = self.attr.ctime.max(now);

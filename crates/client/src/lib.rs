@@ -14,10 +14,12 @@ mod lanes;
 mod path;
 mod request;
 mod session;
+mod whole;
 
 pub use ahead::Resolution;
 pub use cache::CACHE_BYTES;
 pub use path::{Found, Listing};
+pub use whole::whole;
 
 use cache::Cache;
 use handles::{HANDLES, Handles};

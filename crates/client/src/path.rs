@@ -4,6 +4,7 @@
 use crate::Client;
 use crate::ahead::Ahead;
 use crate::components::{Component, components};
+use crate::whole::whole;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, Name, Perm};
@@ -330,6 +331,24 @@ impl Client {
         .await
     }
 
+    /// Gives what is at `from` another name, `to`. A symlink at `from` is not followed (as `link(2)`), a directory is EPERM.
+    pub async fn link(&self, cred: &Cred, from: &[u8], to: &[u8]) -> Result<EntryView, Errno> {
+        self.persist(async || {
+            let found = self.walk(cred, from, false, Want::Entry).await?;
+            let (dst, dst_name) = self.parent_of(cred, to).await.map_err(exists_if_busy)?;
+            let link = Op::Link {
+                src: found.parent,
+                src_name: found.name,
+                ino: found.entry.attr.ino,
+                generation: found.entry.attr.generation,
+                dst,
+                dst_name,
+            };
+            entry(self.op(cred, link).await?)
+        })
+        .await
+    }
+
     /// Where a symbolic link leads.
     pub async fn readlink(&self, cred: &Cred, path: &[u8]) -> Result<Vec<u8>, Errno> {
         self.persist(async || {
@@ -429,6 +448,13 @@ impl Listing<'_> {
             self.end = end;
             if let Some(last) = entries.last() {
                 self.after = last.position;
+            }
+            let entries = if self.plus {
+                whole(self.client, self.cred, &self.dir, entries).await?
+            } else {
+                entries
+            };
+            if !entries.is_empty() {
                 return Ok(entries);
             }
         }

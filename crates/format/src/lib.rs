@@ -18,12 +18,12 @@ pub use key::{Key, KeyRange, LOCAL_SLOT};
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,
-    HandOverRecord, Head, InodeRecord, Invalidation, Layout, OwedRecord, PreparedRecord, Record, ReplyRecord,
-    SessionRecord, Superblock, Target, Touch, TouchDelta,
+    HandOverRecord, Head, InodeRecord, Invalidation, Layout, LinkRecord, OwedRecord, PreparedRecord, Record,
+    ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
 pub use renames::RenameList;
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// The oldest that is understood: what came since only adds kinds of records.
 pub const OLDEST_FORMAT: u32 = 2;

@@ -65,6 +65,21 @@ pub enum Target {
     Dir(AccessRecord),
     /// Anything else, whole.
     Inode(InodeRecord),
+    /// One of several names, or what is left of them, of something that is at home (H96). Never itself at home: one hop.
+    Link(LinkRecord),
+}
+
+/// Where what has several names is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkRecord {
+    /// The slot whose [`DirId::homes`] it is in.
+    pub slot: Slot,
+    /// Its inode number.
+    pub ino: Ino,
+    /// Its incarnation.
+    pub generation: Generation,
+    /// What it is, which never changes: listings need not look.
+    pub kind: FileKind,
 }
 
 /// The access half of a directory: what path resolution needs (InfiniFS §3.2).
@@ -336,7 +351,13 @@ codec_enum!(Record {
     13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o)
 });
 codec_struct!(Entry { ordinal, target });
-codec_enum!(Target { 1 => Dir(d), 2 => Inode(i) });
+codec_enum!(Target { 1 => Dir(d), 2 => Inode(i), 3 => Link(l) });
+codec_struct!(LinkRecord {
+    slot,
+    ino,
+    generation,
+    kind
+});
 codec_struct!(AccessRecord {
     id,
     generation,
@@ -537,6 +558,26 @@ impl Touch {
             self.stat.mtime.max(d.time)
         };
         self.explicit = false;
+    }
+}
+
+impl Target {
+    /// The object: its inode number, and which incarnation.
+    pub fn identity(&self) -> (Ino, Generation) {
+        match self {
+            Target::Dir(d) => (d.ino, d.generation),
+            Target::Inode(i) => (i.ino, i.generation),
+            Target::Link(l) => (l.ino, l.generation),
+        }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> FileKind {
+        match self {
+            Target::Dir(_) => FileKind::Directory,
+            Target::Inode(i) => i.kind,
+            Target::Link(l) => l.kind,
+        }
     }
 }
 

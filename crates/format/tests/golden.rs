@@ -236,6 +236,19 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             file(Layout::Target(Blob(b"../x".to_vec()))),
         ),
         ("long symlink", entry_key(), file(Layout::LongTarget)),
+        (
+            "link",
+            entry_key(),
+            Record::Entry(Entry {
+                ordinal: 3,
+                target: Target::Link(LinkRecord {
+                    slot: Slot(7),
+                    ino: Ino(8),
+                    generation: Generation(6),
+                    kind: FileKind::Regular,
+                }),
+            }),
+        ),
         ("head", Key::Head(DIR), Record::Head(head.clone())),
         (
             "touch",

@@ -5,10 +5,22 @@ use crate::driver::{Cluster, Driver};
 use crate::open::{FileSlot, FileState};
 use pando_client::file::{self, OpenFile, Place};
 use pando_format::codec::Blob;
-use pando_types::{Access, AttrChange, Cred, DirStat, Errno, FileKind, Ino, Name, Perm, TimeChange};
+use pando_types::{Access, AttrChange, Cred, DirStat, Errno, FileKind, Ino, Name, Perm, Slot, TimeChange};
 use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode};
 use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Instant;
+
+/// `f`, of which `view` was shown before, has lost a name in a directory of `slot`.
+fn lost_one(f: &mut OpenFile, view: &EntryView, slot: Slot, now: pando_types::Timestamp) {
+    if view.attr.nlink <= 1 {
+        f.removed(slot, now);
+        return;
+    }
+    let mut left = view.clone();
+    left.attr.nlink -= 1;
+    left.attr.ctime = left.attr.ctime.max(now);
+    f.learn(&left);
+}
 
 impl<C: Cluster> Core<C> {
     /// `fh`: the handle a truncate came through.
@@ -85,11 +97,7 @@ impl<C: Cluster> Core<C> {
                 change,
             )
         } else {
-            self.in_dir(d, at.parent, |dir| {
-                let place = Place {
-                    dir,
-                    name: at.name.clone(),
-                };
+            self.in_place(d, ino, |place| {
                 self.set_in(d, cred, ino, at.generation, place, change)
             })
         }?;
@@ -165,6 +173,7 @@ impl<C: Cluster> Core<C> {
             seal: None,
             layout: pando_format::Layout::None,
             version: f.version(),
+            home: self.at(ino)?.home,
         };
         self.nodes().learn(ino, &view, Instant::now());
         state.cached = f.cached_version().filter(|_| pages);
@@ -249,27 +258,20 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn readlink(&self, d: &C::Driver, cred: &Cred, ino: Ino) -> Result<Vec<u8>, Errno> {
-        let (at, target) = {
+        let target = {
             let nodes = self.nodes();
             let node = nodes.get(ino).ok_or(Errno::Stale)?;
             if node.kind != FileKind::Symlink {
                 return Err(Errno::Invalid);
             }
-            ((node.parent, node.name.clone()), node.target.clone())
+            node.target.clone()
         };
         // The target of a symlink never changes.
         if let Some(target) = target {
             return Ok(target.0);
         }
-        self.in_dir(d, at.0, |dir| {
-            match self.op(
-                d,
-                cred,
-                Op::ReadLink {
-                    dir,
-                    name: at.1.clone(),
-                },
-            )? {
+        self.in_place(d, ino, |Place { dir, name }| {
+            match self.op(d, cred, Op::ReadLink { dir, name })? {
                 Answer::Target(t) => Ok(t.0),
                 _ => Err(Errno::Io),
             }
@@ -327,18 +329,19 @@ impl<C: Cluster> Core<C> {
                 .as_mut()
                 .filter(|_| ino == Some(view.attr.ino))
                 .and_then(|s| s.open.as_mut());
-            let told = mine.map(|f| f.removed(self.now())).is_some();
+            let slot = last_dir.ok_or(Errno::Io)?;
+            let told = mine.map(|f| lost_one(f, &view, slot, self.now())).is_some();
             drop(state);
-            self.lost_name(&view, held, told, last_dir);
+            self.lost_name((parent, name), &view, held, told, slot);
         }
         Ok(())
     }
 
-    /// After a name of `view` is gone. `told`: its open state knows.
-    fn lost_name(&self, view: &EntryView, held: bool, told: bool, slot: Option<pando_types::Slot>) {
+    /// After a name of `view`, in a directory of `slot`, is gone. `told`: its open state knows.
+    fn lost_name(&self, (parent, name): (Ino, &Name), view: &EntryView, held: bool, told: bool, slot: Slot) {
         let ino = view.attr.ino;
         let file = self.nodes().file(ino);
-        self.nodes().gone(ino);
+        let others = self.nodes().lost(parent, name, view);
         if told {
             return;
         }
@@ -348,13 +351,10 @@ impl<C: Cluster> Core<C> {
             && let Some(f) = &mut file.write().open
             && f.key().generation == view.attr.generation
         {
-            f.removed(self.now());
+            lost_one(f, view, slot, self.now());
             open = true;
         }
-        if held
-            && !open
-            && let Some(slot) = slot
-        {
+        if held && !open && !others {
             let op = Op::Release {
                 slot,
                 ino,
@@ -420,7 +420,7 @@ impl<C: Cluster> Core<C> {
             && let Some((_, state)) = states.iter_mut().find(|(ino, _)| *ino == other.attr.ino)
             && let Some(f) = &mut state.open
         {
-            f.removed(self.now());
+            lost_one(f, other, slot, self.now());
             told = true;
         }
         let mut news = vec![(
@@ -447,18 +447,53 @@ impl<C: Cluster> Core<C> {
             if let Some((_, state)) = states.iter_mut().find(|(ino, _)| *ino == view.attr.ino)
                 && let Some(f) = &mut state.open
             {
-                f.location().set(place.clone());
+                f.location().set(Place::of(view, place.clone()));
                 f.learn(view);
             }
         }
         drop(states);
         if let Some(other) = other.as_ref().filter(|_| mode == RenameMode::Replace) {
-            self.lost_name(other, held, told, Some(slot));
+            self.lost_name((to, to_name), other, held, told, slot);
         }
         for (view, parent, name, place) in news {
             self.renamed(view, parent, name, place);
         }
+        if mode != RenameMode::Exchange && (from, from_name) != (to, to_name) {
+            self.nodes().dropped(moved.attr.ino, from, from_name);
+        }
         Ok(())
+    }
+
+    pub fn link(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        parent: Ino,
+        name: &Name,
+    ) -> Result<Shown, Errno> {
+        let generation = self.at(ino)?.generation;
+        let slot = self.nodes().file(ino);
+        // Nothing is published under the one name while it gets the other.
+        let mut state = slot.as_ref().map(|s| s.write());
+        let view = self.in_dir(d, parent, |dst| {
+            self.in_place(d, ino, |src| {
+                let op = Op::Link {
+                    src: src.dir,
+                    src_name: src.name,
+                    ino,
+                    generation,
+                    dst: dst.clone(),
+                    dst_name: name.clone(),
+                };
+                entry(self.op(d, cred, op)?)
+            })
+        })?;
+        if let Some(f) = state.as_mut().and_then(|s| s.open.as_mut()) {
+            f.learn(&view);
+        }
+        drop(state);
+        self.admit(parent, name, &view, &view.attr)
     }
 
     /// A node has a new name. Of a file that this mount believed elsewhere the location is set here.
@@ -474,7 +509,7 @@ impl<C: Cluster> Core<C> {
         if let Some(file) = file
             && let Some(f) = &file.read().open
         {
-            f.location().set(place);
+            f.location().set(Place::of(view, place));
         }
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct At {
     pub parent: Ino,
     pub name: Name,
     pub generation: Generation,
+    /// If it has several names.
+    pub home: Option<Statement>,
 }
 
 pub(crate) fn entry(answer: Answer) -> Result<EntryView, Errno> {
@@ -110,6 +112,7 @@ impl<C: Cluster> Core<C> {
             parent: node.parent,
             name: node.name.clone(),
             generation: node.generation,
+            home: node.home.clone(),
         })
     }
 
@@ -161,7 +164,7 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// Does something with a file where it is, with the statement of its directory.
+    /// Does something with a file where it is: at home, if it has one, else under its name, with the statement of its directory.
     pub fn in_place<R>(
         &self,
         d: &C::Driver,
@@ -169,6 +172,14 @@ impl<C: Cluster> Core<C> {
         mut f: impl FnMut(Place) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let at = self.at(ino)?;
+        if let Some(dir) = at.home {
+            let name = dir.name.clone();
+            match f(Place { dir, name }) {
+                // It has no name any more, as far as is known there; or what shows that it is there is too old.
+                Err(Errno::Stale | Errno::NotFound) => {}
+                other => return other,
+            }
+        }
         self.in_dir(d, at.parent, |dir| {
             f(Place {
                 dir,
@@ -345,15 +356,8 @@ impl<C: Cluster> Core<C> {
             }
         }
         let at = self.at(ino)?;
-        let found = self.in_dir(d, at.parent, |dir| {
-            entry(self.op(
-                d,
-                &d.ops().own(),
-                Op::Lookup {
-                    dir,
-                    name: at.name.clone(),
-                },
-            )?)
+        let found = self.in_place(d, ino, |Place { dir, name }| {
+            entry(self.op(d, &d.ops().own(), Op::Lookup { dir, name })?)
         });
         let found = match found {
             Ok(view) if view.attr.ino == ino && view.attr.generation == at.generation => Ok(view),

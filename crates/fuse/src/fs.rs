@@ -196,6 +196,15 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         self.entry(reply, result);
     }
 
+    fn link(&self, req: &Request, node: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let cred = self.cred(req);
+        let result = name(newname).and_then(|n| {
+            self.0
+                .with(|d| self.0.link(d, &cred, ino(node), ino(newparent), &n))
+        });
+        self.entry(reply, result);
+    }
+
     fn rename(
         &self,
         req: &Request,
@@ -224,11 +233,6 @@ impl<C: Cluster> Filesystem for Mounted<C> {
             })
         });
         empty(reply, result);
-    }
-
-    fn link(&self, _req: &Request, _n: INodeNo, _newparent: INodeNo, _newname: &OsStr, reply: ReplyEntry) {
-        // What POSIX has for a filesystem without links; programs fall back on copying or renaming.
-        reply.error(errno(Error::Perm));
     }
 
     fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

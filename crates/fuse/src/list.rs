@@ -7,6 +7,7 @@ use crate::join::all;
 use crate::open::{DirHandle, Page};
 use fuser::{FileAttr, FileType};
 use pando_client::file::Ops;
+use pando_client::whole;
 use pando_format::Position;
 use pando_types::{Attr, Cred, DirStat, Errno, FileKind, Ino};
 use pando_wire::{Answer, DirEntry, EntryView, Op, Statement};
@@ -224,7 +225,7 @@ impl<C: Cluster> Core<C> {
         let answer = match listed(&handle.cred) {
             // Who may list a directory and not search it is shown names only. The kernel, which asked for what they
             // stand for, keeps it from that user itself.
-            Ok(Answer::Entries { entries, .. }) if plus && entries.iter().any(|e| e.view.is_none()) => {
+            Ok(Answer::Entries { entries, .. }) if plus && entries.iter().all(|e| e.view.is_none()) => {
                 listed(&d.ops().own())
             }
             answer => answer,
@@ -232,7 +233,12 @@ impl<C: Cluster> Core<C> {
         match answer {
             Ok(Answer::Entries { entries, end }) => Ok(Page {
                 after,
-                entries,
+                entries: if plus && entries.iter().any(|e| e.view.is_none()) {
+                    let own = d.ops().own();
+                    self.in_dir(d, ino, |dir| d.run(whole(d.ops(), &own, &dir, entries.clone())))?
+                } else {
+                    entries
+                },
                 end,
                 plus,
                 fetched,

@@ -27,6 +27,10 @@ pub(crate) struct Node {
     /// Where it was last seen. Another mount may have renamed it since.
     pub parent: Ino,
     pub name: Name,
+    /// Other names it was seen under.
+    others: Vec<(Ino, Name)>,
+    /// Where it is if it has several names.
+    pub home: Option<Statement>,
     /// Removed on this mount.
     pub gone: bool,
     /// As last shown: of a directory, the access half.
@@ -95,6 +99,8 @@ impl Nodes {
                 lookups,
                 parent,
                 name: name.clone(),
+                others: Vec::new(),
+                home: None,
                 gone: false,
                 attr: view.attr,
                 shown: None,
@@ -111,13 +117,19 @@ impl Nodes {
             if known.is_some() {
                 node.known = known;
             }
-            if node.parent != parent || node.name != *name {
+            let here = (parent, name.clone());
+            let before = (node.parent, node.name.clone());
+            if before != here && view.home.is_some() {
+                node.others.retain(|other| *other != here);
+                node.others.push(before);
+            } else if before != here {
                 self.unname(ino);
             }
         }
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.parent = parent;
             node.name = name.clone();
+            node.home = view.home.clone();
         }
         self.names.insert((parent, name.clone()), ino);
     }
@@ -158,6 +170,7 @@ impl Nodes {
             && node.generation == view.attr.generation
         {
             node.attr = view.attr;
+            node.home = view.home.clone();
             if let Some(statement) = view.dir.clone() {
                 node.known = Some(Known {
                     statement,
@@ -174,7 +187,38 @@ impl Nodes {
         }
     }
 
-    /// Its name was removed.
+    /// What `view` showed before has lost this name. Returns whether it has others.
+    pub fn lost(&mut self, parent: Ino, name: &Name, view: &EntryView) -> bool {
+        let ino = view.attr.ino;
+        if view.dir.is_some() || view.attr.nlink <= 1 {
+            self.gone(ino);
+            return false;
+        }
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.home = view.home.clone();
+            node.attr.nlink = view.attr.nlink - 1;
+        }
+        self.dropped(ino, parent, name);
+        true
+    }
+
+    /// It is not called that any more; what else, is told apart from this.
+    pub fn dropped(&mut self, ino: Ino, parent: Ino, name: &Name) {
+        let lost = (parent, name.clone());
+        if self.names.get(&lost) == Some(&ino) {
+            self.names.remove(&lost);
+        }
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.others.retain(|other| *other != lost);
+            if (node.parent, &node.name) == (parent, name)
+                && let Some(other) = node.others.pop()
+            {
+                (node.parent, node.name) = other;
+            }
+        }
+    }
+
+    /// Its last name was removed.
     pub fn gone(&mut self, ino: Ino) {
         self.unname(ino);
         if let Some(node) = self.nodes.get_mut(&ino) {
@@ -183,10 +227,12 @@ impl Nodes {
     }
 
     fn unname(&mut self, ino: Ino) {
-        if let Some(node) = self.nodes.get(&ino) {
-            let key = (node.parent, node.name.clone());
-            if self.names.get(&key) == Some(&ino) {
-                self.names.remove(&key);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            let here = (node.parent, node.name.clone());
+            for key in std::mem::take(&mut node.others).into_iter().chain([here]) {
+                if self.names.get(&key) == Some(&ino) {
+                    self.names.remove(&key);
+                }
             }
         }
     }
@@ -223,6 +269,7 @@ mod tests {
             seal: None,
             layout: Layout::None,
             version: 0,
+            home: None,
         }
     }
 

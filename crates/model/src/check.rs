@@ -42,15 +42,19 @@ impl Model {
     pub fn check(&self) -> Result<(), String> {
         let mut reached = BTreeSet::new();
         let mut inos = BTreeSet::new();
-        let mut dirs = 0;
+        let (mut dirs, mut named) = (0, 0);
         let mut stack = vec![NodeId::ABOVE_ROOT];
         while let Some(id) = stack.pop() {
             let node = self
                 .nodes
                 .get(&id)
                 .ok_or(format!("{id:?} is named but not alive"))?;
-            if !reached.insert(id) {
+            let again = !reached.insert(id);
+            if again && node.is_dir() {
                 return Err(format!("{id:?} is reached twice"));
+            }
+            if again {
+                continue;
             }
             if !inos.insert(id.ino) {
                 return Err(format!("inode number {} is used twice", id.ino));
@@ -69,12 +73,10 @@ impl Model {
                     .nodes
                     .get(child_id)
                     .ok_or(format!("{name} in {id:?} is not alive"))?;
-                if child.parent != id || child.name != *name {
-                    return Err(format!(
-                        "{name} in {id:?} thinks it is {} in {:?}",
-                        child.name, child.parent
-                    ));
+                if !child.names.contains(&(id, name.clone())) || child.is_dir() && child.names.len() != 1 {
+                    return Err(format!("{name} in {id:?} thinks it is {:?}", child.names));
                 }
+                named += 1;
                 subdirs += u64::from(child.is_dir());
                 stack.push(*child_id);
             }
@@ -89,6 +91,12 @@ impl Model {
             return Err(format!(
                 "{} objects cannot be reached",
                 self.nodes.len() - reached.len()
+            ));
+        }
+        let names: usize = self.nodes.values().map(|n| n.names.len()).sum();
+        if named != names {
+            return Err(format!(
+                "{names} names are known of objects, {named} are in directories"
             ));
         }
         if dirs != self.live_dirs.len() {

@@ -116,6 +116,13 @@ impl Model {
                 dst_name,
                 mode,
             } => self.rename(cred, (src, src_name), (dst, dst_name), *mode, now),
+            ModelOp::Link {
+                src,
+                src_name,
+                id,
+                dst,
+                dst_name,
+            } => self.hard_link(cred, (src, src_name), *id, (dst, dst_name), now),
         }
     }
 
@@ -135,18 +142,28 @@ impl Model {
         self.nodes.contains_key(&id)
     }
 
-    /// What a name stands for, without any check of permissions.
+    /// What a name stands for, without any check of permissions. At a file's home there is that file.
     pub fn child(&self, dir: NodeId, name: &Name) -> Option<NodeId> {
-        self.nodes.get(&dir)?.as_dir()?.entries.get(name).copied()
+        let node = self.nodes.get(&dir)?;
+        match node.as_dir() {
+            Some(d) => d.entries.get(name).copied(),
+            None => (*name == Name::home(dir.ino, dir.generation)).then_some(dir),
+        }
     }
 
-    /// The directory an object is in, and its name there.
+    /// All names of an object, each with the directory it is in.
+    pub fn names(&self, id: NodeId) -> impl Iterator<Item = (NodeId, &Name)> {
+        let node = self.nodes.get(&id).into_iter();
+        node.flat_map(|n| n.names.iter().map(|(dir, name)| (*dir, name)))
+    }
+
+    /// The directory an object is in, and its name there: of a file the first of them.
     pub fn place(&self, id: NodeId) -> Option<(NodeId, &Name)> {
         let node = self.nodes.get(&id)?;
         if id == NodeId::ABOVE_ROOT {
             None
         } else {
-            Some((node.parent, &node.name))
+            node.names.first().map(|(dir, name)| (*dir, name))
         }
     }
 

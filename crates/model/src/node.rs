@@ -2,7 +2,7 @@
 
 use crate::content::Content;
 use pando_types::{Attr, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An object: its inode number, and which incarnation of it.
@@ -34,10 +34,8 @@ impl NodeId {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// The directory it is in. Its own for the place above the root.
-    pub parent: NodeId,
-    /// Its name there.
-    pub name: Name,
+    /// The directories it is in, and its names there. A directory has one; the place above the root has none.
+    pub names: BTreeSet<(NodeId, Name)>,
     pub perm: Perm,
     pub uid: u32,
     pub gid: u32,
@@ -72,8 +70,7 @@ impl Node {
     /// An object nobody has named yet.
     pub fn new(perm: Perm, uid: u32, gid: u32, now: Timestamp, inner: Inner) -> Node {
         Node {
-            parent: NodeId::ABOVE_ROOT,
-            name: Name::root(),
+            names: BTreeSet::new(),
             perm,
             uid,
             gid,
@@ -93,6 +90,11 @@ impl Node {
             mtime_was_set: false,
         };
         Node::new(perm, uid, gid, now, Inner::Dir(content))
+    }
+
+    /// The directory it is in: of a directory the only one.
+    pub fn parent(&self) -> NodeId {
+        self.names.first().map_or(NodeId::ABOVE_ROOT, |(dir, _)| *dir)
     }
 
     pub fn kind(&self) -> FileKind {
@@ -134,13 +136,14 @@ impl Node {
     /// As `stat` shows it. Of a directory: nlink is 2 plus the subdirectories, size the number of entries, ctime the
     /// later of its two halves'.
     pub fn attr(&self, id: NodeId) -> Attr {
+        let links = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
         let (nlink, size, ctime) = match &self.inner {
             Inner::Dir(d) => {
                 let nlink = u32::try_from(d.subdirs + 2).unwrap_or(u32::MAX);
                 (nlink, d.entries.len() as u64, self.ctime.max(d.ctime))
             }
-            Inner::File { size, .. } => (1, *size, self.ctime),
-            Inner::Symlink(target) => (1, target.len() as u64, self.ctime),
+            Inner::File { size, .. } => (links, *size, self.ctime),
+            Inner::Symlink(target) => (links, target.len() as u64, self.ctime),
         };
         Attr {
             ino: id.ino,

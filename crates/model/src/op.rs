@@ -20,12 +20,18 @@ pub struct DirRef {
     /// Permission bits, owner and group as the caller last saw them. The implementation checks by them, and inherits
     /// from them, because they stand in the request and not with the directory's content. `None`: as they are now.
     pub dir_perm: Option<(Perm, u32, u32)>,
+    /// It is no directory, but the home of the file `id`: whoever names it was shown the way to it, and needs no permission.
+    pub home: bool,
 }
 
 impl DirRef {
     /// The directory, with its permissions as they are now.
     pub fn new(id: NodeId) -> DirRef {
-        DirRef { id, dir_perm: None }
+        DirRef {
+            id,
+            dir_perm: None,
+            home: false,
+        }
     }
 }
 
@@ -161,6 +167,19 @@ pub enum ModelOp {
         dst_name: Name,
         /// If that exists.
         mode: RenameMode,
+    },
+    /// Gives something that is no directory another name.
+    Link {
+        /// Where it has one.
+        src: DirRef,
+        /// Which.
+        src_name: Name,
+        /// The object meant.
+        id: NodeId,
+        /// Where it gets another.
+        dst: DirRef,
+        /// Which.
+        dst_name: Name,
     },
 }
 

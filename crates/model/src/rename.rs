@@ -15,7 +15,7 @@ impl Model {
     ///    missing and must be exchanged;
     /// 4. EINVAL if the source is the destination directory or holds it; ENOTEMPTY (EINVAL for an exchange) if the
     ///    destination is the source directory or holds it, whatever the source is;
-    /// 5. success, and no change at all, if both names are one;
+    /// 5. success, and no change at all, if both are names of one object;
     /// 6. EACCES, then EPERM: the source directory must be writable and not hold the entry by its sticky bit;
     /// 7. the same of the destination directory (and entry, if it exists);
     /// 8. unless exchanged: ENOTDIR for a directory over something else, EISDIR for something else over a directory;
@@ -127,7 +127,7 @@ impl Model {
                 self.node_mut(other).ctime = now;
                 other_view = Some(self.shown(other));
             } else {
-                self.bury(other);
+                self.lost_a_name(other, now);
             }
         }
         self.link(dst, dst_name, moved);

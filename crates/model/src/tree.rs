@@ -45,8 +45,13 @@ impl Model {
         self.nodes.insert(id, node);
     }
 
-    /// Forgets an object that has no name any more.
-    pub(crate) fn bury(&mut self, id: NodeId) {
+    /// RULE (names). An object lives as long as it has a name; one that loses a name and keeps others has changed: its ctime is
+    /// now.
+    pub(crate) fn lost_a_name(&mut self, id: NodeId, now: Timestamp) {
+        if !self.node(id).names.is_empty() {
+            self.node_mut(id).ctime = now;
+            return;
+        }
         if let Some(Node {
             inner: Inner::Dir(d), ..
         }) = self.nodes.remove(&id)
@@ -58,8 +63,7 @@ impl Model {
     /// Gives an object its name.
     pub(crate) fn link(&mut self, dir: NodeId, name: &Name, id: NodeId) {
         let child = self.node_mut(id);
-        child.parent = dir;
-        child.name = name.clone();
+        child.names.insert((dir, name.clone()));
         let kind = child.kind();
         let is_dir = child.is_dir();
         let parent = self.dir_mut(dir);
@@ -72,6 +76,7 @@ impl Model {
     /// Takes the name from an object.
     pub(crate) fn unlink_name(&mut self, dir: NodeId, name: &Name, id: NodeId) {
         let is_dir = self.node(id).is_dir();
+        self.node_mut(id).names.remove(&(dir, name.clone()));
         let parent = self.dir_mut(dir);
         let before = parent.entries.remove(name);
         assert!(before == Some(id), "{name} in {dir:?} was not {id:?}");
@@ -101,7 +106,7 @@ impl Model {
             if below == NodeId::ABOVE_ROOT {
                 return false;
             }
-            below = self.node(below).parent;
+            below = self.node(below).parent();
         }
     }
 
@@ -142,12 +147,12 @@ impl Model {
     pub(crate) fn identity_of(&self, id: DirId, node: &Node) -> DirIdentity {
         let parent_id = self
             .nodes
-            .get(&node.parent)
+            .get(&node.parent())
             .and_then(Node::as_dir)
             .map_or(id, |d| d.id);
         DirIdentity {
             id,
-            parent: node.parent,
+            parent: node.parent(),
             parent_id,
         }
     }

@@ -1,8 +1,8 @@
 //! setattr: chmod, chown, utimens and truncate.
 
-use crate::context::{Context, Place, view};
+use crate::context::{Context, view_dir};
+use crate::file::{File, view_file};
 use crate::snapshot::Stop;
-use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target, Touch,
 };
@@ -35,33 +35,35 @@ pub(crate) fn set_attr(
         _ => stop,
     })?;
     if *change == AttrChange::default() {
-        return Ok(Answer::Entry(view(dir, name, &entry.target)));
+        return Ok(Answer::Entry(cx.view(dir, &place, entry)?));
     }
-    let target = match &entry.target {
-        Target::Inode(inode) => Target::Inode(set_inode(cx, &place, inode, change, through_handle)?),
-        Target::Dir(access) => Target::Dir(set_dir(cx, access, change)?),
-    };
-    let shown = view(dir, name, &target);
+    if let Target::Dir(access) = &entry.target {
+        let new = set_dir(cx, access, change)?;
+        let shown = view_dir(dir, name, &new);
+        if new != *access {
+            let (ordinal, target) = (entry.ordinal, Target::Dir(new));
+            cx.update(place.key(), Record::Entry(Entry { ordinal, target }));
+        }
+        return Ok(Answer::Entry(shown));
+    }
+    let file = cx.file(&place, entry, LockMode::Exclusive)?.ok_or(Errno::Io)?;
+    let new = set_inode(cx, &file, change, through_handle)?;
     // Its cookie stays what it is for the entry's life (H66).
-    let ordinal = if plant!(H66) {
-        cx.free_ordinal(&place)?
-    } else {
-        entry.ordinal
-    };
-    let changed = Entry { ordinal, target };
-    if changed != *entry {
-        cx.update(place.key(), Record::Entry(changed));
+    if plant!(H66) && new != file.inode {
+        let ordinal = cx.free_ordinal(&file.body)?;
+        cx.keep_at(&file, new.clone(), ordinal);
+        return Ok(Answer::Entry(view_file(&new, file.body.dir)));
     }
-    Ok(Answer::Entry(shown))
+    Ok(Answer::Entry(cx.keep(&file, new)))
 }
 
 fn set_inode(
     cx: &mut Context<'_>,
-    place: &Place,
-    old: &InodeRecord,
+    file: &File,
     change: &AttrChange,
     through_handle: bool,
 ) -> Result<InodeRecord, Stop> {
+    let old = &file.inode;
     let cred = cx.inputs.cred;
     let now = cx.inputs.now;
     let mut new = old.clone();
@@ -86,7 +88,7 @@ fn set_inode(
         cred.may(want, old.perm, old.uid, old.gid, false)
     })?;
     if let Some(size) = change.size {
-        resize(cx, place, &mut new, size)?;
+        resize(cx, file, &mut new, size)?;
         new.mtime = now;
         if !cred.is_root() && !plant!(G26) {
             new.perm = without_set_ids(cred, new.perm, old.gid);
@@ -217,19 +219,16 @@ pub(crate) fn without_set_ids(cred: &Cred, perm: Perm, gid: u32) -> Perm {
 }
 
 /// Truncates: inline data is cut here; blocks are cut by the client that asked, and hidden by the size until then.
-fn resize(cx: &mut Context<'_>, place: &Place, inode: &mut InodeRecord, size: u64) -> Result<(), Stop> {
+fn resize(cx: &mut Context<'_>, file: &File, inode: &mut InodeRecord, size: u64) -> Result<(), Stop> {
     if inode.layout == Layout::Inline && size < inode.size {
-        cx.require(vec![LockWant::Attachments(place.key())])?;
-        let data = cx
-            .snapshot
-            .attachment(place.dir, place.hash, &place.name, AttachmentKind::Data)
-            .ok_or(Errno::Io)?;
+        let mut data = cx.attached(file, AttachmentKind::Data)?;
+        let key = file.body.attachment(AttachmentKind::Data);
         if size == 0 {
-            cx.delete(place.attachment(AttachmentKind::Data));
+            cx.delete(key);
             inode.layout = Layout::None;
-        } else if size < data.len() as u64 {
-            let cut = Blob(data[..size as usize].to_vec());
-            cx.update(place.attachment(AttachmentKind::Data), Record::Attachment(cut));
+        } else if size < data.0.len() as u64 {
+            data.0.truncate(size as usize);
+            cx.update(key, Record::Attachment(data));
         }
     }
     inode.size = size;

@@ -1,5 +1,6 @@
 //! What every operation shares: its inputs, permission checks, entries, and the mutations it collects.
 
+use crate::file::view_file;
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, FactChange, HashWidths, Invalidation, Key, Mutation, NameHash,
@@ -163,6 +164,10 @@ impl<'a> Context<'a> {
     /// What every operation inside a directory checks first: the directory is alive in the generation meant (H1), and
     /// the caller may do `want` in it by what the request's statement says.
     pub fn enter(&self, dir: &Statement, want: Access) -> Result<(), Stop> {
+        // Of a file at home: whoever has this was shown the way to it.
+        if dir.id.is_homes() {
+            return Ok(());
+        }
         let alive = match self.snapshot.head(dir.id) {
             Some(head) => {
                 (head.generation == dir.generation || pando_types::plant!(H1)) && head.salt == dir.salt
@@ -220,19 +225,40 @@ impl<'a> Context<'a> {
     /// The entry, which must name the object meant.
     pub fn entry_of(&self, place: &Place, object: (Ino, Generation)) -> Result<&'a Entry, Stop> {
         let entry = self.entry(place).ok_or(Errno::NotFound)?;
-        if identity(&entry.target) == object {
+        if entry.target.identity() == object {
             Ok(entry)
         } else {
             Err(Errno::Stale.into())
         }
     }
 
+    /// As an answer shows an entry.
+    pub fn view(&self, dir: &Statement, place: &Place, entry: &Entry) -> Result<EntryView, Stop> {
+        match &entry.target {
+            Target::Dir(d) => Ok(view_dir(dir, &place.name, d)),
+            Target::Inode(i) => Ok(view_file(i, place.dir)),
+            Target::Link(_) => Ok(self
+                .file(place, entry, LockMode::Shared)?
+                .ok_or(Errno::Io)?
+                .view()),
+        }
+    }
+
+    /// Who owns what an entry names.
+    pub fn owner(&self, place: &Place, entry: &Entry, mode: LockMode) -> Result<u32, Stop> {
+        match &entry.target {
+            Target::Dir(d) => Ok(d.uid),
+            Target::Inode(i) => Ok(i.uid),
+            Target::Link(_) => Ok(self.file(place, entry, mode)?.ok_or(Errno::Io)?.inode.uid),
+        }
+    }
+
     /// Whether the sticky bit keeps the caller from removing or renaming an entry.
-    pub fn sticky(&self, dir: &Statement, entry: &Entry) -> Result<(), Stop> {
+    pub fn sticky(&self, dir: &Statement, owner: u32) -> Result<(), Stop> {
         let uid = self.inputs.cred.uid;
         if dir.perm.has(pando_types::Perm::STICKY)
             && !self.inputs.cred.is_root()
-            && uid != owner(&entry.target)
+            && uid != owner
             && uid != dir.uid
             && !pando_types::plant!(G23)
         {
@@ -286,55 +312,33 @@ impl<'a> Context<'a> {
     }
 }
 
-pub(crate) fn identity(target: &Target) -> (Ino, Generation) {
-    match target {
-        Target::Dir(d) => (d.ino, d.generation),
-        Target::Inode(i) => (i.ino, i.generation),
-    }
-}
-
-pub(crate) fn owner(target: &Target) -> u32 {
-    match target {
-        Target::Dir(d) => d.uid,
-        Target::Inode(i) => i.uid,
-    }
-}
-
-/// An entry as the client sees it: for a directory with the statement that later requests carry.
-pub(crate) fn view(dir: &Statement, name: &Name, target: &Target) -> EntryView {
-    match target {
-        Target::Dir(d) => EntryView {
-            attr: d.attr(&pando_types::DirStat::default()),
-            dir: Some(Statement {
-                parent: dir.id,
-                parent_generation: dir.generation,
-                name: name.clone(),
-                id: d.id,
-                generation: d.generation,
-                ino: d.ino,
-                salt: d.salt,
-                perm: d.perm,
-                uid: d.uid,
-                gid: d.gid,
-                acl: d.acl,
-                realm: d.realm,
-                seal: d.seal,
-                // What it rests on is known to the server alone.
-                scope: Scope::Handle,
-                way: Vec::new(),
-                at: Watermark(0),
-                mac: 0,
-            }),
-            seal: None,
-            layout: pando_format::Layout::None,
-            version: d.version,
-        },
-        Target::Inode(i) => EntryView {
-            attr: i.attr(),
-            dir: None,
-            seal: None,
-            layout: i.layout.clone(),
-            version: i.version,
-        },
+/// A directory's entry as the client sees it: with the statement that later requests carry.
+pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryView {
+    EntryView {
+        attr: d.attr(&pando_types::DirStat::default()),
+        dir: Some(Statement {
+            parent: dir.id,
+            parent_generation: dir.generation,
+            name: name.clone(),
+            id: d.id,
+            generation: d.generation,
+            ino: d.ino,
+            salt: d.salt,
+            perm: d.perm,
+            uid: d.uid,
+            gid: d.gid,
+            acl: d.acl,
+            realm: d.realm,
+            seal: d.seal,
+            // What it rests on is known to the server alone.
+            scope: Scope::Handle,
+            way: Vec::new(),
+            at: Watermark(0),
+            mac: 0,
+        }),
+        seal: None,
+        layout: pando_format::Layout::None,
+        version: d.version,
+        home: None,
     }
 }

@@ -1,12 +1,13 @@
 //! create and symlink: a new inode in a directory.
 
-use crate::context::{Context, Place, view};
+use crate::context::{Context, Place};
+use crate::file::view_file;
 use crate::lookup::{Shown, opened};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Layout, Record, Target};
 use pando_types::{Access, Errno, FileKind, Name, Perm, SYMLINK_MAX};
-use pando_wire::{Answer, Statement};
+use pando_wire::{Answer, EntryView, Statement};
 
 /// Symlink targets up to this long stand in the record itself.
 const SHORT_TARGET: usize = 256;
@@ -30,7 +31,7 @@ pub(crate) fn create(
         if matches!(entry.target, Target::Dir(_)) {
             return Err(Errno::IsDir.into());
         }
-        return opened(cx, dir, name, &entry.target, want, Shown::Entry);
+        return opened(cx, dir, &place, entry, want, Shown::Entry);
     }
     let mut inode = new_inode(cx, dir, FileKind::Regular, perm)?;
     // As Linux does: a set-gid program is not made for a group its creator is not in.
@@ -41,7 +42,7 @@ pub(crate) fn create(
     {
         inode.perm = Perm::new(inode.perm.bits() & !Perm::SETGID);
     }
-    let entry = add(cx, dir, &place, inode)?;
+    let entry = add(cx, &place, inode)?;
     Ok(Answer::Opened {
         entry,
         data: None,
@@ -84,7 +85,7 @@ pub(crate) fn symlink(
         );
         Layout::LongTarget
     };
-    Ok(Answer::Entry(add(cx, dir, &place, inode)?))
+    Ok(Answer::Entry(add(cx, &place, inode)?))
 }
 
 fn new_inode(cx: &Context<'_>, dir: &Statement, kind: FileKind, perm: Perm) -> Result<InodeRecord, Stop> {
@@ -114,14 +115,8 @@ fn new_inode(cx: &Context<'_>, dir: &Statement, kind: FileKind, perm: Perm) -> R
     })
 }
 
-fn add(
-    cx: &mut Context<'_>,
-    dir: &Statement,
-    place: &Place,
-    inode: InodeRecord,
-) -> Result<pando_wire::EntryView, Stop> {
-    let target = Target::Inode(inode);
-    let shown = view(dir, &place.name, &target);
-    cx.link(place, target)?;
+fn add(cx: &mut Context<'_>, place: &Place, inode: InodeRecord) -> Result<EntryView, Stop> {
+    let shown = view_file(&inode, place.dir);
+    cx.link(place, Target::Inode(inode))?;
     Ok(shown)
 }

@@ -8,6 +8,7 @@ mod attr;
 mod births;
 mod context;
 mod create;
+mod file;
 mod lookup;
 mod mkdir;
 mod publish;
@@ -22,7 +23,7 @@ pub use readdir::{Page, page};
 pub use snapshot::{Snapshot, Stop};
 
 use context::Context;
-use pando_wire::{LockWant, Op};
+use pando_wire::{Answer, LockWant, Op};
 
 /// What comes of looking at a snapshot.
 pub enum Step {
@@ -46,28 +47,39 @@ pub enum Step {
 /// REQUIRES: the snapshot was read under the locks it was asked for with, all of them still held.
 pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
     let mut cx = Context::new(inputs, snapshot);
-    let answer = match op {
-        Op::Lookup { dir, name } => lookup::lookup(&mut cx, dir, name),
-        Op::Reopen { dir } => lookup::reopen(&mut cx, dir),
-        Op::DirStat { dir } => lookup::dir_stat(&mut cx, dir),
-        Op::ReadLink { dir, name } => lookup::read_link(&mut cx, dir, name),
-        Op::Open { dir, name, want } => lookup::open(&mut cx, dir, name, *want),
+    let answer = file::check_homes(op).and_then(|()| carry_out(&mut cx, op));
+    match answer {
+        Ok(answer) => Step::Done(cx.decided(Ok(answer))),
+        Err(Stop::Fail(errno)) => Step::Done(Context::new(inputs, snapshot).decided(Err(errno))),
+        Err(Stop::Need(wants)) => Step::Need(wants),
+        Err(Stop::UseCoordinator) => Step::UseCoordinator,
+        Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },
+    }
+}
+
+fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
+    match op {
+        Op::Lookup { dir, name } => lookup::lookup(cx, dir, name),
+        Op::Reopen { dir } => lookup::reopen(cx, dir),
+        Op::DirStat { dir } => lookup::dir_stat(cx, dir),
+        Op::ReadLink { dir, name } => lookup::read_link(cx, dir, name),
+        Op::Open { dir, name, want } => lookup::open(cx, dir, name, *want),
         Op::Create {
             dir,
             name,
             perm,
             exclusive,
             want,
-        } => create::create(&mut cx, dir, name, *perm, *exclusive, *want),
-        Op::Symlink { dir, name, target } => create::symlink(&mut cx, dir, name, target),
-        Op::Mkdir { dir, name, perm } => mkdir::mkdir(&mut cx, dir, name, *perm),
-        Op::Rmdir { dir, name } => remove::rmdir(&mut cx, dir, name),
-        Op::Unlink { dir, name, held } => remove::unlink(&mut cx, dir, name, *held),
+        } => create::create(cx, dir, name, *perm, *exclusive, *want),
+        Op::Symlink { dir, name, target } => create::symlink(cx, dir, name, target),
+        Op::Mkdir { dir, name, perm } => mkdir::mkdir(cx, dir, name, *perm),
+        Op::Rmdir { dir, name } => remove::rmdir(cx, dir, name),
+        Op::Unlink { dir, name, held } => remove::unlink(cx, dir, name, *held),
         Op::Release {
             slot,
             ino,
             generation,
-        } => remove::release(&mut cx, *slot, *ino, *generation),
+        } => remove::release(cx, *slot, *ino, *generation),
         Op::SetAttr {
             dir,
             name,
@@ -75,7 +87,7 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
             generation,
             change,
             handle,
-        } => attr::set_attr(&mut cx, dir, name, (*ino, *generation), change, handle.is_some()),
+        } => attr::set_attr(cx, dir, name, (*ino, *generation), change, handle.is_some()),
         Op::Publish {
             dir,
             name,
@@ -85,7 +97,7 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
             content,
             size,
             mtime,
-        } => publish::publish(&mut cx, dir, name, (*ino, *generation), content, *size, *mtime),
+        } => publish::publish(cx, dir, name, (*ino, *generation), content, *size, *mtime),
         Op::Rename {
             src,
             src_name,
@@ -93,16 +105,17 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
             dst_name,
             mode,
             held,
-        } => rename::rename(&mut cx, (src, src_name), (dst, dst_name), *mode, *held),
+        } => rename::rename(cx, (src, src_name), (dst, dst_name), *mode, *held),
+        Op::Link {
+            src,
+            src_name,
+            ino,
+            generation,
+            dst,
+            dst_name,
+        } => file::link(cx, (src, src_name), (*ino, *generation), (dst, dst_name)),
         // Listings and whole-server operations are the server's: they need more than records under keys.
-        Op::ReadDir { dir, .. } => readdir::check(&mut cx, dir),
+        Op::ReadDir { dir, .. } => readdir::check(cx, dir),
         Op::StatFs | Op::Sync => Err(Stop::Fail(pando_types::Errno::Unsupported)),
-    };
-    match answer {
-        Ok(answer) => Step::Done(cx.decided(Ok(answer))),
-        Err(Stop::Fail(errno)) => Step::Done(Context::new(inputs, snapshot).decided(Err(errno))),
-        Err(Stop::Need(wants)) => Step::Need(wants),
-        Err(Stop::UseCoordinator) => Step::UseCoordinator,
-        Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },
     }
 }

@@ -1,9 +1,8 @@
 //! Operations that only look: lookup, statdir, readlink, open.
 
-use crate::context::{Context, view};
+use crate::context::{Context, Place, view_dir};
 use crate::snapshot::Stop;
-use pando_format::codec::Blob;
-use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Target};
+use pando_format::{AttachmentKind, Entry, Key, Layout, Target};
 use pando_types::{Access, DirId, Errno, FileKind, Name, plant};
 use pando_wire::{Answer, LockMode, LockWant, Statement};
 
@@ -13,7 +12,7 @@ pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resu
     cx.require(cx.look_wants(&place))?;
     cx.enter(dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
-    Ok(Answer::Entry(view(dir, name, &entry.target)))
+    Ok(Answer::Entry(cx.view(dir, &place, entry)?))
 }
 
 /// A directory's entry, found by its content, which knows its parent and name. Whoever holds the directory open may know
@@ -42,9 +41,7 @@ pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, St
         ..Statement::above_root()
     };
     match &entry.target {
-        Target::Dir(d) if dir.is_of(d.id, d.generation) => {
-            Ok(Answer::Entry(view(&said, &dir.name, &entry.target)))
-        }
+        Target::Dir(d) if dir.is_of(d.id, d.generation) => Ok(Answer::Entry(view_dir(&said, &dir.name, d))),
         _ => Err(Errno::Io.into()),
     }
 }
@@ -71,19 +68,13 @@ pub(crate) fn read_link(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> R
     let place = cx.place(dir, name);
     cx.require(cx.look_wants(&place))?;
     cx.enter(dir, Access::EXEC)?;
-    let Target::Inode(inode) = &cx.entry(&place).ok_or(Errno::NotFound)?.target else {
+    let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
+    let Some(file) = cx.file(&place, entry, LockMode::Shared)? else {
         return Err(Errno::Invalid.into());
     };
-    match &inode.layout {
+    match &file.inode.layout {
         Layout::Target(target) => Ok(Answer::Target(target.clone())),
-        Layout::LongTarget => {
-            cx.require(vec![LockWant::Attachments(place.key())])?;
-            let target = cx
-                .snapshot
-                .attachment(place.dir, place.hash, name, AttachmentKind::Target)
-                .ok_or(Errno::Io)?;
-            Ok(Answer::Target(Blob(target.to_vec())))
-        }
+        Layout::LongTarget => Ok(Answer::Target(cx.attached(&file, AttachmentKind::Target)?)),
         Layout::None | Layout::Inline | Layout::Blocks(_) => Err(Errno::Invalid.into()),
     }
 }
@@ -94,7 +85,7 @@ pub(crate) fn open(cx: &mut Context<'_>, dir: &Statement, name: &Name, want: u8)
     cx.require(cx.look_wants(&place))?;
     cx.enter(dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
-    opened(cx, dir, name, &entry.target, want, Shown::Bytes)
+    opened(cx, dir, &place, entry, want, Shown::Bytes)
 }
 
 /// What of an opened file is shown.
@@ -106,31 +97,31 @@ pub(crate) enum Shown {
     Bytes,
 }
 
-/// The answer to opening `target`, which exists.
+/// The answer to opening what `entry` names, which exists.
 pub(crate) fn opened(
     cx: &Context<'_>,
     dir: &Statement,
-    name: &Name,
-    target: &Target,
+    place: &Place,
+    entry: &Entry,
     want: u8,
     shown: Shown,
 ) -> Result<Answer, Stop> {
     let may =
         |perm, uid, gid, is_dir| plant!(G52) || cx.inputs.cred.may(Access(want & 7), perm, uid, gid, is_dir);
-    let inode = match target {
-        Target::Inode(inode) => inode,
+    let answer = |entry, data| Answer::Opened {
+        entry,
+        data,
+        created: false,
+        handle: None,
+    };
+    let file = match &entry.target {
         // A directory may be opened, but not for writing.
         Target::Dir(_) if want & Access::WRITE.0 != 0 => return Err(Errno::IsDir.into()),
         Target::Dir(d) if !may(d.perm, d.uid, d.gid, true) => return Err(Errno::Access.into()),
-        Target::Dir(_) => {
-            return Ok(Answer::Opened {
-                entry: view(dir, name, target),
-                data: None,
-                created: false,
-                handle: None,
-            });
-        }
+        Target::Dir(d) => return Ok(answer(view_dir(dir, &place.name, d), None)),
+        Target::Inode(_) | Target::Link(_) => cx.file(place, entry, LockMode::Shared)?.ok_or(Errno::Io)?,
     };
+    let inode = &file.inode;
     match inode.kind {
         FileKind::Symlink => return Err(Errno::Loop.into()),
         FileKind::Regular => {}
@@ -144,34 +135,10 @@ pub(crate) fn opened(
     let asked = want & (Access::READ.0 | Access::EXEC.0) != 0 || plant!(G30);
     let cred = cx.inputs.cred;
     let may_see = asked || cred.may(Access::READ, inode.perm, inode.uid, inode.gid, false);
-    let data = if may_see && shown == Shown::Bytes {
-        inline_data(cx, dir, name, inode)?
+    let data = if may_see && shown == Shown::Bytes && inode.layout == Layout::Inline {
+        Some(cx.attached(&file, AttachmentKind::Data)?)
     } else {
         None
     };
-    Ok(Answer::Opened {
-        entry: view(dir, name, target),
-        data,
-        created: false,
-        handle: None,
-    })
-}
-
-/// The inline bytes of a file, if that is where they are.
-pub(crate) fn inline_data(
-    cx: &Context<'_>,
-    dir: &Statement,
-    name: &Name,
-    inode: &InodeRecord,
-) -> Result<Option<Blob>, Stop> {
-    if inode.layout != Layout::Inline {
-        return Ok(None);
-    }
-    let place = cx.place(dir, name);
-    cx.require(vec![LockWant::Attachments(place.key())])?;
-    let data = cx
-        .snapshot
-        .attachment(place.dir, place.hash, name, AttachmentKind::Data)
-        .ok_or(Errno::Io)?;
-    Ok(Some(Blob(data.to_vec())))
+    Ok(answer(file.view(), data))
 }

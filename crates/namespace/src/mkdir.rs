@@ -1,7 +1,7 @@
 //! mkdir: an access record with the parent, a head and a touch on the child's own slot (InfiniFS §3.2).
 
 use crate::births::{birth_want, free_version};
-use crate::context::{Context, view};
+use crate::context::{Context, view_dir};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Head, Key, Record, Target, Touch};
 use pando_types::{Access, Birth, DirStat, Errno, Name, Perm};
@@ -65,9 +65,8 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Pe
         mtime: now,
         ctime: now,
     };
-    let target = Target::Dir(access);
-    let shown = view(dir, name, &target);
-    cx.link(&place, target)?;
+    let shown = view_dir(dir, name, &access);
+    cx.link(&place, Target::Dir(access))?;
     cx.insert(Key::Head(id), Record::Head(head));
     cx.insert(
         Key::Touch(id),

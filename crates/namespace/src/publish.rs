@@ -1,10 +1,9 @@
 //! publish: the metadata of written content, after the data was stored.
 
 use crate::attr::{SIZE_MAX, without_set_ids};
-use crate::context::{Context, view};
-use crate::remove::drop_attachments;
+use crate::context::Context;
 use crate::snapshot::Stop;
-use pando_format::{AttachmentKind, Entry, Key, Layout, Record, Target};
+use pando_format::{AttachmentKind, Key, Layout, Record};
 use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Timestamp, plant};
 use pando_wire::{Answer, Content, LockMode, LockWant, Statement};
 
@@ -28,9 +27,10 @@ pub(crate) fn publish(
     let entry = cx
         .entry_of(&place, object)
         .map_err(|_| Stop::Fail(Errno::Stale))?;
-    let Target::Inode(old) = &entry.target else {
+    let Some(file) = cx.file(&place, entry, LockMode::Exclusive)? else {
         return Err(Errno::Invalid.into());
     };
+    let (old, body) = (&file.inode, &file.body);
     if old.kind != FileKind::Regular {
         return Err(Errno::Invalid.into());
     }
@@ -44,7 +44,7 @@ pub(crate) fn publish(
                 return Err(Errno::Invalid.into());
             }
             let (key, record) = (
-                place.attachment(AttachmentKind::Data),
+                body.attachment(AttachmentKind::Data),
                 Record::Attachment(data.clone()),
             );
             if old.layout == Layout::Inline {
@@ -55,7 +55,7 @@ pub(crate) fn publish(
             new.layout = Layout::Inline;
         }
         Content::None | Content::Blocks(_) => {
-            drop_attachments(cx, &place, old);
+            cx.drop_attachments(old, body);
             new.layout = match content {
                 // Who reads it asks for as many blocks as that makes.
                 Content::Blocks(size)
@@ -80,14 +80,5 @@ pub(crate) fn publish(
     if !cx.inputs.cred.is_root() {
         new.perm = without_set_ids(cx.inputs.cred, new.perm, new.gid);
     }
-    let target = Target::Inode(new);
-    let shown = view(dir, name, &target);
-    cx.update(
-        place.key(),
-        Record::Entry(Entry {
-            ordinal: entry.ordinal,
-            target,
-        }),
-    );
-    Ok(Answer::Entry(shown))
+    Ok(Answer::Entry(cx.keep(&file, new)))
 }

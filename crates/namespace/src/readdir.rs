@@ -1,9 +1,10 @@
 //! readdir: pages of a directory in cookie order (H64–H68).
 
-use crate::context::{Context, view};
+use crate::context::{Context, view_dir};
+use crate::file::view_file;
 use crate::snapshot::Stop;
 use pando_format::{Entry, Key, NameHash, Position, Record, Target};
-use pando_types::{Access, Cred, FileKind, Name, plant};
+use pando_types::{Access, Cred, Name, plant};
 use pando_wire::{Answer, DirEntry, LockMode, LockWant, Statement};
 
 /// May the caller list this directory? Locks its touch against changes of entries, so that a page is one moment.
@@ -63,16 +64,18 @@ pub fn page(
         .filter(|(position, _, _)| *position > after)
         .skip(usize::from(gone))
         .map(|(position, name, e)| {
-            let (ino, kind) = match &e.target {
-                Target::Dir(d) => (d.ino, FileKind::Directory),
-                Target::Inode(i) => (i.ino, i.kind),
+            // What is at home may be on another server: whoever wants to know more looks it up.
+            let view = match &e.target {
+                _ if !plus => None,
+                Target::Dir(d) => Some(view_dir(dir, name, d)),
+                Target::Inode(i) => Some(view_file(i, dir.id)),
+                Target::Link(_) => None,
             };
-            let view = plus.then(|| view(dir, name, &e.target));
             DirEntry {
                 position,
                 name: name.clone(),
-                ino,
-                kind,
+                ino: e.target.identity().0,
+                kind: e.target.kind(),
                 view,
             }
         })

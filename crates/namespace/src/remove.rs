@@ -1,10 +1,10 @@
 //! unlink, rmdir, and what happens to the data of removed files.
 
 use crate::births::relist;
-use crate::context::{Context, Place, view};
+use crate::context::{Context, view_dir};
 use crate::snapshot::Stop;
-use pando_format::{AttachmentKind, GarbageRecord, InodeRecord, Key, Layout, Record, Target};
-use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Slot};
+use pando_format::{GarbageRecord, Key, Record, Target};
+use pando_types::{Access, Errno, Generation, Ino, Name, Slot};
 use pando_wire::{Answer, LockMode, LockWant, Statement};
 
 /// Removes a name that is not a directory's.
@@ -14,13 +14,13 @@ pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: b
     cx.enter(dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
     cx.change(dir)?;
-    cx.sticky(dir, entry)?;
-    let Target::Inode(inode) = &entry.target else {
+    cx.sticky(dir, cx.owner(&place, entry, LockMode::Exclusive)?)?;
+    let Some(file) = cx.file(&place, entry, LockMode::Exclusive)? else {
         return Err(Errno::IsDir.into());
     };
-    drop_inode(cx, &place, inode, held);
+    cx.drop_name(&place, &file, held);
     cx.touch(dir.id, -1, 0);
-    Ok(Answer::Removed(view(dir, name, &entry.target)))
+    Ok(Answer::Removed(file.view()))
 }
 
 /// Removes an empty directory: its access record, head, touch and its version on a rename list in one transaction (H4).
@@ -31,7 +31,7 @@ pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resul
     cx.enter(dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
     cx.change(dir)?;
-    cx.sticky(dir, entry)?;
+    cx.sticky(dir, cx.owner(&place, entry, LockMode::Shared)?)?;
     let Target::Dir(access) = &entry.target else {
         return Err(Errno::NotDir.into());
     };
@@ -40,7 +40,7 @@ pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resul
     drop_dir(cx, access.id, access.generation)?;
     cx.delete(place.key());
     cx.touch(dir.id, -1, -1);
-    Ok(Answer::Removed(view(dir, name, &entry.target)))
+    Ok(Answer::Removed(view_dir(dir, name, access)))
 }
 
 /// Gives up a removed file that was held open: its data may go.
@@ -88,36 +88,4 @@ pub(crate) fn drop_dir(
     cx.delete(Key::Head(id));
     cx.delete(Key::Touch(id));
     Ok(())
-}
-
-/// Deletes an inode's records. Blocks are noted for deletion; a file that the caller has open keeps them until it is
-/// released or the session ends.
-pub(crate) fn drop_inode(cx: &mut Context<'_>, place: &Place, inode: &InodeRecord, held: bool) {
-    cx.delete(place.key());
-    drop_attachments(cx, place, inode);
-    let block_size = match inode.layout {
-        Layout::Blocks(size) => Some(size),
-        _ => None,
-    };
-    let held = held && inode.kind == FileKind::Regular;
-    if block_size.is_some() || held {
-        let garbage = GarbageRecord {
-            size: inode.size,
-            block_size: block_size.unwrap_or(0),
-            holder: if held { cx.inputs.session } else { None },
-        };
-        cx.insert(
-            Key::Garbage(place.dir.slot(), inode.ino, inode.generation),
-            Record::Garbage(garbage),
-        );
-    }
-}
-
-/// Deletes what is attached to an entry.
-pub(crate) fn drop_attachments(cx: &mut Context<'_>, place: &Place, inode: &InodeRecord) {
-    match inode.layout {
-        Layout::Inline => cx.delete(place.attachment(AttachmentKind::Data)),
-        Layout::LongTarget => cx.delete(place.attachment(AttachmentKind::Target)),
-        Layout::None | Layout::Blocks(_) | Layout::Target(_) => {}
-    }
 }

@@ -1,13 +1,13 @@
 //! rename, of anything, within and across directories and servers.
 
 use crate::births::{leave_want, relist};
-use crate::context::{Context, Place, identity, view};
-use crate::remove::{content_wants, drop_dir, drop_inode};
+use crate::context::{Context, Place, view_dir};
+use crate::file::{attachment_want, view_file};
+use crate::remove::{content_wants, drop_dir};
 use crate::snapshot::Stop;
-use pando_format::codec::Blob;
-use pando_format::{AccessRecord, AttachmentKind, Entry, FactChange, Head, Key, Layout, Record, Target};
-use pando_types::{Access, Errno, Name, plant};
-use pando_wire::{Answer, LockMode, LockWant, RenameMode, Statement};
+use pando_format::{AccessRecord, Entry, FactChange, Head, Key, Record, Target};
+use pando_types::{Access, Errno, FileKind, Name, plant};
+use pando_wire::{Answer, EntryView, LockMode, LockWant, RenameMode, Statement};
 
 /// One side of a rename.
 struct Side<'a> {
@@ -50,6 +50,14 @@ pub(crate) fn rename(
         (RenameMode::Exchange, None) => return Err(Errno::NotFound.into()),
         _ => {}
     }
+    // What is at home is changed there.
+    let targets = [Some(&moved.target), other.map(|o| &o.target)];
+    let homes = targets.into_iter().flatten();
+    cx.require(
+        homes
+            .filter_map(|t| cx.home_want(t, LockMode::Exclusive))
+            .collect(),
+    )?;
     let exchange = mode == RenameMode::Exchange;
     if !same_dir {
         check_loop(cx, &moved.target, dst_dir, Errno::Invalid)?;
@@ -64,27 +72,26 @@ pub(crate) fn rename(
         }
     }
     if let Some(other) = other
-        && identity(&other.target) == identity(&moved.target)
+        && other.target.identity() == moved.target.identity()
         && !plant!(H30)
     {
         // Two names of one object: success, and nothing happens (H30).
-        let shown = view(dst_dir, dst_name, &moved.target);
+        let shown = cx.view(dst_dir, &src.place, moved)?;
         return Ok(Answer::Renamed {
             moved: shown,
             other: None,
         });
     }
     cx.change(src_dir)?;
-    cx.sticky(src_dir, moved)?;
+    cx.sticky(src_dir, cx.owner(&src.place, moved, LockMode::Exclusive)?)?;
     cx.change(dst_dir)?;
     if let Some(other) = other {
-        cx.sticky(dst_dir, other)?;
-        if !exchange {
-            match (&moved.target, &other.target) {
-                (Target::Dir(_), Target::Inode(_)) => return Err(Errno::NotDir.into()),
-                (Target::Inode(_), Target::Dir(_)) => return Err(Errno::IsDir.into()),
-                _ => {}
-            }
+        cx.sticky(dst_dir, cx.owner(&dst.place, other, LockMode::Exclusive)?)?;
+        let is_dir = |e: &Entry| e.target.kind() == FileKind::Directory;
+        match (is_dir(moved), is_dir(other)) {
+            (true, false) if !exchange => return Err(Errno::NotDir.into()),
+            (false, true) if !exchange => return Err(Errno::IsDir.into()),
+            _ => {}
         }
     }
     // All content that moves or goes is locked before anything is decided, and all rename lists that change.
@@ -105,20 +112,17 @@ pub(crate) fn rename(
                 wants.push(leave_want(from.dir, &from.name));
                 leave.push(d.id);
             }
-            Some(Target::Inode(_)) | None => {}
+            Some(Target::Inode(_) | Target::Link(_)) | None => {}
         }
     }
-    if has_attachments(&moved.target) {
-        wants.push(LockWant::Attachments(src.place.key()));
-    }
-    if exchange && other.is_some_and(|o| has_attachments(&o.target)) {
-        wants.push(LockWant::Attachments(dst.place.key()));
-    }
+    wants.extend(attachment_want(&moved.target, &src.place));
+    let other_moves = other.filter(|_| exchange);
+    wants.extend(other_moves.and_then(|o| attachment_want(&o.target, &dst.place)));
     cx.require(wants)?;
     relist(cx, &leave, &end)?;
 
     // A directory that gets another parent has its `..` changed: that needs write permission on it.
-    for target in [Some(&moved.target), other.filter(|_| exchange).map(|o| &o.target)]
+    for target in [Some(&moved.target), other_moves.map(|o| &o.target)]
         .into_iter()
         .flatten()
     {
@@ -137,23 +141,20 @@ pub(crate) fn rename(
     let replaced = match other {
         None => None,
         Some(other) => {
-            match &other.target {
-                Target::Dir(d) => {
-                    drop_dir(cx, d.id, d.generation)?;
-                    cx.delete(dst.place.key());
-                    cx.touch(dst_dir.id, -1, -1);
-                }
-                Target::Inode(i) => {
-                    drop_inode(cx, &dst.place, i, held);
-                    cx.touch(dst_dir.id, -1, 0);
-                }
+            let shown = cx.view(dst_dir, &dst.place, other)?;
+            if let Target::Dir(d) = &other.target {
+                drop_dir(cx, d.id, d.generation)?;
+                cx.delete(dst.place.key());
+                cx.touch(dst_dir.id, -1, -1);
+            } else if let Some(file) = cx.file(&dst.place, other, LockMode::Exclusive)? {
+                cx.drop_name(&dst.place, &file, held);
+                cx.touch(dst_dir.id, -1, 0);
             }
-            Some((other.ordinal, view(dst_dir, dst_name, &other.target)))
+            Some((other.ordinal, shown))
         }
     };
-    let target = carried(cx, &moved.target, &src, &dst)?;
-    let shown = view(dst_dir, dst_name, &target);
-    let subdirs = i32::from(matches!(target, Target::Dir(_)));
+    let (target, shown) = carried(cx, moved, &src, &dst)?;
+    let subdirs = i32::from(target.kind() == FileKind::Directory);
     cx.delete(src.place.key());
     cx.touch(src_dir.id, -1, -subdirs);
     // The replaced entry's position passes to the one that replaces it.
@@ -193,26 +194,13 @@ fn check_loop(cx: &Context<'_>, moved: &Target, into: &Statement, why: Errno) ->
 
 /// Swaps two entries; each takes the other's place and position.
 fn swap(cx: &mut Context<'_>, src: &Side<'_>, a: &Entry, dst: &Side<'_>, b: &Entry) -> Result<Answer, Stop> {
-    let to_dst = carried(cx, &a.target, src, dst)?;
-    let to_src = carried(cx, &b.target, dst, src)?;
-    let moved = view(dst.dir, &dst.place.name, &to_dst);
-    let other = view(src.dir, &src.place.name, &to_src);
-    let dir = |t: &Target| i32::from(matches!(t, Target::Dir(_)));
+    let (to_dst, moved) = carried(cx, a, src, dst)?;
+    let (to_src, other) = carried(cx, b, dst, src)?;
+    let dir = |t: &Target| i32::from(t.kind() == FileKind::Directory);
     let (into_dst, into_src) = (dir(&to_dst), dir(&to_src));
-    cx.update(
-        dst.place.key(),
-        Record::Entry(Entry {
-            ordinal: b.ordinal,
-            target: to_dst,
-        }),
-    );
-    cx.update(
-        src.place.key(),
-        Record::Entry(Entry {
-            ordinal: a.ordinal,
-            target: to_src,
-        }),
-    );
+    for (place, ordinal, target) in [(&dst.place, b.ordinal, to_dst), (&src.place, a.ordinal, to_src)] {
+        cx.update(place.key(), Record::Entry(Entry { ordinal, target }));
+    }
     cx.touch(src.dir.id, 0, into_src - into_dst);
     cx.touch(dst.dir.id, 0, into_dst - into_src);
     Ok(Answer::Renamed {
@@ -222,27 +210,28 @@ fn swap(cx: &mut Context<'_>, src: &Side<'_>, a: &Entry, dst: &Side<'_>, b: &Ent
 }
 
 /// The object as it arrives: attachments carried along, a directory's parent pointer turned, ctime now.
-fn carried(cx: &mut Context<'_>, target: &Target, from: &Side<'_>, to: &Side<'_>) -> Result<Target, Stop> {
-    match target {
+fn carried(
+    cx: &mut Context<'_>,
+    entry: &Entry,
+    from: &Side<'_>,
+    to: &Side<'_>,
+) -> Result<(Target, EntryView), Stop> {
+    match &entry.target {
         Target::Inode(inode) => {
-            let kind = match inode.layout {
-                Layout::Inline => Some(AttachmentKind::Data),
-                Layout::LongTarget => Some(AttachmentKind::Target),
-                Layout::None | Layout::Blocks(_) | Layout::Target(_) => None,
-            };
-            if let Some(kind) = kind {
-                let p = &from.place;
-                let data = cx
-                    .snapshot
-                    .attachment(p.dir, p.hash, &p.name, kind)
-                    .ok_or(Errno::Io)?;
-                let data = Record::Attachment(Blob(data.to_vec()));
-                cx.delete(from.place.attachment(kind));
-                cx.insert(to.place.attachment(kind), data);
-            }
+            cx.move_attachments(inode, &from.place, &to.place)?;
             let mut inode = inode.clone();
             inode.ctime = cx.inputs.now;
-            Ok(Target::Inode(inode))
+            let shown = view_file(&inode, to.place.dir);
+            Ok((Target::Inode(inode), shown))
+        }
+        // It stays at home; only its name moves.
+        Target::Link(_) => {
+            let file = cx
+                .file(&from.place, entry, LockMode::Exclusive)?
+                .ok_or(Errno::Io)?;
+            let mut inode = file.inode.clone();
+            inode.ctime = cx.inputs.now;
+            Ok((entry.target.clone(), cx.keep(&file, inode)))
         }
         Target::Dir(access) => {
             cx.invalidate(access, FactChange::Moved)?;
@@ -259,15 +248,13 @@ fn carried(cx: &mut Context<'_>, target: &Target, from: &Side<'_>, to: &Side<'_>
                 ..head.clone()
             };
             cx.update(Key::Head(access.id), Record::Head(head));
-            Ok(Target::Dir(AccessRecord {
+            let access = AccessRecord {
                 ctime: cx.inputs.now,
                 version: access.version + 1,
                 ..access.clone()
-            }))
+            };
+            let shown = view_dir(to.dir, &to.place.name, &access);
+            Ok((Target::Dir(access), shown))
         }
     }
-}
-
-fn has_attachments(target: &Target) -> bool {
-    matches!(target, Target::Inode(i) if matches!(i.layout, Layout::Inline | Layout::LongTarget))
 }

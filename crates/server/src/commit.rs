@@ -321,6 +321,11 @@ impl MetaServer {
                 src: dir,
                 src_name: name,
                 ..
+            }
+            | Op::Link {
+                src: dir,
+                src_name: name,
+                ..
             } => (dir.id, self.map().widths().name(dir.salt, name)),
             _ => (pando_types::DirId::ABOVE_ROOT, pando_format::NameHash(0)),
         };

@@ -192,6 +192,10 @@ impl MetaServer {
                     private: &|id, generation| self.private.borrow().to(id, generation, asked.holder),
                 };
                 match run(op, &inputs, &snapshot) {
+                    // It may be on another server: how long that takes would tell what is there (H99).
+                    Step::Need(more) if !may_wait && more.iter().any(is_of_home) => {
+                        return Err(Failure::Refused(Refusal::Busy));
+                    }
                     Step::Need(more) => {
                         wants.extend(more.iter().cloned());
                         if !txn.extends(&more) {
@@ -469,6 +473,11 @@ fn wait_from_here(may_wait: bool) -> Result<bool, Failure> {
     } else {
         Err(Failure::Refused(Refusal::Busy))
     }
+}
+
+/// Whether it is wanted of a file at home.
+fn is_of_home(want: &LockWant) -> bool {
+    matches!(want, LockWant::Bucket(dir, ..) if dir.is_homes())
 }
 
 /// What came of reading a page.

@@ -133,6 +133,10 @@ impl MetaServer {
 
     /// The key goes only to who may search the directory (H99).
     fn sign_entry(&self, entry: &mut EntryView, asked: &Asked<'_>) {
+        if let Some(home) = &mut entry.home {
+            home.way = vec![self.keys.tag(home.id, home.generation)];
+            self.keys.sign(home, asked.holder);
+        }
         let Some(s) = &mut entry.dir else { return };
         let tag = self.keys.tag(s.id, s.generation);
         let parent = asked.dirs.all().find(|d| d.is_of(s.parent, s.parent_generation));

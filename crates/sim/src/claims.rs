@@ -114,7 +114,8 @@ fn dirs_in(outcome: &Outcome) -> Vec<Dir> {
         Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).collect(),
         Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => Vec::new(),
     };
-    let dirs = views.into_iter().filter_map(|v| v.dir.as_ref());
+    // And of the homes of files: who was told of one may go there.
+    let dirs = views.into_iter().flat_map(|v| v.dir.iter().chain(&v.home));
     dirs.map(|d| (d.id, d.generation)).collect()
 }
 

@@ -2,11 +2,11 @@
 
 use crate::tree::Tree;
 use pando_cluster::ClusterMap;
-use pando_format::{Layout, Position};
+use pando_format::{Layout, Position, Target};
 use pando_model::{
     Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
 };
-use pando_types::{Access, Cred, DirId, Errno, Ino, Name, Timestamp};
+use pando_types::{Access, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp};
 use pando_wire::{Answer, DirEntry, EntryView, Op, Outcome, Statement};
 
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
@@ -183,6 +183,20 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
                 pando_wire::RenameMode::Exchange => RenameMode::Exchange,
             },
         },
+        Op::Link {
+            src,
+            src_name,
+            ino,
+            generation,
+            dst,
+            dst_name,
+        } => ModelOp::Link {
+            src: dir_ref(src),
+            src_name: src_name.clone(),
+            id: NodeId::new(*ino, *generation),
+            dst: dir_ref(dst),
+            dst_name: dst_name.clone(),
+        },
         Op::ReadDir { .. } | Op::Reopen { .. } | Op::StatFs | Op::Sync | Op::Release { .. } => return None,
     })
 }
@@ -201,6 +215,7 @@ fn dir_ref(s: &Statement) -> DirRef {
     DirRef {
         id: NodeId::new(s.ino, s.generation),
         dir_perm: Some((s.perm, s.uid, s.gid)),
+        home: s.id.is_homes(),
     }
 }
 
@@ -308,6 +323,18 @@ fn same_view(
     if expected.attr != got.attr {
         return Err("attributes".into());
     }
+    let a = &expected.attr;
+    match &got.home {
+        None if a.kind != FileKind::Directory && a.nlink > 1 => return Err("no home".into()),
+        Some(s)
+            if !s.id.is_homes()
+                || (s.ino, s.generation, &s.name)
+                    != (a.ino, a.generation, &Name::home(a.ino, a.generation)) =>
+        {
+            return Err("home".into());
+        }
+        _ => {}
+    }
     match (&expected.body, &got.dir) {
         (Body::Dir(identity), Some(s)) => {
             let a = &expected.attr;
@@ -395,12 +422,23 @@ fn judge_page(
             "listed {shown:?} (end: {end}) where {there:?} follows {after:?}"
         ));
     }
-    entries
-        .iter()
-        .try_for_each(|e| same_line(model, at.id, e, whole, map))
+    entries.iter().try_for_each(|e| {
+        let place = (dir.id, map.widths().name(dir.salt, &e.name), e.name.clone());
+        let at_home = tree
+            .entry(&place)
+            .is_some_and(|e| matches!(e.target, Target::Link(_)));
+        same_line(model, at.id, e, at_home, whole, map)
+    })
 }
 
-fn same_line(model: &Model, dir: NodeId, e: &DirEntry, plus: bool, map: &ClusterMap) -> Result<(), String> {
+fn same_line(
+    model: &Model,
+    dir: NodeId,
+    e: &DirEntry,
+    at_home: bool,
+    plus: bool,
+    map: &ClusterMap,
+) -> Result<(), String> {
     let view = model
         .child(dir, &e.name)
         .and_then(|id| model.view(id))
@@ -410,6 +448,8 @@ fn same_line(model: &Model, dir: NodeId, e: &DirEntry, plus: bool, map: &Cluster
     }
     match (&e.view, plus) {
         (None, false) => Ok(()),
+        // What is at home has to be looked up.
+        (None, true) if at_home => Ok(()),
         (Some(v), true) => {
             same_view(&view, v, Some(&e.name), None, map).map_err(|w| format!("{}: {w}", e.name))
         }
@@ -423,30 +463,27 @@ fn same_line(model: &Model, dir: NodeId, e: &DirEntry, plus: bool, map: &Cluster
 
 /// Compares the whole tree on the disks with the model's.
 pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), String> {
-    use pando_format::{AttachmentKind, Key, Record, Target};
+    use pando_format::{AttachmentKind, Key, Record};
     let mut seen = 0;
     for (key, record) in tree.records() {
         let (Key::Entry { dir, hash, name }, Record::Entry(e)) = (key, record) else {
             continue;
         };
-        seen += 1;
         let (id, layout, attr) = match &e.target {
             Target::Dir(d) => {
                 let stat = tree.touch(d.id).map(|t| t.stat).unwrap_or_default();
                 (NodeId::new(d.ino, d.generation), None, d.attr(&stat))
             }
             Target::Inode(i) => (NodeId::new(i.ino, i.generation), Some(&i.layout), i.attr()),
+            Target::Link(l) => {
+                seen += 1;
+                named(model, tree, NodeId::new(l.ino, l.generation), *dir, name)?;
+                continue;
+            }
         };
-        let parent = model
-            .place(id)
-            .ok_or_else(|| format!("{name} in {dir:?} ({id:?}) is not in the model"))?;
-        let parent_id = tree
-            .head(*dir)
-            .map_or(NodeId::ABOVE_ROOT, |h| NodeId::new(h.ino, h.generation));
-        if parent != (parent_id, name) {
-            return Err(format!(
-                "{id:?} is {name} in {parent_id:?}, in the model {parent:?}"
-            ));
+        if !dir.is_homes() {
+            seen += 1;
+            named(model, tree, id, *dir, name)?;
         }
         let expected = model.attr(id).ok_or("vanished")?;
         if expected != attr {
@@ -487,11 +524,21 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
         }
     }
     // The model counts the root; the stores have an entry for it too.
-    if seen != model.len() {
-        return Err(format!(
-            "{seen} entries are stored, the model has {}",
-            model.len()
-        ));
+    let names = model.walk().len();
+    if seen != names {
+        return Err(format!("{seen} names are stored, the model has {names}"));
     }
     Ok(())
+}
+
+/// Whether it is what an object is called in the model, too.
+fn named(model: &Model, tree: &Tree, id: NodeId, dir: DirId, name: &Name) -> Result<(), String> {
+    let parent = tree
+        .head(dir)
+        .map_or(NodeId::ABOVE_ROOT, |h| NodeId::new(h.ino, h.generation));
+    if model.names(id).any(|n| n == (parent, name)) {
+        return Ok(());
+    }
+    let names: Vec<_> = model.names(id).collect();
+    Err(format!("{id:?} is {name} in {parent:?}, in the model {names:?}"))
 }

@@ -69,7 +69,7 @@ pub fn creds() -> [Cred; 3] {
     ]
 }
 
-const KINDS: [(&str, u32); 20] = [
+const KINDS: [(&str, u32); 21] = [
     ("lookup", 120),
     ("statdir", 45),
     ("readlink", 20),
@@ -90,6 +90,7 @@ const KINDS: [(&str, u32); 20] = [
     ("rename", 105),
     ("release", 10),
     ("touchdir", 15),
+    ("link", 45),
 ];
 
 const PERMS: [u16; 14] = [
@@ -104,7 +105,7 @@ impl Generator {
             .iter()
             .map(|(kind, w)| match *kind {
                 "create" | "mkdir" | "rmdir" | "rename" | "unlink" => w * rng.range(10, 16) as u32 / 10,
-                "symlink" | "setattr" | "publish" | "release" | "touchdir" => {
+                "symlink" | "setattr" | "publish" | "release" | "touchdir" | "link" => {
                     w * rng.range(5, 18) as u32 / 10
                 }
                 _ => w * rng.range(2, 12) as u32 / 10,
@@ -166,6 +167,14 @@ impl Generator {
             "open" => {
                 let want = rng.range(1, 7) as u8;
                 match any(rng).filter(|_| rng.percent(70)) {
+                    Some(f) if rng.percent(15) => {
+                        let f = f.at_home();
+                        Op::Open {
+                            dir: f.dir,
+                            name: f.name,
+                            want,
+                        }
+                    }
                     Some(f) => Op::Open {
                         dir: f.dir,
                         name: f.name,
@@ -222,6 +231,7 @@ impl Generator {
                 }
             }
             "setattr" => match any(rng) {
+                Some(f) if rng.percent(20) => self.set_attr(rng, f.at_home()),
                 Some(f) => self.set_attr(rng, f),
                 None => Op::Lookup { dir, name },
             },
@@ -237,6 +247,7 @@ impl Generator {
                 None => Op::DirStat { dir },
             },
             "publish" => match file(rng) {
+                Some(f) if rng.percent(25) => return self.publish(rng, f.at_home()),
                 Some(f) => return self.publish(rng, f),
                 None => Op::Create {
                     dir,
@@ -247,6 +258,23 @@ impl Generator {
                 },
             },
             "rename" => self.rename(rng, own, all, dir, name),
+            "link" => {
+                let wrong = rng.percent(5);
+                match self.seen(rng, own, all, |f| (f.kind == FileKind::Directory) == wrong) {
+                    Some(f) => {
+                        let f = if rng.percent(20) { f.at_home() } else { f };
+                        Op::Link {
+                            src: f.dir,
+                            src_name: f.name,
+                            ino: f.ino,
+                            generation: f.generation,
+                            dst: dir,
+                            dst_name: name,
+                        }
+                    }
+                    None => Op::Lookup { dir, name },
+                }
+            }
             _ => match own.held.pop() {
                 Some((slot, ino, generation)) => Op::Release {
                     slot,

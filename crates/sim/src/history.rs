@@ -249,7 +249,9 @@ fn directory(dir: &Statement) -> (u64, u64) {
 fn places(op: &Op) -> [Option<Place>; 2] {
     let place = |dir: &Statement, name: &Name| {
         let (ino, generation) = directory(dir);
-        (dir.id != DirId::ABOVE_ROOT).then(|| (ino, generation, name.clone()))
+        // The home of a file is not a name of it.
+        let named = dir.id != DirId::ABOVE_ROOT && !dir.id.is_homes();
+        named.then(|| (ino, generation, name.clone()))
     };
     match op {
         Op::Lookup { dir, name }
@@ -263,6 +265,13 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         | Op::SetAttr { dir, name, .. }
         | Op::Publish { dir, name, .. } => [place(dir, name), None],
         Op::Rename {
+            src,
+            src_name,
+            dst,
+            dst_name,
+            ..
+        }
+        | Op::Link {
             src,
             src_name,
             dst,
@@ -285,6 +294,10 @@ fn act(call: &Call, places: &[&Place], widths: HashWidths, attrs: &mut Vec<Attr>
     let mut saw = [Saw::Nothing; KEYS];
     let mut left = [None; KEYS];
     let mut whole = |e: &EntryView| {
+        // What has several names is changed under any of them.
+        if e.home.is_some() {
+            return (Some(e.attr.ino.0), None);
+        }
         let known = attrs.iter().position(|a| *a == e.attr);
         let number = known.unwrap_or_else(|| {
             attrs.push(e.attr);
@@ -316,6 +329,24 @@ fn act(call: &Call, places: &[&Place], widths: HashWidths, attrs: &mut Vec<Attr>
                 }
             }
         }
+        // If both were names of it, nothing happened; else it moved.
+        (Op::Rename { .. }, Ok(Answer::Renamed { moved, other: None })) if moved.home.is_some() => {
+            return Some(Act::Perhaps(perhaps(&call.op, first, second)?));
+        }
+        (Op::Link { .. }, Ok(Answer::Entry(e))) => {
+            let (object, _) = whole(e);
+            if let Some(n) = first {
+                (saw[n], left[n]) = (Saw::There(object, None), Some(State::There(object, None)));
+            }
+            if let Some(n) = second {
+                (saw[n], left[n]) = (Saw::Absent, Some(State::There(object, None)));
+            }
+        }
+        (Op::Link { .. }, Err(e)) => match e {
+            Errno::NotFound => saw[first?] = Saw::Absent,
+            Errno::Exists => saw[second?] = Saw::There(None, None),
+            _ => return None,
+        },
         (Op::Rename { mode, .. }, Ok(Answer::Renamed { moved, other })) => {
             let (object, attr) = whole(moved);
             match (first, second) {
@@ -401,6 +432,7 @@ fn single(
 fn perhaps(op: &Op, first: Option<usize>, second: Option<usize>) -> Option<Maybe> {
     Some(match op {
         Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. } => Maybe::Make(first?),
+        Op::Link { .. } => Maybe::Make(second?),
         Op::Unlink { .. } | Op::Rmdir { .. } => Maybe::Remove(first?),
         Op::SetAttr { .. } | Op::Publish { .. } => Maybe::Change(first?),
         Op::Rename { mode, .. } => match (first, second, *mode == RenameMode::Exchange) {

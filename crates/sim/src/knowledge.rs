@@ -20,6 +20,22 @@ pub struct Seen {
     pub kind: FileKind,
     /// Shows that it was opened for writing.
     pub handle: Option<Handle>,
+    /// Where it is if it has several names.
+    pub home: Option<Statement>,
+}
+
+impl Seen {
+    /// The same file, found at its home, if it has one.
+    pub fn at_home(self) -> Seen {
+        match self.home.clone() {
+            Some(home) => Seen {
+                name: home.name.clone(),
+                dir: home,
+                ..self
+            },
+            None => self,
+        }
+    }
 }
 
 /// What was seen, the latest last.
@@ -72,6 +88,7 @@ impl Knowledge {
                     self.opened(e, *handle);
                 }
             }
+            (Op::Link { dst, dst_name, .. }, Ok(Answer::Entry(e))) => self.saw(dst, dst_name, e),
             (Op::Rmdir { .. }, Ok(Answer::Removed(e))) => {
                 if let Some(d) = &e.dir {
                     self.died(d);
@@ -80,7 +97,7 @@ impl Knowledge {
             (Op::Unlink { dir, held, .. }, Ok(Answer::Removed(e))) => {
                 self.files
                     .retain(|f| (f.ino, f.generation) != (e.attr.ino, e.attr.generation));
-                if *held {
+                if *held && e.attr.nlink == 1 {
                     self.held.push((dir.id.slot(), e.attr.ino, e.attr.generation));
                 }
             }
@@ -112,7 +129,9 @@ impl Knowledge {
                 }
             }
             (op, Err(pando_types::Errno::Stale)) => {
-                if let [Some(d), _] = op.statements() {
+                if let [Some(d), _] = op.statements()
+                    && !d.id.is_homes()
+                {
                     let d = d.clone();
                     self.died(&d);
                 }
@@ -122,7 +141,8 @@ impl Knowledge {
     }
 
     fn saw(&mut self, dir: &Statement, name: &Name, e: &EntryView) {
-        if theirs(name) || theirs(&dir.name) {
+        // At home it has no name to be remembered.
+        if theirs(name) || theirs(&dir.name) || dir.id.is_homes() {
             return;
         }
         let file = Seen {
@@ -136,6 +156,7 @@ impl Knowledge {
                 .iter()
                 .find(|f| (f.ino, f.generation) == (e.attr.ino, e.attr.generation))
                 .and_then(|f| f.handle),
+            home: e.home.clone(),
         };
         self.files
             .retain(|f| (f.ino, f.generation) != (file.ino, file.generation));

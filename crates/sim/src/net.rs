@@ -737,6 +737,20 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
                 short(name)
             )
         }
+        Op::Link {
+            src,
+            src_name,
+            ino,
+            dst,
+            dst_name,
+            ..
+        } => format!(
+            "link {}/{} ino {ino} to {}/{}",
+            at(src),
+            short(src_name),
+            at(dst),
+            short(dst_name)
+        ),
         Op::Rename {
             src,
             src_name,

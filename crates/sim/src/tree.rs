@@ -35,6 +35,10 @@ pub struct Tree {
     names: BTreeMap<DirId, BTreeSet<Place>>,
     /// Entries of each inode number and generation. Sound: exactly one each.
     inodes: BTreeMap<(Ino, Generation), u32>,
+    /// Names of each file that is at home. Sound: as many as it counts.
+    links: BTreeMap<(Slot, Ino, Generation), u32>,
+    /// And what it counts.
+    homes: BTreeMap<(Slot, Ino, Generation), u32>,
     /// Entries at each position. Sound: exactly one each.
     positions: BTreeMap<(DirId, Position), u32>,
     /// The versions of heads that say they are on their birth's rename list.
@@ -55,6 +59,7 @@ struct Dirty {
     entries: BTreeSet<Place>,
     moved: BTreeSet<DirId>,
     births: BTreeSet<(DirId, Name)>,
+    homes: BTreeSet<(Slot, Ino, Generation)>,
 }
 
 impl Tree {
@@ -308,11 +313,25 @@ impl Tree {
                     .positions
                     .entry((*dir, Position::new(*hash, e.ordinal)))
                     .or_default() += 1;
-                *self.inodes.entry(identity(&e.target)).or_default() += 1;
-                if let Target::Dir(d) = &e.target {
-                    count.1 += 1;
-                    self.names.entry(d.id).or_default().insert(place.clone());
-                    dirty.dirs.insert(d.id);
+                match &e.target {
+                    Target::Dir(d) => {
+                        count.1 += 1;
+                        self.names.entry(d.id).or_default().insert(place.clone());
+                        dirty.dirs.insert(d.id);
+                    }
+                    Target::Inode(i) if dir.is_homes() => {
+                        let home = (dir.slot(), i.ino, i.generation);
+                        self.homes.insert(home, i.nlink);
+                        dirty.homes.insert(home);
+                    }
+                    Target::Inode(_) => {}
+                    Target::Link(l) => {
+                        *self.links.entry((l.slot, l.ino, l.generation)).or_default() += 1;
+                        dirty.homes.insert((l.slot, l.ino, l.generation));
+                    }
+                }
+                if !matches!(e.target, Target::Link(_)) {
+                    *self.inodes.entry(e.target.identity()).or_default() += 1;
                 }
                 dirty.dirs.insert(*dir);
                 dirty.entries.insert(place);
@@ -357,15 +376,29 @@ impl Tree {
                     }
                 }
                 decrease(&mut self.positions, &(*dir, Position::new(*hash, e.ordinal)));
-                decrease(&mut self.inodes, &identity(&e.target));
-                if let Target::Dir(d) = &e.target {
-                    if let Some(names) = self.names.get_mut(&d.id) {
-                        names.remove(&place);
-                        if names.is_empty() {
-                            self.names.remove(&d.id);
+                match &e.target {
+                    Target::Dir(d) => {
+                        if let Some(names) = self.names.get_mut(&d.id) {
+                            names.remove(&place);
+                            if names.is_empty() {
+                                self.names.remove(&d.id);
+                            }
                         }
+                        dirty.dirs.insert(d.id);
                     }
-                    dirty.dirs.insert(d.id);
+                    Target::Inode(i) if dir.is_homes() => {
+                        let home = (dir.slot(), i.ino, i.generation);
+                        self.homes.remove(&home);
+                        dirty.homes.insert(home);
+                    }
+                    Target::Inode(_) => {}
+                    Target::Link(l) => {
+                        decrease(&mut self.links, &(l.slot, l.ino, l.generation));
+                        dirty.homes.insert((l.slot, l.ino, l.generation));
+                    }
+                }
+                if !matches!(e.target, Target::Link(_)) {
+                    decrease(&mut self.inodes, &e.target.identity());
                 }
                 dirty.dirs.insert(*dir);
                 dirty.entries.insert(place);
@@ -415,6 +448,8 @@ impl Tree {
         }
         dirty.dirs.extend(self.names.keys());
         dirty.births.extend(self.listed.keys().cloned());
+        dirty.homes.extend(self.links.keys());
+        dirty.homes.extend(self.homes.keys());
         self.check(&dirty)
     }
 
@@ -427,6 +462,9 @@ impl Tree {
         }
         for dir in &dirty.moved {
             self.check_path(*dir)?;
+        }
+        for home in &dirty.homes {
+            self.check_home(*home)?;
         }
         dirty.births.iter().try_for_each(|birth| self.check_births(birth))
     }
@@ -448,7 +486,7 @@ impl Tree {
     }
 
     fn check_dir(&self, dir: DirId) -> Result<(), Broken> {
-        if dir == DirId::ABOVE_ROOT {
+        if dir == DirId::ABOVE_ROOT || dir.is_homes() {
             return Ok(());
         }
         let count = self.counts.get(&dir).copied().unwrap_or_default();
@@ -563,16 +601,20 @@ impl Tree {
         if self.positions.get(&(*dir, Position::new(*hash, entry.ordinal))) != Some(&1) {
             return Err(format!("two entries of {dir:?} share the position of {place:?}"));
         }
-        if self.inodes.get(&identity(&entry.target)) != Some(&1) {
+        let identity = entry.target.identity();
+        if self.inodes.get(&identity) != Some(&1) {
             return Err(format!(
-                "{place:?}: its inode number and generation {:?} occur twice",
-                identity(&entry.target)
+                "{place:?}: its inode number and generation {identity:?} are those of {:?} records",
+                self.inodes.get(&identity)
             ));
         }
         match &entry.target {
             Target::Inode(i) => {
-                if i.nlink != 1 || i.kind == FileKind::Directory {
-                    return Err(format!("{place:?}: {} links, kind {:?}", i.nlink, i.kind));
+                if i.kind == FileKind::Directory {
+                    return Err(format!("{place:?}: a directory that is none"));
+                }
+                if !dir.is_homes() && i.nlink != 1 {
+                    return Err(format!("{place:?}: {} links under one name", i.nlink));
                 }
                 if data.is_some_and(|n| n > i.size) {
                     return Err(format!(
@@ -586,12 +628,30 @@ impl Tree {
                 }
             }
             Target::Dir(d) => {
-                if *dir != DirId::ABOVE_ROOT && d.id == DirId::ROOT {
-                    return Err(format!("{place:?} names the root"));
+                if *dir != DirId::ABOVE_ROOT && d.id == DirId::ROOT || dir.is_homes() {
+                    return Err(format!("{place:?} names {:?}", d.id));
                 }
             }
+            Target::Link(_) if dir.is_homes() => {
+                return Err(format!("{place:?} is a link to a link"));
+            }
+            Target::Link(_) => {}
         }
         Ok(())
+    }
+
+    /// A file at home counts its names, and no name is without one (H96).
+    fn check_home(&self, (slot, ino, generation): (Slot, Ino, Generation)) -> Result<(), Broken> {
+        let home = (slot, ino, generation);
+        let links = self.links.get(&home).copied();
+        let counted = self.homes.get(&home).copied();
+        if links == counted {
+            Ok(())
+        } else {
+            Err(format!(
+                "{links:?} names of inode {ino} generation {generation}, which is at home in slot {slot} with {counted:?}"
+            ))
+        }
     }
 
     /// The way up from `dir` ends at the root.
@@ -708,13 +768,6 @@ fn decrease<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
         if *n == 0 {
             counts.remove(key);
         }
-    }
-}
-
-fn identity(target: &Target) -> (Ino, Generation) {
-    match target {
-        Target::Dir(d) => (d.ino, d.generation),
-        Target::Inode(i) => (i.ino, i.generation),
     }
 }
 

@@ -89,11 +89,29 @@ impl DirId {
     /// The root directory of every filesystem.
     pub const ROOT: DirId = DirId(1);
 
+    /// Upper half of the IDs of [`DirId::homes`]. Others' are hashes: that one of them is the same is as likely as that two are.
+    const HOMES: u64 = 0x7061_6e64_6f20_686f;
+    /// What [`DirId::slot`] multiplies by, and what undoes that.
+    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+    const GATHER: u64 = 0xF1DE_83E1_9937_733D;
+
+    /// The place of a slot whose entries are files that are not found by one name: the homes of those with several (H96). Not a
+    /// directory: it has no name, no head and no permissions.
+    pub const fn homes(slot: Slot) -> DirId {
+        let low = ((slot.0 as u64) << 48).wrapping_mul(Self::GATHER) ^ Self::HOMES;
+        DirId((Self::HOMES as u128) << 64 | low as u128)
+    }
+
+    /// Whether this is the [`DirId::homes`] of a slot.
+    pub fn is_homes(self) -> bool {
+        (self.0 >> 64) as u64 == Self::HOMES && self == DirId::homes(self.slot())
+    }
+
     /// The slot of this directory's group (content, and the records of its entries).
     pub fn slot(self) -> Slot {
         // IDs are hashes, but test modes shorten them to a few bits: spread what is there over all slots.
         let folded = (self.0 as u64) ^ ((self.0 >> 64) as u64);
-        let mixed = folded.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = folded.wrapping_mul(Self::SPREAD);
         Slot(((mixed >> 48) as u16) % SLOTS)
     }
 }
@@ -125,6 +143,7 @@ impl Ino {
     }
 }
 
+const _: () = assert!(DirId::SPREAD.wrapping_mul(DirId::GATHER) == 1);
 const _: () = assert!(SLOTS <= 1 << 12, "a slot has 12 bits of a generation");
 
 impl Generation {
@@ -200,6 +219,17 @@ pub struct Bearer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_slot_has_its_homes() {
+        for slot in (0..SLOTS).map(Slot) {
+            let homes = DirId::homes(slot);
+            assert_eq!(homes.slot(), slot);
+            assert!(homes.is_homes());
+            assert!(!DirId(homes.0 ^ 1).is_homes());
+        }
+        assert!(!DirId::ROOT.is_homes() && !DirId::ABOVE_ROOT.is_homes());
+    }
 
     #[test]
     fn a_generation_is_its_slots_alone_and_rises() {

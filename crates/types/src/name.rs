@@ -1,6 +1,6 @@
 //! Names of directory entries.
 
-use crate::Errno;
+use crate::{Errno, Generation, Ino};
 use std::fmt;
 
 /// Longest name, in bytes.
@@ -30,6 +30,15 @@ impl Name {
     /// The name under which the root's access record is stored in [`crate::DirId::ABOVE_ROOT`].
     pub fn root() -> Name {
         Name(b"root".as_slice().into())
+    }
+
+    /// What a file is called in the [`crate::DirId::homes`] of a slot.
+    pub fn home(ino: Ino, generation: Generation) -> Name {
+        Name(
+            format!("{:016x}.{:016x}", ino.0, generation.0)
+                .into_bytes()
+                .into(),
+        )
     }
 
     /// The bytes of the name.

@@ -146,6 +146,9 @@ pub struct EntryView {
     pub layout: Layout,
     /// Counts changes of content.
     pub version: u64,
+    /// Of what has several names: where it is. Good for this one file, whatever becomes of the names: with [`Name::home`] it
+    /// stands for a place (H96).
+    pub home: Option<Statement>,
 }
 
 /// One line of a listing.
@@ -343,6 +346,21 @@ pub enum Op {
         /// The caller has the replaced file open (see `Unlink`).
         held: bool,
     },
+    /// Gives a file, symlink or device another name. It moves to its home, if it is not there yet (H96).
+    Link {
+        /// Where it has a name.
+        src: Statement,
+        /// Which.
+        src_name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// Where it gets another.
+        dst: Statement,
+        /// Which.
+        dst_name: Name,
+    },
     /// Gives up a removed file that was held open.
     Release {
         /// Slot of the directory it was in.
@@ -416,6 +434,7 @@ impl Op {
             Op::SetAttr { .. } => "setattr",
             Op::Publish { .. } => "publish",
             Op::Rename { .. } => "rename",
+            Op::Link { .. } => "link",
             Op::Release { .. } => "release",
         }
     }
@@ -438,7 +457,11 @@ impl Op {
     /// Whether it needs room in the store: refused below the watermark, where removals go on.
     pub fn grows(&self) -> bool {
         match self {
-            Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. } | Op::Rename { .. } => true,
+            Op::Create { .. }
+            | Op::Symlink { .. }
+            | Op::Mkdir { .. }
+            | Op::Rename { .. }
+            | Op::Link { .. } => true,
             Op::Publish { content, .. } => !matches!(content, Content::None),
             _ => false,
         }
@@ -465,7 +488,7 @@ impl Op {
             | Op::Unlink { dir, .. }
             | Op::SetAttr { dir, .. }
             | Op::Publish { dir, .. } => [Some(dir), None],
-            Op::Rename { src, dst, .. } => [Some(src), Some(dst)],
+            Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
             Op::Release { .. } | Op::StatFs | Op::Sync => [None, None],
         }
     }
@@ -486,7 +509,7 @@ impl Op {
             | Op::Unlink { dir, .. }
             | Op::SetAttr { dir, .. }
             | Op::Publish { dir, .. } => [Some(dir), None],
-            Op::Rename { src, dst, .. } => [Some(src), Some(dst)],
+            Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
             Op::Release { .. } | Op::StatFs | Op::Sync => [None, None],
         }
     }
@@ -535,7 +558,8 @@ codec_struct!(EntryView {
     dir,
     seal,
     layout,
-    version
+    version,
+    home
 });
 codec_struct!(DirEntry {
     position,
@@ -565,6 +589,7 @@ codec_enum!(Op {
     22 => Publish { dir, name, ino, generation, handle, content, size, mtime },
     23 => Rename { src, src_name, dst, dst_name, mode, held },
     24 => Release { slot, ino, generation },
+    25 => Link { src, src_name, ino, generation, dst, dst_name },
 });
 codec_enum!(Answer {
     1 => Done,

@@ -92,6 +92,9 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
             let names = match op {
                 Op::Rename {
                     src_name, dst_name, ..
+                }
+                | Op::Link {
+                    src_name, dst_name, ..
                 } => [Some(src_name), Some(dst_name)],
                 Op::Lookup { name, .. }
                 | Op::ReadLink { name, .. }

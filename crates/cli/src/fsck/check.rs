@@ -12,7 +12,9 @@ use pando_format::{
     AccessRecord, AttachmentKind, Entry, FORMAT_VERSION, Head, InodeRecord, Key, LOCAL_SLOT, Layout,
     Position, Record, RenameList, Target,
 };
-use pando_types::{DirId, FileKind, Generation, Ino, MapEpoch, Name, Realm, SLOTS, ServerId, Slot, TxId};
+use pando_types::{
+    DirId, FileKind, Generation, Ino, MapEpoch, Name, Realm, SLOTS, ServerId, Slot, Timestamp, TxId,
+};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -67,6 +69,14 @@ struct Numbered {
     ino: u64,
     dir: u32,
     hash: u64,
+}
+
+/// What is known of a file that is at home.
+#[derive(Default)]
+struct Linked {
+    /// How many names it counts, when it last changed, and where it is.
+    home: Option<(u32, Timestamp, Place)>,
+    names: Vec<Place>,
 }
 
 /// Where the records of one server have got to.
@@ -126,6 +136,9 @@ pub struct Checker {
     /// Access records of directories that have one already.
     doubles: Vec<(DirId, Access)>,
     numbers: Vec<Numbered>,
+    linked: HashMap<(Slot, Ino, Generation), Linked>,
+    /// When the first record was read. What changed since then may have been read half before, half after it.
+    pub began: Option<Timestamp>,
     largest: Vec<u64>,
     reserved: Vec<u64>,
     lanes: HashMap<ServerId, Lane>,
@@ -155,6 +168,8 @@ impl Checker {
             index: HashMap::new(),
             doubles: Vec::new(),
             numbers: Vec::new(),
+            linked: HashMap::new(),
+            began: None,
             largest: vec![0; usize::from(SLOTS)],
             reserved: vec![2; usize::from(SLOTS)],
             lanes: HashMap::new(),
@@ -310,9 +325,10 @@ impl Checker {
 
     fn entry(&mut self, lane: &mut Lane, place: Place, name: &Name, entry: &Entry) {
         self.ordinal(lane, place, entry.ordinal);
+        let fixed = place.dir == DirId::ABOVE_ROOT || place.dir.is_homes();
         let salt = match self.get(place.dir).and_then(|d| d.head) {
             Some(head) => Some(head.salt),
-            None => (place.dir == DirId::ABOVE_ROOT).then_some(0),
+            None => fixed.then_some(0),
         };
         // Without a head, that is what is reported.
         if salt.is_some_and(|salt| self.map.widths().name(salt, name) != place.hash) {
@@ -330,7 +346,19 @@ impl Checker {
             Target::Inode(inode) => {
                 self.counts.files += 1;
                 self.inode(lane, place, name, inode);
+                if place.dir.is_homes() {
+                    let home = (place.dir.slot(), inode.ino, inode.generation);
+                    self.linked.entry(home).or_default().home = Some((inode.nlink, inode.ctime, place));
+                } else if inode.nlink != 1 {
+                    let detail = format!("{name:?} counts {} names, and is under this one", inode.nlink);
+                    self.find(Kind::Links, Subject::Bucket(place), detail);
+                }
                 inode.ino
+            }
+            Target::Link(link) => {
+                let home = (link.slot, link.ino, link.generation);
+                self.linked.entry(home).or_default().names.push(place);
+                return;
             }
         };
         if let Some(largest) = self.largest.get_mut(usize::from(ino.slot().0)) {

@@ -61,6 +61,8 @@ pub enum Kind {
     Attachment,
     /// An inode number with several names.
     Number,
+    /// A count of names that is not true, or a name of nothing.
+    Links,
     /// A file whose size speaks of blocks, and which has none.
     NoData,
     /// A transaction without an outcome.
@@ -94,6 +96,7 @@ impl Kind {
             Kind::Layout => "wrong-layout",
             Kind::Attachment => "attachment-without-entry",
             Kind::Number => "inode-number-twice",
+            Kind::Links => "wrong-links",
             Kind::NoData => "no-data",
             Kind::InDoubt => "in-doubt",
         }

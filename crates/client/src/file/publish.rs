@@ -161,7 +161,7 @@ impl OpenFile {
     /// What tells the servers that a file without a name is not open any more. The session that removed the name
     /// with `held` must send it.
     pub fn release(&self) -> Op {
-        let slot = self.location.get().dir.id.slot();
+        let slot = self.kept.unwrap_or_else(|| self.location.get().dir.id.slot());
         Op::Release {
             slot,
             ino: self.key.ino,
@@ -209,6 +209,7 @@ impl OpenFile {
 
     /// A change of ours was published, and the entry is now `view`.
     fn settle(&mut self, view: &EntryView) {
+        self.location.learn(view);
         // If the version rose by more than our change, another mount has written since we looked. Its blocks, and
         // what a front end has cached, may be mixed with ours.
         let alone = view.version == self.version + 1;

@@ -76,6 +76,10 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                         t.0 = bytes;
                     }
                 }
+                Record::Entry(Entry {
+                    ordinal,
+                    target: Target::Link(l),
+                }) => (*ordinal, l.ino) = (small, Ino(n)),
                 Record::Head(h) => (h.salt, h.name, h.split) = (n, name, small),
                 Record::Touch(t) => (t.stat.entries, t.stat.mtime) = (n, time),
                 Record::Attachment(b) => b.0 = bytes,

@@ -76,6 +76,7 @@ pub(super) fn views() -> Vec<EntryView> {
         seal: None,
         layout,
         version: 4,
+        home: None,
     };
     let dir = EntryView {
         dir: Some(statement(1)),
@@ -93,6 +94,10 @@ pub(super) fn views() -> Vec<EntryView> {
         view(FileKind::Symlink, Layout::Target(Blob(b"../there".to_vec()))),
         view(FileKind::Symlink, Layout::LongTarget),
         view(FileKind::Fifo, Layout::None),
+        EntryView {
+            home: Some(statement(2)),
+            ..view(FileKind::Regular, Layout::Inline)
+        },
     ]
 }
 
@@ -196,6 +201,14 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             generation,
         },
         Op::Reopen { dir: dir() },
+        Op::Link {
+            src: dir(),
+            src_name: n(),
+            ino,
+            generation,
+            dst: statement(which + 1),
+            dst_name: name("g"),
+        },
     ]
 }
 

@@ -110,6 +110,7 @@ pub(super) fn use_record(record: &Record) {
                 let attr = access.attr(&Touch::default().stat);
                 assert_eq!(attr.perm, access.perm);
             }
+            Target::Link(link) => assert_eq!(entry.target.identity(), (link.ino, link.generation)),
         },
         Record::Prepared(part) => part.mutations.iter().for_each(not_prepared),
         Record::RenameList(list) => {

@@ -125,6 +125,31 @@ impl Model {
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
+    /// RULE (link). In this order, which is Linux's: search permission where the object is, ENOENT if the name is missing, ESTALE
+    /// if it stands for another; search permission where the new name is to be, EEXIST if that is taken, the permission to
+    /// change it; EPERM for a directory. Its ctime is now.
+    pub(crate) fn hard_link(
+        &mut self,
+        cred: &Cred,
+        (src, src_name): (&DirRef, &Name),
+        id: NodeId,
+        (dst, dst_name): (&DirRef, &Name),
+        now: Timestamp,
+    ) -> Result<ModelAnswer, Errno> {
+        let found = self.find(cred, src, src_name)?;
+        if found != id {
+            return Err(Errno::Stale);
+        }
+        let d = self.make_in(cred, dst, dst_name)?;
+        if self.node(id).is_dir() {
+            return Err(Errno::Perm);
+        }
+        self.link(d.id, dst_name, id);
+        self.node_mut(id).ctime = now;
+        self.touch(d.id, now);
+        Ok(ModelAnswer::Entry(self.shown(id)))
+    }
+
     /// RULE (making). The name must be free, else EEXIST; then the directory must be writable.
     fn make_in(&self, cred: &Cred, dir: &DirRef, name: &Name) -> Result<Entered, Errno> {
         let d = self.search(cred, dir)?;

@@ -49,7 +49,7 @@ impl Model {
     fn remove(&mut self, dir: NodeId, name: &Name, id: NodeId, now: Timestamp) -> ModelAnswer {
         let view = self.shown(id);
         self.unlink_name(dir, name, id);
-        self.bury(id);
+        self.lost_a_name(id, now);
         self.touch(dir, now);
         ModelAnswer::Removed(view)
     }

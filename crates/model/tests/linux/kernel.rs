@@ -148,6 +148,7 @@ impl Kernel {
                 };
                 rustix::fs::renameat_with(at, from.text(), at, to.text(), flags)
             }
+            Call::Link(from, to) => rustix::fs::linkat(at, from.text(), at, to.text(), AtFlags::empty()),
         }
     }
 

@@ -254,6 +254,25 @@ impl Oracle {
                     mode: *mode,
                 }
             }
+            Call::Link(from, to) => {
+                let place = self.resolve(cred, from)?;
+                let Some((id, _)) = self.object(&place) else {
+                    return Err(Errno::NotFound.into());
+                };
+                // What a system protects others' files from by a switch of its own (protected_hardlinks).
+                if !cred.is_root() && self.model.attr(id).is_some_and(|a| a.uid != cred.uid) {
+                    return Err(Stop::Skip);
+                }
+                let (dst, dst_name) = self.resolve(cred, to)?;
+                let (src, src_name) = place;
+                ModelOp::Link {
+                    src,
+                    src_name,
+                    id,
+                    dst,
+                    dst_name,
+                }
+            }
         };
         self.apply(cred, op)
     }

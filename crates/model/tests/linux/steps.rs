@@ -42,6 +42,7 @@ pub enum Call {
     Write(Path, &'static str, u64),
     Utimens(Path, Option<TimeChange>, Option<TimeChange>),
     Rename(Path, Path, RenameMode),
+    Link(Path, Path),
 }
 
 #[derive(Clone, Debug)]
@@ -113,6 +114,7 @@ fn call() -> impl Strategy<Value = Call> {
         2 => (path(), size()).prop_map(|(p, s)| Call::TruncateHandle(p, s)),
         2 => (path(), prop_oneof![Just(""), Just("q"), Just("xyz")], size()).prop_map(|(p, b, s)| Call::Write(p, b, s)),
         3 => (path(), time(), time()).prop_map(|(p, a, m)| Call::Utimens(p, a, m)),
+        5 => (path(), path()).prop_map(|(a, b)| Call::Link(a, b)),
         10 => (path(), path(), mode()).prop_map(|(a, b, m)| Call::Rename(a, b, m)),
     ]
 }

@@ -5,6 +5,9 @@ use crate::fsck::finding::{Finding, Kind, Place, Subject};
 use pando_format::{Key, NameHash};
 use pando_types::{Birth, DirId, Generation, Ino, SLOTS, Slot};
 
+/// By so many seconds clocks may differ.
+const CLOCKS: i64 = 2;
+
 impl Checker {
     /// Compares everything, and says what is wrong.
     pub fn finish(&mut self) -> Vec<Finding> {
@@ -23,6 +26,7 @@ impl Checker {
         self.renamed();
         self.walk();
         self.doubled_numbers();
+        self.links();
         for slot in 0..usize::from(SLOTS) {
             if self.largest[slot] >= self.reserved[slot] {
                 let (largest, reserved) = (self.largest[slot], self.reserved[slot]);
@@ -39,7 +43,7 @@ impl Checker {
     /// One directory: its halves, its place, its counts.
     fn judge(&mut self, id: DirId, d: Dir) {
         let subject = || Subject::Dir(id);
-        if id == DirId::ABOVE_ROOT {
+        if id == DirId::ABOVE_ROOT || id.is_homes() {
             return;
         }
         let Some(head) = d.head else {
@@ -206,6 +210,30 @@ impl Checker {
                 }
             }
             path.into_iter().for_each(|i| met[i] = SEEN);
+        }
+    }
+
+    /// Files at home against their names, both ways (H96).
+    fn links(&mut self) {
+        for ((_, ino, _), linked) in std::mem::take(&mut self.linked) {
+            let names = linked.names.len();
+            let (kind, detail) = match linked.home {
+                Some((counted, ..)) if counted as usize == names => continue,
+                None => (
+                    Kind::Links,
+                    format!("{names} names of inode {ino}, which is not there"),
+                ),
+                Some((counted, changed, _)) => {
+                    let moving = self
+                        .began
+                        .is_some_and(|began| changed.secs >= began.secs - CLOCKS);
+                    let detail = format!("inode {ino} counts {counted} names, and has {names}");
+                    (if moving { Kind::Moving } else { Kind::Links }, detail)
+                }
+            };
+            let finding = Finding::new(kind, Subject::Ino(ino), detail);
+            let places = linked.names.into_iter().chain(linked.home.map(|(_, _, at)| at));
+            self.findings.push(finding.at_each(places));
         }
     }
 

@@ -6,7 +6,7 @@ use super::*;
 fn removed_files_go_on_and_are_released() {
     let (ops, blocks, mut h) = new(32);
     h.write(0, b"abc").unwrap();
-    h.file.removed(time(9));
+    h.file.removed(pando_types::Slot(0), time(9));
     let calls = ops.calls.get();
     h.write(3, &[1; 100]).unwrap();
     h.truncate(50, true).unwrap();
