@@ -485,6 +485,7 @@ fn the_page_shows_these_bytes() {
         "reply",
         "decision",
         "invalidation",
+        "link",
     ];
     for (name, bytes) in GOLDEN_RECORDS {
         let on_page = page.contains(&format!("`{bytes}`"));

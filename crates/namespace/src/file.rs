@@ -40,12 +40,12 @@ pub(crate) fn check_homes(op: &Op) -> Result<(), Stop> {
             src: dir,
             src_name: name,
             ..
-        } if dir.id.is_homes() => Some(dir).filter(|dir| dir.name == *name || plant!(G94)),
+        } if dir.id.is_homes() => Some(dir).filter(|dir| dir.name == *name || plant!(G59)),
         _ => None,
     };
     let homes = |s: &&Statement| s.id.is_homes();
     let named = op.statements().iter().flatten().filter(|s| homes(s)).count();
-    if named == usize::from(home.is_some()) {
+    if named == usize::from(home.is_some()) || plant!(G60) {
         Ok(())
     } else {
         Err(Errno::Perm.into())

@@ -8,6 +8,7 @@
 
 mod arena;
 mod hello;
+mod homes;
 mod peers;
 mod perms;
 mod requests;
@@ -69,6 +70,7 @@ pub fn cells() -> impl Iterator<Item = &'static Cell> {
         statements::KEYS,
         requests::CELLS,
         perms::CELLS,
+        homes::CELLS,
         sessions::CELLS,
         peers::CELLS,
     ];

@@ -375,6 +375,28 @@ impl Speaker {
         self.op(cred, op).await
     }
 
+    /// Gives what a name stands for another one.
+    pub async fn link(
+        &self,
+        cred: &Cred,
+        from: (&Statement, &str),
+        to: (&Statement, &str),
+    ) -> Option<EntryView> {
+        let there = self.view(cred, from.0, from.1).await?;
+        let op = Op::Link {
+            src: from.0.clone(),
+            src_name: named(from.1)?,
+            ino: there.attr.ino,
+            generation: there.attr.generation,
+            dst: to.0.clone(),
+            dst_name: named(to.1)?,
+        };
+        match self.op(cred, op).await? {
+            Answer::Entry(view) => Some(view),
+            _ => None,
+        }
+    }
+
     /// Changes attributes of what a name stands for now.
     pub async fn set(
         &self,
