@@ -6,7 +6,7 @@ use pando_cluster::{ClusterMap, ServerInfo};
 use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout,
-    PreparedRecord, Record, Superblock, Target, Touch,
+    LinkRecord, PreparedRecord, Record, Superblock, Target, Touch,
 };
 use pando_types::{
     Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm, ServerId,
@@ -590,6 +590,81 @@ fn numbers() {
     };
     t.put(Key::Counter(slot), Record::Counter(used));
     assert_eq!(t.kinds(), [Kind::Counter]);
+}
+
+/// `/d/g` gets a second name, `/n`, as a server would have it.
+fn with_two_names() -> (Tree, Key) {
+    let mut t = Tree::new();
+    let d = t.d();
+    let (_, _, record) = t.remove(&t.key(d, "g"));
+    let Record::Entry(Entry {
+        target: Target::Inode(mut inode),
+        ..
+    }) = record
+    else {
+        panic!("a file");
+    };
+    t.touch(d, |s| s.entries -= 1);
+    inode.nlink = 2;
+    let link = Target::Link(LinkRecord {
+        slot: d.slot(),
+        ino: inode.ino,
+        generation: inode.generation,
+        kind: inode.kind,
+    });
+    let (homes, text) = (DirId::homes(d.slot()), Name::home(inode.ino, inode.generation));
+    t.add(d, "g", link.clone());
+    t.add(DirId::ROOT, "n", link);
+    let text = text.to_string();
+    t.add(homes, &text, Target::Inode(inode));
+    let key = t.key(homes, &text);
+    (t, key)
+}
+
+#[test]
+fn names_of_a_file_at_home() {
+    let (t, _) = with_two_names();
+    assert_eq!(t.found(), []);
+    // It counts another number of names than it has.
+    let (mut t, home) = with_two_names();
+    t.change(&home, |r| match r {
+        Record::Entry(Entry {
+            target: Target::Inode(i),
+            ..
+        }) => i.nlink = 3,
+        _ => panic!("a file"),
+    });
+    assert_eq!(t.kinds(), [Kind::Links]);
+    let all = t.checker().finish();
+    assert_eq!(
+        all[0].places.len(),
+        3,
+        "its names and its home are looked at again: {all:?}"
+    );
+    // While it may have been changed since the look began, that is no problem yet.
+    let mut checker = t.checker();
+    checker.began = Some(TIME);
+    assert_eq!(
+        checker.finish().iter().map(|f| f.kind).collect::<Vec<_>>(),
+        [Kind::Moving]
+    );
+    // One of its names is gone, and nobody told it.
+    let (mut t, _) = with_two_names();
+    t.remove(&t.key(DirId::ROOT, "n"));
+    t.touch(DirId::ROOT, |s| s.entries -= 1);
+    assert_eq!(t.kinds(), [Kind::Links]);
+    // It is gone, and its names are not.
+    let (mut t, home) = with_two_names();
+    t.remove(&home);
+    assert_eq!(t.kinds(), [Kind::Links]);
+    // A file under its name that counts several.
+    let mut t = Tree::new();
+    t.change_entry(DirId::ROOT, "f", |e| {
+        if let Target::Inode(i) = &mut e.target {
+            i.nlink = 2;
+        }
+    });
+    assert_eq!(t.kinds(), [Kind::Links]);
 }
 
 #[test]
