@@ -14,6 +14,7 @@ mod lanes;
 mod path;
 mod request;
 mod session;
+mod xattr;
 
 pub use ahead::Resolution;
 pub use cache::CACHE_BYTES;

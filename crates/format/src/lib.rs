@@ -10,6 +10,7 @@ mod key;
 mod mutation;
 mod record;
 mod renames;
+mod xattrs;
 
 pub use codec::{Codec, DecodeError, Reader};
 pub use hash::{HashWidths, NameHash, Position};
@@ -22,8 +23,9 @@ pub use record::{
     SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
 pub use renames::RenameList;
+pub use xattrs::{Marks, XattrSet};
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// The oldest that is understood: what came since only adds kinds of records.
 pub const OLDEST_FORMAT: u32 = 2;

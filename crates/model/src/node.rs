@@ -1,7 +1,7 @@
 //! Objects of the tree.
 
 use crate::content::Content;
-use pando_types::{Attr, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp};
+use pando_types::{Attr, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp, XattrName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,6 +48,7 @@ pub(crate) struct Node {
     /// Of a directory: of its access half.
     pub ctime: Timestamp,
     pub inner: Inner,
+    pub xattrs: BTreeMap<XattrName, Vec<u8>>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +56,7 @@ pub(crate) enum Inner {
     Dir(Directory),
     File { size: u64, content: Content },
     Symlink(Arc<[u8]>),
+    Special { kind: FileKind, rdev: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -81,6 +83,7 @@ impl Node {
             mtime: now,
             ctime: now,
             inner,
+            xattrs: BTreeMap::new(),
         }
     }
 
@@ -100,6 +103,7 @@ impl Node {
             Inner::Dir(_) => FileKind::Directory,
             Inner::File { .. } => FileKind::Regular,
             Inner::Symlink(_) => FileKind::Symlink,
+            Inner::Special { kind, .. } => kind,
         }
     }
 
@@ -141,6 +145,11 @@ impl Node {
             }
             Inner::File { size, .. } => (1, *size, self.ctime),
             Inner::Symlink(target) => (1, target.len() as u64, self.ctime),
+            Inner::Special { .. } => (1, 0, self.ctime),
+        };
+        let rdev = match self.inner {
+            Inner::Special { rdev, .. } => rdev,
+            _ => 0,
         };
         Attr {
             ino: id.ino,
@@ -151,7 +160,7 @@ impl Node {
             gid: self.gid,
             nlink,
             size,
-            rdev: 0,
+            rdev,
             atime: self.atime,
             mtime: self.mtime,
             ctime,

@@ -316,7 +316,7 @@ pub(crate) fn view(dir: &Statement, name: &Name, target: &Target) -> EntryView {
                 perm: d.perm,
                 uid: d.uid,
                 gid: d.gid,
-                acl: d.acl,
+                acl: 0,
                 realm: d.realm,
                 seal: d.seal,
                 // What it rests on is known to the server alone.
@@ -328,6 +328,7 @@ pub(crate) fn view(dir: &Statement, name: &Name, target: &Target) -> EntryView {
             seal: None,
             layout: pando_format::Layout::None,
             version: d.version,
+            xattrs: d.marks.has_xattrs(),
         },
         Target::Inode(i) => EntryView {
             attr: i.attr(),
@@ -335,6 +336,7 @@ pub(crate) fn view(dir: &Statement, name: &Name, target: &Target) -> EntryView {
             seal: None,
             layout: i.layout.clone(),
             version: i.version,
+            xattrs: i.marks.has_xattrs(),
         },
     }
 }

@@ -4,17 +4,20 @@
 //! it gives an outcome and the mutations that bring it about. It knows nothing of servers, locks or transactions: the
 //! same function decides an operation on one server and one that spans four.
 
+mod attached;
 mod attr;
 mod births;
 mod context;
 mod create;
 mod lookup;
 mod mkdir;
+mod mknod;
 mod publish;
 mod readdir;
 mod remove;
 mod rename;
 mod snapshot;
+mod xattr;
 
 pub use births::born;
 pub use context::{Decision, Fresh, Incarnation, Inputs, Walked};
@@ -22,7 +25,9 @@ pub use readdir::{Page, page};
 pub use snapshot::{Snapshot, Stop};
 
 use context::Context;
-use pando_wire::{LockWant, Op};
+use pando_types::{Generation, Ino, Name};
+use pando_wire::{LockWant, Op, Statement};
+use xattr::Meant;
 
 /// What comes of looking at a snapshot.
 pub enum Step {
@@ -60,6 +65,13 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
             want,
         } => create::create(&mut cx, dir, name, *perm, *exclusive, *want),
         Op::Symlink { dir, name, target } => create::symlink(&mut cx, dir, name, target),
+        Op::Mknod {
+            dir,
+            name,
+            kind,
+            perm,
+            rdev,
+        } => mknod::mknod(&mut cx, dir, name, *kind, *perm, *rdev),
         Op::Mkdir { dir, name, perm } => mkdir::mkdir(&mut cx, dir, name, *perm),
         Op::Rmdir { dir, name } => remove::rmdir(&mut cx, dir, name),
         Op::Unlink { dir, name, held } => remove::unlink(&mut cx, dir, name, *held),
@@ -76,6 +88,41 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
             change,
             handle,
         } => attr::set_attr(&mut cx, dir, name, (*ino, *generation), change, handle.is_some()),
+        Op::GetXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+        } => xattr::get(&mut cx, &meant(dir, name, *ino, *generation), attr),
+        Op::ListXattr {
+            dir,
+            name,
+            ino,
+            generation,
+        } => xattr::list(&mut cx, &meant(dir, name, *ino, *generation)),
+        Op::SetXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+            value,
+            mode,
+        } => xattr::set(
+            &mut cx,
+            &meant(dir, name, *ino, *generation),
+            attr,
+            &value.0,
+            *mode,
+        ),
+        Op::RemoveXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+        } => xattr::remove(&mut cx, &meant(dir, name, *ino, *generation), attr),
         Op::Publish {
             dir,
             name,
@@ -105,4 +152,9 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
         Err(Stop::UseCoordinator) => Step::UseCoordinator,
         Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },
     }
+}
+
+fn meant<'a>(dir: &'a Statement, name: &'a Name, ino: Ino, generation: Generation) -> Meant<'a> {
+    let object = (ino, generation);
+    Meant { dir, name, object }
 }

@@ -1,9 +1,10 @@
 //! publish: the metadata of written content, after the data was stored.
 
+use crate::attached::drop_bytes;
 use crate::attr::{SIZE_MAX, without_set_ids};
 use crate::context::{Context, view};
-use crate::remove::drop_attachments;
 use crate::snapshot::Stop;
+use crate::xattr::drop_capability;
 use pando_format::{AttachmentKind, Entry, Key, Layout, Record, Target};
 use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Timestamp, plant};
 use pando_wire::{Answer, Content, LockMode, LockWant, Statement};
@@ -55,7 +56,7 @@ pub(crate) fn publish(
             new.layout = Layout::Inline;
         }
         Content::None | Content::Blocks(_) => {
-            drop_attachments(cx, &place, old);
+            drop_bytes(cx, &place, &old.layout);
             new.layout = match content {
                 // Who reads it asks for as many blocks as that makes.
                 Content::Blocks(size)
@@ -80,6 +81,7 @@ pub(crate) fn publish(
     if !cx.inputs.cred.is_root() {
         new.perm = without_set_ids(cx.inputs.cred, new.perm, new.gid);
     }
+    drop_capability(cx, &place, &mut new)?;
     let target = Target::Inode(new);
     let shown = view(dir, name, &target);
     cx.update(

@@ -1,9 +1,10 @@
 //! unlink, rmdir, and what happens to the data of removed files.
 
+use crate::attached::drop_all;
 use crate::births::relist;
 use crate::context::{Context, Place, view};
 use crate::snapshot::Stop;
-use pando_format::{AttachmentKind, GarbageRecord, InodeRecord, Key, Layout, Record, Target};
+use pando_format::{GarbageRecord, InodeRecord, Key, Layout, Record, Target};
 use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Slot};
 use pando_wire::{Answer, LockMode, LockWant, Statement};
 
@@ -38,6 +39,7 @@ pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resul
     cx.require(content_wants(access.id))?;
     relist(cx, &[], &[access.id])?;
     drop_dir(cx, access.id, access.generation)?;
+    drop_all(cx, &place, &entry.target);
     cx.delete(place.key());
     cx.touch(dir.id, -1, -1);
     Ok(Answer::Removed(view(dir, name, &entry.target)))
@@ -94,7 +96,7 @@ pub(crate) fn drop_dir(
 /// released or the session ends.
 pub(crate) fn drop_inode(cx: &mut Context<'_>, place: &Place, inode: &InodeRecord, held: bool) {
     cx.delete(place.key());
-    drop_attachments(cx, place, inode);
+    drop_all(cx, place, &Target::Inode(inode.clone()));
     let block_size = match inode.layout {
         Layout::Blocks(size) => Some(size),
         _ => None,
@@ -110,14 +112,5 @@ pub(crate) fn drop_inode(cx: &mut Context<'_>, place: &Place, inode: &InodeRecor
             Key::Garbage(place.dir.slot(), inode.ino, inode.generation),
             Record::Garbage(garbage),
         );
-    }
-}
-
-/// Deletes what is attached to an entry.
-pub(crate) fn drop_attachments(cx: &mut Context<'_>, place: &Place, inode: &InodeRecord) {
-    match inode.layout {
-        Layout::Inline => cx.delete(place.attachment(AttachmentKind::Data)),
-        Layout::LongTarget => cx.delete(place.attachment(AttachmentKind::Target)),
-        Layout::None | Layout::Blocks(_) | Layout::Target(_) => {}
     }
 }

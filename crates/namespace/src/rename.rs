@@ -1,11 +1,11 @@
 //! rename, of anything, within and across directories and servers.
 
+use crate::attached;
 use crate::births::{leave_want, relist};
 use crate::context::{Context, Place, identity, view};
 use crate::remove::{content_wants, drop_dir, drop_inode};
 use crate::snapshot::Stop;
-use pando_format::codec::Blob;
-use pando_format::{AccessRecord, AttachmentKind, Entry, FactChange, Head, Key, Layout, Record, Target};
+use pando_format::{AccessRecord, Entry, FactChange, Head, Key, Record, Target};
 use pando_types::{Access, Errno, Name, plant};
 use pando_wire::{Answer, LockMode, LockWant, RenameMode, Statement};
 
@@ -108,11 +108,9 @@ pub(crate) fn rename(
             Some(Target::Inode(_)) | None => {}
         }
     }
-    if has_attachments(&moved.target) {
-        wants.push(LockWant::Attachments(src.place.key()));
-    }
-    if exchange && other.is_some_and(|o| has_attachments(&o.target)) {
-        wants.push(LockWant::Attachments(dst.place.key()));
+    wants.extend(attached::wants(&src.place, &moved.target));
+    if let Some(other) = other.filter(|_| exchange) {
+        wants.extend(attached::wants(&dst.place, &other.target));
     }
     cx.require(wants)?;
     relist(cx, &leave, &end)?;
@@ -140,6 +138,7 @@ pub(crate) fn rename(
             match &other.target {
                 Target::Dir(d) => {
                     drop_dir(cx, d.id, d.generation)?;
+                    attached::drop_all(cx, &dst.place, &other.target);
                     cx.delete(dst.place.key());
                     cx.touch(dst_dir.id, -1, -1);
                 }
@@ -223,23 +222,9 @@ fn swap(cx: &mut Context<'_>, src: &Side<'_>, a: &Entry, dst: &Side<'_>, b: &Ent
 
 /// The object as it arrives: attachments carried along, a directory's parent pointer turned, ctime now.
 fn carried(cx: &mut Context<'_>, target: &Target, from: &Side<'_>, to: &Side<'_>) -> Result<Target, Stop> {
+    attached::carry(cx, target, &from.place, &to.place)?;
     match target {
         Target::Inode(inode) => {
-            let kind = match inode.layout {
-                Layout::Inline => Some(AttachmentKind::Data),
-                Layout::LongTarget => Some(AttachmentKind::Target),
-                Layout::None | Layout::Blocks(_) | Layout::Target(_) => None,
-            };
-            if let Some(kind) = kind {
-                let p = &from.place;
-                let data = cx
-                    .snapshot
-                    .attachment(p.dir, p.hash, &p.name, kind)
-                    .ok_or(Errno::Io)?;
-                let data = Record::Attachment(Blob(data.to_vec()));
-                cx.delete(from.place.attachment(kind));
-                cx.insert(to.place.attachment(kind), data);
-            }
             let mut inode = inode.clone();
             inode.ctime = cx.inputs.now;
             Ok(Target::Inode(inode))
@@ -266,8 +251,4 @@ fn carried(cx: &mut Context<'_>, target: &Target, from: &Side<'_>, to: &Side<'_>
             }))
         }
     }
-}
-
-fn has_attachments(target: &Target) -> bool {
-    matches!(target, Target::Inode(i) if matches!(i.layout, Layout::Inline | Layout::LongTarget))
 }

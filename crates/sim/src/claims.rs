@@ -112,7 +112,12 @@ fn dirs_in(outcome: &Outcome) -> Vec<Dir> {
         Answer::Entry(e) | Answer::Removed(e) | Answer::Opened { entry: e, .. } => vec![e],
         Answer::Renamed { moved, other } => std::iter::once(moved).chain(other).collect(),
         Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).collect(),
-        Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => Vec::new(),
+        Answer::Done
+        | Answer::DirStat(_)
+        | Answer::Target(_)
+        | Answer::FsStat(_)
+        | Answer::Value(_)
+        | Answer::Names(_) => Vec::new(),
     };
     let dirs = views.into_iter().filter_map(|v| v.dir.as_ref());
     dirs.map(|d| (d.id, d.generation)).collect()

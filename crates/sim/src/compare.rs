@@ -2,11 +2,11 @@
 
 use crate::tree::Tree;
 use pando_cluster::ClusterMap;
-use pando_format::{Layout, Position};
+use pando_format::{Codec, Layout, Position, XattrSet};
 use pando_model::{
     Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
 };
-use pando_types::{Access, Cred, DirId, Errno, Ino, Name, Timestamp};
+use pando_types::{Access, Cred, DirId, Errno, Ino, Name, Timestamp, XattrMode};
 use pando_wire::{Answer, DirEntry, EntryView, Op, Outcome, Statement};
 
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
@@ -113,6 +113,19 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             name: name.clone(),
             target: target.0.clone(),
         },
+        Op::Mknod {
+            dir,
+            name,
+            kind,
+            perm,
+            rdev,
+        } => ModelOp::Mknod {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            kind: *kind,
+            perm: *perm,
+            rdev: *rdev,
+        },
         Op::Mkdir { dir, name, perm } => ModelOp::Mkdir {
             dir: dir_ref(dir),
             name: name.clone(),
@@ -139,6 +152,58 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             id: NodeId::new(*ino, *generation),
             change: *change,
             through_handle: handle.is_some(),
+        },
+        Op::GetXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+        } => ModelOp::GetXattr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            attr: attr.clone(),
+        },
+        Op::ListXattr {
+            dir,
+            name,
+            ino,
+            generation,
+        } => ModelOp::ListXattr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+        },
+        Op::SetXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+            value,
+            mode,
+        } => ModelOp::SetXattr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            attr: attr.clone(),
+            value: Some(value.0.clone()),
+            mode: *mode,
+        },
+        Op::RemoveXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+        } => ModelOp::SetXattr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            attr: attr.clone(),
+            value: None,
+            mode: XattrMode::Replace,
         },
         Op::Publish {
             dir,
@@ -278,6 +343,8 @@ fn same_answer(
         }
         (ModelAnswer::DirStat(a), Answer::DirStat(b)) if a == b => Ok(()),
         (ModelAnswer::Target(a), Answer::Target(b)) if **a == *b.0 => Ok(()),
+        (ModelAnswer::Value(a), Answer::Value(b)) if *a == b.0 => Ok(()),
+        (ModelAnswer::Names(a), Answer::Names(b)) if a == b => Ok(()),
         _ => Err("another answer".into()),
     }
 }
@@ -288,10 +355,13 @@ fn name_of(op: &Op) -> Option<&Name> {
         | Op::Open { name, .. }
         | Op::Create { name, .. }
         | Op::Symlink { name, .. }
+        | Op::Mknod { name, .. }
         | Op::Mkdir { name, .. }
         | Op::Rmdir { name, .. }
         | Op::Unlink { name, .. }
         | Op::SetAttr { name, .. }
+        | Op::SetXattr { name, .. }
+        | Op::RemoveXattr { name, .. }
         | Op::Publish { name, .. } => Some(name),
         _ => None,
     }
@@ -307,6 +377,9 @@ fn same_view(
 ) -> Result<(), String> {
     if expected.attr != got.attr {
         return Err("attributes".into());
+    }
+    if expected.xattrs != got.xattrs {
+        return Err("whether it has extended attributes".into());
     }
     match (&expected.body, &got.dir) {
         (Body::Dir(identity), Some(s)) => {
@@ -339,6 +412,7 @@ fn same_view(
             Layout::LongTarget => Ok(()),
             _ => Err("target".into()),
         },
+        (Body::Special, None) if got.layout == Layout::None => Ok(()),
         _ => Err("kind".into()),
     }
 }
@@ -480,10 +554,16 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
                 };
                 same_content(c, &stored, attr.size)
             }
+            (Some(Body::Special), Some(Layout::None)) => true,
             _ => false,
         };
         if !same {
             return Err(format!("{name} in {dir:?}: expected {body:?}, stored {e:?}"));
+        }
+        let stored = attachment(AttachmentKind::Xattrs).unwrap_or_else(|| XattrSet::default().to_bytes());
+        let stored = XattrSet::from_bytes(&stored).map_err(|e| format!("{name} in {dir:?}: {e}"))?;
+        if !stored.iter().eq(model.xattrs(id)) {
+            return Err(format!("{name} in {dir:?}: extended attributes are {stored:?}"));
         }
     }
     // The model counts the root; the stores have an entry for it too.

@@ -25,4 +25,4 @@ pub use op::{
 };
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;

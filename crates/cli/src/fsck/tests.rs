@@ -5,7 +5,7 @@ use super::finding::{Kind, Subject};
 use pando_cluster::{ClusterMap, ServerInfo};
 use pando_format::codec::Blob;
 use pando_format::{
-    AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout,
+    AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout, Marks,
     PreparedRecord, Record, Superblock, Target, Touch,
 };
 use pando_types::{
@@ -181,7 +181,7 @@ impl Tree {
             realm,
             salt,
             version: 0,
-            acl: 0,
+            marks: Marks::NONE,
             seal: 0,
         };
         self.add(parent, text, Target::Dir(access));
@@ -219,7 +219,7 @@ impl Tree {
             mtime: TIME,
             ctime: TIME,
             layout,
-            acl: 0,
+            marks: Marks::NONE,
             version: 0,
         })
     }

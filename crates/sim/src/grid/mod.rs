@@ -14,6 +14,7 @@ mod requests;
 mod sessions;
 mod speaker;
 mod statements;
+mod xattrs;
 
 pub(crate) use arena::Arena;
 
@@ -69,6 +70,7 @@ pub fn cells() -> impl Iterator<Item = &'static Cell> {
         statements::KEYS,
         requests::CELLS,
         perms::CELLS,
+        xattrs::CELLS,
         sessions::CELLS,
         peers::CELLS,
     ];
