@@ -247,6 +247,7 @@ mod tests {
             layout: pando_format::Layout::None,
             version: 0,
             home: None,
+            xattrs: false,
         }
     }
 

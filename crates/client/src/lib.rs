@@ -15,6 +15,7 @@ mod path;
 mod request;
 mod session;
 mod whole;
+mod xattr;
 
 pub use ahead::Resolution;
 pub use cache::CACHE_BYTES;

@@ -39,7 +39,7 @@ pub struct Listing<'a> {
 
 /// What a walk is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Want {
+pub(crate) enum Want {
     /// The entry as it is now.
     Entry,
     /// A directory to do something in.
@@ -80,7 +80,13 @@ impl Client {
         Err(Errno::Stale)
     }
 
-    async fn walk(&self, cred: &Cred, path: &[u8], follow: bool, want: Want) -> Result<Found, Errno> {
+    pub(crate) async fn walk(
+        &self,
+        cred: &Cred,
+        path: &[u8],
+        follow: bool,
+        want: Want,
+    ) -> Result<Found, Errno> {
         let (mut todo, slash) = components(path)?;
         let mut ahead = Ahead::new(self.config.resolution);
         let above = Statement::above_root();
@@ -463,11 +469,11 @@ impl Listing<'_> {
 }
 
 /// What exists already has no last name to create: `mkdir /` is EEXIST.
-fn exists_if_busy(e: Errno) -> Errno {
+pub(crate) fn exists_if_busy(e: Errno) -> Errno {
     if e == Errno::Busy { Errno::Exists } else { e }
 }
 
-fn entry(answer: Answer) -> Result<EntryView, Errno> {
+pub(crate) fn entry(answer: Answer) -> Result<EntryView, Errno> {
     match answer {
         Answer::Entry(entry) => Ok(entry),
         _ => Err(Errno::Io),

@@ -6,7 +6,8 @@
 use pando_types::{
     Attr, AttrChange, AuthMode, Bearer, Birth, BootEpoch, Claims, Cred, DirId, DirStat, Errno, FileKind,
     FsId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, Perm, Realm, RequestId, RequestSlot,
-    Sequence, ServerId, SessionId, Slot, Term, TimeChange, Timestamp, TxId, Users, Watermark,
+    Sequence, ServerId, SessionId, Slot, Term, TimeChange, Timestamp, TxId, Users, Watermark, XattrMode,
+    XattrName,
 };
 use thiserror::Error;
 
@@ -331,6 +332,18 @@ impl Codec for Name {
     }
 }
 
+impl Codec for XattrName {
+    fn put(&self, out: &mut Vec<u8>) {
+        // No name has more than 255 bytes.
+        out.push(self.as_bytes().len() as u8);
+        out.extend_from_slice(self.as_bytes());
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let n = u8::take(r)? as usize;
+        XattrName::new(r.bytes(n)?).map_err(|_| DecodeError::Invalid("name of an attribute"))
+    }
+}
+
 impl Codec for Perm {
     fn put(&self, out: &mut Vec<u8>) {
         self.bits().put(out);
@@ -434,8 +447,10 @@ codec_enum!(TimeChange { 0 => Now, 1 => To(t) });
 codec_enum!(FileKind {
     1 => Regular, 2 => Directory, 3 => Symlink, 4 => Fifo, 5 => Socket, 6 => CharDevice, 7 => BlockDevice
 });
+codec_enum!(XattrMode { 0 => Any, 1 => Create, 2 => Replace });
 codec_enum!(Errno {
     1 => NotFound, 2 => Exists, 3 => NotDir, 4 => IsDir, 5 => NotEmpty, 6 => Access, 7 => Perm, 8 => Invalid,
     9 => NameTooLong, 10 => NoSpace, 11 => Stale, 12 => Loop, 13 => TooBig, 14 => Busy, 15 => BadHandle,
-    16 => Unsupported, 17 => Interrupted, 18 => TooManyLinks, 19 => Unreachable, 20 => Io, 21 => ReadOnly
+    16 => Unsupported, 17 => Interrupted, 18 => TooManyLinks, 19 => Unreachable, 20 => Io, 21 => ReadOnly,
+    22 => NoData, 23 => Range, 24 => ValueTooBig
 });

@@ -2,7 +2,7 @@
 //!
 //! | bytes | record | lives with |
 //! |---|---|---|
-//! | `slot 'A' dir hash name kind` | attachment of an entry: inline data, long symlink target (later xattrs, ACLs, block lists) | the directory |
+//! | `slot 'A' dir hash name kind` | attachment of an entry: inline data, long symlink target, extended attributes | the directory |
 //! | `slot 'C'` | the slot's counter of inode numbers and generations | the slot |
 //! | `0xFFFF 'D' tx` | a decided transaction not yet confirmed by all participants | the coordinator's store |
 //! | `slot 'E' dir hash name` | an entry: a subdirectory's access record, or an inode record | the directory |

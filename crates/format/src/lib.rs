@@ -10,6 +10,7 @@ mod key;
 mod mutation;
 mod record;
 mod renames;
+mod xattrs;
 
 pub use codec::{Codec, DecodeError, Reader};
 pub use hash::{HashWidths, NameHash, Position};
@@ -22,6 +23,7 @@ pub use record::{
     ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
 pub use renames::RenameList;
+pub use xattrs::{Marks, XattrSet};
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
 pub const FORMAT_VERSION: u32 = 4;

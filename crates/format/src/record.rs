@@ -6,6 +6,7 @@ use crate::identity::IdentityRecord;
 use crate::key::Key;
 use crate::mutation::Mutation;
 use crate::renames::RenameList;
+use crate::xattrs::Marks;
 use crate::{codec_enum, codec_newtype, codec_struct};
 use pando_types::{
     Attr, Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm,
@@ -105,8 +106,8 @@ pub struct AccessRecord {
     pub salt: u64,
     /// Counts the changes of this record (statements carry it).
     pub version: u64,
-    /// Number of the ACL that applies; 0 is none.
-    pub acl: u64,
+    /// What it has besides this record.
+    pub marks: Marks,
     /// Counts the changes of who may search it that others were told of: what is sealed about it opens under a key of
     /// this number (H99). The head has the same.
     pub seal: u64,
@@ -141,8 +142,8 @@ pub struct InodeRecord {
     pub ctime: Timestamp,
     /// Where the bytes are.
     pub layout: Layout,
-    /// Number of the ACL that applies; 0 is none.
-    pub acl: u64,
+    /// What it has besides this record.
+    pub marks: Marks,
     /// Counts the changes of content (compare-and-set of writers).
     pub version: u64,
 }
@@ -170,6 +171,8 @@ pub enum AttachmentKind {
     Data = 1,
     /// Target of a long symlink.
     Target = 2,
+    /// Extended attributes, of anything: an encoded [`crate::XattrSet`], never an empty one.
+    Xattrs = 3,
 }
 
 /// Content head of a directory: rarely written, read by every operation inside it.
@@ -369,7 +372,7 @@ codec_struct!(AccessRecord {
     realm,
     salt,
     version,
-    acl,
+    marks,
     seal
 });
 codec_struct!(InodeRecord {
@@ -386,7 +389,7 @@ codec_struct!(InodeRecord {
     mtime,
     ctime,
     layout,
-    acl,
+    marks,
     version
 });
 codec_enum!(Layout { 0 => None, 1 => Inline, 2 => Blocks(size), 3 => Target(t), 4 => LongTarget });
@@ -453,6 +456,7 @@ impl AttachmentKind {
         match tag {
             1 => Ok(AttachmentKind::Data),
             2 => Ok(AttachmentKind::Target),
+            3 => Ok(AttachmentKind::Xattrs),
             tag => Err(DecodeError::Tag {
                 of: "AttachmentKind",
                 tag,

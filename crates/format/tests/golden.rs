@@ -68,7 +68,7 @@ fn inode(layout: Layout) -> InodeRecord {
         },
         ctime: TIME,
         layout,
-        acl: 0,
+        marks: Marks::NONE,
         version: 4,
     }
 }
@@ -92,7 +92,7 @@ fn access() -> AccessRecord {
         realm: Realm(2),
         salt: 0x5A17,
         version: 1,
-        acl: 0,
+        marks: Marks::NONE,
         seal: 0,
     }
 }

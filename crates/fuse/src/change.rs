@@ -174,6 +174,8 @@ impl<C: Cluster> Core<C> {
             layout: pando_format::Layout::None,
             version: f.version(),
             home: self.at(ino)?.home,
+            // Whoever changes a file's size takes its capabilities; others matter to nobody here.
+            xattrs: false,
         };
         self.nodes().learn(ino, &view, Instant::now());
         state.cached = f.cached_version().filter(|_| pages);
@@ -212,7 +214,29 @@ impl<C: Cluster> Core<C> {
         self.admit(parent, name, &view, &crate::attr::joined(view.attr, &content))
     }
 
-    /// A regular file without opening it; other kinds are not kept yet.
+    /// A special file.
+    pub fn make_special(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        parent: Ino,
+        name: &Name,
+        (kind, perm, rdev): (FileKind, Perm, u32),
+    ) -> Result<Shown, Errno> {
+        let view = self.in_dir(d, parent, |dir| {
+            let op = Op::Mknod {
+                dir,
+                name: name.clone(),
+                kind,
+                perm,
+                rdev: rdev.into(),
+            };
+            entry(self.op(d, cred, op)?)
+        })?;
+        self.admit(parent, name, &view, &view.attr)
+    }
+
+    /// A regular file without opening it.
     pub fn mknod(
         &self,
         d: &C::Driver,

@@ -24,6 +24,9 @@ pub(crate) fn number(e: Errno) -> i32 {
         Errno::Unsupported => libc::EOPNOTSUPP,
         Errno::Interrupted => libc::EINTR,
         Errno::ReadOnly => libc::EROFS,
+        Errno::NoData => libc::ENODATA,
+        Errno::Range => libc::ERANGE,
+        Errno::ValueTooBig => libc::E2BIG,
         Errno::TooManyLinks => libc::EMLINK,
         // A call that gave up after its time, and damage: programs know one error for both.
         Errno::Unreachable | Errno::Io => libc::EIO,

@@ -7,7 +7,7 @@ use crate::errno::reply as errno;
 use crate::list::Line;
 use fuser::*;
 use nix::libc;
-use pando_types::{AttrChange, Cred, Errno as Error, Ino, Name, Perm};
+use pando_types::{AttrChange, Cred, Errno as Error, FileKind, Ino, Name, Perm, XattrMode};
 use pando_wire::RenameMode;
 use std::ffi::OsStr;
 use std::io;
@@ -55,6 +55,16 @@ impl<C: Cluster> Mounted<C> {
 fn empty(reply: ReplyEmpty, result: Result<(), Error>) {
     match result {
         Ok(()) => reply.ok(),
+        Err(e) => reply.error(errno(e)),
+    }
+}
+
+/// Of what has room in a buffer of this size; how large it is, if the size is 0.
+fn sized(reply: ReplyXattr, result: Result<Vec<u8>, Error>, size: u32) {
+    match result {
+        Ok(data) if size == 0 => reply.size(data.len() as u32),
+        Ok(data) if data.len() > size as usize => reply.error(errno(Error::Range)),
+        Ok(data) => reply.data(&data),
         Err(e) => reply.error(errno(e)),
     }
 }
@@ -155,15 +165,25 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         n: &OsStr,
         mode: u32,
         _umask: u32,
-        _rdev: u32,
+        rdev: u32,
         reply: ReplyEntry,
     ) {
-        if mode & libc::S_IFMT != libc::S_IFREG && mode & libc::S_IFMT != 0 {
-            return reply.error(errno(Error::Unsupported));
-        }
+        let special = match mode & libc::S_IFMT {
+            0 | libc::S_IFREG => None,
+            libc::S_IFIFO => Some(FileKind::Fifo),
+            libc::S_IFSOCK => Some(FileKind::Socket),
+            libc::S_IFCHR => Some(FileKind::CharDevice),
+            libc::S_IFBLK => Some(FileKind::BlockDevice),
+            _ => return reply.error(errno(Error::Invalid)),
+        };
         // The kernel has applied the umask: FUSE_DONT_MASK was not asked for.
         let (cred, perm) = (self.cred(req), Perm::new(mode as u16));
-        let result = name(n).and_then(|n| self.0.with(|d| self.0.mknod(d, &cred, ino(parent), &n, perm)));
+        let result = name(n).and_then(|n| {
+            self.0.with(|d| match special {
+                None => self.0.mknod(d, &cred, ino(parent), &n, perm),
+                Some(kind) => self.0.make_special(d, &cred, ino(parent), &n, (kind, perm, rdev)),
+            })
+        });
         self.entry(reply, result);
     }
 
@@ -404,30 +424,49 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         }
     }
 
-    // ENOSYS is remembered by the kernel: it answers programs EOPNOTSUPP from then on without asking.
     fn setxattr(
         &self,
-        _r: &Request,
-        _i: INodeNo,
-        _n: &OsStr,
-        _v: &[u8],
-        _f: i32,
-        _p: u32,
+        req: &Request,
+        n: INodeNo,
+        attr: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
         reply: ReplyEmpty,
     ) {
-        reply.error(fuser::Errno::ENOSYS);
+        let mode = match flags {
+            0 => XattrMode::Any,
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => return reply.error(errno(Error::Invalid)),
+        };
+        let cred = self.cred(req);
+        let set = self
+            .0
+            .with(|d| self.0.set_xattr(d, &cred, ino(n), (attr.as_bytes(), value), mode));
+        empty(reply, set);
     }
 
-    fn getxattr(&self, _r: &Request, _i: INodeNo, _n: &OsStr, _size: u32, reply: ReplyXattr) {
-        reply.error(fuser::Errno::ENOSYS);
+    fn getxattr(&self, req: &Request, n: INodeNo, attr: &OsStr, size: u32, reply: ReplyXattr) {
+        let cred = self.cred(req);
+        let value = self
+            .0
+            .with(|d| self.0.get_xattr(d, &cred, ino(n), attr.as_bytes()));
+        sized(reply, value, size);
     }
 
-    fn listxattr(&self, _r: &Request, _i: INodeNo, _size: u32, reply: ReplyXattr) {
-        reply.error(fuser::Errno::ENOSYS);
+    fn listxattr(&self, req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
+        let cred = self.cred(req);
+        let names = self.0.with(|d| self.0.list_xattrs(d, &cred, ino(n)));
+        sized(reply, names, size);
     }
 
-    fn removexattr(&self, _r: &Request, _i: INodeNo, _n: &OsStr, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
+    fn removexattr(&self, req: &Request, n: INodeNo, attr: &OsStr, reply: ReplyEmpty) {
+        let cred = self.cred(req);
+        let removed = self
+            .0
+            .with(|d| self.0.remove_xattr(d, &cred, ino(n), attr.as_bytes()));
+        empty(reply, removed);
     }
 
     fn access(&self, req: &Request, n: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {

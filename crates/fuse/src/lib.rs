@@ -25,6 +25,7 @@ mod mount;
 mod net;
 mod node;
 mod open;
+mod xattr;
 
 pub use attach::unmount;
 pub use driver::{Cluster, Driver};

@@ -10,7 +10,7 @@ use pando_types::{Attr, FileKind, Generation, Ino, Name};
 use pando_wire::{EntryView, Statement};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A directory's statement, and when it was learnt.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub(crate) struct Node {
     pub gone: bool,
     /// As last shown: of a directory, the access half.
     pub attr: Attr,
+    /// When it was seen to have no capabilities, if it had none then.
+    incapable: Option<Instant>,
     /// Content version of the attributes that the kernel was last told.
     pub shown: Option<u64>,
     /// Of a directory.
@@ -103,6 +105,7 @@ impl Nodes {
                 home: None,
                 gone: false,
                 attr: view.attr,
+                incapable: None,
                 shown: None,
                 known,
                 target,
@@ -130,6 +133,7 @@ impl Nodes {
             node.parent = parent;
             node.name = name.clone();
             node.home = view.home.clone();
+            node.incapable = (!view.xattrs).then_some(now);
         }
         self.names.insert((parent, name.clone()), ino);
     }
@@ -171,12 +175,26 @@ impl Nodes {
         {
             node.attr = view.attr;
             node.home = view.home.clone();
+            node.incapable = (!view.xattrs).then_some(now);
             if let Some(statement) = view.dir.clone() {
                 node.known = Some(Known {
                     statement,
                     learnt: now,
                 });
             }
+        }
+    }
+
+    /// Whether it was seen, no longer ago than this, to have no capabilities.
+    pub fn incapable(&self, ino: Ino, timeout: Duration) -> bool {
+        let seen = self.nodes.get(&ino).and_then(|n| n.incapable);
+        seen.is_some_and(|seen| seen.elapsed() < timeout)
+    }
+
+    /// It had none then.
+    pub fn has_no_capability(&mut self, ino: Ino, then: Instant) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.incapable = Some(then);
         }
     }
 
@@ -270,6 +288,7 @@ mod tests {
             layout: Layout::None,
             version: 0,
             home: None,
+            xattrs: false,
         }
     }
 

@@ -88,6 +88,17 @@ impl Entered {
         self.perm.has(Perm::SETGID)
     }
 
+    /// RULE (set-gid of what is new and no directory). It is lost if the object inherits a group that the caller (not root) is
+    /// not in, and that group may execute it.
+    pub fn perm_of_new(&self, cred: &Cred, perm: Perm) -> Perm {
+        let mut bits = perm.bits();
+        if self.is_setgid() && perm.has(Perm::SETGID | 0o010) && !(cred.is_root() || cred.in_group(self.gid))
+        {
+            bits &= !Perm::SETGID;
+        }
+        Perm::new(bits)
+    }
+
     /// RULE (inherited group). A new object has the creator's group, or the directory's if that is set-gid.
     pub fn group_of_new(&self, cred: &Cred) -> u32 {
         if self.is_setgid() { self.gid } else { cred.gid }

@@ -4,7 +4,7 @@
 //! `pando-types`. Each rule stands in one place, as the documentation of the function that carries it out:
 //!
 //! - entering a directory, changing its entries, the sticky bit, inherited groups, lost set-id bits: `access`;
-//! - reading: `ops::read`; making: `ops::create`; removing: `ops::remove`; attributes: `ops::attr`; content:
+//! - reading: `ops::read`; making: `ops::create`; removing: `ops::remove`; attributes: `ops::attr`; extended attributes: `ops::xattr`; content:
 //!   `ops::publish`; rename: `rename`;
 //! - times and counts of directories: `tree`; listings that run over time: `listing`.
 //!
@@ -33,7 +33,7 @@ pub use op::{
 
 use listing::Watches;
 use node::Node;
-use pando_types::{Attr, Cred, DirId, DirStat, Errno, Generation, Name, Perm, Timestamp};
+use pando_types::{Attr, Cred, DirId, DirStat, Errno, Generation, Name, Perm, Timestamp, XattrName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tree.
@@ -91,6 +91,23 @@ impl Model {
                 want,
             } => self.create(cred, dir, name, *perm, *exclusive, *want, now, fresh),
             ModelOp::Symlink { dir, name, target } => self.symlink(cred, dir, name, target, now, fresh),
+            ModelOp::Mknod {
+                dir,
+                name,
+                kind,
+                perm,
+                rdev,
+            } => self.mknod(cred, dir, name, *kind, *perm, *rdev, now, fresh),
+            ModelOp::GetXattr { dir, name, id, attr } => self.get_xattr(cred, dir, name, *id, attr),
+            ModelOp::ListXattr { dir, name, id } => self.list_xattrs(cred, dir, name, *id),
+            ModelOp::SetXattr {
+                dir,
+                name,
+                id,
+                attr,
+                value,
+                mode,
+            } => self.set_xattr(cred, dir, name, *id, attr, value.as_deref(), *mode, now),
             ModelOp::Mkdir { dir, name, perm } => self.mkdir(cred, dir, name, *perm, now, fresh),
             ModelOp::Rmdir { dir, name } => self.rmdir(cred, dir, name, now),
             ModelOp::Unlink { dir, name } => self.unlink(cred, dir, name, now),
@@ -180,6 +197,12 @@ impl Model {
     /// The whole attributes of an object, as `stat` shows them: of a directory both halves.
     pub fn attr(&self, id: NodeId) -> Option<Attr> {
         self.nodes.get(&id).map(|n| n.attr(id))
+    }
+
+    /// The extended attributes of an object, by name.
+    pub fn xattrs(&self, id: NodeId) -> impl Iterator<Item = (&XattrName, &[u8])> {
+        let node = self.nodes.get(&id).into_iter();
+        node.flat_map(|n| n.xattrs.iter().map(|(name, v)| (name, v.as_slice())))
     }
 
     /// The content half of a directory.

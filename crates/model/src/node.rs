@@ -1,7 +1,7 @@
 //! Objects of the tree.
 
 use crate::content::Content;
-use pando_types::{Attr, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp};
+use pando_types::{Attr, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp, XattrName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -46,6 +46,7 @@ pub(crate) struct Node {
     /// Of a directory: of its access half.
     pub ctime: Timestamp,
     pub inner: Inner,
+    pub xattrs: BTreeMap<XattrName, Vec<u8>>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +54,7 @@ pub(crate) enum Inner {
     Dir(Directory),
     File { size: u64, content: Content },
     Symlink(Arc<[u8]>),
+    Special { kind: FileKind, rdev: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +80,7 @@ impl Node {
             mtime: now,
             ctime: now,
             inner,
+            xattrs: BTreeMap::new(),
         }
     }
 
@@ -102,6 +105,7 @@ impl Node {
             Inner::Dir(_) => FileKind::Directory,
             Inner::File { .. } => FileKind::Regular,
             Inner::Symlink(_) => FileKind::Symlink,
+            Inner::Special { kind, .. } => kind,
         }
     }
 
@@ -144,6 +148,11 @@ impl Node {
             }
             Inner::File { size, .. } => (links, *size, self.ctime),
             Inner::Symlink(target) => (links, target.len() as u64, self.ctime),
+            Inner::Special { .. } => (links, 0, self.ctime),
+        };
+        let rdev = match self.inner {
+            Inner::Special { rdev, .. } => rdev,
+            _ => 0,
         };
         Attr {
             ino: id.ino,
@@ -154,7 +163,7 @@ impl Node {
             gid: self.gid,
             nlink,
             size,
-            rdev: 0,
+            rdev,
             atime: self.atime,
             mtime: self.mtime,
             ctime,

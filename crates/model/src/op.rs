@@ -4,7 +4,8 @@ use crate::content::Content;
 use crate::listing::Listed;
 use crate::node::NodeId;
 use pando_types::{
-    Access, Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp,
+    Access, Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp, XattrMode,
+    XattrName,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -103,6 +104,54 @@ pub enum ModelOp {
         name: Name,
         /// Where it points.
         target: Vec<u8>,
+    },
+    /// Creates a special file.
+    Mknod {
+        /// Where.
+        dir: DirRef,
+        /// What.
+        name: Name,
+        /// Which.
+        kind: FileKind,
+        /// Permissions, umask applied.
+        perm: Perm,
+        /// Number of a device.
+        rdev: u64,
+    },
+    /// The value of an extended attribute.
+    GetXattr {
+        /// Where.
+        dir: DirRef,
+        /// What.
+        name: Name,
+        /// The object meant.
+        id: NodeId,
+        /// Which attribute.
+        attr: XattrName,
+    },
+    /// The names of extended attributes.
+    ListXattr {
+        /// Where.
+        dir: DirRef,
+        /// What.
+        name: Name,
+        /// The object meant.
+        id: NodeId,
+    },
+    /// Sets an extended attribute, or removes it.
+    SetXattr {
+        /// Where.
+        dir: DirRef,
+        /// What.
+        name: Name,
+        /// The object meant.
+        id: NodeId,
+        /// Which attribute.
+        attr: XattrName,
+        /// Its value; `None` removes it.
+        value: Option<Vec<u8>>,
+        /// If there is one, or none.
+        mode: XattrMode,
     },
     /// Creates a directory.
     Mkdir {
@@ -252,6 +301,8 @@ pub enum Body {
     File(Content),
     /// A symlink, and its target.
     Symlink(Arc<[u8]>),
+    /// A FIFO, a socket's name or a device.
+    Special,
 }
 
 /// An entry as an answer shows it.
@@ -262,6 +313,8 @@ pub struct View {
     pub attr: Attr,
     /// What belongs to its kind.
     pub body: Body,
+    /// Whether it has extended attributes.
+    pub xattrs: bool,
 }
 
 impl View {
@@ -279,7 +332,7 @@ impl View {
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ModelAnswer {
-    /// An entry (Lookup, Symlink, Mkdir, SetAttr, Publish).
+    /// An entry (Lookup, Symlink, Mknod, Mkdir, SetAttr, SetXattr, Publish).
     Entry(View),
     /// An open file (Open, Create).
     Opened {
@@ -302,6 +355,10 @@ pub enum ModelAnswer {
     DirStat(DirStat),
     /// A symlink's target.
     Target(Arc<[u8]>),
+    /// The value of an extended attribute.
+    Value(Vec<u8>),
+    /// The names of extended attributes, in order.
+    Names(Vec<XattrName>),
     /// A listing, by name.
     Entries(Vec<Listed>),
     /// The implementation broke the rules of identities. Equals no answer of an implementation.

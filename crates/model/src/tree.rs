@@ -140,8 +140,10 @@ impl Model {
             }
             Inner::File { content, .. } => Body::File(content.clone()),
             Inner::Symlink(target) => Body::Symlink(target.clone()),
+            Inner::Special { .. } => Body::Special,
         };
-        View { attr, body }
+        let xattrs = !node.xattrs.is_empty();
+        View { attr, body, xattrs }
     }
 
     pub(crate) fn identity_of(&self, id: DirId, node: &Node) -> DirIdentity {

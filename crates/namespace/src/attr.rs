@@ -3,6 +3,7 @@
 use crate::context::{Context, view_dir};
 use crate::file::{File, view_file};
 use crate::snapshot::Stop;
+use crate::xattr::drop_capability;
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target, Touch,
 };
@@ -98,6 +99,9 @@ fn set_inode(
         new.uid = change.uid.unwrap_or(old.uid);
         new.gid = change.gid.unwrap_or(old.gid);
         new.perm = without_set_ids(cred, new.perm, old.gid);
+    }
+    if change.size.is_some() || change.uid.is_some() || change.gid.is_some() {
+        drop_capability(cx, &file.body, &mut new)?;
     }
     if let Some(perm) = change.perm {
         let drop_setgid = !cred.is_root() && !cred.in_group(new.gid) && !plant!(G28);

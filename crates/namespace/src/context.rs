@@ -327,7 +327,7 @@ pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryV
             perm: d.perm,
             uid: d.uid,
             gid: d.gid,
-            acl: d.acl,
+            acl: 0,
             realm: d.realm,
             seal: d.seal,
             // What it rests on is known to the server alone.
@@ -339,6 +339,7 @@ pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryV
         seal: None,
         layout: pando_format::Layout::None,
         version: d.version,
+        xattrs: d.marks.has_xattrs(),
         home: None,
     }
 }

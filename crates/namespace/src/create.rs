@@ -5,7 +5,7 @@ use crate::file::view_file;
 use crate::lookup::{Shown, opened};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
-use pando_format::{AttachmentKind, InodeRecord, Layout, Record, Target};
+use pando_format::{AttachmentKind, InodeRecord, Layout, Marks, Record, Target};
 use pando_types::{Access, Errno, FileKind, Name, Perm, SYMLINK_MAX};
 use pando_wire::{Answer, EntryView, Statement};
 
@@ -33,15 +33,7 @@ pub(crate) fn create(
         }
         return opened(cx, dir, &place, entry, want, Shown::Entry);
     }
-    let mut inode = new_inode(cx, dir, FileKind::Regular, perm)?;
-    // As Linux does: a set-gid program is not made for a group its creator is not in.
-    if dir.perm.has(Perm::SETGID)
-        && inode.perm.has(Perm::SETGID | 0o010)
-        && !cx.inputs.cred.is_root()
-        && !cx.inputs.cred.in_group(inode.gid)
-    {
-        inode.perm = Perm::new(inode.perm.bits() & !Perm::SETGID);
-    }
+    let inode = new_inode(cx, dir, FileKind::Regular, perm)?;
     let entry = add(cx, &place, inode)?;
     Ok(Answer::Opened {
         entry,
@@ -88,8 +80,20 @@ pub(crate) fn symlink(
     Ok(Answer::Entry(add(cx, &place, inode)?))
 }
 
-fn new_inode(cx: &Context<'_>, dir: &Statement, kind: FileKind, perm: Perm) -> Result<InodeRecord, Stop> {
+/// The record of something new that is no directory.
+pub(crate) fn new_inode(
+    cx: &Context<'_>,
+    dir: &Statement,
+    kind: FileKind,
+    perm: Perm,
+) -> Result<InodeRecord, Stop> {
     cx.change(dir)?;
+    let cred = cx.inputs.cred;
+    let inherited = dir.perm.has(Perm::SETGID);
+    let gid = if inherited { dir.gid } else { cred.gid };
+    // As Linux does: a set-gid program is not made for a group its creator is not in.
+    let stripped = inherited && perm.has(Perm::SETGID | 0o010) && !cred.is_root() && !cred.in_group(gid);
+    let perm = Perm::new(perm.bits() & !if stripped { Perm::SETGID } else { 0 });
     let fresh = cx.fresh()?;
     let now = cx.inputs.now;
     Ok(InodeRecord {
@@ -97,12 +101,8 @@ fn new_inode(cx: &Context<'_>, dir: &Statement, kind: FileKind, perm: Perm) -> R
         generation: fresh.generation,
         kind,
         perm,
-        uid: cx.inputs.cred.uid,
-        gid: if dir.perm.has(Perm::SETGID) {
-            dir.gid
-        } else {
-            cx.inputs.cred.gid
-        },
+        uid: cred.uid,
+        gid,
         nlink: 1,
         size: 0,
         rdev: 0,
@@ -110,12 +110,13 @@ fn new_inode(cx: &Context<'_>, dir: &Statement, kind: FileKind, perm: Perm) -> R
         mtime: now,
         ctime: now,
         layout: Layout::None,
-        acl: 0,
+        marks: Marks::NONE,
         version: 0,
     })
 }
 
-fn add(cx: &mut Context<'_>, place: &Place, inode: InodeRecord) -> Result<EntryView, Stop> {
+/// Gives it its name.
+pub(crate) fn add(cx: &mut Context<'_>, place: &Place, inode: InodeRecord) -> Result<EntryView, Stop> {
     let shown = view_file(&inode, place.dir);
     cx.link(place, Target::Inode(inode))?;
     Ok(shown)

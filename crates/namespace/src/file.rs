@@ -4,6 +4,7 @@
 //! [`DirId::homes`] of the slot it is in, and its names become links: number and incarnation, one hop. It stays there
 //! until the last name goes.
 
+use crate::attached::{self, drop_all};
 use crate::context::{Context, Place};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
@@ -17,7 +18,7 @@ use pando_wire::{Answer, EntryView, LockMode, LockWant, Op, Scope, Statement};
 pub(crate) struct File {
     pub body: Place,
     pub inode: InodeRecord,
-    ordinal: u8,
+    pub ordinal: u8,
 }
 
 impl File {
@@ -35,17 +36,21 @@ pub(crate) fn check_homes(op: &Op) -> Result<(), Stop> {
         | Op::ReadLink { dir, name }
         | Op::Open { dir, name, .. }
         | Op::SetAttr { dir, name, .. }
+        | Op::GetXattr { dir, name, .. }
+        | Op::ListXattr { dir, name, .. }
+        | Op::SetXattr { dir, name, .. }
+        | Op::RemoveXattr { dir, name, .. }
         | Op::Publish { dir, name, .. }
         | Op::Link {
             src: dir,
             src_name: name,
             ..
-        } if dir.id.is_homes() => Some(dir).filter(|dir| dir.name == *name || plant!(G59)),
+        } if dir.id.is_homes() => Some(dir).filter(|dir| dir.name == *name || plant!(G62)),
         _ => None,
     };
     let homes = |s: &&Statement| s.id.is_homes();
     let named = op.statements().iter().flatten().filter(|s| homes(s)).count();
-    if named == usize::from(home.is_some()) || plant!(G60) {
+    if named == usize::from(home.is_some()) || plant!(G63) {
         Ok(())
     } else {
         Err(Errno::Perm.into())
@@ -74,6 +79,7 @@ pub(crate) fn view_file(inode: &InodeRecord, dir: DirId) -> EntryView {
         seal: None,
         layout: inode.layout.clone(),
         version: inode.version,
+        xattrs: inode.marks.has_xattrs(),
         home: dir.is_homes().then(|| home_statement(inode, dir)),
     }
 }
@@ -145,28 +151,6 @@ impl Context<'_> {
         self.update(file.body.key(), Record::Entry(Entry { ordinal, target }));
     }
 
-    /// Moves what is attached to `inode`.
-    pub fn move_attachments(&mut self, inode: &InodeRecord, from: &Place, to: &Place) -> Result<(), Stop> {
-        if let Some(kind) = attached_as(inode) {
-            self.require(vec![LockWant::Attachments(from.key())])?;
-            let bytes = self
-                .snapshot
-                .attachment(from.dir, from.hash, &from.name, kind)
-                .ok_or(Errno::Io)?;
-            let record = Record::Attachment(Blob(bytes.to_vec()));
-            self.delete(from.attachment(kind));
-            self.insert(to.attachment(kind), record);
-        }
-        Ok(())
-    }
-
-    /// Deletes what is attached to a file.
-    pub fn drop_attachments(&mut self, inode: &InodeRecord, place: &Place) {
-        if let Some(kind) = attached_as(inode) {
-            self.delete(place.attachment(kind));
-        }
-    }
-
     /// Takes a file's name, and with the last one the file. Blocks are noted for deletion; a file that the caller has open keeps
     /// them until it is released or the session ends.
     pub fn drop_name(&mut self, place: &Place, file: &File, held: bool) {
@@ -186,7 +170,7 @@ impl Context<'_> {
         if body.dir.is_homes() {
             self.delete(body.key());
         }
-        self.drop_attachments(inode, body);
+        drop_all(self, body, &Target::Inode(inode.clone()));
         let block_size = match inode.layout {
             Layout::Blocks(size) => Some(size),
             _ => None,
@@ -204,23 +188,6 @@ impl Context<'_> {
                 Record::Garbage(garbage),
             );
         }
-    }
-}
-
-/// What is attached to it.
-fn attached_as(inode: &InodeRecord) -> Option<AttachmentKind> {
-    match inode.layout {
-        Layout::Inline => Some(AttachmentKind::Data),
-        Layout::LongTarget => Some(AttachmentKind::Target),
-        Layout::None | Layout::Blocks(_) | Layout::Target(_) => None,
-    }
-}
-
-/// Wants of moving what `target` has attached.
-pub(crate) fn attachment_want(target: &Target, place: &Place) -> Option<LockWant> {
-    match target {
-        Target::Inode(inode) if attached_as(inode).is_some() => Some(LockWant::Attachments(place.key())),
-        _ => None,
     }
 }
 
@@ -276,9 +243,10 @@ fn to_home(inode: &InodeRecord, home: &Place) -> LinkRecord {
 fn promote(cx: &mut Context<'_>, place: &Place, entry: &Entry, inode: &InodeRecord) -> Result<Place, Stop> {
     let home = cx.home(place.dir.slot(), inode.ino, inode.generation);
     cx.require(vec![home.bucket(LockMode::Exclusive)])?;
-    cx.move_attachments(inode, place, &home)?;
-    let ordinal = cx.free_ordinal(&home)?;
     let target = Target::Inode(inode.clone());
+    cx.require(attached::wants(place, &target).into_iter().collect())?;
+    attached::carry(cx, &target, place, &home)?;
+    let ordinal = cx.free_ordinal(&home)?;
     cx.insert(home.key(), Record::Entry(Entry { ordinal, target }));
     let target = Target::Link(to_home(inode, &home));
     let ordinal = entry.ordinal;

@@ -4,6 +4,7 @@
 //! it gives an outcome and the mutations that bring it about. It knows nothing of servers, locks or transactions: the
 //! same function decides an operation on one server and one that spans four.
 
+mod attached;
 mod attr;
 mod births;
 mod context;
@@ -11,11 +12,13 @@ mod create;
 mod file;
 mod lookup;
 mod mkdir;
+mod mknod;
 mod publish;
 mod readdir;
 mod remove;
 mod rename;
 mod snapshot;
+mod xattr;
 
 pub use births::born;
 pub use context::{Decision, Fresh, Incarnation, Inputs, Walked};
@@ -23,7 +26,9 @@ pub use readdir::{Page, page};
 pub use snapshot::{Snapshot, Stop};
 
 use context::Context;
-use pando_wire::{Answer, LockWant, Op};
+use pando_types::{Generation, Ino, Name};
+use pando_wire::{Answer, LockWant, Op, Statement};
+use xattr::Meant;
 
 /// What comes of looking at a snapshot.
 pub enum Step {
@@ -72,6 +77,13 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             want,
         } => create::create(cx, dir, name, *perm, *exclusive, *want),
         Op::Symlink { dir, name, target } => create::symlink(cx, dir, name, target),
+        Op::Mknod {
+            dir,
+            name,
+            kind,
+            perm,
+            rdev,
+        } => mknod::mknod(cx, dir, name, *kind, *perm, *rdev),
         Op::Mkdir { dir, name, perm } => mkdir::mkdir(cx, dir, name, *perm),
         Op::Rmdir { dir, name } => remove::rmdir(cx, dir, name),
         Op::Unlink { dir, name, held } => remove::unlink(cx, dir, name, *held),
@@ -88,6 +100,35 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             change,
             handle,
         } => attr::set_attr(cx, dir, name, (*ino, *generation), change, handle.is_some()),
+        Op::GetXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+        } => xattr::get(cx, &meant(dir, name, *ino, *generation), attr),
+        Op::ListXattr {
+            dir,
+            name,
+            ino,
+            generation,
+        } => xattr::list(cx, &meant(dir, name, *ino, *generation)),
+        Op::SetXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+            value,
+            mode,
+        } => xattr::set(cx, &meant(dir, name, *ino, *generation), attr, &value.0, *mode),
+        Op::RemoveXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+        } => xattr::remove(cx, &meant(dir, name, *ino, *generation), attr),
         Op::Publish {
             dir,
             name,
@@ -118,4 +159,9 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
         Op::ReadDir { dir, .. } => readdir::check(cx, dir),
         Op::StatFs | Op::Sync => Err(Stop::Fail(pando_types::Errno::Unsupported)),
     }
+}
+
+fn meant<'a>(dir: &'a Statement, name: &'a Name, ino: Ino, generation: Generation) -> Meant<'a> {
+    let object = (ino, generation);
+    Meant { dir, name, object }
 }

@@ -3,7 +3,7 @@
 use crate::births::{birth_want, free_version};
 use crate::context::{Context, view_dir};
 use crate::snapshot::Stop;
-use pando_format::{AccessRecord, Head, Key, Record, Target, Touch};
+use pando_format::{AccessRecord, Head, Key, Marks, Record, Target, Touch};
 use pando_types::{Access, Birth, DirStat, Errno, Name, Perm};
 use pando_wire::{Answer, Statement};
 
@@ -42,7 +42,7 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Pe
         realm: dir.realm,
         salt,
         version: 0,
-        acl: 0,
+        marks: Marks::NONE,
         seal: 0,
     };
     let head = Head {

@@ -1,8 +1,10 @@
 //! publish: the metadata of written content, after the data was stored.
 
+use crate::attached::drop_bytes;
 use crate::attr::{SIZE_MAX, without_set_ids};
 use crate::context::Context;
 use crate::snapshot::Stop;
+use crate::xattr::drop_capability;
 use pando_format::{AttachmentKind, Key, Layout, Record};
 use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Timestamp, plant};
 use pando_wire::{Answer, Content, LockMode, LockWant, Statement};
@@ -55,7 +57,7 @@ pub(crate) fn publish(
             new.layout = Layout::Inline;
         }
         Content::None | Content::Blocks(_) => {
-            cx.drop_attachments(old, body);
+            drop_bytes(cx, body, &old.layout);
             new.layout = match content {
                 // Who reads it asks for as many blocks as that makes.
                 Content::Blocks(size)
@@ -80,5 +82,6 @@ pub(crate) fn publish(
     if !cx.inputs.cred.is_root() {
         new.perm = without_set_ids(cx.inputs.cred, new.perm, new.gid);
     }
+    drop_capability(cx, body, &mut new)?;
     Ok(Answer::Entry(cx.keep(&file, new)))
 }

@@ -1,5 +1,6 @@
 //! unlink, rmdir, and what happens to the data of removed files.
 
+use crate::attached::drop_all;
 use crate::births::relist;
 use crate::context::{Context, view_dir};
 use crate::snapshot::Stop;
@@ -38,6 +39,7 @@ pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resul
     cx.require(content_wants(access.id))?;
     relist(cx, &[], &[access.id])?;
     drop_dir(cx, access.id, access.generation)?;
+    drop_all(cx, &place, &entry.target);
     cx.delete(place.key());
     cx.touch(dir.id, -1, -1);
     Ok(Answer::Removed(view_dir(dir, name, access)))

@@ -1,8 +1,9 @@
 //! rename, of anything, within and across directories and servers.
 
+use crate::attached;
 use crate::births::{leave_want, relist};
 use crate::context::{Context, Place, view_dir};
-use crate::file::{attachment_want, view_file};
+use crate::file::view_file;
 use crate::remove::{content_wants, drop_dir};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Entry, FactChange, Head, Key, Record, Target};
@@ -115,9 +116,9 @@ pub(crate) fn rename(
             Some(Target::Inode(_) | Target::Link(_)) | None => {}
         }
     }
-    wants.extend(attachment_want(&moved.target, &src.place));
+    wants.extend(attached::wants(&src.place, &moved.target));
     let other_moves = other.filter(|_| exchange);
-    wants.extend(other_moves.and_then(|o| attachment_want(&o.target, &dst.place)));
+    wants.extend(other_moves.and_then(|o| attached::wants(&dst.place, &o.target)));
     cx.require(wants)?;
     relist(cx, &leave, &end)?;
 
@@ -144,6 +145,7 @@ pub(crate) fn rename(
             let shown = cx.view(dst_dir, &dst.place, other)?;
             if let Target::Dir(d) = &other.target {
                 drop_dir(cx, d.id, d.generation)?;
+                attached::drop_all(cx, &dst.place, &other.target);
                 cx.delete(dst.place.key());
                 cx.touch(dst_dir.id, -1, -1);
             } else if let Some(file) = cx.file(&dst.place, other, LockMode::Exclusive)? {
@@ -216,9 +218,9 @@ fn carried(
     from: &Side<'_>,
     to: &Side<'_>,
 ) -> Result<(Target, EntryView), Stop> {
+    attached::carry(cx, &entry.target, &from.place, &to.place)?;
     match &entry.target {
         Target::Inode(inode) => {
-            cx.move_attachments(inode, &from.place, &to.place)?;
             let mut inode = inode.clone();
             inode.ctime = cx.inputs.now;
             let shown = view_file(&inode, to.place.dir);

@@ -312,10 +312,13 @@ impl MetaServer {
         let (dir, hash) = match asked.op {
             Op::Create { dir, name, .. }
             | Op::Symlink { dir, name, .. }
+            | Op::Mknod { dir, name, .. }
             | Op::Mkdir { dir, name, .. }
             | Op::Rmdir { dir, name }
             | Op::Unlink { dir, name, .. }
             | Op::SetAttr { dir, name, .. }
+            | Op::SetXattr { dir, name, .. }
+            | Op::RemoveXattr { dir, name, .. }
             | Op::Publish { dir, name, .. }
             | Op::Rename {
                 src: dir,

@@ -404,7 +404,10 @@ impl MetaServer {
     /// Identities for what the operation may create.
     async fn fresh(&self, op: &Op) -> Result<Option<Fresh>, Failure> {
         let dir = match op {
-            Op::Create { dir, .. } | Op::Symlink { dir, .. } | Op::Mkdir { dir, .. } => dir,
+            Op::Create { dir, .. }
+            | Op::Symlink { dir, .. }
+            | Op::Mknod { dir, .. }
+            | Op::Mkdir { dir, .. } => dir,
             _ => return Ok(None),
         };
         let (ino, generation) = self.next_number(dir.id.slot()).await?;

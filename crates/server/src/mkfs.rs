@@ -2,7 +2,7 @@
 
 use pando_cluster::ClusterMap;
 use pando_format::{
-    AccessRecord, Batch, Entry, FORMAT_VERSION, Head, Key, Mutation, Record, Superblock, Target, Touch,
+    AccessRecord, Batch, Entry, FORMAT_VERSION, Head, Key, Marks, Mutation, Record, Superblock, Target, Touch,
 };
 use pando_store::{Lsn, Store, StoreError};
 use pando_types::{
@@ -52,7 +52,7 @@ pub fn format_store(
         realm: Realm(0),
         salt,
         version: 0,
-        acl: 0,
+        marks: Marks::NONE,
         seal: 0,
     };
     let name = Name::root();

@@ -127,7 +127,12 @@ impl MetaServer {
                     self.sign_entry(e, asked);
                 }
             }
-            Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => {}
+            Answer::Done
+            | Answer::DirStat(_)
+            | Answer::Target(_)
+            | Answer::FsStat(_)
+            | Answer::Value(_)
+            | Answer::Names(_) => {}
         }
     }
 

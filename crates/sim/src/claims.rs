@@ -112,7 +112,12 @@ fn dirs_in(outcome: &Outcome) -> Vec<Dir> {
         Answer::Entry(e) | Answer::Removed(e) | Answer::Opened { entry: e, .. } => vec![e],
         Answer::Renamed { moved, other } => std::iter::once(moved).chain(other).collect(),
         Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).collect(),
-        Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => Vec::new(),
+        Answer::Done
+        | Answer::DirStat(_)
+        | Answer::Target(_)
+        | Answer::FsStat(_)
+        | Answer::Value(_)
+        | Answer::Names(_) => Vec::new(),
     };
     // And of the homes of files: who was told of one may go there.
     let dirs = views.into_iter().flat_map(|v| v.dir.iter().chain(&v.home));

@@ -2,11 +2,11 @@
 
 use crate::tree::Tree;
 use pando_cluster::ClusterMap;
-use pando_format::{Layout, Position, Target};
+use pando_format::{Codec, Layout, Position, Target, XattrSet};
 use pando_model::{
     Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
 };
-use pando_types::{Access, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp};
+use pando_types::{Access, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
 use pando_wire::{Answer, DirEntry, EntryView, Op, Outcome, Statement};
 
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
@@ -135,6 +135,19 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             name: name.clone(),
             target: target.0.clone(),
         },
+        Op::Mknod {
+            dir,
+            name,
+            kind,
+            perm,
+            rdev,
+        } => ModelOp::Mknod {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            kind: *kind,
+            perm: *perm,
+            rdev: *rdev,
+        },
         Op::Mkdir { dir, name, perm } => ModelOp::Mkdir {
             dir: dir_ref(dir),
             name: name.clone(),
@@ -161,6 +174,58 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             id: NodeId::new(*ino, *generation),
             change: *change,
             through_handle: handle.is_some(),
+        },
+        Op::GetXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+        } => ModelOp::GetXattr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            attr: attr.clone(),
+        },
+        Op::ListXattr {
+            dir,
+            name,
+            ino,
+            generation,
+        } => ModelOp::ListXattr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+        },
+        Op::SetXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+            value,
+            mode,
+        } => ModelOp::SetXattr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            attr: attr.clone(),
+            value: Some(value.0.clone()),
+            mode: *mode,
+        },
+        Op::RemoveXattr {
+            dir,
+            name,
+            ino,
+            generation,
+            attr,
+        } => ModelOp::SetXattr {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            attr: attr.clone(),
+            value: None,
+            mode: XattrMode::Replace,
         },
         Op::Publish {
             dir,
@@ -315,6 +380,8 @@ fn same_answer(
         }
         (ModelAnswer::DirStat(a), Answer::DirStat(b)) if a == b => Ok(()),
         (ModelAnswer::Target(a), Answer::Target(b)) if **a == *b.0 => Ok(()),
+        (ModelAnswer::Value(a), Answer::Value(b)) if *a == b.0 => Ok(()),
+        (ModelAnswer::Names(a), Answer::Names(b)) if a == b => Ok(()),
         _ => Err("another answer".into()),
     }
 }
@@ -325,10 +392,13 @@ fn name_of(op: &Op) -> Option<&Name> {
         | Op::Open { name, .. }
         | Op::Create { name, .. }
         | Op::Symlink { name, .. }
+        | Op::Mknod { name, .. }
         | Op::Mkdir { name, .. }
         | Op::Rmdir { name, .. }
         | Op::Unlink { name, .. }
         | Op::SetAttr { name, .. }
+        | Op::SetXattr { name, .. }
+        | Op::RemoveXattr { name, .. }
         | Op::Publish { name, .. } => Some(name),
         _ => None,
     }
@@ -356,6 +426,9 @@ fn same_view(
             return Err("home".into());
         }
         _ => {}
+    }
+    if expected.xattrs != got.xattrs {
+        return Err("whether it has extended attributes".into());
     }
     match (&expected.body, &got.dir) {
         (Body::Dir(identity), Some(s)) => {
@@ -388,6 +461,7 @@ fn same_view(
             Layout::LongTarget => Ok(()),
             _ => Err("target".into()),
         },
+        (Body::Special, None) if got.layout == Layout::None => Ok(()),
         _ => Err("kind".into()),
     }
 }
@@ -539,10 +613,16 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
                 };
                 same_content(c, &stored, attr.size)
             }
+            (Some(Body::Special), Some(Layout::None)) => true,
             _ => false,
         };
         if !same {
             return Err(format!("{name} in {dir:?}: expected {body:?}, stored {e:?}"));
+        }
+        let stored = attachment(AttachmentKind::Xattrs).unwrap_or_else(|| XattrSet::default().to_bytes());
+        let stored = XattrSet::from_bytes(&stored).map_err(|e| format!("{name} in {dir:?}: {e}"))?;
+        if !stored.iter().eq(model.xattrs(id)) {
+            return Err(format!("{name} in {dir:?}: extended attributes are {stored:?}"));
         }
     }
     // The model counts the root; the stores have an entry for it too.

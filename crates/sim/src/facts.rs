@@ -165,6 +165,11 @@ fn told(answer: &Answer) -> Vec<&Statement> {
             .iter()
             .filter_map(|e| e.view.as_ref()?.dir.as_ref())
             .collect(),
-        Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => Vec::new(),
+        Answer::Done
+        | Answer::DirStat(_)
+        | Answer::Target(_)
+        | Answer::FsStat(_)
+        | Answer::Value(_)
+        | Answer::Names(_) => Vec::new(),
     }
 }

@@ -3,7 +3,10 @@
 use crate::knowledge::{Knowledge, Seen};
 use crate::rng::Rng;
 use pando_format::codec::Blob;
-use pando_types::{Access, AttrChange, Cred, FileKind, NAME_MAX, Name, Perm, TimeChange, Timestamp};
+use pando_types::{
+    Access, AttrChange, Cred, FileKind, NAME_MAX, Name, Perm, TimeChange, Timestamp, XATTR_VALUE_MAX,
+    XattrMode, XattrName,
+};
 use pando_wire::{Content, Handle, Op, RenameMode, Statement};
 
 /// One thing to do.
@@ -69,7 +72,7 @@ pub fn creds() -> [Cred; 3] {
     ]
 }
 
-const KINDS: [(&str, u32); 21] = [
+const KINDS: [(&str, u32); 23] = [
     ("lookup", 120),
     ("statdir", 45),
     ("readlink", 20),
@@ -91,6 +94,8 @@ const KINDS: [(&str, u32); 21] = [
     ("release", 10),
     ("touchdir", 15),
     ("link", 45),
+    ("xattr", 70),
+    ("mknod", 20),
 ];
 
 const PERMS: [u16; 14] = [
@@ -105,7 +110,7 @@ impl Generator {
             .iter()
             .map(|(kind, w)| match *kind {
                 "create" | "mkdir" | "rmdir" | "rename" | "unlink" => w * rng.range(10, 16) as u32 / 10,
-                "symlink" | "setattr" | "publish" | "release" | "touchdir" | "link" => {
+                "symlink" | "setattr" | "xattr" | "mknod" | "publish" | "release" | "touchdir" | "link" => {
                     w * rng.range(5, 18) as u32 / 10
                 }
                 _ => w * rng.range(2, 12) as u32 / 10,
@@ -246,6 +251,27 @@ impl Generator {
                 }
                 None => Op::DirStat { dir },
             },
+            "xattr" => match any(rng) {
+                Some(f) => self.xattr(rng, f),
+                None => Op::Lookup { dir, name },
+            },
+            "mknod" => {
+                let kind = match rng.below(16) {
+                    0 => FileKind::Directory,
+                    1 => FileKind::Regular,
+                    2..=8 => FileKind::Fifo,
+                    9..=11 => FileKind::Socket,
+                    12..=13 => FileKind::BlockDevice,
+                    _ => FileKind::CharDevice,
+                };
+                Op::Mknod {
+                    dir,
+                    name,
+                    kind,
+                    perm: Perm::new(*rng.pick(&PERMS)),
+                    rdev: rng.below(1 << 33),
+                }
+            }
             "publish" => match file(rng) {
                 Some(f) if rng.percent(25) => return self.publish(rng, f.at_home()),
                 Some(f) => return self.publish(rng, f),
@@ -360,6 +386,71 @@ impl Generator {
             handle = None;
         }
         set(f, change, handle)
+    }
+
+    /// Few attributes, so that they are there and not there; of the large ones two fit, and seldom three.
+    fn xattr(&self, rng: &mut Rng, mut f: Seen) -> Op {
+        let attrs: [&[u8]; 6] = [
+            b"user.a",
+            b"user.b",
+            b"user.c",
+            b"trusted.t",
+            b"security.s",
+            b"security.capability",
+        ];
+        let attr = XattrName::new(attrs[rng.index(attrs.len())]).unwrap_or_else(|_| XattrName::capability());
+        if rng.percent(4) {
+            f.generation.0 ^= 1;
+        }
+        let Seen {
+            dir,
+            name,
+            ino,
+            generation,
+            ..
+        } = f;
+        match rng.below(20) {
+            0..=3 => Op::GetXattr {
+                dir,
+                name,
+                ino,
+                generation,
+                attr,
+            },
+            4..=6 => Op::ListXattr {
+                dir,
+                name,
+                ino,
+                generation,
+            },
+            7..=8 => Op::RemoveXattr {
+                dir,
+                name,
+                ino,
+                generation,
+                attr,
+            },
+            n => {
+                let size = match rng.below(60) {
+                    0 => XATTR_VALUE_MAX + 1,
+                    1..=4 => XATTR_VALUE_MAX - 100,
+                    _ => rng.index(40),
+                };
+                Op::SetXattr {
+                    dir,
+                    name,
+                    ino,
+                    generation,
+                    attr,
+                    value: Blob(vec![rng.next() as u8; size]),
+                    mode: match n {
+                        9..=11 => XattrMode::Create,
+                        12..=14 => XattrMode::Replace,
+                        _ => XattrMode::Any,
+                    },
+                }
+            }
+        }
     }
 
     fn publish(&self, rng: &mut Rng, f: Seen) -> Task {

@@ -259,10 +259,15 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         | Op::ReadLink { dir, name }
         | Op::Create { dir, name, .. }
         | Op::Symlink { dir, name, .. }
+        | Op::Mknod { dir, name, .. }
         | Op::Mkdir { dir, name, .. }
         | Op::Rmdir { dir, name }
         | Op::Unlink { dir, name, .. }
         | Op::SetAttr { dir, name, .. }
+        | Op::GetXattr { dir, name, .. }
+        | Op::ListXattr { dir, name, .. }
+        | Op::SetXattr { dir, name, .. }
+        | Op::RemoveXattr { dir, name, .. }
         | Op::Publish { dir, name, .. } => [place(dir, name), None],
         Op::Rename {
             src,
@@ -395,7 +400,10 @@ fn single(
 ) -> Option<(Saw, Option<State>)> {
     Some(match (op, outcome) {
         // An empty target of a symlink is ENOENT too.
-        (Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. }, Err(Errno::NotFound)) => return None,
+        (
+            Op::Create { .. } | Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. },
+            Err(Errno::NotFound),
+        ) => return None,
         (_, Err(Errno::NotFound)) => (Saw::Absent, None),
         (_, Err(Errno::Exists | Errno::NotEmpty)) => (Saw::There(None, None), None),
         (Op::Lookup { .. }, Ok(Answer::Entry(e)))
@@ -412,16 +420,22 @@ fn single(
             (Saw::There(object, attr), None)
         }
         (Op::Create { .. }, Ok(Answer::Opened { entry: e, .. }))
-        | (Op::Symlink { .. } | Op::Mkdir { .. }, Ok(Answer::Entry(e))) => {
+        | (Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. }, Ok(Answer::Entry(e))) => {
             let (object, attr) = whole(e);
             (Saw::Absent, Some(State::There(object, attr)))
         }
         (Op::Unlink { .. } | Op::Rmdir { .. }, Ok(Answer::Removed(e))) => {
             (Saw::There(Some(e.attr.ino.0), None), Some(State::Absent))
         }
-        (Op::SetAttr { .. } | Op::Publish { .. }, Ok(Answer::Entry(e))) => {
+        (
+            Op::SetAttr { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::Publish { .. },
+            Ok(Answer::Entry(e)),
+        ) => {
             let (object, attr) = whole(e);
             (Saw::There(object, None), Some(State::There(object, attr)))
+        }
+        (Op::GetXattr { ino, .. } | Op::ListXattr { ino, .. }, Ok(_)) => {
+            (Saw::There(Some(ino.0), None), None)
         }
         (Op::ReadLink { .. }, Ok(_)) => (Saw::There(None, None), None),
         _ => return None,
@@ -431,10 +445,12 @@ fn single(
 /// What an operation would do of which nobody knows whether it happened.
 fn perhaps(op: &Op, first: Option<usize>, second: Option<usize>) -> Option<Maybe> {
     Some(match op {
-        Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. } => Maybe::Make(first?),
+        Op::Create { .. } | Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. } => Maybe::Make(first?),
         Op::Link { .. } => Maybe::Make(second?),
         Op::Unlink { .. } | Op::Rmdir { .. } => Maybe::Remove(first?),
-        Op::SetAttr { .. } | Op::Publish { .. } => Maybe::Change(first?),
+        Op::SetAttr { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::Publish { .. } => {
+            Maybe::Change(first?)
+        }
         Op::Rename { mode, .. } => match (first, second, *mode == RenameMode::Exchange) {
             (Some(a), Some(b), _) if a == b => return None,
             (Some(a), Some(b), true) => Maybe::Swap(a, b),

@@ -72,7 +72,10 @@ impl Knowledge {
                 Op::Lookup { dir, name }
                 | Op::Mkdir { dir, name, .. }
                 | Op::Symlink { dir, name, .. }
+                | Op::Mknod { dir, name, .. }
                 | Op::SetAttr { dir, name, .. }
+                | Op::SetXattr { dir, name, .. }
+                | Op::RemoveXattr { dir, name, .. }
                 | Op::Publish { dir, name, .. },
                 Ok(Answer::Entry(e)),
             )

@@ -723,6 +723,39 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             change,
             ..
         } => format!("setattr {}/{} ino {ino} {change:?}", at(dir), short(name)),
+        Op::Mknod {
+            dir,
+            name,
+            kind,
+            perm,
+            rdev,
+        } => format!(
+            "mknod {}/{} {kind:?} {:o} {rdev:x}",
+            at(dir),
+            short(name),
+            perm.bits()
+        ),
+        Op::ListXattr { dir, name, ino, .. } => format!("listxattr {}/{} ino {ino}", at(dir), short(name)),
+        Op::GetXattr {
+            dir, name, ino, attr, ..
+        }
+        | Op::RemoveXattr {
+            dir, name, ino, attr, ..
+        } => format!("{} {}/{} ino {ino} {attr}", op.kind(), at(dir), short(name)),
+        Op::SetXattr {
+            dir,
+            name,
+            ino,
+            attr,
+            value,
+            mode,
+            ..
+        } => format!(
+            "setxattr {}/{} ino {ino} {attr} {mode:?} {} bytes",
+            at(dir),
+            short(name),
+            value.0.len()
+        ),
         Op::Publish {
             dir,
             name,

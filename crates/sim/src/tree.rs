@@ -597,6 +597,17 @@ impl Tree {
         if target.is_some() != (layout == Some(&Layout::LongTarget)) {
             return Err(format!("{place:?} has layout {layout:?}, long target {target:?}"));
         }
+        let marked = entry.is_some_and(|e| match &e.target {
+            Target::Dir(d) => d.marks.has_xattrs(),
+            Target::Inode(i) => i.marks.has_xattrs(),
+            Target::Link(_) => false,
+        });
+        if has(AttachmentKind::Xattrs).is_some() != marked {
+            return Err(format!(
+                "{place:?} is marked as having extended attributes: {marked}, and there are some: {}",
+                !marked
+            ));
+        }
         let Some(entry) = entry else { return Ok(()) };
         if self.positions.get(&(*dir, Position::new(*hash, entry.ordinal))) != Some(&1) {
             return Err(format!("two entries of {dir:?} share the position of {place:?}"));

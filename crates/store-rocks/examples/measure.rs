@@ -1,7 +1,7 @@
 //! Prints what this store does on this machine: `cargo run --release --example measure -- DIR [RECORDS]`.
 
 use pando_format::{
-    Batch, Entry, FORMAT_VERSION, HashWidths, InodeRecord, Key, KeyRange, Layout, Mutation, Record,
+    Batch, Entry, FORMAT_VERSION, HashWidths, InodeRecord, Key, KeyRange, Layout, Marks, Mutation, Record,
     Superblock, Target, Touch, TouchDelta,
 };
 use pando_store::conformance::block_on;
@@ -46,7 +46,7 @@ fn create(n: u64) -> Batch {
         mtime: t,
         ctime: t,
         layout: Layout::None,
-        acl: 0,
+        marks: Marks::NONE,
         version: 0,
     };
     let record = Record::Entry(Entry {

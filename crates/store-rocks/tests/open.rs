@@ -5,7 +5,8 @@ mod common;
 use common::{batch, key, open, options, prefix, superblock};
 use pando_format::codec::Blob;
 use pando_format::{
-    AttachmentKind, Entry, InodeRecord, Key, KeyRange, Layout, Mutation, NameHash, Record, Superblock, Target,
+    AttachmentKind, Entry, InodeRecord, Key, KeyRange, Layout, Marks, Mutation, NameHash, Record, Superblock,
+    Target,
 };
 use pando_store::conformance::block_on;
 use pando_store::{Batch, Durability, Lsn, Read, Store, StoreError};
@@ -103,7 +104,7 @@ fn file(n: u64) -> Record {
         mtime: t,
         ctime: t,
         layout: Layout::None,
-        acl: 0,
+        marks: Marks::NONE,
         version: 0,
     };
     Record::Entry(Entry {

@@ -62,6 +62,15 @@ pub enum Errno {
     /// EMLINK
     #[error("too many links")]
     TooManyLinks,
+    /// ENODATA: there is no such extended attribute.
+    #[error("no such attribute")]
+    NoData,
+    /// ERANGE: the name of an extended attribute is none, or longer than any.
+    #[error("the name of an attribute has 1 to 255 bytes")]
+    Range,
+    /// E2BIG: the value of an extended attribute is longer than any.
+    #[error("the value of an attribute has at most 65536 bytes")]
+    ValueTooBig,
     /// ETIMEDOUT shown as EIO: a server did not answer; whether the operation happened is unknown.
     #[error("a metadata server does not answer; the operation may or may not have happened")]
     Unreachable,

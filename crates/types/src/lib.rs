@@ -11,6 +11,7 @@ mod ids;
 mod name;
 pub mod plant;
 mod time;
+mod xattr;
 
 pub use attr::{Attr, AttrChange, DirStat, FileKind, Perm, TimeChange};
 pub use cred::{Access, Cred};
@@ -22,3 +23,4 @@ pub use ids::{
 };
 pub use name::{NAME_MAX, Name, PATH_MAX, SYMLINK_MAX};
 pub use time::{Mono, Timestamp};
+pub use xattr::{XATTR_NAME_MAX, XATTR_VALUE_MAX, XATTRS_MAX, XattrMode, XattrName, XattrSpace, may_xattr};

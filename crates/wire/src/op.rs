@@ -1,10 +1,12 @@
 //! Operations on the tree, as clients ask for them and servers answer.
 
+mod codec;
+
 use pando_format::codec::Blob;
-use pando_format::{Layout, Position, codec_enum, codec_newtype, codec_struct};
+use pando_format::{Layout, Position};
 use pando_types::{
     Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, Slot, Timestamp,
-    Watermark,
+    Watermark, XattrMode, XattrName,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.
@@ -149,6 +151,8 @@ pub struct EntryView {
     /// Of what has several names: where it is. Good for this one file, whatever becomes of the names: with [`Name::home`] it
     /// stands for a place (H96).
     pub home: Option<Statement>,
+    /// Whether it has extended attributes.
+    pub xattrs: bool,
 }
 
 /// One line of a listing.
@@ -246,6 +250,30 @@ pub enum Op {
         /// With whole entries.
         plus: bool,
     },
+    /// The value of an extended attribute of the object meant.
+    GetXattr {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// Which attribute.
+        attr: XattrName,
+    },
+    /// The names of the extended attributes of the object meant, as far as the caller may see them.
+    ListXattr {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+    },
     /// Free space.
     StatFs,
     /// Makes everything acknowledged before safe against a power failure (fsync, in either durability).
@@ -271,6 +299,19 @@ pub enum Op {
         name: Name,
         /// 1 to 4,095 bytes.
         target: Blob,
+    },
+    /// Creates a FIFO, a socket's name or a device.
+    Mknod {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// Which of these.
+        kind: FileKind,
+        /// Permissions, umask applied.
+        perm: Perm,
+        /// Number of a device, as Linux has it (`makedev`), in 32 bits.
+        rdev: u64,
     },
     /// Creates a directory.
     Mkdir {
@@ -311,6 +352,36 @@ pub enum Op {
         change: AttrChange,
         /// A truncate through a handle opened for writing: permission was checked at open, as this shows.
         handle: Option<Handle>,
+    },
+    /// Sets an extended attribute.
+    SetXattr {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// Which attribute.
+        attr: XattrName,
+        /// Its value.
+        value: Blob,
+        /// If there is one, or none.
+        mode: XattrMode,
+    },
+    /// Removes an extended attribute.
+    RemoveXattr {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// Which attribute.
+        attr: XattrName,
     },
     /// Publishes written content through a handle opened for writing.
     Publish {
@@ -377,7 +448,7 @@ pub enum Op {
 pub enum Answer {
     /// Done, nothing to say.
     Done,
-    /// An entry (Lookup, Symlink, Mkdir, SetAttr, Publish).
+    /// An entry (Lookup, Symlink, Mknod, Mkdir, SetAttr, SetXattr, RemoveXattr, Publish).
     Entry(EntryView),
     /// An open file.
     Opened {
@@ -412,6 +483,10 @@ pub enum Answer {
     },
     /// Free space.
     FsStat(FsStat),
+    /// The value of an extended attribute.
+    Value(Blob),
+    /// The names of extended attributes, in order.
+    Names(Vec<XattrName>),
 }
 
 impl Op {
@@ -424,14 +499,19 @@ impl Op {
             Op::ReadLink { .. } => "readlink",
             Op::Open { .. } => "open",
             Op::ReadDir { .. } => "readdir",
+            Op::GetXattr { .. } => "getxattr",
+            Op::ListXattr { .. } => "listxattr",
             Op::StatFs => "statfs",
             Op::Sync => "sync",
             Op::Create { .. } => "create",
             Op::Symlink { .. } => "symlink",
+            Op::Mknod { .. } => "mknod",
             Op::Mkdir { .. } => "mkdir",
             Op::Rmdir { .. } => "rmdir",
             Op::Unlink { .. } => "unlink",
             Op::SetAttr { .. } => "setattr",
+            Op::SetXattr { .. } => "setxattr",
+            Op::RemoveXattr { .. } => "removexattr",
             Op::Publish { .. } => "publish",
             Op::Rename { .. } => "rename",
             Op::Link { .. } => "link",
@@ -449,6 +529,8 @@ impl Op {
                 | Op::ReadLink { .. }
                 | Op::Open { .. }
                 | Op::ReadDir { .. }
+                | Op::GetXattr { .. }
+                | Op::ListXattr { .. }
                 | Op::StatFs
                 | Op::Sync
         )
@@ -459,7 +541,9 @@ impl Op {
         match self {
             Op::Create { .. }
             | Op::Symlink { .. }
+            | Op::Mknod { .. }
             | Op::Mkdir { .. }
+            | Op::SetXattr { .. }
             | Op::Rename { .. }
             | Op::Link { .. } => true,
             Op::Publish { content, .. } => !matches!(content, Content::None),
@@ -483,10 +567,15 @@ impl Op {
             | Op::ReadDir { dir, .. }
             | Op::Create { dir, .. }
             | Op::Symlink { dir, .. }
+            | Op::Mknod { dir, .. }
             | Op::Mkdir { dir, .. }
             | Op::Rmdir { dir, .. }
             | Op::Unlink { dir, .. }
             | Op::SetAttr { dir, .. }
+            | Op::GetXattr { dir, .. }
+            | Op::ListXattr { dir, .. }
+            | Op::SetXattr { dir, .. }
+            | Op::RemoveXattr { dir, .. }
             | Op::Publish { dir, .. } => [Some(dir), None],
             Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
             Op::Release { .. } | Op::StatFs | Op::Sync => [None, None],
@@ -504,10 +593,15 @@ impl Op {
             | Op::ReadDir { dir, .. }
             | Op::Create { dir, .. }
             | Op::Symlink { dir, .. }
+            | Op::Mknod { dir, .. }
             | Op::Mkdir { dir, .. }
             | Op::Rmdir { dir, .. }
             | Op::Unlink { dir, .. }
             | Op::SetAttr { dir, .. }
+            | Op::GetXattr { dir, .. }
+            | Op::ListXattr { dir, .. }
+            | Op::SetXattr { dir, .. }
+            | Op::RemoveXattr { dir, .. }
             | Op::Publish { dir, .. } => [Some(dir), None],
             Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
             Op::Release { .. } | Op::StatFs | Op::Sync => [None, None],
@@ -530,75 +624,3 @@ impl Op {
         }
     }
 }
-
-codec_struct!(Statement {
-    parent,
-    parent_generation,
-    name,
-    id,
-    generation,
-    ino,
-    salt,
-    perm,
-    uid,
-    gid,
-    acl,
-    realm,
-    seal,
-    scope,
-    way,
-    at,
-    mac
-});
-codec_enum!(Scope { 1 => Way, 2 => Link, 3 => Handle });
-codec_newtype!(SealKey, Handle);
-codec_struct!(Probe { dir, name });
-codec_struct!(EntryView {
-    attr,
-    dir,
-    seal,
-    layout,
-    version,
-    home
-});
-codec_struct!(DirEntry {
-    position,
-    name,
-    ino,
-    kind,
-    view
-});
-codec_struct!(FsStat { total, available });
-codec_enum!(Content { 0 => None, 1 => Inline(b), 2 => Blocks(s) });
-codec_enum!(RenameMode { 0 => Replace, 1 => NoReplace, 2 => Exchange });
-codec_enum!(Op {
-    1 => Lookup { dir, name },
-    2 => DirStat { dir },
-    3 => ReadLink { dir, name },
-    4 => Open { dir, name, want },
-    5 => ReadDir { dir, after, limit, plus },
-    6 => StatFs,
-    7 => Sync,
-    8 => Reopen { dir },
-    16 => Create { dir, name, perm, exclusive, want },
-    17 => Symlink { dir, name, target },
-    18 => Mkdir { dir, name, perm },
-    19 => Rmdir { dir, name },
-    20 => Unlink { dir, name, held },
-    21 => SetAttr { dir, name, ino, generation, change, handle },
-    22 => Publish { dir, name, ino, generation, handle, content, size, mtime },
-    23 => Rename { src, src_name, dst, dst_name, mode, held },
-    24 => Release { slot, ino, generation },
-    25 => Link { src, src_name, ino, generation, dst, dst_name },
-});
-codec_enum!(Answer {
-    1 => Done,
-    2 => Entry(e),
-    3 => Opened { entry, data, created, handle },
-    4 => Removed(e),
-    5 => Renamed { moved, other },
-    6 => DirStat(s),
-    7 => Target(t),
-    8 => Entries { entries, end },
-    9 => FsStat(s),
-});

@@ -5,7 +5,7 @@ use super::meter::{Measured, Meter};
 use anyhow::{Context, Result};
 use pando_format::codec::Blob;
 use pando_format::{
-    AccessRecord, Batch, Entry, FORMAT_VERSION, HashWidths, Head, InodeRecord, Key, Layout, Mutation,
+    AccessRecord, Batch, Entry, FORMAT_VERSION, HashWidths, Head, InodeRecord, Key, Layout, Marks, Mutation,
     NameHash, Record, ReplyRecord, ReplyWrite, Superblock, Target, Touch, TouchDelta,
 };
 use pando_store::{Durability, Level, Lsn, Read, Store, StoreError};
@@ -267,7 +267,7 @@ impl<'a> Bench<'a> {
             mtime: TIME,
             ctime: TIME,
             layout: Layout::None,
-            acl: 0,
+            marks: Marks::NONE,
             version: 0,
         };
         let record = Record::Entry(Entry {
@@ -303,7 +303,7 @@ impl<'a> Bench<'a> {
             realm: Realm(0),
             salt: 7,
             version: 0,
-            acl: 0,
+            marks: Marks::NONE,
             seal: 0,
         };
         let record = Record::Entry(Entry {

@@ -101,10 +101,15 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
                 | Op::Open { name, .. }
                 | Op::Create { name, .. }
                 | Op::Symlink { name, .. }
+                | Op::Mknod { name, .. }
                 | Op::Mkdir { name, .. }
                 | Op::Rmdir { name, .. }
                 | Op::Unlink { name, .. }
                 | Op::SetAttr { name, .. }
+                | Op::GetXattr { name, .. }
+                | Op::ListXattr { name, .. }
+                | Op::SetXattr { name, .. }
+                | Op::RemoveXattr { name, .. }
                 | Op::Publish { name, .. } => [Some(name), None],
                 Op::Reopen { .. }
                 | Op::DirStat { .. }

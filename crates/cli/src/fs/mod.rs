@@ -9,11 +9,13 @@ mod get;
 mod ln;
 mod ls;
 mod mkdir;
+mod mknod;
 mod mv;
 mod put;
 mod rm;
 mod stat;
 mod tree;
+mod xattr;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
@@ -48,6 +50,7 @@ pub enum FsCommand {
     Stat(stat::StatArgs),
     Tree(tree::TreeArgs),
     Mkdir(mkdir::MkdirArgs),
+    Mknod(mknod::MknodArgs),
     Rmdir(rm::RmdirArgs),
     Rm(rm::RmArgs),
     Mv(mv::MvArgs),
@@ -59,6 +62,7 @@ pub enum FsCommand {
     Chown(attrs::ChownArgs),
     Touch(attrs::TouchArgs),
     Truncate(attrs::TruncateArgs),
+    Xattr(xattr::XattrArgs),
     Du(du::DuArgs),
     Df(df::DfArgs),
 }
@@ -102,6 +106,7 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
         FsCommand::Stat(a) => stat::run(&fs, a),
         FsCommand::Tree(a) => tree::run(&fs, a),
         FsCommand::Mkdir(a) => mkdir::run(&fs, a),
+        FsCommand::Mknod(a) => mknod::run(&fs, a),
         FsCommand::Rmdir(a) => rm::rmdir(&fs, a),
         FsCommand::Rm(a) => rm::run(&fs, a),
         FsCommand::Mv(a) => mv::run(&fs, a),
@@ -113,6 +118,7 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
         FsCommand::Chown(a) => attrs::chown(&fs, a),
         FsCommand::Touch(a) => attrs::touch(&fs, a),
         FsCommand::Truncate(a) => attrs::truncate(&fs, a),
+        FsCommand::Xattr(a) => xattr::run(&fs, a),
         FsCommand::Du(a) => du::run(&fs, a),
         FsCommand::Df(a) => df::run(&fs, a),
     }?;

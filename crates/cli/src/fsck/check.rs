@@ -9,8 +9,8 @@ use super::finding::{Finding, Kind, Place, Subject};
 use pando_cluster::ClusterMap;
 use pando_data::FileKey;
 use pando_format::{
-    AccessRecord, AttachmentKind, Entry, FORMAT_VERSION, Head, InodeRecord, Key, LOCAL_SLOT, Layout,
-    Position, Record, RenameList, Target,
+    AccessRecord, AttachmentKind, Codec, Entry, FORMAT_VERSION, Head, InodeRecord, Key, LOCAL_SLOT, Layout,
+    Marks, Position, Record, RenameList, Target, XattrSet,
 };
 use pando_types::{
     DirId, FileKind, Generation, Ino, MapEpoch, Name, Realm, SLOTS, ServerId, Slot, Timestamp, TxId,
@@ -260,6 +260,12 @@ impl Checker {
                     dir: *dir,
                     hash: *hash,
                 };
+                if *kind == AttachmentKind::Xattrs
+                    && !XattrSet::from_bytes(&data.0).is_ok_and(|set| !set.is_empty())
+                {
+                    let detail = format!("{name:?}: its extended attributes cannot be read");
+                    self.find(Kind::Layout, Subject::Bucket(place), detail);
+                }
                 let mark = fingerprint((dir, hash, name, kind));
                 lane.attachments.insert(mark, (place, data.0.len() as u32));
             }
@@ -340,11 +346,13 @@ impl Checker {
         let ino = match &entry.target {
             Target::Dir(access) => {
                 parent.subdirs += 1;
+                self.xattrs(lane, place, name, access.marks);
                 self.access(place, name, access);
                 access.ino
             }
             Target::Inode(inode) => {
                 self.counts.files += 1;
+                self.xattrs(lane, place, name, inode.marks);
                 self.inode(lane, place, name, inode);
                 if place.dir.is_homes() {
                     let home = (place.dir.slot(), inode.ino, inode.generation);
@@ -407,6 +415,17 @@ impl Checker {
         } else {
             dir.access = Some(seen);
         }
+    }
+
+    fn xattrs(&mut self, lane: &mut Lane, place: Place, name: &Name, marks: Marks) {
+        let mark = fingerprint((&place.dir, &place.hash, name, &AttachmentKind::Xattrs));
+        let attached = lane.attachments.remove(&mark).is_some();
+        let wrong = match (marks.has_xattrs(), attached) {
+            (true, false) => "its extended attributes are missing",
+            (false, true) => "it has extended attributes that its record does not speak of",
+            _ => return,
+        };
+        self.find(Kind::Layout, Subject::Bucket(place), format!("{name:?}: {wrong}"));
     }
 
     fn inode(&mut self, lane: &mut Lane, place: Place, name: &Name, inode: &InodeRecord) {
@@ -480,7 +499,7 @@ impl Checker {
     fn end_slot(&mut self, lane: &mut Lane) {
         lane.bucket = None;
         for (place, _) in std::mem::take(&mut lane.attachments).into_values() {
-            let detail = "data or target attached to a name that is not there";
+            let detail = "data, a target or extended attributes of a name that is not there";
             self.find(Kind::Attachment, Subject::Bucket(place), detail);
         }
     }

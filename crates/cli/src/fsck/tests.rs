@@ -6,7 +6,7 @@ use pando_cluster::{ClusterMap, ServerInfo};
 use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout,
-    LinkRecord, PreparedRecord, Record, Superblock, Target, Touch,
+    LinkRecord, Marks, PreparedRecord, Record, Superblock, Target, Touch,
 };
 use pando_types::{
     Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm, ServerId,
@@ -181,7 +181,7 @@ impl Tree {
             realm,
             salt,
             version: 0,
-            acl: 0,
+            marks: Marks::NONE,
             seal: 0,
         };
         self.add(parent, text, Target::Dir(access));
@@ -219,7 +219,7 @@ impl Tree {
             mtime: TIME,
             ctime: TIME,
             layout,
-            acl: 0,
+            marks: Marks::NONE,
             version: 0,
         })
     }

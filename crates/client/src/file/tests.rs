@@ -78,6 +78,7 @@ impl Fake {
             layout: Layout::None,
             version: 1,
             home: None,
+            xattrs: false,
         };
         Fake {
             server: Rc::new(RefCell::new(Server {

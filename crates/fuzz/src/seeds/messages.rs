@@ -7,7 +7,7 @@ use pando_format::codec::Blob;
 use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
 use pando_types::{
     Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino, MapEpoch, Mono, Perm,
-    RequestId, RequestSlot, Sequence, ServerId, Slot, Term, TimeChange, Watermark,
+    RequestId, RequestSlot, Sequence, ServerId, Slot, Term, TimeChange, Watermark, XattrMode, XattrName,
 };
 use pando_wire::{
     Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FsStat, Handle, LockMode, LockWant,
@@ -77,6 +77,7 @@ pub(super) fn views() -> Vec<EntryView> {
         layout,
         version: 4,
         home: None,
+        xattrs: kind == FileKind::Regular,
     };
     let dir = EntryView {
         dir: Some(statement(1)),
@@ -124,6 +125,16 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         mtime: Some(TIME),
         handle: Handle(6),
     };
+    let attr = XattrName::capability;
+    let set = |mode| Op::SetXattr {
+        dir: dir(),
+        name: n(),
+        ino,
+        generation,
+        attr: attr(),
+        value: Blob(vec![1, 0, 0, 2]),
+        mode,
+    };
     let rename = |mode| Op::Rename {
         src: dir(),
         src_name: n(),
@@ -167,6 +178,13 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             name: n(),
             target: Blob(b"there".to_vec()),
         },
+        Op::Mknod {
+            dir: dir(),
+            name: n(),
+            kind: FileKind::CharDevice,
+            perm: Perm::new(0o600),
+            rdev: 0x103,
+        },
         Op::Mkdir {
             dir: dir(),
             name: n(),
@@ -208,6 +226,29 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             generation,
             dst: statement(which + 1),
             dst_name: name("g"),
+        },
+        Op::GetXattr {
+            dir: dir(),
+            name: n(),
+            ino,
+            generation,
+            attr: attr(),
+        },
+        Op::ListXattr {
+            dir: dir(),
+            name: n(),
+            ino,
+            generation,
+        },
+        set(XattrMode::Any),
+        set(XattrMode::Create),
+        set(XattrMode::Replace),
+        Op::RemoveXattr {
+            dir: dir(),
+            name: n(),
+            ino,
+            generation,
+            attr: attr(),
         },
     ]
 }
@@ -274,7 +315,7 @@ pub(super) fn wants() -> Vec<LockWant> {
         LockWant::Key(Key::Head(DIR), LockMode::Shared),
         LockWant::Key(Key::Touch(DIR), LockMode::Increment),
         LockWant::Bucket(DIR, NameHash(7), LockMode::Exclusive),
-        LockWant::Attachments(records::keys().swap_remove(4)),
+        LockWant::Attachments(records::entry_key()),
     ]
 }
 
@@ -381,6 +422,8 @@ pub(super) fn answers() -> Vec<Answer> {
             total: 9,
             available: 8,
         }),
+        Answer::Value(Blob(b"value".to_vec())),
+        Answer::Names(vec![XattrName::capability()]),
     ]
 }
 

@@ -4,7 +4,7 @@ use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
     GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key,
-    KeyRange, Layout, Mutation, NameHash, OwedRecord, PreparedRecord, Record, ReplyRecord, ReplyWrite,
+    KeyRange, Layout, Marks, Mutation, NameHash, OwedRecord, PreparedRecord, Record, ReplyRecord, ReplyWrite,
     SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
 use pando_store::Bundle;
@@ -41,6 +41,7 @@ pub(super) fn keys() -> Vec<Key> {
     vec![
         attachment(AttachmentKind::Data),
         attachment(AttachmentKind::Target),
+        attachment(AttachmentKind::Xattrs),
         Key::Counter(Slot(0x0abc)),
         Key::Decision(TX),
         entry_key(),
@@ -62,7 +63,7 @@ pub(super) fn keys() -> Vec<Key> {
     ]
 }
 
-fn entry_key() -> Key {
+pub(super) fn entry_key() -> Key {
     Key::Entry {
         dir: DIR,
         hash: HASH,
@@ -152,7 +153,7 @@ fn inode(kind: FileKind, layout: Layout) -> Record {
         mtime: TIME,
         ctime: TIME,
         layout,
-        acl: 0,
+        marks: Marks::NONE,
         version: 4,
     }))
 }
@@ -245,7 +246,7 @@ pub(super) fn records() -> Vec<(Key, Record)> {
         realm: Realm(2),
         salt: 0x5a17,
         version: 1,
-        acl: 0,
+        marks: Marks::NONE,
         seal: 2,
     };
     let touch = Touch {

@@ -317,7 +317,12 @@ impl Run {
                 other.iter().for_each(seen);
             }
             Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).for_each(seen),
-            Answer::Done | Answer::DirStat(_) | Answer::Target(_) | Answer::FsStat(_) => {}
+            Answer::Done
+            | Answer::DirStat(_)
+            | Answer::Target(_)
+            | Answer::FsStat(_)
+            | Answer::Value(_)
+            | Answer::Names(_) => {}
         }
     }
 

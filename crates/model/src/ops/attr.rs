@@ -4,6 +4,7 @@ use crate::Model;
 use crate::access::{allow, without_set_ids};
 use crate::node::{Inner, Node, NodeId};
 use crate::op::{DirRef, ModelAnswer, SIZE_MAX};
+use crate::ops::xattr::lose_capability;
 use pando_types::{Access, AttrChange, Cred, Errno, FileKind, Name, Perm, TimeChange, Timestamp};
 
 impl Model {
@@ -124,6 +125,9 @@ fn carry_out(cred: &Cred, node: &mut Node, change: &AttrChange, now: Timestamp) 
     };
     node.atime = change.atime.map_or(node.atime, at);
     node.mtime = change.mtime.map_or(node.mtime, at);
+    if change.size.is_some() || change.uid.is_some() || change.gid.is_some() {
+        lose_capability(node);
+    }
     new_ctime(node, change, now);
 }
 

@@ -5,7 +5,7 @@ use crate::access::Entered;
 use crate::content::Content;
 use crate::node::{Inner, Node, NodeId};
 use crate::op::{DirRef, Fresh, ModelAnswer};
-use pando_types::{Access, Cred, Errno, Name, Perm, SYMLINK_MAX, Timestamp};
+use pando_types::{Access, Cred, Errno, FileKind, Name, Perm, SYMLINK_MAX, Timestamp};
 
 impl Model {
     /// RULE (create). If the name exists: EEXIST for an exclusive create; a directory is EISDIR whatever is wanted; else
@@ -38,10 +38,6 @@ impl Model {
             Ok((id, _)) => id,
             Err(fault) => return Ok(ModelAnswer::Identity(fault)),
         };
-        let mut bits = perm.bits();
-        if d.is_setgid() && perm.has(Perm::SETGID | 0o010) && !(cred.is_root() || cred.in_group(d.gid)) {
-            bits &= !Perm::SETGID;
-        }
         let inner = Inner::File {
             size: 0,
             content: Content::Sparse,
@@ -50,7 +46,13 @@ impl Model {
             &d,
             name,
             id,
-            Node::new(Perm::new(bits), cred.uid, d.group_of_new(cred), now, inner),
+            Node::new(
+                d.perm_of_new(cred, perm),
+                cred.uid,
+                d.group_of_new(cred),
+                now,
+                inner,
+            ),
             now,
         );
         Ok(ModelAnswer::Opened {
@@ -90,6 +92,57 @@ impl Model {
             name,
             id,
             Node::new(Perm::new(0o777), cred.uid, d.group_of_new(cred), now, inner),
+            now,
+        );
+        Ok(ModelAnswer::Entry(self.shown(id)))
+    }
+
+    /// RULE (mknod). A directory is EPERM, a symlink or a regular file (which create makes) EINVAL, and so is a device number of more
+    /// than 32 bits, all before anything is looked at. A device is the superuser's to make: else EPERM, checked last. Set-gid is
+    /// lost as for create.
+    #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
+    pub(crate) fn mknod(
+        &mut self,
+        cred: &Cred,
+        dir: &DirRef,
+        name: &Name,
+        kind: FileKind,
+        perm: Perm,
+        rdev: u64,
+        now: Timestamp,
+        fresh: Option<Fresh>,
+    ) -> Result<ModelAnswer, Errno> {
+        let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        if kind == FileKind::Directory {
+            return Err(Errno::Perm);
+        }
+        if !(device || matches!(kind, FileKind::Fifo | FileKind::Socket)) {
+            return Err(Errno::Invalid);
+        }
+        if device && rdev > u64::from(u32::MAX) {
+            return Err(Errno::Invalid);
+        }
+        let d = self.make_in(cred, dir, name)?;
+        if device && !cred.is_root() {
+            return Err(Errno::Perm);
+        }
+        let id = match self.admit(fresh, false) {
+            Ok((id, _)) => id,
+            Err(fault) => return Ok(ModelAnswer::Identity(fault)),
+        };
+        let rdev = if device { rdev } else { 0 };
+        let inner = Inner::Special { kind, rdev };
+        self.place_new(
+            &d,
+            name,
+            id,
+            Node::new(
+                d.perm_of_new(cred, perm),
+                cred.uid,
+                d.group_of_new(cred),
+                now,
+                inner,
+            ),
             now,
         );
         Ok(ModelAnswer::Entry(self.shown(id)))

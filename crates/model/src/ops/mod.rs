@@ -5,3 +5,4 @@ mod create;
 mod publish;
 mod read;
 mod remove;
+pub(crate) mod xattr;

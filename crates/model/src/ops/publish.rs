@@ -5,6 +5,7 @@ use crate::access::without_set_ids;
 use crate::content::Content;
 use crate::node::{Inner, NodeId};
 use crate::op::{DirRef, ModelAnswer, SIZE_MAX};
+use crate::ops::xattr::lose_capability;
 use pando_types::{Cred, Errno, Name, Timestamp};
 
 impl Model {
@@ -51,6 +52,7 @@ impl Model {
         if !cred.is_root() {
             node.perm = without_set_ids(cred, node.perm, node.gid);
         }
+        lose_capability(node);
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 }

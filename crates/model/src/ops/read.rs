@@ -37,7 +37,7 @@ impl Model {
     }
 
     /// RULE (open). A symlink is ELOOP: following is the caller's work. A directory cannot be opened for writing:
-    /// EISDIR. Then the object's own permissions: EACCES.
+    /// EISDIR; a special file is opened by the kernel alone: EOPNOTSUPP. Then the object's own permissions: EACCES.
     pub(crate) fn open(
         &self,
         cred: &Cred,
@@ -53,6 +53,8 @@ impl Model {
         let node = self.node(id);
         match &node.inner {
             Inner::Symlink(_) => return Err(Errno::Loop),
+            // The kernel opens these, not the filesystem.
+            Inner::Special { .. } => return Err(Errno::Unsupported),
             Inner::Dir(_) if want.0 & Access::WRITE.0 != 0 => return Err(Errno::IsDir),
             _ => {}
         }

@@ -1,9 +1,9 @@
 //! The kernel's side: a directory of the local filesystem, and calls as other users.
 
-use crate::steps::{Call, Path};
+use crate::steps::{Call, Path, value};
 use pando_model::RenameMode;
-use pando_types::{Access, Cred, Errno, FileKind, TimeChange};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use pando_types::{Access, Cred, Errno, FileKind, TimeChange, XattrMode};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::collections::BTreeMap;
@@ -20,6 +20,8 @@ pub struct Seen {
     pub count: u64,
     /// Content, or target.
     pub bytes: Vec<u8>,
+    /// Extended attributes, by name.
+    pub xattrs: Vec<(String, Vec<u8>)>,
 }
 
 /// Identity and times of an object.
@@ -43,6 +45,7 @@ impl Kernel {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let root = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).expect("open");
         rustix::fs::fchmod(&root, Mode::from_raw_mode(0o777)).expect("chmod");
+        rustix::process::fchdir(&root).expect("chdir");
         Kernel { root, _dir: dir }
     }
 
@@ -140,6 +143,25 @@ impl Kernel {
                 };
                 rustix::fs::utimensat(at, p.text(), &times, AtFlags::SYMLINK_NOFOLLOW)
             }
+            Call::Mknod(p, kind, perm) => {
+                let (kind, device) = match kind {
+                    FileKind::Fifo => (FileType::Fifo, 0),
+                    FileKind::Socket => (FileType::Socket, 0),
+                    _ => (FileType::CharacterDevice, rustix::fs::makedev(1, 3)),
+                };
+                rustix::fs::mknodat(at, p.text(), kind, mode(perm), device)
+            }
+            // There is no such call that begins at a descriptor: it is where this test works.
+            Call::GetXattr(p, attr) => rustix::fs::lgetxattr(p.text(), *attr, &mut [0_u8; 100][..]).map(drop),
+            Call::SetXattr(p, attr, mode) => {
+                let flags = match mode {
+                    XattrMode::Any => XattrFlags::empty(),
+                    XattrMode::Create => XattrFlags::CREATE,
+                    XattrMode::Replace => XattrFlags::REPLACE,
+                };
+                rustix::fs::lsetxattr(p.text(), *attr, &value(attr, *mode), flags)
+            }
+            Call::RemoveXattr(p, attr) => rustix::fs::lremovexattr(p.text(), *attr),
             Call::Rename(from, to, mode) => {
                 let flags = match mode {
                     RenameMode::Replace => RenameFlags::empty(),
@@ -150,6 +172,34 @@ impl Kernel {
             }
             Call::Link(from, to) => rustix::fs::linkat(at, from.text(), at, to.text(), AtFlags::empty()),
         }
+    }
+
+    /// Whether all namespaces of extended attributes are to be had here.
+    pub fn has_xattrs(&self) -> bool {
+        let set = |attr| rustix::fs::lsetxattr(".", attr, &value(attr, XattrMode::Any), XattrFlags::empty());
+        let all = ["user.a", "trusted.t", "security.s", "security.capability"];
+        let some = all.iter().all(|attr| set(attr).is_ok());
+        for attr in all {
+            let _ = rustix::fs::lremovexattr(".", attr);
+        }
+        some
+    }
+
+    fn xattrs(&self, path: &str) -> Vec<(String, Vec<u8>)> {
+        let mut names = [0_u8; 4096];
+        // Where there are none to be had, that is what there are.
+        let n = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
+        let names = names[..n].split(|b| *b == 0).filter(|name| !name.is_empty());
+        let mut all: Vec<(String, Vec<u8>)> = names
+            .map(|name| {
+                let name = String::from_utf8(name.to_vec()).expect("ASCII");
+                let mut value = [0_u8; 100];
+                let n = rustix::fs::lgetxattr(path, &name, &mut value[..]).expect("listed");
+                (name, value[..n].to_vec())
+            })
+            .collect();
+        all.sort();
+        all
     }
 
     /// The whole tree, by path.
@@ -184,6 +234,9 @@ impl Kernel {
                     let target = rustix::fs::readlinkat(&self.root, at, Vec::new()).expect("readlink");
                     (FileKind::Symlink, s.st_size as u64, target.into_bytes())
                 }
+                FileType::Fifo => (FileKind::Fifo, 0, Vec::new()),
+                FileType::Socket => (FileKind::Socket, 0, Vec::new()),
+                FileType::CharacterDevice => (FileKind::CharDevice, s.st_rdev, Vec::new()),
                 _ => {
                     let fd = rustix::fs::openat(&self.root, at, OFlags::RDONLY, Mode::empty()).expect("open");
                     let mut bytes = vec![0; s.st_size as usize];
@@ -200,6 +253,7 @@ impl Kernel {
                 gid: s.st_gid,
                 count,
                 bytes,
+                xattrs: self.xattrs(at),
             };
             let times = Times {
                 id: s.st_ino,
@@ -249,6 +303,8 @@ fn errno(e: rustix::io::Errno) -> Errno {
         E::PERM => Errno::Perm,
         E::INVAL => Errno::Invalid,
         E::LOOP => Errno::Loop,
+        E::NODATA => Errno::NoData,
+        E::OPNOTSUPP => Errno::Unsupported,
         other => panic!("unexpected {other:?}"),
     }
 }

@@ -59,10 +59,11 @@ fn run(
     callers: &[Cred],
     steps: &[Step],
     fine: bool,
+    xattrs: bool,
     met: &RefCell<BTreeSet<String>>,
 ) -> Result<(), TestCaseError> {
     let kernel = Kernel::new();
-    let mut oracle = Oracle::new(kernel.root_owner());
+    let mut oracle = Oracle::new(kernel.root_owner(), xattrs);
     let mut before = (oracle.walk(), kernel.walk());
     for (i, Step { caller, call }) in steps.iter().enumerate() {
         let cred = &callers[*caller];
@@ -119,6 +120,7 @@ fn the_model_does_what_linux_does() {
     rustix::process::umask(rustix::fs::Mode::empty());
     let callers = callers();
     let fine = Kernel::new().has_fine_times();
+    let xattrs = Kernel::new().has_xattrs();
     let met = RefCell::new(BTreeSet::new());
     let mut config = Config {
         failure_persistence: None,
@@ -128,7 +130,9 @@ fn the_model_does_what_linux_does() {
         config.cases = 1000;
     }
     let mut runner = TestRunner::new(config);
-    if let Err(e) = runner.run(&steps::steps(callers.len()), |s| run(&callers, &s, fine, &met)) {
+    if let Err(e) = runner.run(&steps::steps(callers.len()), |s| {
+        run(&callers, &s, fine, xattrs, &met)
+    }) {
         panic!("{e}");
     }
     // A test that puts nothing at risk proves nothing.
@@ -167,8 +171,24 @@ fn the_model_does_what_linux_does() {
             "Open Access",
             "List Access",
             "Truncate Access",
+            "Mknod ok",
+            "Mknod Perm",
         ] {
             assert!(met.contains(must), "never met: {must}");
+        }
+        let attributes = [
+            "SetXattr ok",
+            "SetXattr Access",
+            "SetXattr Perm",
+            "SetXattr Exists",
+            "SetXattr NoData",
+            "GetXattr ok",
+            "GetXattr NoData",
+            "GetXattr Access",
+            "RemoveXattr ok",
+        ];
+        for must in attributes {
+            assert!(!xattrs || met.contains(must), "never met: {must}");
         }
     }
 }

@@ -1,14 +1,18 @@
 //! The model's side: paths are resolved by lookups, then one operation.
 
 use crate::kernel::{Seen, Times};
-use crate::steps::{Call, Path};
+use crate::steps::{Call, Path, value};
 use pando_model::{Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId};
-use pando_types::{AttrChange, Cred, DirId, Errno, FileKind, Generation, Ino, Name, Perm, Timestamp};
+use pando_types::{
+    AttrChange, Cred, DirId, Errno, FileKind, Generation, Ino, Name, Perm, Timestamp, XattrMode, XattrName,
+};
 use std::collections::BTreeMap;
 
 pub struct Oracle {
     model: Model,
     clock: i64,
+    /// Whether the kernel's side has extended attributes.
+    xattrs: bool,
 }
 
 /// Why a call has no result here.
@@ -25,8 +29,9 @@ impl From<Errno> for Stop {
 }
 
 impl Oracle {
-    pub fn new((uid, gid): (u32, u32)) -> Oracle {
+    pub fn new((uid, gid): (u32, u32), xattrs: bool) -> Oracle {
         Oracle {
+            xattrs,
             model: Model::new(Perm::new(0o777), uid, gid, Timestamp::default()),
             clock: 1,
         }
@@ -122,6 +127,24 @@ impl Oracle {
         )
     }
 
+    /// The object a call about attributes means, if attributes can be compared.
+    fn marked(&mut self, cred: &Cred, path: &Path) -> Result<(DirRef, Name, NodeId), Stop> {
+        if !self.xattrs {
+            return Err(Stop::Skip);
+        }
+        let place = self.resolve(cred, path)?;
+        let id = self.object(&place).map_or(NodeId::ROOT, |(id, _)| id);
+        Ok((place.0, place.1, id))
+    }
+
+    /// The kernel would open what is no file, and perhaps wait for somebody at the other end.
+    fn not_special(&self, place: &(DirRef, Name)) -> Result<(), Stop> {
+        match self.object(place) {
+            Some((_, FileKind::Fifo | FileKind::Socket | FileKind::CharDevice)) => Err(Stop::Skip),
+            _ => Ok(()),
+        }
+    }
+
     pub fn call(&mut self, cred: &Cred, call: &Call) -> Result<ModelAnswer, Stop> {
         let op = match call {
             Call::Stat(p) => {
@@ -143,6 +166,7 @@ impl Oracle {
             }
             Call::Open(p, want) => {
                 let (dir, name) = self.resolve(cred, p)?;
+                self.not_special(&(dir, name.clone()))?;
                 ModelOp::Open {
                     dir,
                     name,
@@ -151,6 +175,9 @@ impl Oracle {
             }
             Call::Create(p, perm, exclusive, want) => {
                 let (dir, name) = self.resolve(cred, p)?;
+                if !*exclusive {
+                    self.not_special(&(dir, name.clone()))?;
+                }
                 ModelOp::Create {
                     dir,
                     name,
@@ -203,6 +230,8 @@ impl Oracle {
                 return self.set_attr(cred, p, change, false, false);
             }
             Call::Truncate(p, size) => {
+                let place = self.resolve(cred, p)?;
+                self.not_special(&place)?;
                 let change = AttrChange {
                     size: Some(*size),
                     ..Default::default()
@@ -242,6 +271,49 @@ impl Oracle {
                     ..Default::default()
                 };
                 return self.set_attr(cred, p, change, false, false);
+            }
+            Call::Mknod(p, kind, perm) => {
+                let (dir, name) = self.resolve(cred, p)?;
+                ModelOp::Mknod {
+                    dir,
+                    name,
+                    kind: *kind,
+                    perm: *perm,
+                    rdev: 0x103,
+                }
+            }
+            Call::GetXattr(p, attr) => {
+                let (dir, name, id) = self.marked(cred, p)?;
+                let attr = named(attr);
+                ModelOp::GetXattr { dir, name, id, attr }
+            }
+            Call::SetXattr(p, attr, mode) => {
+                let (dir, name, id) = self.marked(cred, p)?;
+                let (attr, value) = (named(attr), value(attr, *mode));
+                // Some of the kernel's filesystems set ctime then, and some do not.
+                let same = |(name, old): (&XattrName, &[u8])| *name == attr && *old == value;
+                if *mode != XattrMode::Create && self.model.xattrs(id).any(same) {
+                    return Err(Stop::Skip);
+                }
+                ModelOp::SetXattr {
+                    dir,
+                    name,
+                    id,
+                    attr,
+                    value: Some(value),
+                    mode: *mode,
+                }
+            }
+            Call::RemoveXattr(p, attr) => {
+                let (dir, name, id) = self.marked(cred, p)?;
+                ModelOp::SetXattr {
+                    dir,
+                    name,
+                    id,
+                    attr: named(attr),
+                    value: None,
+                    mode: XattrMode::Replace,
+                }
             }
             Call::Rename(from, to, mode) => {
                 let (src, src_name) = self.resolve(cred, from)?;
@@ -285,6 +357,7 @@ impl Oracle {
                 Body::Dir(_) => (u64::from(a.nlink), Vec::new()),
                 Body::File(content) => (a.size, content.read(a.size).expect("inline")),
                 Body::Symlink(target) => (a.size, target.to_vec()),
+                Body::Special => (a.rdev, Vec::new()),
             };
             let seen = Seen {
                 kind: a.kind,
@@ -293,6 +366,11 @@ impl Oracle {
                 gid: a.gid,
                 count,
                 bytes,
+                xattrs: self
+                    .model
+                    .xattrs(w.view.id())
+                    .map(|(name, value)| (name.to_string(), value.to_vec()))
+                    .collect(),
             };
             let flat = |t: Timestamp| (t.secs, i64::from(t.nanos));
             let times = Times {
@@ -305,4 +383,8 @@ impl Oracle {
         };
         self.model.walk().into_iter().map(entry).collect()
     }
+}
+
+fn named(attr: &str) -> XattrName {
+    XattrName::new(attr.as_bytes()).expect("a name")
 }

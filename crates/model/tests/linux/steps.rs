@@ -1,7 +1,7 @@
 //! What is done to both trees: operations on paths, as a program would call them.
 
 use pando_model::RenameMode;
-use pando_types::{Access, Name, Perm, TimeChange, Timestamp};
+use pando_types::{Access, FileKind, Name, Perm, TimeChange, Timestamp, XattrMode};
 use proptest::prelude::*;
 
 /// One to three of the names.
@@ -43,6 +43,21 @@ pub enum Call {
     Utimens(Path, Option<TimeChange>, Option<TimeChange>),
     Rename(Path, Path, RenameMode),
     Link(Path, Path),
+    /// A special file; of a device, the number of `/dev/null`.
+    Mknod(Path, FileKind, Perm),
+    GetXattr(Path, &'static str),
+    SetXattr(Path, &'static str, XattrMode),
+    RemoveXattr(Path, &'static str),
+}
+
+/// What an attribute is set to: capabilities must look like some, in a kernel's eyes.
+pub fn value(attr: &str, mode: XattrMode) -> Vec<u8> {
+    if attr == "security.capability" {
+        let mut value = vec![0; 20];
+        value[3] = 2;
+        return value;
+    }
+    format!("{attr} {mode:?}").into_bytes()
 }
 
 #[derive(Clone, Debug)]
@@ -95,6 +110,24 @@ fn mode() -> impl Strategy<Value = RenameMode> {
     prop_oneof![4 => Just(RenameMode::Replace), 1 => Just(RenameMode::NoReplace), 3 => Just(RenameMode::Exchange)]
 }
 
+fn attr() -> impl Strategy<Value = &'static str> {
+    prop_oneof![
+        3 => Just("user.a"),
+        2 => Just("user.b"),
+        1 => Just("trusted.t"),
+        1 => Just("security.s"),
+        1 => Just("security.capability"),
+    ]
+}
+
+fn xattr_mode() -> impl Strategy<Value = XattrMode> {
+    prop_oneof![3 => Just(XattrMode::Any), 1 => Just(XattrMode::Create), 1 => Just(XattrMode::Replace)]
+}
+
+fn special() -> impl Strategy<Value = FileKind> {
+    prop_oneof![3 => Just(FileKind::Fifo), 1 => Just(FileKind::Socket), 2 => Just(FileKind::CharDevice)]
+}
+
 fn call() -> impl Strategy<Value = Call> {
     let uid = || proptest::option::of(prop_oneof![Just(0), Just(1000), Just(1001)]);
     let gid = || proptest::option::of(prop_oneof![Just(0), Just(1000), Just(1001), Just(2000)]);
@@ -116,6 +149,10 @@ fn call() -> impl Strategy<Value = Call> {
         3 => (path(), time(), time()).prop_map(|(p, a, m)| Call::Utimens(p, a, m)),
         5 => (path(), path()).prop_map(|(a, b)| Call::Link(a, b)),
         10 => (path(), path(), mode()).prop_map(|(a, b, m)| Call::Rename(a, b, m)),
+        2 => (path(), special(), perm()).prop_map(|(p, k, m)| Call::Mknod(p, k, m)),
+        2 => (path(), attr()).prop_map(|(p, a)| Call::GetXattr(p, a)),
+        6 => (path(), attr(), xattr_mode()).prop_map(|(p, a, m)| Call::SetXattr(p, a, m)),
+        2 => (path(), attr()).prop_map(|(p, a)| Call::RemoveXattr(p, a)),
     ]
 }
 

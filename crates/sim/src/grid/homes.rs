@@ -41,7 +41,7 @@ pub(super) const CELLS: &[Cell] = &[
     cell!(
         "home",
         "of her own file, for another's",
-        ["G59"],
+        ["G62"],
         "reads a file in a 0700 directory",
         async |a: Rc<Arena>| {
             let hers = hidden(&a).await?.attr;
@@ -53,7 +53,7 @@ pub(super) const CELLS: &[Cell] = &[
     cell!(
         "home",
         "listed like a directory",
-        ["G60"],
+        ["G63"],
         "sees what is in a 0700 directory",
         async |a: Rc<Arena>| {
             let hers = hidden(&a).await?.attr;

@@ -15,6 +15,7 @@ mod requests;
 mod sessions;
 mod speaker;
 mod statements;
+mod xattrs;
 
 pub(crate) use arena::Arena;
 
@@ -71,6 +72,7 @@ pub fn cells() -> impl Iterator<Item = &'static Cell> {
         requests::CELLS,
         perms::CELLS,
         homes::CELLS,
+        xattrs::CELLS,
         sessions::CELLS,
         peers::CELLS,
     ];

@@ -1,7 +1,7 @@
 //! The checks find what they are there for.
 
 use super::*;
-use pando_format::{AccessRecord, DecisionRecord, PreparedRecord, TouchDelta};
+use pando_format::{AccessRecord, DecisionRecord, Marks, PreparedRecord, TouchDelta};
 use pando_types::{Birth, BootEpoch, DirStat, Perm, Realm, Timestamp};
 
 const HERE: ServerId = ServerId(1);
@@ -62,7 +62,7 @@ fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
         realm: Realm(0),
         salt: 0,
         version: 0,
-        acl: 0,
+        marks: Marks::NONE,
         seal: 0,
     };
     let key = Key::Entry {

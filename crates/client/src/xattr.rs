@@ -1,0 +1,123 @@
+//! Extended attributes and special files by path, for tools and libraries.
+
+use crate::Client;
+use crate::path::{Want, entry, exists_if_busy};
+use pando_format::codec::Blob;
+use pando_types::{Cred, Errno, FileKind, Perm, XattrMode, XattrName};
+use pando_wire::{Answer, EntryView, Op};
+
+impl Client {
+    /// The value of an extended attribute of what a path leads to.
+    pub async fn get_xattr(
+        &self,
+        cred: &Cred,
+        path: &[u8],
+        follow: bool,
+        attr: &XattrName,
+    ) -> Result<Vec<u8>, Errno> {
+        self.persist(async || {
+            let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let op = Op::GetXattr {
+                dir: found.parent,
+                name: found.name,
+                ino: found.entry.attr.ino,
+                generation: found.entry.attr.generation,
+                attr: attr.clone(),
+            };
+            match self.op(cred, op).await? {
+                Answer::Value(value) => Ok(value.0),
+                _ => Err(Errno::Io),
+            }
+        })
+        .await
+    }
+
+    /// The names of the extended attributes of what a path leads to, as far as the caller may see them.
+    pub async fn list_xattrs(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Vec<XattrName>, Errno> {
+        self.persist(async || {
+            let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let op = Op::ListXattr {
+                dir: found.parent,
+                name: found.name,
+                ino: found.entry.attr.ino,
+                generation: found.entry.attr.generation,
+            };
+            match self.op(cred, op).await? {
+                Answer::Names(names) => Ok(names),
+                _ => Err(Errno::Io),
+            }
+        })
+        .await
+    }
+
+    /// Sets an extended attribute of what a path leads to.
+    pub async fn set_xattr(
+        &self,
+        cred: &Cred,
+        path: &[u8],
+        follow: bool,
+        attr: &XattrName,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<EntryView, Errno> {
+        self.persist(async || {
+            let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let op = Op::SetXattr {
+                dir: found.parent,
+                name: found.name,
+                ino: found.entry.attr.ino,
+                generation: found.entry.attr.generation,
+                attr: attr.clone(),
+                value: Blob(value.to_vec()),
+                mode,
+            };
+            entry(self.op(cred, op).await?)
+        })
+        .await
+    }
+
+    /// Removes an extended attribute of what a path leads to.
+    pub async fn remove_xattr(
+        &self,
+        cred: &Cred,
+        path: &[u8],
+        follow: bool,
+        attr: &XattrName,
+    ) -> Result<EntryView, Errno> {
+        self.persist(async || {
+            let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let op = Op::RemoveXattr {
+                dir: found.parent,
+                name: found.name,
+                ino: found.entry.attr.ino,
+                generation: found.entry.attr.generation,
+                attr: attr.clone(),
+            };
+            entry(self.op(cred, op).await?)
+        })
+        .await
+    }
+
+    /// Creates a FIFO, a socket's name or a device.
+    pub async fn mknod(
+        &self,
+        cred: &Cred,
+        path: &[u8],
+        kind: FileKind,
+        perm: Perm,
+        rdev: u64,
+    ) -> Result<EntryView, Errno> {
+        self.persist(async || {
+            let (dir, name) = self.parent_of(cred, path).await.map_err(exists_if_busy)?;
+            let op = Op::Mknod {
+                dir,
+                name,
+                kind,
+                perm,
+                rdev,
+            };
+            entry(self.op(cred, op).await?)
+        })
+        .await
+    }
+}

@@ -1,0 +1,86 @@
+//! Operations and answers as bytes.
+
+use super::{
+    Answer, Content, DirEntry, EntryView, FsStat, Handle, Op, Probe, RenameMode, Scope, SealKey, Statement,
+};
+use pando_format::{codec_enum, codec_newtype, codec_struct};
+
+codec_struct!(Statement {
+    parent,
+    parent_generation,
+    name,
+    id,
+    generation,
+    ino,
+    salt,
+    perm,
+    uid,
+    gid,
+    acl,
+    realm,
+    seal,
+    scope,
+    way,
+    at,
+    mac
+});
+codec_enum!(Scope { 1 => Way, 2 => Link, 3 => Handle });
+codec_newtype!(SealKey, Handle);
+codec_struct!(Probe { dir, name });
+codec_struct!(EntryView {
+    attr,
+    dir,
+    seal,
+    layout,
+    version,
+    xattrs,
+    home
+});
+codec_struct!(DirEntry {
+    position,
+    name,
+    ino,
+    kind,
+    view
+});
+codec_struct!(FsStat { total, available });
+codec_enum!(Content { 0 => None, 1 => Inline(b), 2 => Blocks(s) });
+codec_enum!(RenameMode { 0 => Replace, 1 => NoReplace, 2 => Exchange });
+codec_enum!(Op {
+    1 => Lookup { dir, name },
+    2 => DirStat { dir },
+    3 => ReadLink { dir, name },
+    4 => Open { dir, name, want },
+    5 => ReadDir { dir, after, limit, plus },
+    6 => StatFs,
+    7 => Sync,
+    8 => Reopen { dir },
+    9 => GetXattr { dir, name, ino, generation, attr },
+    10 => ListXattr { dir, name, ino, generation },
+    16 => Create { dir, name, perm, exclusive, want },
+    17 => Symlink { dir, name, target },
+    18 => Mkdir { dir, name, perm },
+    19 => Rmdir { dir, name },
+    20 => Unlink { dir, name, held },
+    21 => SetAttr { dir, name, ino, generation, change, handle },
+    22 => Publish { dir, name, ino, generation, handle, content, size, mtime },
+    23 => Rename { src, src_name, dst, dst_name, mode, held },
+    24 => Release { slot, ino, generation },
+    25 => SetXattr { dir, name, ino, generation, attr, value, mode },
+    26 => RemoveXattr { dir, name, ino, generation, attr },
+    27 => Mknod { dir, name, kind, perm, rdev },
+    28 => Link { src, src_name, ino, generation, dst, dst_name },
+});
+codec_enum!(Answer {
+    1 => Done,
+    2 => Entry(e),
+    3 => Opened { entry, data, created, handle },
+    4 => Removed(e),
+    5 => Renamed { moved, other },
+    6 => DirStat(s),
+    7 => Target(t),
+    8 => Entries { entries, end },
+    9 => FsStat(s),
+    10 => Value(b),
+    11 => Names(n),
+});
