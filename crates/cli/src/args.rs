@@ -91,6 +91,7 @@ pub enum Command {
     #[command(subcommand)]
     Auth(crate::auth::AuthCommand),
     Fsck(crate::fsck::FsckArgs),
+    Gc(crate::gc::GcArgs),
     /// Measure.
     #[command(subcommand)]
     Bench(crate::bench::BenchCommand),
@@ -237,9 +238,10 @@ pub struct FormatArgs {
     /// `HOST:PORT` of each server instead, one option each; its metrics are at PORT+1000.
     #[arg(long = "server", value_name = "HOST:PORT")]
     pub addresses: Vec<String>,
-    /// Where file data above the inline limit is stored: a folder that all clients and servers share.
-    #[arg(long, value_name = "DIR")]
-    pub blocks: Option<PathBuf>,
+    /// Where file data above the inline limit is stored: a folder that all clients and servers share, or
+    /// s3://BUCKET/PREFIX (with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL).
+    #[arg(long, value_name = "DIR|URL")]
+    pub blocks: Option<String>,
     #[command(flatten)]
     pub choices: Choices,
 }

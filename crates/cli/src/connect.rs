@@ -5,9 +5,9 @@ use crate::key_file::KeyFile;
 use crate::pki;
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
+use pando_blocks::Store;
 use pando_client::{CACHE_BYTES, Client, ClientConfig, Resolution};
 use pando_cluster::{ClusterFile, ClusterMap};
-use pando_data::{Blocks, DirBlocks};
 use pando_net::{Options, Reactor, Tls, Waiting};
 use pando_types::{AuthMode, Cred, IdentityId};
 use pando_wire::{Role, Way};
@@ -70,7 +70,7 @@ pub struct Connection {
     /// Asks.
     pub client: Rc<Client>,
     /// File data above the inline limit.
-    pub blocks: Rc<dyn Blocks>,
+    pub blocks: Rc<Store>,
     /// The cluster's file.
     pub file: ClusterFile,
 }
@@ -125,7 +125,7 @@ impl Connection {
             reactor.set_tls(tls);
         }
         reactor.set_map(&map);
-        let blocks = open_blocks(&map.blocks)?;
+        let blocks = open_blocks(&map)?;
         let config = ClientConfig {
             give_up,
             resolution: paths.resolution.into(),
@@ -145,7 +145,7 @@ impl Connection {
         Ok(Connection {
             reactor,
             client,
-            blocks,
+            blocks: Rc::new(blocks),
             file,
         })
     }
@@ -254,13 +254,13 @@ impl Drop for Connection {
 }
 
 /// The block store a map names.
-pub fn open_blocks(place: &str) -> Result<Rc<dyn Blocks>> {
-    let path = place
-        .strip_prefix("file:")
-        .with_context(|| format!("unknown block store {place:?}"))?;
-    let blocks = DirBlocks::open(path)
-        .with_context(|| format!("cannot use the block store {path}; is the shared folder mounted?"))?;
-    Ok(Rc::new(blocks))
+pub fn open_blocks(map: &ClusterMap) -> Result<Store> {
+    Store::open(&map.blocks, map.block_size).with_context(|| {
+        format!(
+            "cannot use the block store {}; if it is a shared folder, is it mounted?",
+            map.blocks
+        )
+    })
 }
 
 /// The identity of this process.

@@ -8,11 +8,10 @@ use crate::process::RunLock;
 use crate::{coordination, process, stores};
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
+use pando_blocks::Store;
 use pando_cluster::{ClusterFile, DirectoryUpdates, PlanText, Profile, Server};
-use pando_data::DirBlocks;
 use pando_types::{AuthMode, SLOTS};
 use std::io::Read;
-use std::path::Path;
 
 /// Size of blocks of files above the inline limit.
 const BLOCK_SIZE: u32 = 4 << 20;
@@ -58,7 +57,7 @@ pub fn run(args: &Args, format: &FormatArgs) -> Result<()> {
 pub fn make(
     dir: &ClusterDir,
     servers: Vec<Server>,
-    blocks: Option<&Path>,
+    blocks: Option<&str>,
     choices: &Choices,
 ) -> Result<ClusterFile> {
     if !["pando", "infinifs"].contains(&choices.profile.as_str()) {
@@ -108,7 +107,10 @@ pub fn make(
         servers,
         inline_limit: choices.inline_limit,
         block_size: BLOCK_SIZE,
-        blocks: format!("file:{}", blocks.unwrap_or(Path::new("blocks")).display()),
+        blocks: match blocks {
+            Some(url) if pando_blocks::is_bucket(url) => url.to_owned(),
+            folder => format!("file:{}", folder.unwrap_or("blocks")),
+        },
         name_bits: 55,
         id_bits: choices.id_bits,
         auth: choices.auth.mode().word().into(),
@@ -121,8 +123,7 @@ pub fn make(
     }
     coordination::suits(&choices.coord, &map)?;
     let making = begin(dir)?;
-    let blocks = map.blocks.strip_prefix("file:").unwrap_or("blocks");
-    DirBlocks::create(blocks).with_context(|| format!("cannot make the block store {blocks}"))?;
+    Store::create(&map.blocks).with_context(|| format!("cannot make the block store {}", map.blocks))?;
     let owner = (
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),

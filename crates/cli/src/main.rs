@@ -14,6 +14,7 @@ mod explain;
 mod format;
 mod fs;
 mod fsck;
+mod gc;
 mod grow;
 mod hammer;
 mod key_file;
@@ -75,6 +76,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Status => return status::run(args),
         Command::Explain(command) => return explain::run(args, command),
         Command::Fsck(command) => return Ok(fsck::run(args, command)),
+        Command::Gc(command) => return Ok(gc::run(args, command)),
         Command::Bench(command) => return bench::run(args, command),
         Command::Completion(command) => completion::run(command)?,
         Command::Sim(command) => return sim::run(args, command),

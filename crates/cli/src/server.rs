@@ -8,6 +8,7 @@ use crate::metrics::{self, Counters};
 use crate::{coordination, pki, process};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
+use pando_blocks::Aside;
 use pando_cluster::{ClusterFile, ClusterMap};
 use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
@@ -100,7 +101,8 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     let (store, _) = RocksStore::open(&path, rocks)
         .with_context(|| format!("cannot open the store {}", path.display()))?;
     let store = Rc::new(store);
-    let blocks = open_blocks(&map.blocks)?;
+    // Nobody waits for the removal of blocks.
+    let blocks = Rc::new(Aside::new(open_blocks(&map)?).context("cannot start a thread")?);
 
     pando_net::raise_file_limit();
     let waiting = match options.waiting {

@@ -207,14 +207,20 @@ fn id(names: &BTreeMap<u32, String>, text: &str) -> Option<u32> {
     named.or_else(|| text.parse().ok())
 }
 
-/// A length of time: `200us`, `1ms`, `1.5s`.
+/// A length of time: `200us`, `1ms`, `1.5s`, `10min`, `1h`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let units = [
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("min", 60.0),
+        ("h", 3600.0),
+    ];
     let parsed = units.iter().find_map(|(unit, seconds)| {
         let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
         Duration::try_from_secs_f64(number * seconds).ok()
     });
-    parsed.ok_or_else(|| format!("{text:?} is not a time such as 200us, 1ms or 1.5s"))
+    parsed.ok_or_else(|| format!("{text:?} is not a time such as 200us, 1ms, 1.5s, 10min or 1h"))
 }
 
 /// Seconds, for measurements.

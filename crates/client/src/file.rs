@@ -12,6 +12,7 @@
 //! - **A publish replaces the whole of what this mount knows.** Between mounts the promise is close-to-open: a file
 //!   opened after another mount closed it shows what that wrote; two that write at once get the last publish.
 
+mod gather;
 mod io;
 mod open;
 mod publish;
@@ -169,6 +170,11 @@ pub struct OpenFile {
     kept: Option<Slot>,
     /// A sync failed. What it lost is unknown, so no later one may claim success (H103).
     failed: Option<Errno>,
+    /// Whether writes are gathered.
+    gathers: bool,
+    gathered: Option<gather::Gathered>,
+    /// Memory for what is gathered next.
+    spare: Vec<u8>,
     /// The version of the content that what a front end caches of this file stands for; `None` if another mount's
     /// changes may be mixed in.
     cached: Option<u64>,
@@ -204,6 +210,9 @@ impl OpenFile {
             kept: None,
             failed: None,
             cached: Some(entry.version),
+            gathers: false,
+            gathered: None,
+            spare: Vec::new(),
         })
     }
 
@@ -229,6 +238,7 @@ impl OpenFile {
             self.size = entry.attr.size;
             self.version = entry.version;
             self.cached = None;
+            self.gathered = None;
             self.unsynced_before = self.data_sync == DataSync::OnFsync;
         } else if changed {
             self.cached = None;
@@ -408,6 +418,11 @@ fn without_set_ids(perm: Perm) -> Perm {
 fn block_errno(e: BlockError) -> Errno {
     match e {
         BlockError::NoSpace => Errno::NoSpace,
-        BlockError::Device(_) => Errno::Io,
+        BlockError::Device(_)
+        | BlockError::Damaged(_)
+        | BlockError::Denied(_)
+        | BlockError::Missing(_)
+        | BlockError::Unreachable(_)
+        | BlockError::Later => Errno::Io,
     }
 }

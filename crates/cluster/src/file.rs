@@ -40,7 +40,7 @@ pub struct ClusterFile {
     pub inline_limit: u32,
     /// Size of blocks, in bytes.
     pub block_size: u32,
-    /// Where blocks are: `file:PATH`; a relative path counts from this folder.
+    /// Where blocks are: `file:PATH`, where a relative path counts from this folder, or `s3://BUCKET/PREFIX`.
     pub blocks: String,
     /// Width of name hashes.
     pub name_bits: u8,
@@ -232,7 +232,7 @@ pub enum FileError {
     #[error("cluster.json: slot {0} has no owner")]
     NoOwner(u16),
     /// Blocks are kept nowhere that is known.
-    #[error("cluster.json: blocks is not file:PATH")]
+    #[error("cluster.json: blocks is neither file:PATH nor s3://BUCKET/PREFIX")]
     Blocks,
     /// No way for clients to identify themselves.
     #[error("cluster.json: auth is {0:?}, not none, key or tls")]
@@ -276,7 +276,11 @@ impl ClusterFile {
     pub fn map(&self, dir: &Path) -> Result<ClusterMap, FileError> {
         let digits = self.fs.len() == 32 && self.fs.bytes().all(|b| b.is_ascii_hexdigit());
         let fs = u128::from_str_radix(&self.fs, 16).ok().filter(|_| digits);
-        let blocks = self.blocks.strip_prefix("file:").ok_or(FileError::Blocks)?;
+        let blocks = match self.blocks.split_once(':') {
+            Some(("file", path)) => format!("file:{}", dir.join(path).display()),
+            Some(("s3", rest)) if rest.starts_with("//") => self.blocks.clone(),
+            _ => return Err(FileError::Blocks),
+        };
         let servers = self.servers.iter().map(|s| ServerInfo {
             id: ServerId(s.id),
             address: s.address.clone(),
@@ -293,7 +297,7 @@ impl ClusterFile {
             term: Term(if self.term == 0 { self.epoch } else { self.term }),
             inline_limit: self.inline_limit,
             block_size: self.block_size,
-            blocks: format!("file:{}", dir.join(blocks).display()),
+            blocks,
             name_bits: self.name_bits,
             id_bits: self.id_bits,
             auth: self.auth_mode()?,

@@ -1,32 +1,35 @@
 //! What every [`Blocks`] must do. Each implementation's tests run it.
 
-use crate::{Blocks, FileKey, LocalFuture};
+pub use crate::wait as now;
+use crate::{Blocks, FileKey, Listing, StoredFile, names};
 use pando_types::{Generation, Ino};
 use std::collections::BTreeMap;
-use std::task::{Context, Poll, Waker};
 
-/// The result of a future that completes at its first poll.
-///
-/// # Panics
-/// If it does not.
-pub fn now<T>(mut future: LocalFuture<T>) -> T {
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(v) => v,
-        Poll::Pending => panic!("the future waits for something"),
-    }
-}
+/// A store that the suite looks at whole.
+pub trait Whole: Blocks + Listing {}
+
+impl<B: Blocks + Listing> Whole for B {}
 
 /// Runs the suite; `make` gives an empty store each time.
 ///
 /// # Panics
 /// If the store does not conform.
-pub fn run(make: impl Fn() -> Box<dyn Blocks>) {
+pub fn run(make: impl Fn() -> Box<dyn Whole>) {
+    run_steps(2000, make);
+}
+
+/// The same with so many random steps, for stores that take long over each.
+///
+/// # Panics
+/// If the store does not conform.
+pub fn run_steps(steps: u64, make: impl Fn() -> Box<dyn Whole>) {
+    listings(&*make());
     holes(&*make());
     overwrites(&*make());
     cuts(&*make());
     removes(&*make());
     incarnations(&*make());
-    random(&*make());
+    random(&*make(), steps);
 }
 
 fn key(ino: u64, generation: u64) -> FileKey {
@@ -140,7 +143,34 @@ fn incarnations(b: &dyn Blocks) {
     assert_eq!(padded(b, key(u64::MAX, u64::MAX - 1), u64::MAX - 1, 0, 3), b"far");
 }
 
-fn random(b: &dyn Blocks) {
+fn all(b: &dyn Whole) -> BTreeMap<FileKey, StoredFile> {
+    let mut found = BTreeMap::new();
+    for part in 0..=u8::MAX {
+        for stored in now(b.files(part)).expect("a listing") {
+            assert_eq!(names::part(stored.file), part);
+            assert!(found.insert(stored.file, stored).is_none(), "listed twice");
+        }
+    }
+    found
+}
+
+/// What a collector of what nobody refers to sees.
+fn listings(b: &dyn Whole) {
+    assert_eq!(all(b).len(), 0);
+    let (one, two) = (key(2, 1), key(u64::MAX, 7));
+    for block in [0, 5, u64::MAX - 1] {
+        write(b, one, block, 0, b"data");
+    }
+    write(b, two, 1, 0, b"other");
+    let found = all(b);
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), [one, two]);
+    assert_eq!((found[&one].blocks, found[&two].blocks), (3, 1));
+    assert!(found[&one].bytes >= 12);
+    now(b.remove(one, 0, u64::MAX)).expect("remove");
+    assert_eq!(all(b).into_keys().collect::<Vec<_>>(), [two]);
+}
+
+fn random(b: &dyn Blocks, steps: u64) {
     const LEN: usize = 64;
     let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
     let mut next = move |n: u64| {
@@ -150,7 +180,7 @@ fn random(b: &dyn Blocks) {
         seed % n
     };
     let mut reference: BTreeMap<(u64, u64), [u8; LEN]> = BTreeMap::new();
-    for step in 0..2000_u64 {
+    for step in 0..steps {
         let (ino, block) = (2 + next(3), next(4));
         let f = key(ino, 1);
         let offset = next(LEN as u64) as usize;

@@ -1,14 +1,18 @@
 //! Blocks as files in a directory of an existing filesystem.
 //!
-//! `ROOT/xx/INO-GENERATION/BLOCK`: two hexadecimal digits of fan-out, so that no directory grows with the number of
-//! files, then inode and generation in hexadecimal, then the block number in decimal. The futures do their work at
-//! the first poll: a caller that must not wait runs them where waiting is allowed.
+//! `ROOT/xx/INO-GENERATION/BLOCK.1` ([`crate::names`]): 1 is the form of the file, with a checksum for each page
+//! ([`crate::pages`]). Programs before wrote the bare bytes as `BLOCK`; such a block is read as it is, and is brought into
+//! the new form by the first write to it. The futures do their work at the first poll: a caller that must not wait runs
+//! them where waiting is allowed.
 
-use crate::{BlockError, Blocks, FileKey, LocalFuture};
+use crate::pages::{self, PageError};
+use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names};
+use pando_types::Timestamp;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A range of at most so many blocks is removed name by name, a longer one by listing what is there.
 const REMOVE_BY_NAME: u64 = 64;
@@ -17,11 +21,24 @@ const REMOVE_BY_NAME: u64 = 64;
 /// removal that somebody asked for, so only something else that is wrong with the path ever comes to this limit.
 const CREATE_ATTEMPTS: u32 = 10_000;
 
+/// What names of blocks end with, by their form.
+const PAGED: &str = ".1";
+/// A block that is being brought into the new form.
+const UNFINISHED: &str = ".1.new";
+
 /// Blocks in a directory. The permissions of that directory decide who can mount with file data; what is created
 /// inside is its creator's alone.
 #[derive(Clone, Debug)]
 pub struct DirBlocks {
     root: PathBuf,
+}
+
+/// A block's file.
+enum Form {
+    /// With checksums.
+    Paged(File),
+    /// Its bare bytes, as programs before wrote it.
+    Bare(File),
 }
 
 impl DirBlocks {
@@ -50,52 +67,69 @@ impl DirBlocks {
         DirBlocks::open(root)
     }
 
+    /// Whether nothing was ever written to it.
+    pub fn is_empty(&self) -> Result<bool, BlockError> {
+        let parts: Vec<String> = (0..=u8::MAX).map(names::part_name).collect();
+        let is_part = |e: &fs::DirEntry| {
+            e.file_name()
+                .to_str()
+                .is_some_and(|n| parts.iter().any(|p| p == n))
+        };
+        Ok(!list(&self.root)?.iter().any(is_part))
+    }
+
     fn fan_out(&self, file: FileKey) -> PathBuf {
-        // Inode numbers are a slot above a counter: mix, so that one busy slot is spread too.
-        let mixed = file.ino.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
-        self.root.join(format!("{mixed:02x}"))
+        self.root.join(names::part_name(names::part(file)))
     }
 
     fn dir(&self, file: FileKey) -> PathBuf {
-        self.fan_out(file)
-            .join(format!("{:016x}-{:016x}", file.ino.0, file.generation.0))
+        self.fan_out(file).join(names::file_name(file))
     }
 
-    fn path(&self, file: FileKey, block: u64) -> PathBuf {
-        self.dir(file).join(block.to_string())
+    fn path(&self, file: FileKey, block: u64, form: &str) -> PathBuf {
+        self.dir(file).join(format!("{block}{form}"))
     }
 
-    fn read_now(&self, file: FileKey, block: u64, offset: u32, len: u32) -> Result<Vec<u8>, BlockError> {
-        let path = self.path(file, block);
-        let f = match File::open(&path) {
-            Ok(f) => f,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(device(&path, &e)),
-        };
-        let mut data = vec![0; len as usize];
-        let mut filled = 0;
-        while filled < data.len() {
-            match f.read_at(&mut data[filled..], u64::from(offset) + filled as u64) {
-                Ok(0) => break,
-                Ok(n) => filled += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+    /// Opens a block that is there, and says under which name.
+    fn find(
+        &self,
+        file: FileKey,
+        block: u64,
+        options: &OpenOptions,
+    ) -> Result<Option<(Form, PathBuf)>, BlockError> {
+        // The third look: it may have been brought into the new form between the first two.
+        for form in [PAGED, "", PAGED] {
+            let path = self.path(file, block, form);
+            match options.open(&path) {
+                Ok(f) if form == PAGED => return Ok(Some((Form::Paged(f), path))),
+                Ok(f) => return Ok(Some((Form::Bare(f), path))),
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(device(&path, &e)),
             }
         }
-        data.truncate(filled);
-        Ok(data)
+        Ok(None)
     }
 
-    fn open_for_write(&self, path: &Path, file: FileKey) -> Result<File, BlockError> {
+    fn read_now(&self, file: FileKey, block: u64, offset: u32, len: u32) -> Result<Vec<u8>, BlockError> {
+        match self.find(file, block, OpenOptions::new().read(true))? {
+            None => Ok(Vec::new()),
+            Some((Form::Paged(f), path)) => {
+                pages::read(&f, u64::from(offset), len as usize).map_err(|e| failed(&path, e))
+            }
+            Some((Form::Bare(f), path)) => {
+                let mut data = vec![0; len as usize];
+                let filled =
+                    pages::read_full(&f, &mut data, u64::from(offset)).map_err(|e| device(&path, &e))?;
+                data.truncate(filled);
+                Ok(data)
+            }
+        }
+    }
+
+    fn open_for_write(&self, path: &Path, file: FileKey, options: &OpenOptions) -> Result<File, BlockError> {
         let mut attempts = 0;
         loop {
-            match OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(path)
-            {
+            match options.open(path) {
                 Ok(f) => return Ok(f),
                 Err(e) if e.kind() == ErrorKind::NotFound && attempts < CREATE_ATTEMPTS => {
                     attempts += 1;
@@ -122,39 +156,82 @@ impl DirBlocks {
     }
 
     fn write_now(&self, file: FileKey, block: u64, offset: u32, data: &[u8]) -> Result<(), BlockError> {
-        let path = self.path(file, block);
-        let f = self.open_for_write(&path, file)?;
-        f.write_all_at(data, u64::from(offset))
-            .map_err(|e| device(&path, &e))
+        let mut open = OpenOptions::new();
+        open.read(true).write(true);
+        let (f, path) = match self.find(file, block, &open)? {
+            Some((Form::Paged(f), path)) => (f, path),
+            Some((Form::Bare(bare), _)) => self.convert(&bare, file, block)?,
+            None => {
+                let path = self.path(file, block, PAGED);
+                open.create(true).truncate(false).mode(0o600);
+                (self.open_for_write(&path, file, &open)?, path)
+            }
+        };
+        pages::write(&f, u64::from(offset), data).map_err(|e| failed(&path, e))
+    }
+
+    /// Brings a block into the new form. The old one goes when the new one is safe.
+    fn convert(&self, bare: &File, file: FileKey, block: u64) -> Result<(File, PathBuf), BlockError> {
+        let (old, unfinished) = (self.path(file, block, ""), self.path(file, block, UNFINISHED));
+        let path = self.path(file, block, PAGED);
+        let mut open = OpenOptions::new();
+        open.read(true).write(true);
+        let done = || -> Result<File, PageError> {
+            // Two may come to it at once: the second finds it done.
+            rustix::fs::flock(bare, rustix::fs::FlockOperation::LockExclusive).map_err(io::Error::from)?;
+            match open.open(&path) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                other => return Ok(other?),
+            }
+            let mut data = vec![0; bare.metadata()?.len() as usize];
+            let filled = pages::read_full(bare, &mut data, 0)?;
+            data.truncate(filled);
+            let mut create = open.clone();
+            let f = create.create(true).truncate(true).mode(0o600).open(&unfinished)?;
+            pages::write(&f, 0, &data)?;
+            f.sync_all()?;
+            fs::rename(&unfinished, &path)?;
+            File::open(self.dir(file))?.sync_all()?;
+            absent_is_fine(fs::remove_file(&old))?;
+            Ok(f)
+        };
+        match done() {
+            Ok(f) => Ok((f, path)),
+            Err(e) => Err(failed(&path, e)),
+        }
     }
 
     fn truncate_now(&self, file: FileKey, block: u64, len: u32) -> Result<(), BlockError> {
-        let path = self.path(file, block);
         if len == 0 {
-            return absent_is_fine(fs::remove_file(&path)).map_err(|e| device(&path, &e));
+            return self.unlink(file, block);
         }
-        let f = match OpenOptions::new().write(true).open(&path) {
-            Ok(f) => f,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(device(&path, &e)),
-        };
-        let cut = f.metadata().and_then(|m| {
-            if m.len() > u64::from(len) {
-                f.set_len(u64::from(len))
-            } else {
-                Ok(())
+        match self.find(file, block, OpenOptions::new().read(true).write(true))? {
+            None => Ok(()),
+            Some((Form::Paged(f), path)) => pages::truncate(&f, u64::from(len)).map_err(|e| failed(&path, e)),
+            Some((Form::Bare(f), path)) => {
+                let cut = f.metadata().and_then(|m| match m.len() > u64::from(len) {
+                    true => f.set_len(u64::from(len)),
+                    false => Ok(()),
+                });
+                cut.map_err(|e| device(&path, &e))
             }
-        });
-        cut.map_err(|e| device(&path, &e))
+        }
+    }
+
+    fn unlink(&self, file: FileKey, block: u64) -> Result<(), BlockError> {
+        for form in [UNFINISHED, "", PAGED] {
+            let path = self.path(file, block, form);
+            absent_is_fine(fs::remove_file(&path)).map_err(|e| device(&path, &e))?;
+        }
+        Ok(())
     }
 
     fn sync_now(&self, file: FileKey, blocks: &[u64]) -> Result<(), BlockError> {
         for block in blocks {
-            let path = self.path(file, *block);
-            match File::open(&path) {
-                Ok(f) => f.sync_data().map_err(|e| device(&path, &e))?,
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Err(device(&path, &e)),
+            if let Some((Form::Paged(f) | Form::Bare(f), path)) =
+                self.find(file, *block, OpenOptions::new().read(true))?
+            {
+                f.sync_data().map_err(|e| device(&path, &e))?;
             }
         }
         // A block's name and its directory's name must survive too (H104).
@@ -166,19 +243,11 @@ impl DirBlocks {
         let dir = self.dir(file);
         if to.saturating_sub(from) <= REMOVE_BY_NAME {
             for block in from..to {
-                let path = self.path(file, block);
-                absent_is_fine(fs::remove_file(&path)).map_err(|e| device(&path, &e))?;
+                self.unlink(file, block)?;
             }
         } else {
-            let entries = match fs::read_dir(&dir) {
-                Ok(e) => e,
-                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-                Err(e) => return Err(device(&dir, &e)),
-            };
-            for entry in entries {
-                let entry = entry.map_err(|e| device(&dir, &e))?;
-                let number = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok());
-                if number.is_some_and(|n| n >= from && n < to) {
+            for entry in list(&dir)? {
+                if number_of(&entry).is_some_and(|n| n >= from && n < to) {
                     absent_is_fine(fs::remove_file(entry.path())).map_err(|e| device(&entry.path(), &e))?;
                 }
             }
@@ -189,6 +258,61 @@ impl DirBlocks {
             }
             _ => Ok(()),
         }
+    }
+
+    fn files_now(&self, part: u8) -> Result<Vec<StoredFile>, BlockError> {
+        let mut found = Vec::new();
+        for dir in list(&self.root.join(names::part_name(part)))? {
+            let Some(file) = dir.file_name().to_str().and_then(names::parse_file) else {
+                continue;
+            };
+            // What goes away while it is looked at is not there.
+            let Some(mut stored) = modified(&dir)?.map(|(_, newest)| StoredFile::new(file, newest)) else {
+                continue;
+            };
+            for entry in list(&dir.path())? {
+                if number_of(&entry).is_some()
+                    && let Some((bytes, time)) = modified(&entry)?
+                {
+                    stored.add(bytes, time);
+                }
+            }
+            found.push(stored);
+        }
+        Ok(found)
+    }
+}
+
+/// What is in a directory; nothing, if there is none.
+fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, BlockError> {
+    match fs::read_dir(dir).and_then(|entries| entries.collect()) {
+        Ok(entries) => Ok(entries),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(device(dir, &e)),
+    }
+}
+
+/// The block that a directory entry is a form of.
+fn number_of(entry: &fs::DirEntry) -> Option<u64> {
+    let name = entry.file_name();
+    let name = name.to_str()?;
+    let number = name.split_once('.').map_or(name, |(number, _)| number);
+    number.parse().ok()
+}
+
+/// Size and time of the last change.
+fn modified(entry: &fs::DirEntry) -> Result<Option<(u64, Timestamp)>, BlockError> {
+    use std::os::unix::fs::MetadataExt;
+    match entry.metadata() {
+        Ok(m) => Ok(Some((
+            m.len(),
+            Timestamp {
+                secs: m.mtime(),
+                nanos: m.mtime_nsec() as u32,
+            },
+        ))),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(device(&entry.path(), &e)),
     }
 }
 
@@ -211,6 +335,13 @@ fn device(path: &Path, e: &io::Error) -> BlockError {
     match e.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => BlockError::NoSpace,
         _ => BlockError::Device(format!("{}: {e}", path.display())),
+    }
+}
+
+fn failed(path: &Path, e: PageError) -> BlockError {
+    match e {
+        PageError::Io(e) => device(path, &e),
+        PageError::Damaged(at) => BlockError::Damaged(format!("{} at byte {at}", path.display())),
     }
 }
 
@@ -237,6 +368,17 @@ impl Blocks for DirBlocks {
         Box::pin(async move { this.write_now(file, block, offset, &data) })
     }
 
+    fn write_shared(
+        &self,
+        file: FileKey,
+        block: u64,
+        offset: u32,
+        data: Arc<Vec<u8>>,
+    ) -> LocalFuture<Result<(), BlockError>> {
+        let this = self.clone();
+        Box::pin(async move { this.write_now(file, block, offset, &data) })
+    }
+
     fn truncate(&self, file: FileKey, block: u64, len: u32) -> LocalFuture<Result<(), BlockError>> {
         let this = self.clone();
         Box::pin(async move { this.truncate_now(file, block, len) })
@@ -250,6 +392,13 @@ impl Blocks for DirBlocks {
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         let this = self.clone();
         Box::pin(async move { this.remove_now(file, from, to) })
+    }
+}
+
+impl Listing for DirBlocks {
+    fn files(&self, part: u8) -> LocalFuture<Result<Vec<StoredFile>, BlockError>> {
+        let this = self.clone();
+        Box::pin(async move { this.files_now(part) })
     }
 }
 
@@ -315,5 +464,49 @@ mod tests {
                 b.write_now(FILE, 0, 0, b"x").unwrap();
             }
         });
+    }
+
+    /// Blocks of the program before are read, cut, and kept through a first write, also one that was interrupted.
+    #[test]
+    fn bare_blocks() {
+        let tmp = tempfile::tempdir().unwrap();
+        let b = DirBlocks::create(tmp.path()).unwrap();
+        fs::create_dir_all(b.dir(FILE)).unwrap();
+        let old = |n: u64, data: &[u8]| fs::write(b.dir(FILE).join(n.to_string()), data).unwrap();
+        let read = |n, len| now(b.read(FILE, n, 0, len)).unwrap();
+        old(0, b"0123456789");
+        old(1, b"abcdef");
+        fs::write(b.dir(FILE).join("0.1.new"), b"left of a crash").unwrap();
+        assert_eq!(read(0, 99), b"0123456789");
+        now(b.truncate(FILE, 0, 8)).unwrap();
+        now(b.write(FILE, 0, 2, b"XY".to_vec())).unwrap();
+        assert_eq!(read(0, 99), b"01XY4567");
+        assert!(!b.dir(FILE).join("0").exists() && !b.dir(FILE).join("0.1.new").exists());
+        now(b.sync(FILE, vec![0, 1])).unwrap();
+        // The new form was there, and the old one had not gone yet.
+        old(0, b"old");
+        assert_eq!(read(0, 99), b"01XY4567");
+        now(b.remove(FILE, 0, 1)).unwrap();
+        assert_eq!(read(0, 99), b"");
+        now(b.remove(FILE, 0, u64::MAX)).unwrap();
+        assert!(!b.dir(FILE).exists());
+    }
+
+    #[test]
+    fn a_flipped_bit_is_an_error_that_names_the_block() {
+        let tmp = tempfile::tempdir().unwrap();
+        let b = DirBlocks::create(tmp.path()).unwrap();
+        now(b.write(FILE, 3, 0, vec![5; 5000])).unwrap();
+        let path = b.path(FILE, 3, PAGED);
+        let mut bytes = fs::read(&path).unwrap();
+        for at in [4096, 4096 + 4999] {
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).unwrap();
+            let Err(BlockError::Damaged(what)) = now(b.read(FILE, 3, 0, 5000)) else {
+                panic!("byte {at} was not missed");
+            };
+            assert!(what.contains("3.1 at byte"), "{what}");
+            bytes[at] ^= 1;
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Blocks in memory, for tests and the simulator: they fail and lose power on request.
 
-use crate::{BlockError, Blocks, FileKey, LocalFuture};
+use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names};
+use pando_types::Timestamp;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -161,6 +162,25 @@ impl Blocks for MemBlocks {
                 .blocks
                 .retain(|(f, b), _| *f != file || *b < from || *b >= to);
         })
+    }
+}
+
+/// When anything was written is not known here.
+impl Listing for MemBlocks {
+    fn files(&self, part: u8) -> LocalFuture<Result<Vec<StoredFile>, BlockError>> {
+        let mut found: Vec<StoredFile> = Vec::new();
+        for ((file, _), block) in &self.0.borrow().blocks {
+            if names::part(*file) != part {
+                continue;
+            }
+            if found.last().is_none_or(|f| f.file != *file) {
+                found.push(StoredFile::new(*file, Timestamp::default()));
+            }
+            if let Some(last) = found.last_mut() {
+                last.add(block.data.len() as u64, Timestamp::default());
+            }
+        }
+        Box::pin(std::future::ready(Ok(found)))
     }
 }
 

@@ -3,10 +3,12 @@
 
 mod call;
 mod exec;
+mod promise;
 pub mod sync;
 
 pub use call::{CallError, Caller};
 pub use exec::{Executor, TaskOwner};
+pub use promise::{Promise, promise};
 
 use pando_types::{IdentityId, Mono, PeerId, ServerId, Timestamp};
 use std::future::Future;

@@ -104,7 +104,7 @@ impl<C: Cluster> Core<C> {
                         f.cache_dropped();
                     }
                 }
-                None => state.open = Some(OpenFile::new(place, opened, self.settings.data_sync)?),
+                None => state.open = Some(OpenFile::new(place, opened, self.settings.data_sync)?.gathering()),
             }
         }
         let f = state.open.as_mut().ok_or(Errno::Stale)?;

@@ -2,9 +2,10 @@
 
 use crate::driver::{Cluster, Driver};
 use pando_auth::Introduction;
+use pando_blocks::Store;
 use pando_client::{Client, ClientConfig};
 use pando_cluster::ClusterMap;
-use pando_data::{Blocks, DirBlocks};
+use pando_data::Blocks;
 use pando_env::World;
 use pando_net::{Options, Reactor, Tls};
 use pando_types::{Errno, Instance};
@@ -13,7 +14,7 @@ use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, OnceLock};
 
-/// A cluster reached over the network, its blocks in a directory.
+/// A cluster reached over the network, its blocks in a directory or a bucket.
 #[derive(Clone, Debug)]
 pub struct NetCluster {
     map: ClusterMap,
@@ -21,13 +22,13 @@ pub struct NetCluster {
     options: Options,
     introduction: Introduction,
     tls: Option<Arc<Tls>>,
-    blocks: DirBlocks,
+    blocks: Store,
     /// The threads of a mount share what they were told.
     instance: OnceLock<Instance>,
 }
 
 impl NetCluster {
-    /// The cluster of `config.map`, whose servers are told who this is, by `tls` if they are asked in that way. Fails if the directory of its blocks is not there.
+    /// The cluster of `config.map`, whose servers are told who this is, by `tls` if they are asked in that way. Fails if its blocks cannot be reached.
     pub fn new(
         config: ClientConfig,
         options: Options,
@@ -35,13 +36,8 @@ impl NetCluster {
         tls: Option<Arc<Tls>>,
     ) -> Result<NetCluster, String> {
         let map = config.map.clone();
-        let Some(path) = map.blocks.strip_prefix("file:") else {
-            return Err(format!(
-                "file data in {:?} is not supported: only file:PATH is",
-                map.blocks
-            ));
-        };
-        let blocks = DirBlocks::open(path).map_err(|e| e.to_string())?;
+        let blocks = Store::open(&map.blocks, map.block_size).map_err(|e| e.to_string())?;
+        pando_data::wait(blocks.check()).map_err(|e| e.to_string())?;
         Ok(NetCluster {
             map,
             config,
@@ -92,7 +88,7 @@ impl Cluster for NetCluster {
 pub struct NetDriver {
     reactor: Rc<Reactor>,
     client: Rc<Client>,
-    blocks: DirBlocks,
+    blocks: Store,
 }
 
 impl Driver for NetDriver {

@@ -3,7 +3,7 @@
 use crate::recovery::all;
 use crate::sessions::{Sessions, Written};
 use crate::{Failure, MetaServer};
-use pando_data::FileKey;
+use pando_data::{BlockError, FileKey};
 use pando_format::{Batch, GarbageRecord, Key, KeyRange, Mutation, Record, SessionRecord};
 use pando_store::StoreError;
 use pando_types::{SLOTS, SessionId, Slot, plant};
@@ -174,6 +174,8 @@ impl MetaServer {
             Ok(()) => {
                 self.write(&Batch::of(vec![Mutation::Delete { key }]))?;
             }
+            // It goes on beside everything else.
+            Err(BlockError::Later) => {}
             Err(e) => {
                 tracing::warn!(server = self.id.0, error = %e, "file data not deleted; trying again later")
             }

@@ -84,7 +84,7 @@ impl Inside {
             config,
             reactor.clone(),
             Rc::new(store),
-            open_blocks(&map.blocks)?,
+            Rc::new(open_blocks(&map)?),
             Rc::new(Nobody),
             Rc::new(MemCoord::fixed(map.clone())),
         );

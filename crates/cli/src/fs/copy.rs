@@ -28,7 +28,7 @@ pub async fn open(fs: &Fs, place: Place) -> Result<OpenFile, Errno> {
 pub async fn create(fs: &Fs, place: Place, perm: Perm) -> Result<OpenFile, Errno> {
     let client = &**fs.client();
     let opened = file::create(client, &fs.cred, &place, perm, false, Access::WRITE).await?;
-    let mut file = OpenFile::new(place, opened, data_sync(&fs.conn.file))?;
+    let mut file = OpenFile::new(place, opened, data_sync(&fs.conn.file))?.gathering();
     if file.size() > 0 {
         let now = fs.world().now();
         file.truncate(client, &*fs.conn.blocks, &fs.cred, 0, now, true)

@@ -53,7 +53,7 @@ impl Collector {
     }
 
     /// All of a server's store, in order; `each` gets every record, `damaged` every range that cannot be read.
-    async fn stream(
+    pub async fn stream(
         &self,
         server: ServerId,
         mut range: KeyRange,

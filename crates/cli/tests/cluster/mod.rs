@@ -12,6 +12,7 @@ pub struct Cluster {
     /// Removed at the end.
     temporary: bool,
     servers: usize,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Cluster {
@@ -49,6 +50,7 @@ impl Cluster {
             dir: dir.to_owned(),
             temporary,
             servers,
+            environment: Vec::new(),
         };
         let servers = servers.to_string();
         let up = ["up", "--servers", &servers, "--durability", durability];
@@ -56,10 +58,24 @@ impl Cluster {
         cluster
     }
 
+    /// One whose blocks are elsewhere; all commands, and the servers, have this environment.
+    pub fn with_blocks(servers: usize, blocks: &str, environment: Vec<(&'static str, String)>) -> Cluster {
+        let cluster = Cluster {
+            dir: Self::folder(),
+            temporary: true,
+            servers,
+            environment,
+        };
+        cluster.run(&["format", "--servers", &servers.to_string(), "--blocks", blocks]);
+        cluster.up();
+        cluster
+    }
+
     /// A `pando` command on this cluster.
     pub fn pando(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pando"));
         command.arg("--dir").arg(&self.dir).args(arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 

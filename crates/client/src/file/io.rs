@@ -21,17 +21,23 @@ impl OpenFile {
                 Ok(out)
             }
             Body::Blocks(size) => {
-                let mut out = Vec::with_capacity(len);
+                let mut out = Vec::new();
                 while out.len() < len {
                     let (block, within, n) = piece(offset + out.len() as u64, len - out.len(), *size);
-                    let filled = out.len() + n as usize;
-                    let mut data = blocks
-                        .read(self.key, block, within, n)
-                        .await
-                        .map_err(block_errno)?;
-                    data.truncate(n as usize);
-                    out.append(&mut data);
-                    out.resize(filled, 0);
+                    let mut data = match self.gathered_whole(block, within, n) {
+                        true => Vec::new(),
+                        false => blocks
+                            .read(self.key, block, within, n)
+                            .await
+                            .map_err(block_errno)?,
+                    };
+                    data.resize(n as usize, 0);
+                    self.show_gathered(block, within, &mut data);
+                    if out.is_empty() {
+                        out = data;
+                    } else {
+                        out.append(&mut data);
+                    }
                 }
                 Ok(out)
             }
@@ -124,6 +130,7 @@ impl OpenFile {
             }
             Body::Blocks(size) => {
                 let block_size = *size;
+                self.drain(blocks).await?;
                 let size = u64::from(block_size);
                 let (first, last) = (offset.div_ceil(size), end / size);
                 if first > last {
@@ -164,6 +171,7 @@ impl OpenFile {
             Body::Unread => return Err(Errno::Access),
         };
         if let Err(e) = self.move_out(new, blocks, &bytes).await {
+            self.gathered = None;
             self.body = Body::Memory(bytes);
             return Err(e);
         }
@@ -193,6 +201,7 @@ impl OpenFile {
         from: u64,
         to: u64,
     ) -> Result<(), Errno> {
+        self.drain(blocks).await?;
         let size = u64::from(block_size);
         let mut first = from / size;
         if !from.is_multiple_of(size) {
@@ -212,27 +221,6 @@ impl OpenFile {
         Ok(())
     }
 
-    async fn store(
-        &mut self,
-        blocks: &dyn Blocks,
-        block_size: u32,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < data.len() {
-            let (block, within, n) = piece(offset + done as u64, data.len() - done, block_size);
-            let part = data[done..done + n as usize].to_vec();
-            self.unsynced.insert(block);
-            blocks
-                .write(self.key, block, within, part)
-                .await
-                .map_err(block_errno)?;
-            done += n as usize;
-        }
-        Ok(())
-    }
-
     /// Gives back the space past the end after a truncate from `old` bytes. Failure costs space only (see the
     /// module's second rule), and is reported for that reason alone.
     pub(super) async fn cut(&mut self, blocks: &dyn Blocks, old: u64) -> Result<(), Errno> {
@@ -240,6 +228,7 @@ impl OpenFile {
             return Ok(());
         };
         if self.size == 0 {
+            self.gathered = None;
             blocks.remove(self.key, 0, u64::MAX).await.map_err(block_errno)?;
             // Empty again: what comes next may be small. Had the blocks stayed, they would be forgotten here.
             self.body = Body::Memory(Vec::new());
@@ -254,7 +243,7 @@ impl OpenFile {
 }
 
 /// The part of `offset..offset + len` in one block: block, offset within, bytes.
-fn piece(offset: u64, len: usize, block_size: u32) -> (u64, u32, u32) {
+pub(super) fn piece(offset: u64, len: usize, block_size: u32) -> (u64, u32, u32) {
     let size = u64::from(block_size.max(1));
     let within = offset % size;
     (

@@ -22,6 +22,7 @@ impl OpenFile {
         let Some(time) = self.dirty else { return Ok(()) };
         // Nobody writes who has not opened it for writing.
         let handle = self.handle.ok_or(Errno::BadHandle)?;
+        self.drain(blocks).await?;
         if self.data_sync == DataSync::BeforePublish {
             self.sync_blocks(blocks).await?;
         }
@@ -61,6 +62,7 @@ impl OpenFile {
         self.settle(&view);
         self.dirty = None;
         self.writer = None;
+        self.spare = Vec::new();
         Ok(())
     }
 
@@ -90,6 +92,33 @@ impl OpenFile {
         if size > SIZE_MAX {
             return Err(Errno::TooBig);
         }
+        let given_up = match self.drain(blocks).await {
+            // What cannot be stored need not be, if all of it goes.
+            Err(_) if size == 0 && through_handle => self.gathered.take(),
+            done => {
+                done?;
+                None
+            }
+        };
+        let done = self
+            .resize_stored(ops, blocks, cred, size, now, through_handle)
+            .await;
+        if done.is_err() && self.gathered.is_none() {
+            self.gathered = given_up;
+        }
+        done
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn resize_stored(
+        &mut self,
+        ops: &impl Ops,
+        blocks: &dyn Blocks,
+        cred: &Cred,
+        size: u64,
+        now: Timestamp,
+        through_handle: bool,
+    ) -> Result<(), Errno> {
         let old = self.size;
         if !through_handle {
             self.flush(ops, blocks, cred).await?;
@@ -232,6 +261,7 @@ impl OpenFile {
         if let Some(e) = self.failed {
             return Err(e);
         }
+        self.drain(blocks).await?;
         if self.unsynced_before
             && let Body::Blocks(size) = self.body
         {

@@ -1,0 +1,145 @@
+//! Where file data is, as the cluster map says it: `file:FOLDER` or `s3://BUCKET/PREFIX`.
+//!
+//! [`Store`] is what mounts, commands and servers use. What goes wrong with it is logged here, in words: programs only
+//! see EIO.
+
+mod aside;
+mod runtime;
+mod s3;
+#[cfg(feature = "test-server")]
+pub mod test_server;
+mod trouble;
+
+pub use aside::Aside;
+pub use s3::{S3Blocks, S3Settings};
+
+use pando_data::{BlockError, Blocks, DirBlocks, FileKey, Listing, LocalFuture, StoredFile};
+use std::sync::Arc;
+
+/// What places of blocks in a folder begin with.
+const FOLDER: &str = "file:";
+/// What places of blocks in a bucket begin with.
+const BUCKET: &str = "s3://";
+
+/// Whether a place is a bucket and not a folder.
+pub fn is_bucket(place: &str) -> bool {
+    place.starts_with(BUCKET)
+}
+
+/// A block store. Clones use the same, on any thread.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// Files in a folder.
+    Dir(DirBlocks),
+    /// Objects in a bucket.
+    S3(S3Blocks),
+}
+
+impl Store {
+    /// The store at `place`, for blocks of so many bytes. A folder must be there; a bucket is not asked for.
+    pub fn open(place: &str, block_size: u32) -> Result<Store, BlockError> {
+        if let Some(path) = place.strip_prefix(FOLDER) {
+            return Ok(Store::Dir(DirBlocks::open(path)?));
+        }
+        Ok(Store::S3(S3Blocks::open(place, block_size)?))
+    }
+
+    /// Makes the store at `place`: the folder, or what shows that this part of a bucket is one.
+    pub fn create(place: &str) -> Result<(), BlockError> {
+        if let Some(path) = place.strip_prefix(FOLDER) {
+            let made = DirBlocks::create(path)?;
+            return match made.is_empty()? {
+                true => Ok(()),
+                false => Err(BlockError::Missing(format!(
+                    "{path} has blocks of another filesystem: say another folder"
+                ))),
+            };
+        }
+        pando_data::wait(S3Blocks::open(place, 0)?.create())
+    }
+
+    /// Whether it can be used. A folder was looked at when it was opened.
+    pub fn check(&self) -> LocalFuture<Result<(), BlockError>> {
+        match self {
+            Store::Dir(_) => Box::pin(std::future::ready(Ok(()))),
+            Store::S3(s) => s.check(),
+        }
+    }
+
+    fn blocks(&self) -> &dyn Blocks {
+        match self {
+            Store::Dir(b) => b,
+            Store::S3(b) => b,
+        }
+    }
+}
+
+/// Tells the log what failed. A program is only told that something did.
+fn told<T: 'static>(
+    what: &'static str,
+    file: FileKey,
+    result: LocalFuture<Result<T, BlockError>>,
+) -> LocalFuture<Result<T, BlockError>> {
+    Box::pin(async move {
+        let result = result.await;
+        if let Err(e) = &result {
+            let (ino, generation) = (file.ino.0, file.generation.0);
+            tracing::error!(ino, generation, "{what} of file data failed: {e}");
+        }
+        result
+    })
+}
+
+impl Blocks for Store {
+    fn read(
+        &self,
+        file: FileKey,
+        block: u64,
+        offset: u32,
+        len: u32,
+    ) -> LocalFuture<Result<Vec<u8>, BlockError>> {
+        told("reading", file, self.blocks().read(file, block, offset, len))
+    }
+
+    fn write(
+        &self,
+        file: FileKey,
+        block: u64,
+        offset: u32,
+        data: Vec<u8>,
+    ) -> LocalFuture<Result<(), BlockError>> {
+        told("writing", file, self.blocks().write(file, block, offset, data))
+    }
+
+    fn write_shared(
+        &self,
+        file: FileKey,
+        block: u64,
+        offset: u32,
+        data: Arc<Vec<u8>>,
+    ) -> LocalFuture<Result<(), BlockError>> {
+        let written = self.blocks().write_shared(file, block, offset, data);
+        told("writing", file, written)
+    }
+
+    fn truncate(&self, file: FileKey, block: u64, len: u32) -> LocalFuture<Result<(), BlockError>> {
+        told("cutting", file, self.blocks().truncate(file, block, len))
+    }
+
+    fn sync(&self, file: FileKey, blocks: Vec<u64>) -> LocalFuture<Result<(), BlockError>> {
+        told("syncing", file, self.blocks().sync(file, blocks))
+    }
+
+    fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
+        told("removing", file, self.blocks().remove(file, from, to))
+    }
+}
+
+impl Listing for Store {
+    fn files(&self, part: u8) -> LocalFuture<Result<Vec<StoredFile>, BlockError>> {
+        match self {
+            Store::Dir(b) => b.files(part),
+            Store::S3(b) => b.files(part),
+        }
+    }
+}

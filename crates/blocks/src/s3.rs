@@ -1,0 +1,506 @@
+//! Blocks as objects of a bucket.
+//!
+//! `PREFIX/xx/INO-GENERATION/BLOCK` ([`pando_data::names`]), each a block's bytes with its checksum at the end
+//! ([`pando_data::sealed`]): an object is always written whole, and checked whole before a byte of it is believed. So a
+//! change of a part of a block reads it, and writes it anew. Blocks that were read or written lately are kept; each use
+//! asks whether the object is still the same (`If-None-Match`), so nothing stale is served. Of a file that is read in
+//! order the next block is fetched ahead.
+//!
+//! An object named `pando-blocks` shows that this part of a bucket is a block store: a wrong prefix is noticed, and not
+//! taken for an empty store.
+
+use crate::trouble::{explain, no_bucket};
+use crate::{BUCKET, runtime};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, Error, GetOptions, ObjectStore, ObjectStoreExt, PutPayload, PutResult, RetryConfig,
+};
+use pando_data::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names, sealed};
+use pando_env::promise;
+use pando_types::Timestamp;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex as SlotMutex, Semaphore};
+
+/// An object above this is sent in parts of this size.
+const PART: usize = 8 << 20;
+/// Requests under way at once.
+const AT_ONCE: usize = 16;
+/// Blocks that are kept: 64 MiB of the usual size.
+const RECENT: usize = 16;
+/// One try of a request, and of a connection.
+const REQUEST: Duration = Duration::from_secs(30);
+const CONNECT: Duration = Duration::from_secs(5);
+/// What shows that there is a block store.
+const MARK: &str = "pando-blocks";
+const MARK_TEXT: &str = "A block store of Pando, form 1. Without this object it is not found.\n";
+
+/// What a store goes by besides its place.
+#[derive(Clone, Debug)]
+pub struct S3Settings {
+    /// Names and values, as in an environment; those that begin with `AWS_` count.
+    pub environment: Vec<(String, String)>,
+    /// After so long a request that fails for reasons that may pass is given up.
+    pub give_up: Duration,
+    /// It is tried again so often at most.
+    pub tries: usize,
+}
+
+impl S3Settings {
+    /// Those of this process.
+    pub fn of_process() -> S3Settings {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        S3Settings {
+            environment: std::env::vars_os().filter_map(text).collect(),
+            give_up: Duration::from_secs(30),
+            tries: 10,
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, BlockError>;
+
+/// Blocks in a bucket. Clones share connections and what is kept.
+#[derive(Clone, Debug)]
+pub struct S3Blocks(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    place: String,
+    store: AmazonS3,
+    prefix: String,
+    block_size: u32,
+    handle: Handle,
+    /// The mark has been seen.
+    found: AtomicBool,
+    requests: Semaphore,
+    recent: Mutex<VecDeque<(Key, Slot)>>,
+}
+
+type Key = (FileKey, u64);
+/// A block as it was when it had this tag. Locked while it is asked for, so that others wait for the same answer.
+type Slot = Arc<SlotMutex<Option<Kept>>>;
+
+#[derive(Debug)]
+struct Kept {
+    tag: String,
+    data: Bytes,
+}
+
+impl S3Blocks {
+    /// The blocks of `s3://BUCKET/PREFIX`, with credentials and endpoint of the environment (`AWS_*`). Nothing is asked.
+    /// A write of `block_size` bytes (if it is not 0) is a whole block.
+    pub fn open(place: &str, block_size: u32) -> Result<S3Blocks> {
+        S3Blocks::open_with(place, block_size, &S3Settings::of_process())
+    }
+
+    /// The same with settings of one's own.
+    pub fn open_with(place: &str, block_size: u32, settings: &S3Settings) -> Result<S3Blocks> {
+        let wrong = |why: String| BlockError::Missing(format!("{place:?} is not a place for blocks: {why}"));
+        let rest = place
+            .strip_prefix(BUCKET)
+            .ok_or_else(|| wrong("it is neither file:FOLDER nor s3://BUCKET/PREFIX".into()))?;
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let prefix = prefix.trim_end_matches('/');
+        if bucket.is_empty() {
+            return Err(wrong("the bucket has no name".into()));
+        }
+        Path::parse(prefix).map_err(|e| wrong(e.to_string()))?;
+        // The program has one provider of cryptography; a second call changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = AmazonS3Builder::new();
+        for (name, value) in &settings.environment {
+            if name.starts_with("AWS_")
+                && let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
+            .iter()
+            .find_map(|key| builder.get_config_value(key));
+        // Plain HTTP is for who asks for it.
+        let plain = endpoint.is_some_and(|e| e.starts_with("http://"));
+        let options = ClientOptions::new()
+            .with_timeout(REQUEST)
+            .with_connect_timeout(CONNECT)
+            .with_allow_http(plain);
+        let retry = RetryConfig {
+            max_retries: settings.tries,
+            retry_timeout: settings.give_up,
+            ..RetryConfig::default()
+        };
+        let store = builder
+            .with_bucket_name(bucket)
+            .with_client_options(options)
+            .with_retry(retry)
+            .build()
+            .map_err(|e| explain(place, &e))?;
+        Ok(S3Blocks(Arc::new(Inner {
+            place: place.to_owned(),
+            store,
+            prefix: prefix.to_owned(),
+            block_size,
+            handle: runtime::handle()?,
+            found: AtomicBool::new(false),
+            requests: Semaphore::new(AT_ONCE),
+            recent: Mutex::new(VecDeque::new()),
+        })))
+    }
+
+    /// Makes an empty store. There must be a bucket, and nothing under the prefix.
+    pub fn create(&self) -> LocalFuture<Result<()>> {
+        self.ask(|s| async move { s.create().await })
+    }
+
+    /// Whether it is there and can be read.
+    pub fn check(&self) -> LocalFuture<Result<()>> {
+        self.ask(|s| async move { s.check().await })
+    }
+
+    /// Runs on the bucket's thread.
+    fn ask<T: Send + 'static, F: Future<Output = Result<T>> + Send>(
+        &self,
+        what: impl FnOnce(Arc<Inner>) -> F + Send + 'static,
+    ) -> LocalFuture<Result<T>>
+    where
+        F: 'static,
+    {
+        let (promise, answer) = promise();
+        let inner = self.0.clone();
+        self.0
+            .handle
+            .spawn(async move { promise.keep(what(inner).await) });
+        Box::pin(async move {
+            let gone = || Err(BlockError::Device("the bucket's thread has ended".into()));
+            answer.await.unwrap_or_else(gone)
+        })
+    }
+}
+
+impl Inner {
+    fn path(&self, rest: &str) -> Path {
+        // Both were parsed or are made of digits.
+        Path::from(format!("{}/{rest}", self.prefix))
+    }
+
+    fn folder(&self, file: FileKey) -> String {
+        format!(
+            "{}/{}",
+            names::part_name(names::part(file)),
+            names::file_name(file)
+        )
+    }
+
+    fn block(&self, (file, block): Key) -> Path {
+        self.path(&format!("{}/{block}", self.folder(file)))
+    }
+
+    fn explain(&self, e: &Error) -> BlockError {
+        explain(&self.place, e)
+    }
+
+    async fn create(&self) -> Result<()> {
+        let _turn = self.requests.acquire().await;
+        let mark = self.path(MARK);
+        let prefix = self.path("");
+        let mut found = self.store.list(Some(&prefix));
+        while let Some(object) = found.next().await {
+            let object = object.map_err(|e| self.explain(&e))?;
+            if object.location != mark {
+                return Err(BlockError::Missing(format!(
+                    "{} is not empty (there is {}): say another prefix",
+                    self.place, object.location
+                )));
+            }
+        }
+        self.put(&mark, MARK_TEXT.into()).await.map(drop)
+    }
+
+    /// Before the first use: zeros are right where nothing was written, and wrong where we look in the wrong place.
+    async fn sure(&self) -> Result<()> {
+        match self.found.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.check().await,
+        }
+    }
+
+    async fn check(&self) -> Result<()> {
+        match self.store.head(&self.path(MARK)).await {
+            Ok(_) => {
+                self.found.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(e @ Error::NotFound { .. }) => {
+                // The answer to HEAD has no body that says which of them it is.
+                let prefix = self.path("");
+                match self.store.list(Some(&prefix)).next().await {
+                    Some(Err(list)) if no_bucket(&list) => Err(self.explain(&list)),
+                    _ if no_bucket(&e) => Err(self.explain(&e)),
+                    _ => Err(BlockError::Missing(format!(
+                        "{} is not a block store: it has no object {MARK:?}",
+                        self.place
+                    ))),
+                }
+            }
+            Err(e) => Err(self.explain(&e)),
+        }
+    }
+
+    /// Where a block is kept, the latest first.
+    fn slot(&self, key: Key) -> Slot {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = match recent.iter().position(|(k, _)| *k == key) {
+            Some(at) => recent.remove(at).map(|(_, slot)| slot),
+            None => None,
+        };
+        let slot = slot.unwrap_or_default();
+        recent.push_front((key, slot.clone()));
+        recent.truncate(RECENT);
+        slot
+    }
+
+    fn is_recent(&self, key: Key) -> bool {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.iter().any(|(k, _)| *k == key)
+    }
+
+    /// Forgets blocks of a file.
+    fn forget(&self, file: FileKey, from: u64, to: u64) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|((f, b), _)| *f != file || *b < from || *b >= to);
+    }
+
+    /// A block's bytes as they are now; empty, if there is none.
+    async fn fetch(&self, key: Key, kept: &mut Option<Kept>) -> Result<Bytes> {
+        let _turn = self.requests.acquire().await;
+        let options = GetOptions {
+            if_none_match: kept.as_ref().map(|k| k.tag.clone()),
+            ..GetOptions::default()
+        };
+        let path = self.block(key);
+        let answer = match self.store.get_opts(&path, options).await {
+            Err(Error::NotModified { .. }) => {
+                return Ok(kept.as_ref().map(|k| k.data.clone()).unwrap_or_default());
+            }
+            Err(e) if matches!(e, Error::NotFound { .. }) && !no_bucket(&e) => {
+                *kept = None;
+                return Ok(Bytes::new());
+            }
+            other => other.map_err(|e| self.explain(&e))?,
+        };
+        let tag = answer.meta.e_tag.clone();
+        let object = answer.bytes().await.map_err(|e| self.explain(&e))?;
+        *kept = None;
+        let len = sealed::check(&object)
+            .map_err(|e| BlockError::Damaged(format!("object {path} of {}: {e}", self.place)))?;
+        let data = object.slice(..len);
+        *kept = tag.map(|tag| Kept {
+            tag,
+            data: data.clone(),
+        });
+        Ok(data)
+    }
+
+    async fn put(&self, path: &Path, object: Bytes) -> Result<PutResult> {
+        if object.len() <= PART {
+            return self
+                .store
+                .put(path, PutPayload::from_bytes(object))
+                .await
+                .map_err(|e| self.explain(&e));
+        }
+        let mut upload = self
+            .store
+            .put_multipart(path)
+            .await
+            .map_err(|e| self.explain(&e))?;
+        let mut failed = None;
+        for from in (0..object.len()).step_by(PART) {
+            let part = object.slice(from..(from + PART).min(object.len()));
+            if let Err(e) = upload.put_part(PutPayload::from_bytes(part)).await {
+                failed = Some(e);
+                break;
+            }
+        }
+        let done = match failed {
+            None => upload.complete().await,
+            Some(e) => Err(e),
+        };
+        if done.is_err() {
+            // Parts that nobody completes are kept, and paid for; the bucket's rules may do it too.
+            let _ = upload.abort().await;
+        }
+        done.map_err(|e| self.explain(&e))
+    }
+
+    async fn store(&self, key: Key, data: Vec<u8>, kept: &mut Option<Kept>) -> Result<()> {
+        let _turn = self.requests.acquire().await;
+        // Until it is known what is there.
+        *kept = None;
+        let len = data.len();
+        let object = Bytes::from(sealed::seal(data));
+        let tag = self.put(&self.block(key), object.clone()).await?.e_tag;
+        *kept = tag.map(|tag| Kept {
+            tag,
+            data: object.slice(..len),
+        });
+        Ok(())
+    }
+
+    async fn read(self: Arc<Inner>, key: Key, offset: u32, len: u32) -> Result<Vec<u8>> {
+        self.sure().await?;
+        let (file, block) = key;
+        let in_order = block > 0 && self.is_recent((file, block - 1));
+        let slot = self.slot(key);
+        let data = self.fetch(key, &mut *slot.lock().await).await?;
+        let next = (file, block.wrapping_add(1));
+        if in_order && data.len() == self.block_size as usize && !self.is_recent(next) {
+            let (ahead, slot) = (self.clone(), self.slot(next));
+            self.handle.spawn(async move {
+                // Whoever reads it asks again, and hears what is wrong.
+                let _ = ahead.fetch(next, &mut *slot.lock().await).await;
+            });
+        }
+        let from = (offset as usize).min(data.len());
+        let to = (offset as usize).saturating_add(len as usize).min(data.len());
+        Ok(data[from..to].to_vec())
+    }
+
+    async fn write(&self, key: Key, offset: u32, data: Vec<u8>) -> Result<()> {
+        self.sure().await?;
+        let slot = self.slot(key);
+        let mut kept = slot.lock().await;
+        let whole = self.block_size > 0 && offset == 0 && data.len() >= self.block_size as usize;
+        if whole {
+            return self.store(key, data, &mut kept).await;
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut all = self.fetch(key, &mut kept).await?.to_vec();
+        let from = offset as usize;
+        if all.len() < from + data.len() {
+            all.resize(from + data.len(), 0);
+        }
+        all[from..from + data.len()].copy_from_slice(&data);
+        self.store(key, all, &mut kept).await
+    }
+
+    async fn truncate(&self, key: Key, len: u32) -> Result<()> {
+        self.sure().await?;
+        if len == 0 {
+            return self.remove(key.0, key.1, key.1.saturating_add(1)).await;
+        }
+        let slot = self.slot(key);
+        let mut kept = slot.lock().await;
+        let data = self.fetch(key, &mut kept).await?;
+        if data.len() <= len as usize {
+            return Ok(());
+        }
+        self.store(key, data[..len as usize].to_vec(), &mut kept).await
+    }
+
+    async fn remove(&self, file: FileKey, from: u64, to: u64) -> Result<()> {
+        self.sure().await?;
+        let _turn = self.requests.acquire().await;
+        self.forget(file, from, to);
+        if to <= from {
+            return Ok(());
+        }
+        let gone: Result<Vec<Path>> = if to - from == 1 {
+            Ok(vec![self.block((file, from))])
+        } else {
+            let folder = self.path(&self.folder(file));
+            let objects = self.store.list(Some(&folder));
+            objects
+                .map_err(|e| self.explain(&e))
+                .try_filter_map(|o| async move {
+                    let number = o.location.filename().and_then(|n| n.parse::<u64>().ok());
+                    Ok(number.filter(|n| (from..to).contains(n)).map(|_| o.location))
+                })
+                .try_collect()
+                .await
+        };
+        let gone = futures_util::stream::iter(gone?.into_iter().map(Ok)).boxed();
+        let mut removed = self.store.delete_stream(gone);
+        while let Some(result) = removed.next().await {
+            match result {
+                Err(e) if !matches!(e, Error::NotFound { .. }) || no_bucket(&e) => {
+                    return Err(self.explain(&e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn files(&self, part: u8) -> Result<Vec<StoredFile>> {
+        self.sure().await?;
+        let _turn = self.requests.acquire().await;
+        let folder = self.path(&names::part_name(part));
+        let mut found: Vec<StoredFile> = Vec::new();
+        let mut objects = self.store.list(Some(&folder));
+        while let Some(object) = objects.next().await {
+            let object = object.map_err(|e| self.explain(&e))?;
+            let names: Vec<_> = object.location.parts().collect();
+            let [.., file, block] = names.as_slice() else {
+                continue;
+            };
+            let (Some(file), Ok(_)) = (names::parse_file(file.as_ref()), block.as_ref().parse::<u64>())
+            else {
+                continue;
+            };
+            let time = object.last_modified;
+            let written = Timestamp {
+                secs: time.timestamp(),
+                nanos: time.timestamp_subsec_nanos().min(999_999_999),
+            };
+            // They come in order of their names.
+            if found.last().is_none_or(|f| f.file != file) {
+                found.push(StoredFile::new(file, written));
+            }
+            if let Some(last) = found.last_mut() {
+                last.add(object.size, written);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Blocks for S3Blocks {
+    fn read(&self, file: FileKey, block: u64, offset: u32, len: u32) -> LocalFuture<Result<Vec<u8>>> {
+        self.ask(move |s| s.read((file, block), offset, len))
+    }
+
+    fn write(&self, file: FileKey, block: u64, offset: u32, data: Vec<u8>) -> LocalFuture<Result<()>> {
+        self.ask(move |s| async move { s.write((file, block), offset, data).await })
+    }
+
+    fn truncate(&self, file: FileKey, block: u64, len: u32) -> LocalFuture<Result<()>> {
+        self.ask(move |s| async move { s.truncate((file, block), len).await })
+    }
+
+    /// An object that was put is there to stay.
+    fn sync(&self, _file: FileKey, _blocks: Vec<u64>) -> LocalFuture<Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<()>> {
+        self.ask(move |s| async move { s.remove(file, from, to).await })
+    }
+}
+
+impl Listing for S3Blocks {
+    fn files(&self, part: u8) -> LocalFuture<Result<Vec<StoredFile>>> {
+        self.ask(move |s| async move { s.files(part).await })
+    }
+}

@@ -1,0 +1,185 @@
+//! File data in a bucket and in a folder: kill -9, damage, and blocks that belong to no file.
+
+mod cluster;
+
+use cluster::Cluster;
+use pando_blocks::test_server::TestServer;
+use pando_data::{FileKey, names};
+use pando_types::{Generation, Ino};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Bytes that no other offset has.
+fn content(len: usize, salt: u64) -> Vec<u8> {
+    (0..len as u64)
+        .map(|n| (n.wrapping_add(salt).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
+        .collect()
+}
+
+fn gc(cluster: &Cluster, options: &[&str]) -> serde_json::Value {
+    let text = cluster.run(&[&["--json", "gc"], options].concat());
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Waits until so many files have blocks.
+fn until_stored(cluster: &Cluster, files: u64) {
+    let began = Instant::now();
+    loop {
+        let stored = gc(cluster, &["--dry-run"])["files_with_blocks"].clone();
+        if stored == files {
+            return;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{stored} files have blocks, not {files}"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// What a crash could have left: a block that no record speaks of.
+fn orphan(root: &Path) -> PathBuf {
+    let file = FileKey {
+        ino: Ino(u64::MAX - 5),
+        generation: Generation(77),
+    };
+    let folder = root
+        .join(names::part_name(names::part(file)))
+        .join(names::file_name(file));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let block = folder.join("0");
+    std::fs::write(&block, b"left of a crash").expect("a block");
+    block
+}
+
+/// The orphan goes, what belongs to files stays, and what is young is not looked at.
+fn collects(cluster: &Cluster, root: &Path) {
+    let orphan = orphan(root);
+    let found = gc(cluster, &[]);
+    assert_eq!(
+        (&found["blocks"], &found["looked"]),
+        (&0.into(), &true.into()),
+        "{found}"
+    );
+    assert_eq!(found["too_young"], found["files_with_blocks"], "{found}");
+    let found = gc(cluster, &["--dry-run", "--grace", "0s"]);
+    assert_eq!(found["unreferenced"][0]["ino"], u64::MAX - 5, "{found}");
+    assert!(orphan.exists(), "a dry run removes nothing");
+    let found = gc(cluster, &["--grace", "0s"]);
+    assert_eq!(
+        (&found["blocks"], &found["too_young"]),
+        (&1.into(), &0.into()),
+        "{found}"
+    );
+    assert!(!orphan.exists());
+    assert_eq!(gc(cluster, &["--grace", "0s"])["blocks"], 0);
+}
+
+fn put_and_get(cluster: &Cluster, files: &[(&str, Vec<u8>)]) {
+    for (name, data) in files {
+        std::fs::write(cluster.path("source"), data).expect("a file");
+        cluster.run(&["put", &cluster.file("source"), &format!("/{name}")]);
+    }
+}
+
+fn compare(cluster: &Cluster, files: &[(&str, Vec<u8>)]) {
+    for (name, data) in files {
+        let to = cluster.path("back");
+        let _ = std::fs::remove_file(&to);
+        cluster.run(&["get", &format!("/{name}"), &cluster.file("back")]);
+        assert!(std::fs::read(&to).expect("a file") == *data, "{name} is another");
+    }
+}
+
+#[test]
+fn process_blocks_in_a_bucket() {
+    let root = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(root.path().join("bucket")).expect("a bucket");
+    let server = TestServer::start(root.path());
+    let address = server.address();
+    let cluster = Cluster::with_blocks(2, "s3://bucket/fs", server.environment());
+    let files = [
+        ("a", content(9_000_000, 1)),
+        ("b", content(4 << 20, 2)),
+        ("c", content(100_000, 3)),
+        ("inline", content(1000, 4)),
+    ];
+    put_and_get(&cluster, &files);
+    cluster.kill_all();
+    cluster.up();
+    compare(&cluster, &files);
+    cluster.run(&["fsck", "--data"]);
+    // Removed in the background, also by servers that were killed right after they answered.
+    cluster.run(&["rm", "/b"]);
+    cluster.kill_all();
+    cluster.up();
+    until_stored(&cluster, 2);
+    collects(&cluster, &root.path().join("bucket/fs"));
+    compare(&cluster, &[files[0].clone(), files[2].clone()]);
+
+    // A second filesystem cannot be made over this one.
+    let second = Command::new(env!("CARGO_BIN_EXE_pando"))
+        .args([
+            "--dir",
+            &cluster.file("other"),
+            "format",
+            "--blocks",
+            "s3://bucket/fs",
+        ])
+        .envs(server.environment())
+        .output()
+        .expect("pando runs");
+    let why = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(why.contains("is not empty"), "{why}");
+    // The service goes away and comes back.
+    drop(server);
+    let to = cluster.file("back");
+    let down = cluster.pando(&["get", "/a", &to]).output().expect("pando runs");
+    assert!(!down.status.success());
+    let why = String::from_utf8_lossy(&down.stderr).into_owned();
+    assert!(why.contains("cannot be reached"), "{why}");
+    cluster.run(&["stat", "/a"]);
+    let _server = TestServer::start_at(root.path(), address);
+    compare(&cluster, &files[..1]);
+}
+
+#[test]
+fn process_blocks_in_a_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let blocks = folder.path().join("data");
+    let cluster = Cluster::with_blocks(1, &blocks.display().to_string(), Vec::new());
+    let files = [("a", content(5_000_000, 1)), ("b", content(70_000, 2))];
+    put_and_get(&cluster, &files);
+    collects(&cluster, &blocks);
+    compare(&cluster, &files);
+    // Damage is said, and nothing is handed out.
+    let block = smallest(&blocks);
+    let mut bytes = std::fs::read(&block).expect("a block");
+    bytes[4096 + 60_000] ^= 1;
+    std::fs::write(&block, bytes).expect("a block");
+    let why = cluster.fail(&["get", "/b", &cluster.file("back")]);
+    assert!(why.contains("is damaged"), "{why}");
+    compare(&cluster, &files[..1]);
+    // With a server away it is not known which files there are.
+    cluster.kill(0);
+    let out = cluster
+        .pando(&["--wait", "1", "gc", "--grace", "0s"])
+        .output()
+        .expect("pando runs");
+    assert_eq!(out.status.code(), Some(2));
+    cluster.up();
+    compare(&cluster, &files[..1]);
+}
+
+/// The smallest of all blocks.
+fn smallest(dir: &Path) -> PathBuf {
+    let entries = |dir: &Path| -> Vec<PathBuf> {
+        let read = std::fs::read_dir(dir).expect("a folder");
+        read.map(|e| e.expect("an entry").path()).collect()
+    };
+    let files = entries(dir).into_iter().flat_map(|part| entries(&part));
+    let blocks = files.flat_map(|file| entries(&file));
+    let size = |p: &PathBuf| p.metadata().expect("a block").len();
+    blocks.min_by_key(size).expect("blocks")
+}
