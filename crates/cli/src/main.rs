@@ -40,6 +40,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     quiet_when_nobody_reads();
+    if let Some(call) = mount::helper::called() {
+        return mount::helper::run(call);
+    }
     let args = Args::of_process().unwrap_or_else(|e| wrong_usage(&e));
     // What the simulator breaks is no news, unless somebody asks.
     if args.verbose > 0 || !matches!(args.command, Command::Sim(_)) {
