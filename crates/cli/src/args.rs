@@ -85,6 +85,7 @@ pub enum Command {
     /// Show what each server does; fails if one is down.
     #[command(after_help = "Examples:\n  pando status\n  pando status --json | jq '.servers[].operations'")]
     Status,
+    Restart(crate::restart::RestartArgs),
     Map(crate::map::MapArgs),
     /// Add a server: it gets its share of the slots while everything goes on.
     Join(crate::grow::JoinArgs),

@@ -23,6 +23,7 @@ mod mount;
 mod pki;
 mod process;
 mod progress;
+mod restart;
 mod scale;
 mod server;
 mod sim;
@@ -76,6 +77,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Server(server) => server::run(args, server)?,
         Command::Fs(command) => return fs::run(args, command),
         Command::Status => return status::run(args),
+        Command::Restart(command) => restart::run(args, command)?,
         Command::Explain(command) => return explain::run(args, command),
         Command::Fsck(command) => return Ok(fsck::run(args, command)),
         Command::Bench(command) => return bench::run(args, command),
