@@ -5,8 +5,10 @@ mod cat;
 mod copy;
 mod df;
 mod du;
+mod dump;
 mod get;
 mod ln;
+mod load;
 mod ls;
 mod mkdir;
 mod mv;
@@ -61,6 +63,8 @@ pub enum FsCommand {
     Truncate(attrs::TruncateArgs),
     Du(du::DuArgs),
     Df(df::DfArgs),
+    Dump(dump::DumpArgs),
+    Load(load::LoadArgs),
 }
 
 /// What all of these commands share.
@@ -115,6 +119,8 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
         FsCommand::Truncate(a) => attrs::truncate(&fs, a),
         FsCommand::Du(a) => du::run(&fs, a),
         FsCommand::Df(a) => df::run(&fs, a),
+        FsCommand::Dump(a) => dump::run(&fs, a),
+        FsCommand::Load(a) => load::run(&fs, a),
     }?;
     fs.end_progress();
     if fs.json {
