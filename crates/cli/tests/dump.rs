@@ -31,23 +31,26 @@ fn is_root() -> bool {
 fn fill(cluster: &Cluster) {
     let local = cluster.path("local");
     let at = |path: &[u8]| local.join(OsStr::from_bytes(path));
-    std::fs::create_dir_all(at(b"a/b/c/empty")).unwrap();
+    std::fs::create_dir_all(at(b"a/b/c/empty")).expect("works");
     for n in 0..300 {
-        std::fs::write(at(format!("a/file-{n}").as_bytes()), format!("{n}").repeat(n)).unwrap();
+        std::fs::write(at(format!("a/file-{n}").as_bytes()), format!("{n}").repeat(n)).expect("works");
     }
-    std::fs::write(at(b"large"), large()).unwrap();
-    std::fs::write(at(b"\xff\xfe \n="), b"odd").unwrap();
-    std::fs::write(at(&[b'x'; 255]), b"long").unwrap();
-    std::fs::write(at(b"secret"), b"").unwrap();
-    symlink(OsStr::from_bytes(b"../\xff/nowhere"), at(b"a/link")).unwrap();
-    symlink("t".repeat(4000), at(b"a/long-link")).unwrap();
+    std::fs::write(at(b"large"), large()).expect("works");
+    std::fs::write(at(b"\xff\xfe \n="), b"odd").expect("works");
+    std::fs::write(at(&[b'x'; 255]), b"long").expect("works");
+    std::fs::write(at(b"secret"), b"").expect("works");
+    symlink(OsStr::from_bytes(b"../\xff/nowhere"), at(b"a/link")).expect("works");
+    symlink("t".repeat(4000), at(b"a/long-link")).expect("works");
     let old = SystemTime::UNIX_EPOCH - Duration::new(5, 750_000_001);
-    let file = std::fs::File::options().write(true).open(at(b"secret")).unwrap();
-    file.set_modified(old).unwrap();
+    let file = std::fs::File::options()
+        .write(true)
+        .open(at(b"secret"))
+        .expect("works");
+    file.set_modified(old).expect("works");
     for (path, bits) in [(&b"secret"[..], 0o4711), (b"a/b", 0o1777), (b"a/b/c", 0o500)] {
-        std::fs::set_permissions(at(path), std::fs::Permissions::from_mode(bits)).unwrap();
+        std::fs::set_permissions(at(path), std::fs::Permissions::from_mode(bits)).expect("works");
     }
-    cluster.run(&["put", "-r", local.to_str().unwrap(), "/tree"]);
+    cluster.run(&["put", "-r", local.to_str().expect("works"), "/tree"]);
     cluster.run(&["truncate", "-s", "5000000000000", "/tree/a/file-3"]);
     cluster.run(&["truncate", "-s", "20000000", "/tree/large"]);
     if is_root() {
@@ -60,13 +63,13 @@ type Tree = BTreeMap<Vec<u8>, (Entry, Vec<u8>)>;
 
 /// All that a dump says, but for what is of its filesystem only.
 fn tree(dump: &Path) -> Tree {
-    let mut reader = Reader::new(std::fs::File::open(dump).unwrap()).unwrap();
+    let mut reader = Reader::new(std::fs::File::open(dump).expect("works")).expect("works");
     let mut all = Tree::new();
-    while let Next::Entry(mut entry) = reader.next().unwrap() {
+    while let Next::Entry(mut entry) = reader.next().expect("works") {
         let mut data = vec![0; entry.stored() as usize];
         let mut n = 0;
         while n < data.len() {
-            n += reader.data(&mut data[n..]).unwrap();
+            n += reader.data(&mut data[n..]).expect("works");
         }
         assert!(entry.ino > 0);
         entry.ino = 0;
@@ -94,7 +97,7 @@ fn process_a_dump_loads_in_another_cluster() {
     assert!(said.contains("\"entries\":311"), "{said}");
     let (entry, data) = &was[&b"large"[..]];
     assert_eq!(
-        (entry.size, data.len() >= LARGE, &data[..LARGE] == large()),
+        (entry.size, data.len() >= LARGE, data[..LARGE] == large()),
         (20_000_000, true, true)
     );
     assert_eq!(was[&b"a/file-3"[..]].0.size, 5_000_000_000_000);

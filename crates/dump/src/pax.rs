@@ -39,9 +39,11 @@ fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
-fn checksum(block: &[u8; BLOCK]) -> u64 {
+/// What stands in a header of itself.
+pub fn checksum(block: &[u8; BLOCK]) -> String {
     let sum = |bytes: &[u8]| bytes.iter().map(|b| u64::from(*b)).sum::<u64>();
-    sum(&block[..148]) + 8 * u64::from(b' ') + sum(&block[156..])
+    let sum = sum(&block[..148]) + 8 * u64::from(b' ') + sum(&block[156..]);
+    format!("{sum:06o}\0 ")
 }
 
 impl Header {
@@ -63,16 +65,14 @@ impl Header {
         block[257..265].copy_from_slice(b"ustar\x0000");
         octal(&mut block[329..337], self.device.0.min(ID_MAX).into());
         octal(&mut block[337..345], self.device.1.min(ID_MAX).into());
-        let sum = format!("{:06o}\0 ", checksum(&block));
+        let sum = checksum(&block);
         block[148..156].copy_from_slice(sum.as_bytes());
         block
     }
 
     /// What a block says, if it is one of ours.
     pub fn parse(block: &[u8; BLOCK]) -> Option<Header> {
-        if &block[257..265] != b"ustar\x0000"
-            || block[148..156] != *format!("{:06o}\0 ", checksum(block)).as_bytes()
-        {
+        if &block[257..265] != b"ustar\x0000" || block[148..156] != *checksum(block).as_bytes() {
             return None;
         }
         let small = |field: &[u8]| u32::try_from(number(field)?).ok();

@@ -210,7 +210,7 @@ impl Load {
         let world = self.fs.world();
         loop {
             match source.take() {
-                Some(item) => return Ok(item?),
+                Some(item) => return item,
                 None => world.sleep(LOOK).await,
             }
         }
