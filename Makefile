@@ -4,9 +4,9 @@
 MOUNT ?= ./mnt
 SERVERS ?= 4
 N ?= 50
-export MOUNT SERVERS DIR PROFILE DURABILITY TIME CARGO_TARGET_DIR
+export MOUNT SERVERS DIR PROFILE DURABILITY TIME PREFIX DESTDIR CARGO_TARGET_DIR
 
-.PHONY: help setup build up down test soak fuzz flaky env clean
+.PHONY: help setup build install up down test soak fuzz flaky env clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo 'make fuzz      fuzzes every decoder and a server (TIME=seconds for each, default 60)'
 	@echo 'make flaky     the tests with real processes and mounts, N=50 times over'
 	@echo 'make setup     only install what is missing      make build    only build'
+	@echo 'make install   the program in /usr/local/bin, and the helper that mount(8) and fstab need (PREFIX=dir  DESTDIR=dir)'
 	@echo 'make env       print the build environment, for: eval "$$(make -s env)"'
 	@echo 'make clean     delete what was built'
 
@@ -26,6 +27,9 @@ setup:
 
 build:
 	@scripts/build.sh
+
+install:
+	@scripts/install.sh
 
 up:
 	@scripts/up.sh

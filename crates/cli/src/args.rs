@@ -7,6 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use pando_cluster::Coherence;
 use pando_coord::Place;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,6 +62,11 @@ impl Args {
         }
         Ok(args)
     }
+
+    /// What another process of this program was told, by its command line.
+    pub fn of_line(line: &[OsString]) -> Option<Args> {
+        Args::try_parse_from(line).ok()
+    }
 }
 
 /// Commands.
@@ -79,6 +85,7 @@ pub enum Command {
     /// Show what each server does; fails if one is down.
     #[command(after_help = "Examples:\n  pando status\n  pando status --json | jq '.servers[].operations'")]
     Status,
+    Restart(crate::restart::RestartArgs),
     Map(crate::map::MapArgs),
     /// Add a server: it gets its share of the slots while everything goes on.
     Join(crate::grow::JoinArgs),
@@ -292,21 +299,30 @@ pub enum Wait {
 
 /// Arguments of `mount`.
 #[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Options of -o: ro, rw, allow_other, timeout=SECONDS, key=FILE, those of the kernel (nosuid and nodev unless suid or dev are said; noexec,\nsync, ...), remount with ro or rw, and what fstab says to others (_netdev, noauto, nofail, x-...).\n\nExamples:\n  pando mount /mnt/pando\n  pando mount -o ro,noexec /mnt/pando\n  pando mount -o remount,rw /mnt/pando\n  mount -t fuse.pando /var/lib/pando /mnt/pando     (docs/operations.md says how; fstab too)"
+)]
 pub struct MountArgs {
     /// Where: an existing directory.
     pub mountpoint: PathBuf,
     /// Serve the mount in this process instead of in the background.
     #[arg(short, long)]
     pub foreground: bool,
-    /// Seconds for which names and attributes may be believed: the only staleness between mounts. 0 asks every time.
-    #[arg(long, default_value_t = 1.0)]
-    pub timeout: f64,
+    /// Seconds for which names and attributes may be believed: the only staleness between mounts. 0 asks every time. [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::mount::options::seconds)]
+    pub timeout: Option<f64>,
     /// Refuse all changes.
     #[arg(long)]
     pub read_only: bool,
     /// Let other users in (root does by default).
     #[arg(long)]
     pub allow_other: bool,
+    /// Options as mount(8) has them.
+    #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
+    pub options: Vec<String>,
+    /// What mount tables show as the source.
+    #[arg(long, hide = true)]
+    pub source: Option<String>,
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod mount;
 mod pki;
 mod process;
 mod progress;
+mod restart;
 mod scale;
 mod server;
 mod sim;
@@ -41,6 +42,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     quiet_when_nobody_reads();
+    if let Some(call) = mount::helper::called() {
+        return mount::helper::run(call);
+    }
     let args = Args::of_process().unwrap_or_else(|e| wrong_usage(&e));
     // What the simulator breaks is no news, unless somebody asks.
     if args.verbose > 0 || !matches!(args.command, Command::Sim(_)) {
@@ -74,6 +78,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Server(server) => server::run(args, server)?,
         Command::Fs(command) => return fs::run(args, command),
         Command::Status => return status::run(args),
+        Command::Restart(command) => restart::run(args, command)?,
         Command::Explain(command) => return explain::run(args, command),
         Command::Fsck(command) => return Ok(fsck::run(args, command)),
         Command::Gc(command) => return Ok(gc::run(args, command)),

@@ -4,8 +4,10 @@ use crate::cluster_dir::ClusterDir;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -90,6 +92,13 @@ pub fn running(dir: &ClusterDir, name: &str) -> Option<Pid> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     Pid::from_raw(text.trim().parse().ok()?)
+}
+
+/// The command line of a process.
+pub fn command_line(pid: Pid) -> Option<Vec<OsString>> {
+    let text = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+    let words = text.strip_suffix(b"\0")?.split(|b| *b == 0);
+    Some(words.map(|w| OsStr::from_bytes(w).to_owned()).collect())
 }
 
 /// Starts this program again in the background, in a session of its own, logging to a file.

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Who has not answered by then counts as down.
-const PATIENCE: Duration = Duration::from_millis(900);
+pub const PATIENCE: Duration = Duration::from_millis(900);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
@@ -69,7 +69,8 @@ fn newest_of_servers(dir: &ClusterDir, copy: ClusterFile) -> Result<ClusterFile>
     Ok(copy.with_map(&conn.client.map()))
 }
 
-async fn ask(
+/// What a server says of itself, if it does in time.
+pub async fn ask(
     client: std::rc::Rc<pando_client::Client>,
     reactor: std::rc::Rc<pando_net::Reactor>,
     server: u16,

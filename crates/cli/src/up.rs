@@ -6,6 +6,7 @@ use crate::connect::{Connection, Party};
 use crate::{addresses, format, process};
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterFile, Coherence, Profile};
+use pando_fuse::table;
 use pando_net::Waiting;
 use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
@@ -78,7 +79,7 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     }
     let mut mounted = None;
     if let Some(mountpoint) = &up.mount {
-        let mountpoint = std::path::absolute(mountpoint)?;
+        let mountpoint = crate::mount::place(mountpoint)?;
         if mount(&dir, &mountpoint, &[], true)? {
             done.push(format!("mounted {}", mountpoint.display()));
         }
@@ -239,13 +240,9 @@ pub fn mount_lock(mountpoint: &Path) -> String {
     format!("mount-{name}")
 }
 
-/// Whether the kernel has a mount there.
-pub fn is_mounted(mountpoint: &Path) -> bool {
-    let wanted = mountpoint.to_string_lossy().replace(' ', "\\040");
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table
-        .lines()
-        .any(|l| l.split(' ').nth(4) == Some(wanted.as_str()))
+/// What of ours is mounted there.
+fn ours(mountpoint: &Path) -> Option<table::Mount> {
+    table::find(mountpoint).filter(|m| m.kind == pando_fuse::TYPE)
 }
 
 /// Mounts in the background if it is not mounted yet; `noted`: `pando down` ends it. True if it was not mounted.
@@ -257,12 +254,16 @@ pub fn mount(dir: &ClusterDir, mountpoint: &Path, options: &[String], noted: boo
         );
     }
     let lock = mount_lock(mountpoint);
-    if process::running(dir, &lock).is_some() && is_mounted(mountpoint) {
-        return Ok(false);
-    }
-    if is_mounted(mountpoint) {
+    match ours(mountpoint) {
         // A mount whose process died: nothing there answers any more.
-        pando_fuse::unmount(mountpoint, true)?;
+        Some(mount) if mount.is_dead() => pando_fuse::unmount(mountpoint, true)?,
+        Some(_) if process::running(dir, &lock).is_some() => return Ok(false),
+        Some(mount) => bail!(
+            "another filesystem ({}) is mounted at {}; unmount it, or choose another place",
+            mount.source.display(),
+            mountpoint.display()
+        ),
+        None => {}
     }
     std::fs::create_dir_all(mountpoint).with_context(|| format!("cannot make {}", mountpoint.display()))?;
     let mut arguments = vec!["mount".to_owned(), "--foreground".to_owned()];
@@ -270,7 +271,7 @@ pub fn mount(dir: &ClusterDir, mountpoint: &Path, options: &[String], noted: boo
     arguments.push(mountpoint.to_string_lossy().into_owned());
     let (mut child, log) = process::start(dir, &lock, &arguments)?;
     let deadline = Instant::now() + START_PATIENCE;
-    while !is_mounted(mountpoint) {
+    while ours(mountpoint).is_none_or(|m| m.is_dead()) {
         if child.try_wait()?.is_some() {
             bail!(
                 "the mount ended at once; its log {} says:\n  {}",
@@ -295,7 +296,7 @@ pub fn mount(dir: &ClusterDir, mountpoint: &Path, options: &[String], noted: boo
 
 /// Unmounts, and waits for the mount's process, which writes back what is dirty.
 pub fn unmount(dir: &ClusterDir, mount: &Mount) -> Result<()> {
-    if is_mounted(&mount.mountpoint) {
+    if ours(&mount.mountpoint).is_some() {
         pando_fuse::unmount(&mount.mountpoint, false)?;
     }
     process::wait_end(dir, &mount.lock, Duration::from_secs(30));

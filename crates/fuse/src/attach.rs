@@ -3,8 +3,9 @@
 //! The fuser library could mount too. But when its session ends it unmounts by path once more, which takes away
 //! whatever was mounted there since; and the type of filesystem it shows to others is plain `fuse`.
 
+use crate::flags::Flags;
 use crate::mount::MountError;
-use nix::mount::{MntFlags, MsFlags, umount2};
+use nix::mount::{MntFlags, umount2};
 use nix::unistd::{getegid, geteuid};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
@@ -13,23 +14,22 @@ use rustix::net::{
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What others see as the type of filesystem.
-const TYPE: &str = "fuse.pando";
+pub const TYPE: &str = "fuse.pando";
 
 /// Mounts at a directory and returns the connection to the kernel.
 pub(crate) fn attach(
     mountpoint: &Path,
     source: &str,
     allow_other: bool,
-    read_only: bool,
+    flags: Flags,
 ) -> Result<OwnedFd, MountError> {
     let failed = |e| MountError::Failed(mountpoint.into(), e);
     if !geteuid().is_root() {
-        return by_fusermount3(mountpoint, source, allow_other, read_only).map_err(failed);
+        return by_fusermount3(mountpoint, source, allow_other, flags).map_err(failed);
     }
     let device = std::fs::OpenOptions::new()
         .read(true)
@@ -45,33 +45,24 @@ pub(crate) fn attach(
     if allow_other {
         options.push_str(",allow_other");
     }
-    let mut flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    if read_only {
-        flags |= MsFlags::MS_RDONLY;
-    }
     match nix::mount::mount(
         Some(source),
         mountpoint,
         Some(TYPE),
-        flags,
+        flags.bits(),
         Some(options.as_str()),
     ) {
         Ok(()) => Ok(device.into()),
         // Root of a container without the right to mount: the helper may have it.
         Err(nix::Error::EPERM) if fusermount().is_some() => {
-            by_fusermount3(mountpoint, source, allow_other, read_only).map_err(failed)
+            by_fusermount3(mountpoint, source, allow_other, flags).map_err(failed)
         }
         Err(e) => Err(failed(e.into())),
     }
 }
 
 /// fusermount3 mounts, and sends the connection over a socket it is given the number of.
-fn by_fusermount3(
-    mountpoint: &Path,
-    source: &str,
-    allow_other: bool,
-    read_only: bool,
-) -> io::Result<OwnedFd> {
+fn by_fusermount3(mountpoint: &Path, source: &str, allow_other: bool, flags: Flags) -> io::Result<OwnedFd> {
     // The helper's end stays open across exec.
     let (ours, its) = socketpair(
         AddressFamily::UNIX,
@@ -79,12 +70,16 @@ fn by_fusermount3(
         SocketFlags::empty(),
         None,
     )?;
-    let mut options = format!("fsname={source},subtype=pando,default_permissions,nosuid,nodev");
+    // A comma in the name would end the option.
+    let name = source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut options = format!("fsname={name},subtype=pando,default_permissions");
     if allow_other {
         options.push_str(",allow_other");
     }
-    if read_only {
-        options.push_str(",ro");
+    let words = flags.for_fusermount3();
+    if !words.is_empty() {
+        options.push(',');
+        options.push_str(&words);
     }
     let mut helper = Command::new(fusermount().unwrap_or_else(|| "fusermount3".into()));
     helper
@@ -172,49 +167,4 @@ pub(crate) fn fusermount() -> Option<PathBuf> {
 pub(crate) fn others_allowed() -> bool {
     let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
     conf.lines().any(|l| l.trim() == "user_allow_other")
-}
-
-/// Whether a FUSE filesystem is mounted exactly here.
-pub(crate) fn is_fuse_mount(mountpoint: &Path) -> bool {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    table.split(|b| *b == b'\n').any(|line| {
-        let mut halves = line.splitn(2, |b| *b == b'-');
-        let at = halves.next().and_then(|h| h.split(|b| *b == b' ').nth(4));
-        let fuse = line.windows(7).any(|w| w == b" - fuse");
-        fuse && at.is_some_and(|at| unescape(at) == mountpoint.as_os_str().as_bytes())
-    })
-}
-
-/// Spaces and the like stand as `\ooo` in mount tables.
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, tail)) = rest.split_first() {
-        let octal = tail.get(..3).and_then(|d| std::str::from_utf8(d).ok());
-        match octal
-            .and_then(|d| u8::from_str_radix(d, 8).ok())
-            .filter(|_| *first == b'\\')
-        {
-            Some(byte) => {
-                out.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escapes_of_mount_tables() {
-        assert_eq!(unescape(b"/a\\040b\\134"), b"/a b\\");
-        assert_eq!(unescape(b"/a\\04"), b"/a\\04");
-    }
 }

@@ -1,9 +1,10 @@
 //! Mounting, and its end.
 
-use crate::attach::{self, fusermount, is_fuse_mount, others_allowed, unmount};
+use crate::attach::{self, fusermount, others_allowed, unmount};
 use crate::core::{Core, Settings};
 use crate::driver::{Cluster, Driver};
-use crate::fs;
+use crate::flags::Flags;
+use crate::{fs, table};
 use fuser::{Config, Session, SessionACL};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::geteuid;
@@ -32,8 +33,10 @@ pub struct MountOptions {
     pub threads: usize,
     /// Whether other users may use the mount. `None`: if the superuser mounts.
     pub allow_other: Option<bool>,
-    /// Refuses all changes.
-    pub read_only: bool,
+    /// What the kernel refuses: all changes, for example.
+    pub flags: Flags,
+    /// What others are shown as the source of the mount. `None`: the filesystem's name.
+    pub source: Option<String>,
 }
 
 impl MountOptions {
@@ -45,7 +48,8 @@ impl MountOptions {
             data_sync: DataSync::BeforePublish,
             threads: 4,
             allow_other: None,
-            read_only: false,
+            flags: Flags::default(),
+            source: None,
         }
     }
 }
@@ -94,6 +98,12 @@ pub enum MountError {
     /// Somebody works in it.
     #[error("{0} is in use: close what is open there (`fuser -vm {0}` shows it), or unmount lazily")]
     Busy(PathBuf),
+    /// It is to be read-only, and somebody writes.
+    #[error("{0} has files open for writing: close them first (`fuser -vm {0}` shows who has them)")]
+    OpenForWriting(PathBuf),
+    /// Only root may.
+    #[error("{0} can be remounted by root only")]
+    RemountDenied(PathBuf),
     /// Not mounted.
     #[error("nothing is mounted at {0}")]
     NotMounted(PathBuf),
@@ -121,16 +131,11 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
         timeout: options.timeout,
         data_sync: options.data_sync,
     };
-    let name = cluster.name();
+    let name = options.source.clone().unwrap_or_else(|| cluster.name());
     let failed = |e| MountError::Failed(mountpoint.clone(), e);
     let core = Arc::new(Core::new(cluster, settings, &root).map_err(failed)?);
     let config = config(options);
-    let device = attach::attach(
-        &mountpoint,
-        &name,
-        config.acl == SessionACL::All,
-        options.read_only,
-    )?;
+    let device = attach::attach(&mountpoint, &name, config.acl == SessionACL::All, options.flags)?;
     let session = match Session::from_fd(fs::Mounted(core.clone()), device, config.acl, config) {
         Ok(session) => session,
         Err(e) => {
@@ -285,8 +290,12 @@ fn check(options: &MountOptions) -> Result<PathBuf, MountError> {
     let mountpoint = given
         .canonicalize()
         .map_err(|e| MountError::Mountpoint(given, e))?;
-    if is_fuse_mount(&mountpoint) {
-        return Err(MountError::AlreadyMounted(mountpoint));
+    match table::find(&mountpoint) {
+        Some(mount) if mount.is_dead() => return Err(MountError::Dead(mountpoint)),
+        Some(mount) if mount.kind.starts_with("fuse") => {
+            return Err(MountError::AlreadyMounted(mountpoint));
+        }
+        _ => {}
     }
     match std::fs::OpenOptions::new()
         .read(true)

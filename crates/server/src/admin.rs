@@ -56,7 +56,7 @@ impl MetaServer {
         let deciding = self.coordinated.borrow().decided.len();
         format!(
             concat!(
-                "{{\"server\":{},\"boot\":{},\"map_epoch\":{},\"sessions\":{},\"locks_held\":{},\"lock_waits\":{},",
+                "{{\"server\":{},\"boot\":{},\"ready\":{},\"map_epoch\":{},\"sessions\":{},\"locks_held\":{},\"lock_waits\":{},",
                 "\"prepared\":{},\"deciding\":{},\"operations\":{},\"replayed\":{},\"commits\":{},\"aborts\":{},",
                 "\"busy\":{},\"peer_calls\":{},\"in_doubt_at_start\":{},\"space_total\":{},\"space_available\":{},",
                 "\"low_on_space\":{},\"announced\":{},\"outdated\":{},\"forged\":{},\"heard\":{},",
@@ -65,6 +65,7 @@ impl MetaServer {
             ),
             self.id,
             self.boot,
+            self.may_act(),
             self.map().epoch,
             self.sessions.borrow().len(),
             self.locks.held(),

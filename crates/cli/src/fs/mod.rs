@@ -5,8 +5,10 @@ mod cat;
 mod copy;
 mod df;
 mod du;
+mod dump;
 mod get;
 mod ln;
+mod load;
 mod ls;
 mod mkdir;
 mod mknod;
@@ -65,6 +67,8 @@ pub enum FsCommand {
     Xattr(xattr::XattrArgs),
     Du(du::DuArgs),
     Df(df::DfArgs),
+    Dump(dump::DumpArgs),
+    Load(load::LoadArgs),
 }
 
 /// What all of these commands share.
@@ -121,6 +125,8 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
         FsCommand::Xattr(a) => xattr::run(&fs, a),
         FsCommand::Du(a) => du::run(&fs, a),
         FsCommand::Df(a) => df::run(&fs, a),
+        FsCommand::Dump(a) => dump::run(&fs, a),
+        FsCommand::Load(a) => load::run(&fs, a),
     }?;
     fs.end_progress();
     if fs.json {

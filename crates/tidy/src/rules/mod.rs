@@ -51,7 +51,7 @@ fn error(
 }
 
 /// The crates below the shells: no ambient world reaches them.
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "types",
     "format",
     "wire",
@@ -62,5 +62,6 @@ const PURE: [&str; 11] = [
     "client",
     "env",
     "model",
+    "dump",
     "sim",
 ];

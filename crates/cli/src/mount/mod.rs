@@ -1,24 +1,41 @@
 //! `pando mount` and `pando umount`.
 
+pub mod helper;
+pub mod options;
+
 use crate::args::{Args, Mode, MountArgs};
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::{Connection, Party, introduce};
 use crate::{process, up};
 use anyhow::{Context, Result, bail};
+use options::Words;
 use pando_client::ClientConfig;
 use pando_client::file::DataSync;
 use pando_fuse::{MountOptions, NetCluster};
 use pando_net::{Options, Waiting};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// For how long names and attributes are believed, unless something else is said.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
 pub fn run(args: &Args, mount: &MountArgs) -> Result<()> {
-    let dir = ClusterDir::of(args)?;
-    let mountpoint = std::path::absolute(&mount.mountpoint)?;
-    if mount.foreground {
-        return serve(&dir, mount, &mountpoint);
+    let mut dir = ClusterDir::of(args)?;
+    let mountpoint = place(&mount.mountpoint)?;
+    let words = words(mount)?;
+    if words.remount {
+        return remount(args, &dir, &mountpoint, &words);
     }
-    let fresh = up::mount(&dir, &mountpoint, &arguments(mount), false)?;
+    dir.key = words.key.clone().or(dir.key);
+    if mount.foreground {
+        return serve(&dir, mount, &words, &mountpoint);
+    }
+    let fresh = up::mount(
+        &dir,
+        &mountpoint,
+        &arguments(&words, mount.source.as_deref()),
+        false,
+    )?;
     if args.json {
         println!("{}", serde_json::json!({ "mount": mountpoint, "mounted": fresh }));
     } else if fresh {
@@ -29,8 +46,53 @@ pub fn run(args: &Args, mount: &MountArgs) -> Result<()> {
     Ok(())
 }
 
+/// A directory as mount tables have it: without symbolic links. What does not exist, or does not answer, stays as it is said.
+pub fn place(mountpoint: &Path) -> Result<PathBuf> {
+    match mountpoint.canonicalize() {
+        Ok(path) => Ok(path),
+        Err(_) => {
+            std::path::absolute(mountpoint).with_context(|| format!("cannot use {}", mountpoint.display()))
+        }
+    }
+}
+
+/// All that was said of a mount, in one form.
+pub fn words(mount: &MountArgs) -> Result<Words> {
+    let mut words = Words::default();
+    for list in &mount.options {
+        words.add(list).map_err(anyhow::Error::msg)?;
+    }
+    words
+        .all_known()
+        .map_err(|e| anyhow::anyhow!("{e}; `pando mount --help` lists them"))?;
+    if mount.read_only {
+        words.flags.push("ro".into());
+    }
+    words.allow_other |= mount.allow_other;
+    words.timeout = mount.timeout.or(words.timeout);
+    Ok(words)
+}
+
+fn remount(args: &Args, dir: &ClusterDir, mountpoint: &Path, words: &Words) -> Result<()> {
+    let flags = helper::change(Some(dir), mountpoint, words)?;
+    if args.json {
+        println!(
+            "{}",
+            serde_json::json!({ "mount": mountpoint, "remounted": true, "read_only": flags.read_only() })
+        );
+    } else {
+        let how = if flags.read_only() {
+            "read-only"
+        } else {
+            "for changes too"
+        };
+        println!("{} is mounted {how}.", mountpoint.display());
+    }
+    Ok(())
+}
+
 pub fn run_umount(args: &Args, mountpoint: &Path, lazy: bool) -> Result<()> {
-    let mountpoint = std::path::absolute(mountpoint)?;
+    let mountpoint = place(mountpoint)?;
     pando_fuse::unmount(&mountpoint, lazy)?;
     if let Ok(dir) = ClusterDir::of(args) {
         // Its process publishes what is dirty before it ends.
@@ -48,18 +110,24 @@ pub fn run_umount(args: &Args, mountpoint: &Path, lazy: bool) -> Result<()> {
 }
 
 /// The command line that serves this mount in the background.
-pub fn arguments(mount: &MountArgs) -> Vec<String> {
-    let mut line = vec!["--timeout".to_owned(), mount.timeout.to_string()];
-    if mount.read_only {
-        line.push("--read-only".to_owned());
+pub fn arguments(words: &Words, source: Option<&str>) -> Vec<String> {
+    let mut line = Vec::new();
+    if let Some(timeout) = words.timeout {
+        line.extend(["--timeout".to_owned(), timeout.to_string()]);
     }
-    if mount.allow_other {
+    if words.allow_other {
         line.push("--allow-other".to_owned());
+    }
+    if !words.flags.is_empty() {
+        line.extend(["-o".to_owned(), words.flags.join(",")]);
+    }
+    if let Some(source) = source {
+        line.push(format!("--source={source}"));
     }
     line
 }
 
-fn serve(dir: &ClusterDir, mount: &MountArgs, mountpoint: &Path) -> Result<()> {
+fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) -> Result<()> {
     let file = dir.load()?;
     let map = file.map(&dir.path)?;
     let lock = up::mount_lock(mountpoint);
@@ -81,14 +149,18 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, mountpoint: &Path) -> Result<()> {
         .map_err(anyhow::Error::msg)
         .context("cannot use the block store")?;
     let mut options = MountOptions::new(mountpoint);
-    options.timeout = Duration::try_from_secs_f64(mount.timeout).context("--timeout")?;
-    options.read_only = mount.read_only;
+    options.timeout = DEFAULT_TIMEOUT;
+    if let Some(timeout) = words.timeout {
+        options.timeout = Duration::try_from_secs_f64(timeout).context("--timeout")?;
+    }
+    options.flags = words.for_new();
+    options.source.clone_from(&mount.source);
     options.data_sync = if cluster_dir::mode(&file)? == Mode::Sync {
         DataSync::BeforePublish
     } else {
         DataSync::OnFsync
     };
-    if mount.allow_other {
+    if words.allow_other {
         options.allow_other = Some(true);
     }
     pando_fuse::serve(&options, cluster, |at| println!("mounted {}", at.display()))?;

@@ -1,0 +1,242 @@
+//! Making what an entry says.
+
+use super::in_the_way;
+use crate::fs::copy::{data_sync, set, without_foreign_set_ids};
+use crate::fs::{Fs, Why};
+use pando_client::file::{self, OpenFile, Place};
+use pando_dump::Entry;
+use pando_format::Layout;
+use pando_format::codec::Blob;
+use pando_types::{Access, Attr, AttrChange, Errno, FileKind, Perm, TimeChange};
+use pando_wire::{Answer, EntryView, Op, Statement};
+
+/// Bits of what is being filled: nobody else's yet.
+const OWN: u16 = 0o600;
+
+/// Owner, bits and times of an entry. Only root gives things away.
+pub fn change_of(fs: &Fs, entry: &Entry) -> AttrChange {
+    let root = fs.cred.is_root();
+    let perm = match entry.kind {
+        FileKind::Regular if !root => without_foreign_set_ids(
+            Perm::new(entry.perm),
+            (entry.uid, entry.gid),
+            (fs.cred.uid, fs.cred.gid),
+        ),
+        _ => Perm::new(entry.perm),
+    };
+    AttrChange {
+        perm: (entry.kind != FileKind::Symlink).then_some(perm),
+        uid: root.then_some(entry.uid),
+        gid: root.then_some(entry.gid),
+        size: None,
+        atime: Some(TimeChange::To(entry.atime)),
+        mtime: Some(TimeChange::To(entry.mtime)),
+    }
+}
+
+/// Whether what is there is what the entry says, so that it need not be made again.
+fn is_same(fs: &Fs, view: &EntryView, entry: &Entry) -> bool {
+    let (attr, change) = (&view.attr, change_of(fs, entry));
+    attr.kind == entry.kind
+        && attr.mtime == entry.mtime
+        && attr.atime == entry.atime
+        && change.perm.is_none_or(|p| p == attr.perm)
+        && change.uid.is_none_or(|u| u == attr.uid)
+        && change.gid.is_none_or(|g| g == attr.gid)
+        && (entry.kind != FileKind::Regular || attr.size == entry.size)
+        // An earlier dump may have had no data.
+        && (entry.stored() == 0 || view.layout != Layout::None)
+}
+
+/// What is there, if something is.
+async fn there(fs: &Fs, place: &Place) -> Result<Option<EntryView>, Errno> {
+    match fs.client().lookup(&fs.cred, &place.dir, &place.name).await {
+        Ok(view) => Ok(Some(view)),
+        Err(Errno::NotFound) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Makes a directory that its maker can fill.
+pub async fn directory(fs: &Fs, place: &Place, entry: &Entry, go_on: bool) -> Result<(Statement, Attr), Why> {
+    let op = Op::Mkdir {
+        dir: place.dir.clone(),
+        name: place.name.clone(),
+        perm: Perm::new(entry.perm | 0o700),
+    };
+    let view = match fs.client().op(&fs.cred, op).await {
+        Ok(Answer::Entry(view)) => view,
+        Err(Errno::Exists) if go_on => {
+            let view = fs.client().lookup(&fs.cred, &place.dir, &place.name).await?;
+            if view.attr.perm.bits() & 0o700 != 0o700 && view.dir.is_some() {
+                // It was finished before: it is opened once more.
+                let change = AttrChange {
+                    perm: Some(Perm::new(view.attr.perm.bits() | 0o700)),
+                    ..AttrChange::default()
+                };
+                set(fs, place, &view.attr, change).await?
+            } else {
+                view
+            }
+        }
+        Ok(_) => return Err(Errno::Io.into()),
+        Err(e) => return Err(in_the_way(e)),
+    };
+    let dir = view
+        .dir
+        .clone()
+        .ok_or("is there and is not a directory; remove it first")?;
+    // Later its own bits are set, and times of directories above.
+    Ok((fs.client().hold(&dir).await?, view.attr))
+}
+
+/// Makes anything whose data are here. False: it was there.
+pub async fn small(fs: &Fs, place: &Place, entry: &Entry, data: &[u8], go_on: bool) -> Result<bool, Why> {
+    if entry.link {
+        return Err("is another name of a file, and servers have no hard links yet".into());
+    }
+    match entry.kind {
+        FileKind::Regular => {
+            let Some(mut filling) = Filling::begin(fs, place.clone(), entry, go_on).await? else {
+                return Ok(false);
+            };
+            filling.write(fs, data).await?;
+            filling.finish(fs, entry).await?;
+            Ok(true)
+        }
+        FileKind::Symlink => symlink(fs, place, entry, go_on).await,
+        kind => Err(Why::Text(format!(
+            "is a {}, and servers have none yet",
+            crate::text::kind_word(kind)
+        ))),
+    }
+}
+
+async fn symlink(fs: &Fs, place: &Place, entry: &Entry, go_on: bool) -> Result<bool, Why> {
+    let op = Op::Symlink {
+        dir: place.dir.clone(),
+        name: place.name.clone(),
+        target: Blob(entry.target.clone()),
+    };
+    let mut answer = fs.client().op(&fs.cred, op.clone()).await;
+    if answer == Err(Errno::Exists)
+        && go_on
+        && let Some(view) = there(fs, place).await?
+    {
+        if is_same(fs, &view, entry)
+            && crate::fs::stat::target(fs, &place.dir, place.name.as_bytes(), &view).await? == entry.target
+        {
+            return Ok(false);
+        }
+        if view.dir.is_some() {
+            return Err("is there and is a directory; remove it first".into());
+        }
+        let old = Op::Unlink {
+            dir: place.dir.clone(),
+            name: place.name.clone(),
+            held: false,
+        };
+        fs.client().op(&fs.cred, old).await?;
+        answer = fs.client().op(&fs.cred, op).await;
+    }
+    let Answer::Entry(view) = answer.map_err(in_the_way)? else {
+        return Err(Errno::Io.into());
+    };
+    set(fs, place, &view.attr, change_of(fs, entry)).await?;
+    Ok(true)
+}
+
+/// A file that is being filled.
+pub struct Filling {
+    place: Place,
+    file: OpenFile,
+    /// It was not there before.
+    created: bool,
+    extents: std::vec::IntoIter<(u64, u64)>,
+    /// Where the next bytes belong.
+    at: u64,
+    left: u64,
+    mtime: pando_types::Timestamp,
+}
+
+impl Filling {
+    /// Begins with an empty file. `None`: it is there as it should be.
+    pub async fn begin(fs: &Fs, place: Place, entry: &Entry, go_on: bool) -> Result<Option<Filling>, Why> {
+        if go_on && let Some(view) = there(fs, &place).await? {
+            if is_same(fs, &view, entry) {
+                return Ok(None);
+            }
+            if view.attr.kind != FileKind::Regular {
+                return Err("is there and is no file; remove it first".into());
+            }
+        }
+        let (client, perm) = (&**fs.client(), Perm::new(OWN));
+        let opened = file::create(client, &fs.cred, &place, perm, !go_on, Access::WRITE);
+        let opened = opened.await.map_err(in_the_way)?;
+        let created = opened.created;
+        let mut file = OpenFile::new(place.clone(), opened, data_sync(&fs.conn.file))?;
+        if file.size() > 0 {
+            file.truncate(client, &*fs.conn.blocks, &fs.cred, 0, fs.world().now(), true)
+                .await?;
+        }
+        Ok(Some(Filling {
+            place,
+            file,
+            created,
+            extents: entry.extents.clone().into_iter(),
+            at: 0,
+            left: 0,
+            mtime: entry.mtime,
+        }))
+    }
+
+    /// Writes the next bytes where the entry says.
+    pub async fn write(&mut self, fs: &Fs, mut bytes: &[u8]) -> Result<(), Why> {
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                (self.at, self.left) = self.extents.next().ok_or("has more data than places for them")?;
+            }
+            let n = self.left.min(bytes.len() as u64);
+            let (now, rest) = bytes.split_at(n as usize);
+            self.file
+                .write(
+                    &**fs.client(),
+                    &*fs.conn.blocks,
+                    &fs.cred,
+                    self.at,
+                    now,
+                    self.mtime,
+                )
+                .await?;
+            (self.at, self.left, bytes) = (self.at + n, self.left - n, rest);
+        }
+        Ok(())
+    }
+
+    /// Publishes it, with its size, owner, bits and times.
+    pub async fn finish(mut self, fs: &Fs, entry: &Entry) -> Result<(), Why> {
+        let (client, blocks) = (&**fs.client(), &*fs.conn.blocks);
+        self.file.flush(client, blocks, &fs.cred).await?;
+        if self.file.size() < entry.size {
+            self.file
+                .truncate(client, blocks, &fs.cred, entry.size, self.mtime, true)
+                .await?;
+        }
+        set(fs, &self.place, &self.file.attr(), change_of(fs, entry)).await?;
+        Ok(())
+    }
+
+    /// Leaves nothing of it, if it was not there before.
+    pub async fn give_up(self, fs: &Fs) {
+        // What was written and never published is known here only.
+        let _ = self.file.free(&*fs.conn.blocks).await;
+        if self.created {
+            let op = Op::Unlink {
+                dir: self.place.dir,
+                name: self.place.name,
+                held: false,
+            };
+            let _ = fs.client().op(&fs.cred, op).await;
+        }
+    }
+}
