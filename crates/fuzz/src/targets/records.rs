@@ -4,6 +4,7 @@ use super::canonical;
 use crate::memory::bounded;
 use pando_format::{
     Batch, Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Mutation, Record, ReplyWrite, Target, Touch,
+    XattrSet,
 };
 use pando_store::Bundle;
 
@@ -111,6 +112,9 @@ pub(super) fn use_record(record: &Record) {
                 assert_eq!(attr.perm, access.perm);
             }
         },
+        Record::Attachment(bytes) => {
+            let _ = canonical::<XattrSet>(&bytes.0);
+        }
         Record::Prepared(part) => part.mutations.iter().for_each(not_prepared),
         Record::RenameList(list) => {
             assert!(!list.is_empty());
