@@ -109,10 +109,10 @@ fn xattrs_key() -> Key {
 
 fn xattrs() -> XattrSet {
     let mut set = XattrSet::default();
-    let attr = XattrName::new(b"user.author").unwrap();
-    set.set(&attr, b"me", XattrMode::Any).unwrap();
+    let attr = XattrName::new(b"user.author").expect("a name");
+    set.set(&attr, b"me", XattrMode::Any).expect("it fits");
     set.set(&XattrName::capability(), &[0, 0, 0, 2], XattrMode::Any)
-        .unwrap();
+        .expect("it fits");
     set
 }
 

@@ -294,7 +294,7 @@ fn stores_of_earlier_formats_are_read_as_they_are() {
             db.put(&at, old).expect("put");
             db.put(bytes(KEY), bytes(value)).expect("put");
             drop(db);
-            let store =
+            let (store, _) =
                 RocksStore::open(dir.path(), options(Durability::Sync)).expect("an older store opens");
             let marks = match block_on(store.get(&key).wait()).expect("read") {
                 Some(Record::Entry(Entry {
