@@ -152,9 +152,20 @@ pub fn attr_json(attr: &Attr) -> Map<String, Value> {
         "size": attr.size, "atime": time(attr.atime), "mtime": time(attr.mtime), "ctime": time(attr.ctime),
     });
     match value {
-        Value::Object(map) => map,
+        Value::Object(mut map) => {
+            if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+                let (major, minor) = device(attr.rdev);
+                map.insert("device".into(), json!([major, minor]));
+            }
+            map
+        }
         _ => Map::new(),
     }
+}
+
+/// Major and minor number of a device, from what Linux makes of them in 32 bits.
+pub fn device(rdev: u64) -> (u64, u64) {
+    (rdev >> 8 & 0xFFF, rdev & 0xFF | rdev >> 12 & 0xF_FF00)
 }
 
 /// Names of users and groups of this machine.

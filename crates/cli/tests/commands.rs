@@ -195,6 +195,52 @@ fn directories_names_and_links() {
 }
 
 #[test]
+fn attributes_and_special_files() {
+    let c = Cluster::start();
+    c.ok(&["touch", "/f"]);
+    c.ok(&["xattr", "set", "/f", "user.author", "me"]);
+    c.bad(
+        &["xattr", "set", "--create", "/f", "user.author", "you"],
+        "file exists",
+    );
+    c.bad(
+        &["xattr", "set", "--replace", "/f", "user.other", "x"],
+        "no such attribute",
+    );
+    c.bad(&["xattr", "set", "/f", "author", "me"], "user.NAME");
+    assert_eq!(c.ok(&["xattr", "get", "/f", "user.author"]), "me");
+    c.ok(&["xattr", "set", "/", "user.root", "dir"]);
+    c.ok(&["mv", "/f", "/g"]);
+    let got = c.json(&["--json", "xattr", "get", "/g", "user.author"]);
+    assert_eq!((&got["ok"], &got["value"]), (&true.into(), &"me".into()));
+    let listed = c.json(&["--json", "xattr", "list", "/g"]);
+    assert_eq!(listed["attributes"][0]["name"], "user.author");
+    c.ok(&["ln", "-s", "/g", "/link"]);
+    assert_eq!(c.ok(&["xattr", "list", "/link"]), "user.author\n");
+    assert_eq!(c.ok(&["xattr", "list", "--no-dereference", "/link"]), "");
+    c.ok(&["xattr", "rm", "/g", "user.author"]);
+    c.bad(&["xattr", "get", "/g", "user.author"], "no such attribute");
+
+    c.ok(&["mknod", "-m", "640", "/fifo", "p"]);
+    c.bad(&["mknod", "/fifo", "s"], "file exists");
+    c.bad(&["mknod", "/null", "c"], "major and a minor");
+    c.bad(&["mknod", "/other", "p", "1", "3"], "only devices");
+    assert!(c.ok(&["ls", "-l", "/"]).contains("prw-r----- 1 "));
+    let stat = c.json(&["--json", "stat", "/fifo"]);
+    assert_eq!(stat["files"][0]["kind"], "fifo");
+    c.bad(&["cat", "/fifo"], "not supported");
+    if rustix::process::geteuid().is_root() {
+        c.ok(&["mknod", "-m", "600", "/null", "c", "1", "3"]);
+        let stat = c.json(&["--json", "stat", "/null"]);
+        assert_eq!(stat["files"][0]["device"], serde_json::json!([1, 3]));
+    } else {
+        c.bad(&["mknod", "/null", "c", "1", "3"], "not permitted");
+    }
+    c.ok(&["rm", "/fifo", "/g", "/link"]);
+    assert_eq!(c.ok(&["fsck"]).lines().last(), Some("Clean."));
+}
+
+#[test]
 fn bad_names_and_paths() {
     let c = Cluster::start();
     let (most, more) = ("n".repeat(255), "n".repeat(256));

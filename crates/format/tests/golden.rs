@@ -98,6 +98,35 @@ fn access() -> AccessRecord {
 }
 
 /// One of every kind of key.
+fn xattrs_key() -> Key {
+    Key::Attachment {
+        dir: DIR,
+        hash: HASH,
+        name: name(),
+        kind: AttachmentKind::Xattrs,
+    }
+}
+
+fn xattrs() -> XattrSet {
+    let mut set = XattrSet::default();
+    let attr = XattrName::new(b"user.author").expect("a name");
+    set.set(&attr, b"me", XattrMode::Any).expect("it fits");
+    set.set(&XattrName::capability(), &[0, 0, 0, 2], XattrMode::Any)
+        .expect("it fits");
+    set
+}
+
+/// A device that has extended attributes.
+fn device() -> Record {
+    let target = Target::Inode(InodeRecord {
+        kind: FileKind::CharDevice,
+        rdev: 0x103,
+        marks: Marks::XATTRS,
+        ..inode(Layout::None)
+    });
+    Record::Entry(Entry { ordinal: 3, target })
+}
+
 fn keys() -> Vec<(&'static str, Key)> {
     vec![
         (
@@ -118,6 +147,7 @@ fn keys() -> Vec<(&'static str, Key)> {
                 kind: AttachmentKind::Target,
             },
         ),
+        ("attachment xattrs", xattrs_key()),
         ("counter", Key::Counter(Slot(0x0ABC))),
         ("decision", Key::Decision(TX)),
         ("owed", Key::Owed(TX)),
@@ -248,6 +278,12 @@ fn records() -> Vec<(&'static str, Key, Record)> {
                     kind: FileKind::Regular,
                 }),
             }),
+        ),
+        ("marked device", entry_key(), device()),
+        (
+            "extended attributes",
+            xattrs_key(),
+            Record::Attachment(Blob(xattrs().to_bytes())),
         ),
         ("head", Key::Head(DIR), Record::Head(head.clone())),
         (
@@ -468,7 +504,7 @@ fn the_page_shows_these_bytes() {
     let page: String = include_str!("../../../docs/format.md").replace(' ', "");
     for (name, bytes) in GOLDEN_KEYS
         .iter()
-        .filter(|(name, _)| *name != "attachment target")
+        .filter(|(name, _)| !["attachment target", "attachment xattrs"].contains(name))
     {
         assert!(
             page.contains(&format!("`{bytes}`")),
@@ -498,6 +534,8 @@ fn the_page_shows_these_bytes() {
                 "identity",
                 "hand-over",
                 "owed",
+                "marked device",
+                "extended attributes",
             ]
             .contains(&name);
         assert_eq!(on_page, must, "record {name}: {bytes}");

@@ -221,7 +221,7 @@ impl Workload {
         if !matches!(outcome, Err(Errno::Access | Errno::ReadOnly | Errno::Unreachable)) {
             let text = format!(
                 "{} for uid {}, which the identity may not do, was answered with {outcome:?}",
-                crate::net::describe_op(&op),
+                crate::words::describe_op(&op),
                 cred.uid
             );
             self.cluster().sim.fail(Kind::WrongResult, text);

@@ -92,7 +92,7 @@ async fn touch_everything(
 ) {
     let root = Cred::root();
     let ask = async |mut op: Op| {
-        let text = crate::net::describe_op(&op);
+        let text = crate::words::describe_op(&op);
         let mut outcome = None;
         for _ in 0..8 {
             outcome = workload

@@ -170,7 +170,11 @@ fn complaint(places: &[&Place], calls: &[&Call], after: u64) -> String {
                 Some(o) => format!("{o:?}").chars().take(140).collect(),
                 None => "no answer".into(),
             };
-            format!("[{}–{to}] {} = {outcome}", c.from, crate::net::describe_op(&c.op))
+            format!(
+                "[{}–{to}] {} = {outcome}",
+                c.from,
+                crate::words::describe_op(&c.op)
+            )
         })
         .collect();
     format!(

@@ -359,7 +359,7 @@ impl Judge {
             format!(
                 "    S{server} {did} @{} {} = {:?}",
                 e.lsn.0,
-                crate::net::describe_op(e.op),
+                crate::words::describe_op(e.op),
                 e.outcome
             )
         });
@@ -432,7 +432,7 @@ impl Judge {
         if let Err(why) = result {
             self.wrong(format!(
                 "server {server}, {} for uid {}: {why}",
-                crate::net::describe_op(e.op),
+                crate::words::describe_op(e.op),
                 e.cred.uid
             ));
         }
@@ -520,7 +520,7 @@ impl Judge {
             if e.told.get() && self.durability == Durability::Sync {
                 self.wrong(format!(
                     "server {server} lost {} at {:?} with its power, after it was answered",
-                    crate::net::describe_op(&e.op),
+                    crate::words::describe_op(&e.op),
                     e.lsn
                 ));
             }
@@ -577,7 +577,7 @@ impl Judge {
             if let (true, Err(why)) = (strict, result) {
                 wrong.get_or_insert(format!(
                     "{} on server {} rests on something a power failure undid: {why}",
-                    crate::net::describe_op(&e.op),
+                    crate::words::describe_op(&e.op),
                     e.server
                 ));
             }

@@ -312,7 +312,7 @@ impl Workload {
         if free || matches!(op, Op::StatFs | Op::Sync) {
             return;
         }
-        let what = format!("copy of another's {}", crate::net::describe_op(op));
+        let what = format!("copy of another's {}", crate::words::describe_op(op));
         let answer = client.admin(to, request).await;
         self.gained(&what, answer);
     }
@@ -356,7 +356,7 @@ impl Workload {
         id.sequence.0 += rng.below(2);
         let what = format!(
             "{} under the name of another's request",
-            crate::net::describe_op(&op)
+            crate::words::describe_op(&op)
         );
         let (instance, cred, ways) = (Instance(7), cred.clone(), Vec::new());
         let request = Request::Op {
@@ -442,7 +442,7 @@ impl Workload {
         if !refused {
             let text = format!(
                 "a forged {} was answered with {outcome:?}",
-                crate::net::describe_op(&op)
+                crate::words::describe_op(&op)
             );
             self.cluster().sim.fail(Kind::WrongResult, text);
         }

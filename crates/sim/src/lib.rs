@@ -56,6 +56,7 @@ mod settings;
 mod trace;
 mod tree;
 mod violation;
+mod words;
 mod workload;
 mod world;
 

@@ -1,8 +1,8 @@
 //! Requests and their replies: who asked what, what came of it, and what the asker was told.
 
 use crate::judge::{Execution, Judge};
-use crate::net::describe_op;
 use crate::revoke::Ended;
+use crate::words::describe_op;
 use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;

@@ -575,7 +575,7 @@ impl Workload {
                 crate::violation::Kind::NoProgress,
                 format!(
                     "{} was given up although everything is healed",
-                    crate::net::describe_op(&op)
+                    crate::words::describe_op(&op)
                 ),
             );
         }

@@ -262,3 +262,56 @@ fn damaged_tables_are_reported() {
         .count();
     assert!(failed > 0 && failed < 2000, "{failed} reads failed");
 }
+
+/// Records as programs of formats 2 and 3 wrote them: a superblock (without its checksum, which follows from the format) and
+/// the entries that `crates/format` has pinned since then.
+#[test]
+fn stores_of_earlier_formats_are_read_as_they_are() {
+    const KEY: &str = "00f34500112233445566778899aabbccddeeff123456789abcde68656c6c6f2e747874";
+    const DIRECTORY: &str = "01010001ffeeddccbbaa9988776655443322110006000000000000000800000000000000ff030000000000000000\
+                             00f153650000000015cd5b0702000000175a000000000000010000000000000000000000000000000000000000\
+                             000000f39f7f82";
+    const FILE: &str = "01010102020000000000bc0a030000000000010001a409e8030000640000000100000005000000000000000000000000\
+                        00000000f153650000000015cd5b07ffffffffffffffffffc99a3b00f153650000000015cd5b070000000000000000\
+                        000400000000000000f690a142";
+    let bytes = |hex: &str| -> Vec<u8> {
+        let digits: Vec<u8> = hex.bytes().collect();
+        let pair = |p: &[u8]| u8::from_str_radix(std::str::from_utf8(p).expect("digits"), 16);
+        digits.chunks(2).map(|p| pair(p).expect("hex")).collect()
+    };
+    let key = Key::decode(&bytes(KEY)).expect("a key");
+    for format in [2_u8, 3] {
+        for (value, directory) in [(DIRECTORY, true), (FILE, false)] {
+            let dir = tempfile::tempdir().expect("temporary directory");
+            RocksStore::create(dir.path(), superblock()).expect("create");
+            let db = rocksdb::DB::open_default(dir.path().join("db")).expect("open");
+            let at = Key::Superblock.encode();
+            let mut old = Record::Superblock(superblock()).encode(&at);
+            old.truncate(old.len() - 4);
+            old[2] = format;
+            let sum = crc(&at, &old);
+            old.extend_from_slice(&sum);
+            db.put(&at, old).expect("put");
+            db.put(bytes(KEY), bytes(value)).expect("put");
+            drop(db);
+            let (store, _) =
+                RocksStore::open(dir.path(), options(Durability::Sync)).expect("an older store opens");
+            let marks = match block_on(store.get(&key).wait()).expect("read") {
+                Some(Record::Entry(Entry {
+                    target: Target::Dir(d),
+                    ..
+                })) if directory => d.marks,
+                Some(Record::Entry(Entry {
+                    target: Target::Inode(i),
+                    ..
+                })) if !directory => i.marks,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(marks, Marks::NONE, "what is old has nothing attached that is new");
+            match block_on(store.get(&Key::Superblock).wait()).expect("read") {
+                Some(Record::Superblock(sb)) => assert_eq!(sb.format, u32::from(format)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -75,7 +75,9 @@ mod tests {
     #[test]
     fn device_numbers_are_those_of_linux() {
         for (major, minor) in [(1, 3), (8, 0), (259, 70_000), (4095, 0xF_FFFF)] {
-            assert_eq!(device_number(major, minor), nix::libc::makedev(major, minor));
+            let number = device_number(major, minor);
+            assert_eq!(number, rustix::fs::makedev(major, minor));
+            assert_eq!(crate::text::device(number), (major.into(), minor.into()));
         }
     }
 }

@@ -553,6 +553,17 @@ fn layouts() {
     let mut t = Tree::new();
     t.attach(DirId::ROOT, "f", data, 6);
     assert_eq!(t.kinds(), [Kind::Layout], "more bytes than the size");
+    let xattrs = AttachmentKind::Xattrs;
+    let mut t = Tree::new();
+    t.attach(DirId::ROOT, "f", xattrs, 3);
+    assert_eq!(t.kinds(), [Kind::Layout], "unreadable, and not spoken of");
+    let mut t = Tree::new();
+    t.change_entry(DirId::ROOT, "f", |e| {
+        if let Target::Inode(i) = &mut e.target {
+            i.marks = Marks::XATTRS;
+        }
+    });
+    assert_eq!(t.kinds(), [Kind::Layout], "spoken of, and missing");
     let layouts = [Layout::LongTarget, Layout::Blocks(3), Layout::None];
     for layout in layouts {
         let mut t = Tree::new();

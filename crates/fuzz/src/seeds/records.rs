@@ -5,12 +5,13 @@ use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
     GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key,
     KeyRange, Layout, Marks, Mutation, NameHash, OwedRecord, PreparedRecord, Record, ReplyRecord, ReplyWrite,
-    SessionRecord, Superblock, Target, Touch, TouchDelta,
+    SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
 };
 use pando_store::Bundle;
 use pando_types::{
     Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, MapEpoch, Name, Perm,
-    Realm, RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark,
+    Realm, RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark, XattrMode,
+    XattrName,
 };
 
 pub(super) const DIR: DirId = DirId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
@@ -41,7 +42,6 @@ pub(super) fn keys() -> Vec<Key> {
     vec![
         attachment(AttachmentKind::Data),
         attachment(AttachmentKind::Target),
-        attachment(AttachmentKind::Xattrs),
         Key::Counter(Slot(0x0abc)),
         Key::Decision(TX),
         entry_key(),
@@ -60,7 +60,19 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Identity(IdentityId(4)),
         Key::HandOver,
         Key::Owed(TX),
+        attachment(AttachmentKind::Xattrs),
     ]
+}
+
+/// Two extended attributes.
+pub(super) fn xattrs() -> XattrSet {
+    let mut set = XattrSet::default();
+    for attr in [b"user.author".as_slice(), b"security.capability"] {
+        let name = XattrName::new(attr).expect("a seed has valid names");
+        set.set(&name, b"value", XattrMode::Any)
+            .expect("a seed has small values");
+    }
+    set
 }
 
 pub(super) fn entry_key() -> Key {
@@ -313,6 +325,8 @@ pub(super) fn records() -> Vec<(Key, Record)> {
     };
     all.push((keys[15].clone(), Record::HandOver(handed_over)));
     all.push((keys[16].clone(), Record::Owed(owed())));
+    let attributes = Blob(xattrs().to_bytes());
+    all.push((keys[17].clone(), Record::Attachment(attributes)));
     let layouts = [
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),

@@ -4,6 +4,7 @@ use super::canonical;
 use crate::memory::bounded;
 use pando_format::{
     Batch, Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Mutation, Record, ReplyWrite, Target, Touch,
+    XattrSet,
 };
 use pando_store::Bundle;
 
@@ -112,6 +113,9 @@ pub(super) fn use_record(record: &Record) {
             }
             Target::Link(link) => assert_eq!(entry.target.identity(), (link.ino, link.generation)),
         },
+        Record::Attachment(bytes) => {
+            let _ = canonical::<XattrSet>(&bytes.0);
+        }
         Record::Prepared(part) => part.mutations.iter().for_each(not_prepared),
         Record::RenameList(list) => {
             assert!(!list.is_empty());
