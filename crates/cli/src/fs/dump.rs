@@ -12,7 +12,7 @@ use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::Layout;
 use pando_types::{Access, Attr, Errno, FileKind, Name};
-use pando_wire::{DirEntry, EntryView, Statement};
+use pando_wire::{Answer, DirEntry, EntryView, Op, Statement};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -166,7 +166,13 @@ impl<W: Write> Dump<'_, W> {
             );
         };
         let attr = client.attr(&cred, &top.entry).await?;
-        self.write(Vec::new(), found(attr)).await?;
+        let place = Place {
+            dir: top.parent.clone(),
+            name: top.name.clone(),
+        };
+        let mut it = found(attr);
+        it.entry.xattrs = xattrs(self.fs, &place, &top.entry).await?;
+        self.write(Vec::new(), it).await?;
         let level = |dir: Statement, path| Level {
             listing: client.list(&cred, dir.clone(), true),
             dir,
@@ -178,8 +184,8 @@ impl<W: Write> Dump<'_, W> {
             if let Some(name) = here.subdirs.pop_front() {
                 let path = inside(&here.path, &name);
                 match enter(self.fs, &here.dir, &name).await {
-                    Ok((dir, attr)) => {
-                        self.write(path.clone(), found(attr)).await?;
+                    Ok((dir, it)) => {
+                        self.write(path.clone(), it).await?;
                         levels.push(level(dir, path));
                     }
                     Err(e) if is_gone(e) => self.changed += 1,
@@ -322,15 +328,59 @@ async fn again(fs: &Fs, dir: &Statement) -> Result<Statement, Errno> {
 }
 
 /// A directory, held, and all its attributes.
-async fn enter(fs: &Fs, above: &Statement, name: &Name) -> Result<(Statement, Attr), Errno> {
+async fn enter(fs: &Fs, above: &Statement, name: &Name) -> Result<(Statement, Found), Errno> {
     let client = fs.client();
+    let mut place = Place {
+        dir: above.clone(),
+        name: name.clone(),
+    };
     let view = match client.lookup(&fs.cred, above, name).await {
-        Err(Errno::Stale) => client.lookup(&fs.cred, &again(fs, above).await?, name).await?,
+        Err(Errno::Stale) => {
+            place.dir = again(fs, above).await?;
+            client.lookup(&fs.cred, &place.dir, name).await?
+        }
         other => other?,
     };
-    let attr = client.attr(&fs.cred, &view).await?;
+    let mut it = found(client.attr(&fs.cred, &view).await?);
+    it.entry.xattrs = xattrs(fs, &place, &view).await?;
     let dir = view.dir.ok_or(Errno::NotDir)?;
-    Ok((client.hold(&dir).await?, attr))
+    Ok((client.hold(&dir).await?, it))
+}
+
+/// The extended attributes of what a name stands for, as far as the caller may see them.
+async fn xattrs(fs: &Fs, place: &Place, view: &EntryView) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    if !view.xattrs {
+        return Ok(Vec::new());
+    }
+    let (ino, generation) = (view.attr.ino, view.attr.generation);
+    let (dir, name) = (place.dir.clone(), place.name.clone());
+    let list = Op::ListXattr {
+        dir: dir.clone(),
+        name: name.clone(),
+        ino,
+        generation,
+    };
+    let Answer::Names(names) = fs.client().op(&fs.cred, list).await? else {
+        return Err(Errno::Io);
+    };
+    let mut all = Vec::new();
+    for attr in names {
+        let get = Op::GetXattr {
+            dir: dir.clone(),
+            name: name.clone(),
+            ino,
+            generation,
+            attr: attr.clone(),
+        };
+        match fs.client().op(&fs.cred, get).await {
+            Ok(Answer::Value(value)) => all.push((attr.as_bytes().to_vec(), value.0)),
+            // Removed meanwhile, or not for this user to read.
+            Err(Errno::NoData | Errno::Access | Errno::Perm) => {}
+            Ok(_) => return Err(Errno::Io),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(all)
 }
 
 /// An entry without data.
@@ -354,21 +404,24 @@ fn found(attr: Attr) -> Found {
 async fn look(fs: &Fs, dir: Statement, listed: DirEntry, data: bool) -> Result<Found, Why> {
     let view: EntryView = listed.view.ok_or(Errno::Access)?;
     let name = listed.name;
-    match view.attr.kind {
-        FileKind::Regular if data => read(fs, Place { dir, name }).await,
+    let place = Place { dir, name };
+    let mut found = match view.attr.kind {
+        FileKind::Regular if data => read(fs, place.clone()).await?,
         FileKind::Regular => {
             let mut found = found(view.attr);
             found.entry.size = view.attr.size;
             found.entry.has_data = false;
-            Ok(found)
+            found
         }
         FileKind::Symlink => {
             let mut found = found(view.attr);
-            found.entry.target = super::stat::target(fs, &dir, name.as_bytes(), &view).await?;
-            Ok(found)
+            found.entry.target = super::stat::target(fs, &place.dir, place.name.as_bytes(), &view).await?;
+            found
         }
-        _ => Ok(found(view.attr)),
-    }
+        _ => found(view.attr),
+    };
+    found.entry.xattrs = xattrs(fs, &place, &view).await?;
+    Ok(found)
 }
 
 async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {

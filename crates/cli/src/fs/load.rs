@@ -15,7 +15,8 @@ use pando_types::{Errno, FileKind, Name};
 use pando_wire::Statement;
 use serde_json::{Value, json};
 use source::{Item, Source};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -64,6 +65,8 @@ struct Load {
     kept: Cell<u64>,
     passed: Cell<u64>,
     bytes: Cell<u64>,
+    /// Paths of files with several names that are being made.
+    under_way: RefCell<BTreeSet<Vec<u8>>>,
 }
 
 pub fn run(fs: &Rc<Fs>, args: &LoadArgs) -> Result<Value> {
@@ -78,6 +81,7 @@ pub fn run(fs: &Rc<Fs>, args: &LoadArgs) -> Result<Value> {
         kept: Cell::default(),
         passed: Cell::default(),
         bytes: Cell::default(),
+        under_way: RefCell::default(),
     });
     let end = fs.conn.run(load.all(source))?;
     let (made, kept, passed) = (load.made.get(), load.kept.get(), load.passed.get());
@@ -242,7 +246,7 @@ impl Load {
                 if let Err(e) = set {
                     me.fail(&entry.path, e);
                 }
-                me.attributes(&entry);
+                me.attributes(&place, &entry).await;
                 ok
             })
         })
@@ -278,16 +282,30 @@ impl Load {
 
     /// Makes what is small, with others at the same time.
     async fn later(self: &Rc<Self>, entry: Entry, place: Place, data: Vec<u8>, above: &Rc<Join>) {
+        if entry.link {
+            // The first of a file's names comes first in the stream, and may still be being made.
+            while self.under_way.borrow().contains(&entry.target) {
+                self.fs.world().sleep(LOOK).await;
+            }
+        } else if entry.nlink > 1 {
+            self.under_way.borrow_mut().insert(entry.path.clone());
+        }
         self.crew.room().await;
         above.more();
         let (me, above) = (self.clone(), above.clone());
         self.crew.add(async move {
-            let made = make::small(&me.fs, &place, &entry, &data, me.go_on).await;
+            let made = if entry.link {
+                let first = below(&me.into, &entry.target);
+                make::link(&me.fs, &first, &place, me.go_on).await
+            } else {
+                make::small(&me.fs, &place, &entry, &data, me.go_on).await
+            };
+            me.under_way.borrow_mut().remove(&entry.path);
             let ok = made.is_ok();
             match made {
                 Ok(true) => {
                     me.moved(data.len() as u64);
-                    me.attributes(&entry);
+                    me.attributes(&place, &entry).await;
                     me.count();
                 }
                 Ok(false) => me.kept.set(me.kept.get() + 1),
@@ -299,7 +317,7 @@ impl Load {
 
     /// A file whose data come piece by piece. They are nobody's before the stream has proved them.
     async fn large(&self, source: &mut Source, entry: &Entry, place: Place) -> Result<()> {
-        let mut filling = match Filling::begin(&self.fs, place, entry, self.go_on).await {
+        let mut filling = match Filling::begin(&self.fs, place.clone(), entry, self.go_on).await {
             Ok(Some(filling)) => Ok(filling),
             Ok(None) => {
                 self.kept.set(self.kept.get() + 1);
@@ -334,7 +352,7 @@ impl Load {
         };
         match finished {
             Ok(()) => {
-                self.attributes(entry);
+                self.attributes(&place, entry).await;
                 self.count();
             }
             Err(why) => self.fail(&entry.path, why),
@@ -342,12 +360,9 @@ impl Load {
         Ok(())
     }
 
-    fn attributes(&self, entry: &Entry) {
-        if !entry.xattrs.is_empty() {
-            self.fail(
-                &entry.path,
-                "its extended attributes are not kept: servers have none yet",
-            );
+    async fn attributes(&self, place: &Place, entry: &Entry) {
+        if let Err(why) = make::attributes(&self.fs, place, entry).await {
+            self.fail(&entry.path, why);
         }
     }
 

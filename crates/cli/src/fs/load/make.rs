@@ -7,7 +7,7 @@ use pando_client::file::{self, OpenFile, Place};
 use pando_dump::Entry;
 use pando_format::Layout;
 use pando_format::codec::Blob;
-use pando_types::{Access, Attr, AttrChange, Errno, FileKind, Perm, TimeChange};
+use pando_types::{Access, Attr, AttrChange, Errno, FileKind, Perm, TimeChange, XattrMode, XattrName};
 use pando_wire::{Answer, EntryView, Op, Statement};
 
 /// Bits of what is being filled: nobody else's yet.
@@ -92,58 +92,130 @@ pub async fn directory(fs: &Fs, place: &Place, entry: &Entry, go_on: bool) -> Re
 
 /// Makes anything whose data are here. False: it was there.
 pub async fn small(fs: &Fs, place: &Place, entry: &Entry, data: &[u8], go_on: bool) -> Result<bool, Why> {
-    if entry.link {
-        return Err("is another name of a file, and servers have no hard links yet".into());
-    }
-    match entry.kind {
+    let (dir, name) = (place.dir.clone(), place.name.clone());
+    let op = match entry.kind {
         FileKind::Regular => {
             let Some(mut filling) = Filling::begin(fs, place.clone(), entry, go_on).await? else {
                 return Ok(false);
             };
             filling.write(fs, data).await?;
             filling.finish(fs, entry).await?;
+            return Ok(true);
+        }
+        FileKind::Symlink => Op::Symlink {
+            dir,
+            name,
+            target: Blob(entry.target.clone()),
+        },
+        kind => Op::Mknod {
+            dir,
+            name,
+            kind,
+            perm: Perm::new(OWN),
+            rdev: rustix::fs::makedev(entry.device.0, entry.device.1),
+        },
+    };
+    match make(fs, place, entry, op, go_on).await? {
+        Some(view) => {
+            set(fs, place, &view.attr, change_of(fs, entry)).await?;
             Ok(true)
         }
-        FileKind::Symlink => symlink(fs, place, entry, go_on).await,
-        kind => Err(Why::Text(format!(
-            "is a {}, and servers have none yet",
-            crate::text::kind_word(kind)
-        ))),
+        None => Ok(false),
     }
 }
 
-async fn symlink(fs: &Fs, place: &Place, entry: &Entry, go_on: bool) -> Result<bool, Why> {
-    let op = Op::Symlink {
-        dir: place.dir.clone(),
-        name: place.name.clone(),
-        target: Blob(entry.target.clone()),
+/// Gives the file at `first`, a path of this filesystem, another name. False: it has it.
+pub async fn link(fs: &Fs, first: &[u8], place: &Place, go_on: bool) -> Result<bool, Why> {
+    let client = fs.client();
+    let found = client.hold_path(&fs.cred, first, false).await.map_err(|e| {
+        let first = crate::text::printable(first);
+        Why::Text(format!("is another name of {first}, which is not there: {e}"))
+    })?;
+    let attr = found.entry.attr;
+    let op = Op::Link {
+        src: found.parent,
+        src_name: found.name,
+        ino: attr.ino,
+        generation: attr.generation,
+        dst: place.dir.clone(),
+        dst_name: place.name.clone(),
     };
+    let answer = client.op(&fs.cred, op.clone()).await;
+    if answer == Err(Errno::Exists) && go_on {
+        if there(fs, place)
+            .await?
+            .is_some_and(|v| (v.attr.ino, v.attr.generation) == (attr.ino, attr.generation))
+        {
+            return Ok(false);
+        }
+        remove(fs, place).await?;
+        client.op(&fs.cred, op).await.map_err(in_the_way)?;
+        return Ok(true);
+    }
+    answer.map_err(in_the_way)?;
+    Ok(true)
+}
+
+/// Sets the extended attributes of an entry.
+pub async fn attributes(fs: &Fs, place: &Place, entry: &Entry) -> Result<(), Why> {
+    if entry.xattrs.is_empty() {
+        return Ok(());
+    }
+    let attr = there(fs, place).await?.ok_or(Errno::NotFound)?.attr;
+    for (name, value) in &entry.xattrs {
+        let op = Op::SetXattr {
+            dir: place.dir.clone(),
+            name: place.name.clone(),
+            ino: attr.ino,
+            generation: attr.generation,
+            attr: XattrName::new(name)?,
+            value: Blob(value.clone()),
+            mode: XattrMode::Any,
+        };
+        let set = fs.client().op(&fs.cred, op).await;
+        set.map_err(|e| {
+            let name = crate::text::printable(name);
+            Why::Text(format!("its extended attribute {name} is not kept: {e}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Does `op`, which makes what the entry says. `None`: it was there.
+async fn make(fs: &Fs, place: &Place, entry: &Entry, op: Op, go_on: bool) -> Result<Option<EntryView>, Why> {
     let mut answer = fs.client().op(&fs.cred, op.clone()).await;
     if answer == Err(Errno::Exists)
         && go_on
         && let Some(view) = there(fs, place).await?
     {
-        if is_same(fs, &view, entry)
-            && crate::fs::stat::target(fs, &place.dir, place.name.as_bytes(), &view).await? == entry.target
-        {
-            return Ok(false);
+        let leads = match entry.kind {
+            FileKind::Symlink if view.attr.kind == FileKind::Symlink => {
+                crate::fs::stat::target(fs, &place.dir, place.name.as_bytes(), &view).await? == entry.target
+            }
+            _ => rustix::fs::makedev(entry.device.0, entry.device.1) == view.attr.rdev,
+        };
+        if is_same(fs, &view, entry) && leads {
+            return Ok(None);
         }
         if view.dir.is_some() {
             return Err("is there and is a directory; remove it first".into());
         }
-        let old = Op::Unlink {
-            dir: place.dir.clone(),
-            name: place.name.clone(),
-            held: false,
-        };
-        fs.client().op(&fs.cred, old).await?;
+        remove(fs, place).await?;
         answer = fs.client().op(&fs.cred, op).await;
     }
-    let Answer::Entry(view) = answer.map_err(in_the_way)? else {
-        return Err(Errno::Io.into());
+    match answer.map_err(in_the_way)? {
+        Answer::Entry(view) => Ok(Some(view)),
+        _ => Err(Errno::Io.into()),
+    }
+}
+
+async fn remove(fs: &Fs, place: &Place) -> Result<(), Errno> {
+    let old = Op::Unlink {
+        dir: place.dir.clone(),
+        name: place.name.clone(),
+        held: false,
     };
-    set(fs, place, &view.attr, change_of(fs, entry)).await?;
-    Ok(true)
+    fs.client().op(&fs.cred, old).await.map(drop)
 }
 
 /// A file that is being filled.
@@ -231,12 +303,7 @@ impl Filling {
         // What was written and never published is known here only.
         let _ = self.file.free(&*fs.conn.blocks).await;
         if self.created {
-            let op = Op::Unlink {
-                dir: self.place.dir,
-                name: self.place.name,
-                held: false,
-            };
-            let _ = fs.client().op(&fs.cred, op).await;
+            let _ = remove(fs, &self.place).await;
         }
     }
 }
