@@ -167,13 +167,10 @@ impl S3Blocks {
     }
 
     /// Runs on the bucket's thread.
-    fn ask<T: Send + 'static, F: Future<Output = Result<T>> + Send>(
+    fn ask<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         what: impl FnOnce(Arc<Inner>) -> F + Send + 'static,
-    ) -> LocalFuture<Result<T>>
-    where
-        F: 'static,
-    {
+    ) -> LocalFuture<Result<T>> {
         let (promise, answer) = promise();
         let inner = self.0.clone();
         self.0

@@ -1,5 +1,7 @@
 //! A bucket as block store, against an S3 server on a loopback address.
 
+#![allow(clippy::unwrap_used)]
+
 use pando_blocks::test_server::TestServer;
 use pando_blocks::{S3Blocks, S3Settings};
 use pando_data::conformance::{self, now};

@@ -418,6 +418,11 @@ mod tests {
         let map = parsed.map(Path::new("/d")).unwrap();
         assert_eq!(map.fs, FsId(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f));
         assert_eq!(map.blocks, "file:/d/blocks");
+        let bucket = ClusterFile {
+            blocks: "s3://bucket/prefix".into(),
+            ..file()
+        };
+        assert_eq!(bucket.map(Path::new("/d")).unwrap().blocks, "s3://bucket/prefix");
         assert_eq!((map.slots[2047], map.slots[2048]), (ServerId(0), ServerId(1)));
         let newer = r#"{"format": 2, "shape": "unknown"}"#;
         assert!(matches!(ClusterFile::parse(newer), Err(FileError::Form(2))));
@@ -450,7 +455,12 @@ mod tests {
     #[test]
     fn what_people_mistype_is_said() {
         assert_eq!(wrong(|f| f.fs = "+1".into()), "fs is not 32 hexadecimal digits");
-        assert_eq!(wrong(|f| f.blocks = "blocks".into()), "blocks is not file:PATH");
+        for nowhere in ["blocks", "s3:/bucket", "ftp://x"] {
+            assert_eq!(
+                wrong(|f| f.blocks = nowhere.into()),
+                "blocks is neither file:PATH nor s3://BUCKET/PREFIX"
+            );
+        }
         assert!(wrong(|f| f.coordinator = 7).contains("server 7"));
         assert!(wrong(|f| f.block_size = 0).contains("block"));
         for coherence in ["lease=", "lease=0", "lease=-1", "lease=NaN", "leases"] {
