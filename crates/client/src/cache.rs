@@ -246,6 +246,7 @@ mod tests {
             seal: None,
             layout: pando_format::Layout::None,
             version: 0,
+            xattrs: false,
         }
     }
 

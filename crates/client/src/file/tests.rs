@@ -77,6 +77,7 @@ impl Fake {
             seal: None,
             layout: Layout::None,
             version: 1,
+            xattrs: false,
         };
         Fake {
             server: Rc::new(RefCell::new(Server {
