@@ -22,6 +22,31 @@ elsewhere() {
     return $code
 }
 
+# What `same` does not look at, and `diff` cannot: names of one file, special files, extended attributes.
+make_odd() {
+    rm -rf "$mnt/beside" && mkdir "$mnt/beside" && echo one >"$mnt/beside/first" && ln "$mnt/beside/first" "$mnt/beside/second" &&
+        ln -s nowhere "$mnt/beside/lead" && ln "$mnt/beside/lead" "$mnt/beside/another" &&
+        mkfifo -m 640 "$mnt/beside/fifo" && mknod "$mnt/beside/null" c 1 3 &&
+        setfattr -n user.note -v "of a file" "$mnt/beside/second" && setfattr -n user.note -v "of a directory" "$mnt/beside"
+}
+
+show_odd() { # FOLDER
+    (cd "$1" && stat -c '%n %h %t:%T %F %a' -- * && getfattr -n user.note second . && [ second -ef first ] && [ lead -ef another ])
+}
+
+odd_elsewhere() {
+    local code=0
+    make_odd || return 1
+    "$pando" --dir "$work/odd" up --servers 3 --mount "$work/odd.mnt" >/dev/null || return 1
+    mkdir "$work/odd.mnt/into" && "$pando" --dir "$cluster" dump /beside | "$pando" --dir "$work/odd" load --into /into &&
+        show_odd "$mnt/beside" >"$work/odd.from" && show_odd "$work/odd.mnt/into" >"$work/odd.to" && diff "$work/odd.from" "$work/odd.to" &&
+        "$pando" --dir "$work/odd" fsck --data || code=1
+    "$pando" --dir "$work/odd" down >/dev/null || code=1
+    rm -rf "$work/odd" "$mnt/beside"
+    return $code
+}
+
 check "pando dump" dumped
 check "tar takes a dump apart" by_tar
 check "a dump is loaded into a cluster of two servers" elsewhere
+check "links, special files and attributes in a dump" odd_elsewhere
