@@ -284,9 +284,10 @@ mod tests {
 
     #[test]
     fn lengths_of_time() {
-        let found = ["200us", "1ms", "1.5 s", "0s"].map(|t| duration(t).map(|d| d.as_micros()));
-        assert_eq!(found, [Ok(200), Ok(1000), Ok(1_500_000), Ok(0)]);
-        for wrong in ["", "1", "ms", "-1ms", "1h", "1e99s"] {
+        let found = ["200us", "1ms", "1.5 s", "0s", "2min"].map(|t| duration(t).map(|d| d.as_micros()));
+        assert_eq!(found, [Ok(200), Ok(1000), Ok(1_500_000), Ok(0), Ok(120_000_000)]);
+        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
+        for wrong in ["", "1", "ms", "-1ms", "1d", "1e99s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

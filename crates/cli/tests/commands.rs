@@ -169,7 +169,23 @@ fn directories_names_and_links() {
     c.ok(&["ln", "-s", &long, "/b/long"]);
     assert_eq!(c.json(&["--json", "stat", "/b/long"])["files"][0]["target"], long);
     assert!(c.ok(&["ls", "-l", "/b"]).contains("link -> ../a/f"));
-    c.bad(&["ln", "/a/f", "/b/hard"], "hard links are not supported yet");
+    // Two names of one file, which every listing shows, until one is left.
+    c.ok(&["ln", "/a/f", "/b/hard"]);
+    c.bad(&["ln", "/a/f", "/b/hard"], "exists");
+    c.bad(&["ln", "-f", "/a/f", "/b/hard"], "exists");
+    c.bad(&["ln", "/a", "/b/dir"], "not permitted");
+    c.bad(&["ln", "/a/none", "/b/none"], "no such");
+    let names = c.json(&["--json", "stat", "/a/f", "/b/hard"]);
+    for i in 0..2 {
+        assert_eq!(names["files"][i]["nlink"], 2, "{names}");
+        assert_eq!(names["files"][i]["ino"], names["files"][0]["ino"]);
+    }
+    assert!(c.ok(&["ls", "/b"]).contains("hard\n"));
+    assert!(c.ok(&["ls", "-l", "/b"]).contains("hard\n"));
+    assert!(c.ok(&["tree", "/b"]).contains("hard"));
+    assert_eq!(c.ok(&["cat", "/b/hard"]), c.ok(&["cat", "/a/f"]));
+    c.ok(&["rm", "/b/hard"]);
+    assert_eq!(c.json(&["--json", "stat", "/a/f"])["files"][0]["nlink"], 1);
 
     c.ok(&["mv", "/a/f", "/b"]);
     c.ok(&["mv", "/b/f", "/a/g"]);
