@@ -456,7 +456,14 @@ impl Listing<'_> {
                 self.after = last.position;
             }
             let entries = if self.plus {
-                whole(self.client, self.cred, &self.dir, entries).await?
+                match whole(self.client, self.cred, &self.dir, entries.clone()).await {
+                    // Its permissions have changed since the page was made.
+                    Err(Errno::Stale) => {
+                        self.dir = self.client.reopen(&self.dir).await?.dir.ok_or(Errno::Io)?;
+                        whole(self.client, self.cred, &self.dir, entries).await?
+                    }
+                    whole => whole?,
+                }
             } else {
                 entries
             };

@@ -46,6 +46,8 @@ pub async fn whole(
             }),
             Ok(_) => return Err(Errno::Io),
             Err(Errno::NotFound) => {}
+            // One that is damaged hides no other.
+            Err(Errno::Io) => whole.push(e),
             Err(e) => return Err(e),
         }
     }

@@ -496,7 +496,12 @@ impl<C: Cluster> Core<C> {
         parent: Ino,
         name: &Name,
     ) -> Result<Shown, Errno> {
-        let generation = self.at(ino)?.generation;
+        let at = self.at(ino)?;
+        let generation = at.generation;
+        // Pages that were fetched ahead show it with as many names as it had.
+        for dir in [at.parent, parent] {
+            self.nodes().changing(dir);
+        }
         let slot = self.nodes().file(ino);
         // Nothing is published under the one name while it gets the other.
         let mut state = slot.as_ref().map(|s| s.write());

@@ -49,6 +49,15 @@ pub(crate) struct Node {
     changes: u64,
 }
 
+impl Node {
+    /// What came to its home stays there: an answer that knows nothing of it is from before.
+    fn at_home(&mut self, view: &EntryView) {
+        if view.home.is_some() {
+            self.home.clone_from(&view.home);
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Nodes {
     nodes: HashMap<Ino, Node>,
@@ -122,7 +131,7 @@ impl Nodes {
             }
             let here = (parent, name.clone());
             let before = (node.parent, node.name.clone());
-            if before != here && view.home.is_some() {
+            if before != here && (view.home.is_some() || node.home.is_some()) {
                 node.others.retain(|other| *other != here);
                 node.others.push(before);
             } else if before != here {
@@ -132,7 +141,7 @@ impl Nodes {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.parent = parent;
             node.name = name.clone();
-            node.home = view.home.clone();
+            node.at_home(view);
             node.incapable = (!view.xattrs).then_some(now);
         }
         self.names.insert((parent, name.clone()), ino);
@@ -174,7 +183,7 @@ impl Nodes {
             && node.generation == view.attr.generation
         {
             node.attr = view.attr;
-            node.home = view.home.clone();
+            node.at_home(view);
             node.incapable = (!view.xattrs).then_some(now);
             if let Some(statement) = view.dir.clone() {
                 node.known = Some(Known {
@@ -213,7 +222,7 @@ impl Nodes {
             return false;
         }
         if let Some(node) = self.nodes.get_mut(&ino) {
-            node.home = view.home.clone();
+            node.at_home(view);
             node.attr.nlink = view.attr.nlink - 1;
         }
         self.dropped(ino, parent, name);

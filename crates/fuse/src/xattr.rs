@@ -127,8 +127,8 @@ impl<C: Cluster> Core<C> {
         if ino == Ino::ROOT {
             return self.op(d, cred, op(Statement::above_root(), Name::root(), at.generation));
         }
-        self.in_dir(d, at.parent, |dir| {
-            self.op(d, cred, op(dir, at.name.clone(), at.generation))
+        self.in_place(d, ino, |place| {
+            self.op(d, cred, op(place.dir, place.name, at.generation))
         })
     }
 

@@ -5,11 +5,12 @@ use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
 use crate::text;
 use anyhow::Result;
-use pando_types::{Errno, FileKind};
+use pando_types::{Errno, FileKind, Generation, Ino};
 use pando_wire::{EntryView, Statement};
 use serde_json::{Map, Value, json};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::rc::Rc;
 
@@ -47,6 +48,8 @@ struct Walk {
     progress: Rc<Progress>,
     depth: u32,
     lines: RefCell<Vec<(Vec<u8>, Sum)>>,
+    /// Files with several names that were met.
+    counted: RefCell<BTreeSet<(Ino, Generation)>>,
 }
 
 pub fn run(fs: &Rc<Fs>, args: &DuArgs) -> Result<Value> {
@@ -61,6 +64,7 @@ pub fn run(fs: &Rc<Fs>, args: &DuArgs) -> Result<Value> {
             args.depth.unwrap_or(u32::MAX)
         },
         lines: RefCell::default(),
+        counted: RefCell::default(),
     });
     let mut all = Vec::new();
     for path in &args.paths {
@@ -132,10 +136,12 @@ impl Walk {
     ) {
         self.progress.add(1);
         let Some(dir) = view.dir else {
-            let bytes = if view.attr.kind == FileKind::Regular {
-                view.attr.size
-            } else {
-                0
+            let attr = view.attr;
+            // Of a file with several names each is a name, and the bytes are there once.
+            let again = attr.nlink > 1 && !self.counted.borrow_mut().insert((attr.ino, attr.generation));
+            let bytes = match attr.kind {
+                FileKind::Regular if !again => attr.size,
+                _ => 0,
             };
             let one = Sum {
                 bytes,

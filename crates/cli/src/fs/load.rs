@@ -7,7 +7,7 @@ use super::{Fs, absolute, below};
 use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
 use anyhow::{Context, Result, bail};
-use make::{Filling, change_of};
+use make::{Filling, Whose, change_of};
 use pando_client::Found;
 use pando_client::file::Place;
 use pando_dump::{End, Entry};
@@ -242,6 +242,9 @@ impl Load {
         let me = self.clone();
         Join::new(&self.crew, above, move |ok| {
             Box::pin(async move {
+                if let Err(why) = make::attributes(&me.fs, &place, &entry, Whose::Users).await {
+                    me.fail(&entry.path, why);
+                }
                 let set = super::copy::set(&me.fs, &place, &attr, change_of(&me.fs, &entry)).await;
                 if let Err(e) = set {
                     me.fail(&entry.path, e);
@@ -361,7 +364,7 @@ impl Load {
     }
 
     async fn attributes(&self, place: &Place, entry: &Entry) {
-        if let Err(why) = make::attributes(&self.fs, place, entry).await {
+        if let Err(why) = make::attributes(&self.fs, place, entry, Whose::Others).await {
             self.fail(&entry.path, why);
         }
     }

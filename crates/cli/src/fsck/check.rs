@@ -74,9 +74,15 @@ struct Numbered {
 /// What is known of a file that is at home.
 #[derive(Default)]
 struct Linked {
-    /// How many names it counts, when it last changed, and where it is.
-    home: Option<(u32, Timestamp, Place)>,
-    names: Vec<Place>,
+    home: Option<Home>,
+    names: Vec<(Place, FileKind)>,
+}
+
+/// What the record there says.
+struct Home {
+    names: u32,
+    changed: Timestamp,
+    kind: FileKind,
 }
 
 /// Where the records of one server have got to.
@@ -356,7 +362,16 @@ impl Checker {
                 self.inode(lane, place, name, inode);
                 if place.dir.is_homes() {
                     let home = (place.dir.slot(), inode.ino, inode.generation);
-                    self.linked.entry(home).or_default().home = Some((inode.nlink, inode.ctime, place));
+                    if *name != Name::home(inode.ino, inode.generation) {
+                        let detail =
+                            format!("inode {} is at home as {name:?}: no name leads there", inode.ino);
+                        self.find(Kind::Links, Subject::Bucket(place), detail);
+                    }
+                    self.linked.entry(home).or_default().home = Some(Home {
+                        names: inode.nlink,
+                        changed: inode.ctime,
+                        kind: inode.kind,
+                    });
                 } else if inode.nlink != 1 {
                     let detail = format!("{name:?} counts {} names, and is under this one", inode.nlink);
                     self.find(Kind::Links, Subject::Bucket(place), detail);
@@ -365,7 +380,15 @@ impl Checker {
             }
             Target::Link(link) => {
                 let home = (link.slot, link.ino, link.generation);
-                self.linked.entry(home).or_default().names.push(place);
+                if place.dir.is_homes() {
+                    let detail = format!("{name:?} is at home, and a name of something else");
+                    self.find(Kind::Links, Subject::Bucket(place), detail);
+                }
+                self.linked
+                    .entry(home)
+                    .or_default()
+                    .names
+                    .push((place, link.kind));
                 return;
             }
         };

@@ -24,7 +24,7 @@ use pando_data::Blocks;
 use pando_env::Env;
 use pando_format::{Key, KeyRange, Record};
 use pando_net::Waiting;
-use pando_types::SLOTS;
+use pando_types::{SLOTS, Timestamp};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -122,7 +122,8 @@ async fn check(conn: &Connection, args: &FsckArgs, progress: &Rc<Progress>) -> R
     if args.data {
         checker.borrow_mut().block_files = Some(Vec::new());
     }
-    checker.borrow_mut().began = Some(conn.reactor.now());
+    let began = conn.reactor.now();
+    checker.borrow_mut().began = Some(began);
     let mut findings = collector.everything(checker.clone(), progress.clone()).await?;
     let (counts, files) = {
         let mut checker = checker.borrow_mut();
@@ -156,7 +157,7 @@ async fn check(conn: &Connection, args: &FsckArgs, progress: &Rc<Progress>) -> R
             break;
         }
         conn.reactor.sleep(Duration::from_millis(args.pause_ms)).await;
-        findings = look_again(&collector, &map, findings).await?;
+        findings = look_again(&collector, &map, began, findings).await?;
     }
     if let Some(files) = files {
         findings.extend(without_data(conn, files).await);
@@ -173,9 +174,11 @@ async fn check(conn: &Connection, args: &FsckArgs, progress: &Rc<Progress>) -> R
 async fn look_again(
     collector: &Collector,
     map: &Rc<pando_cluster::ClusterMap>,
+    began: Timestamp,
     findings: Vec<Finding>,
 ) -> Result<Vec<Finding>, Unread> {
     let mut checker = Checker::new(map.clone());
+    checker.began = Some(began);
     let records = collector.again(&findings).await?;
     for (_, key, record) in &records {
         if let (Key::Head(id), Record::Head(head)) = (key, record) {
@@ -231,9 +234,12 @@ async fn look_again(
                     wrong.contains(&finding.identity())
                 }
             }
-            // A name that it got since the look began is not among those that are looked at again.
-            Subject::Ino(_) if finding.kind == Kind::Moving => {
-                wrong.contains(&(Kind::Links, finding.subject.clone()))
+            // Names that it got or lost since the first look began are not among those that are looked at again.
+            Subject::Ino(_) if matches!(finding.kind, Kind::Links | Kind::Moving) => {
+                let now = [Kind::Moving, Kind::Links].map(|kind| (kind, finding.subject.clone()));
+                let now = now.into_iter().find(|now| wrong.contains(now));
+                finding.kind = now.as_ref().map_or(finding.kind, |(kind, _)| *kind);
+                now.is_some()
             }
             _ => wrong.contains(&finding.identity()),
         };

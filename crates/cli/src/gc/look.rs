@@ -65,11 +65,10 @@ async fn strike(
 fn speaks_of(key: &Key, record: &Record, each: &mut dyn FnMut(FileKey)) {
     match (key, record) {
         (_, Record::Entry(entry)) => {
-            if let Target::Inode(inode) = &entry.target {
-                each(FileKey {
-                    ino: inode.ino,
-                    generation: inode.generation,
-                });
+            // Names of files with several speak of them too: they come and go in other slots.
+            let (ino, generation) = entry.target.identity();
+            if !matches!(entry.target, Target::Dir(_)) {
+                each(FileKey { ino, generation });
             }
         }
         (Key::Garbage(_, ino, generation), _) => each(FileKey {

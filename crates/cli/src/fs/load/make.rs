@@ -117,6 +117,7 @@ pub async fn small(fs: &Fs, place: &Place, entry: &Entry, data: &[u8], go_on: bo
     };
     match make(fs, place, entry, op, go_on).await? {
         Some(view) => {
+            attributes(fs, place, entry, Whose::Users).await?;
             set(fs, place, &view.attr, change_of(fs, entry)).await?;
             Ok(true)
         }
@@ -156,13 +157,30 @@ pub async fn link(fs: &Fs, first: &[u8], place: &Place, go_on: bool) -> Result<b
     Ok(true)
 }
 
-/// Sets the extended attributes of an entry.
-pub async fn attributes(fs: &Fs, place: &Place, entry: &Entry) -> Result<(), Why> {
-    if entry.xattrs.is_empty() {
+/// Which extended attributes: those of users need write permission, so they come before the permission bits; others may go
+/// with a change of owner, so they come after.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    Users,
+    Others,
+}
+
+/// Sets extended attributes of an entry.
+pub async fn attributes(fs: &Fs, place: &Place, entry: &Entry, whose: Whose) -> Result<(), Why> {
+    let of = |name: &[u8]| match name.starts_with(b"user.") {
+        true => Whose::Users,
+        false => Whose::Others,
+    };
+    let mut wanted = entry
+        .xattrs
+        .iter()
+        .filter(|(name, _)| of(name) == whose)
+        .peekable();
+    if wanted.peek().is_none() {
         return Ok(());
     }
     let attr = there(fs, place).await?.ok_or(Errno::NotFound)?.attr;
-    for (name, value) in &entry.xattrs {
+    for (name, value) in wanted {
         let op = Op::SetXattr {
             dir: place.dir.clone(),
             name: place.name.clone(),
@@ -241,6 +259,10 @@ impl Filling {
             if view.attr.kind != FileKind::Regular {
                 return Err("is there and is no file; remove it first".into());
             }
+            // Its other names may be other files of the dump, or nothing of it: they keep what they have.
+            if view.attr.nlink > 1 {
+                remove(fs, &place).await?;
+            }
         }
         let (client, perm) = (&**fs.client(), Perm::new(OWN));
         let opened = file::create(client, &fs.cred, &place, perm, !go_on, Access::WRITE);
@@ -294,8 +316,9 @@ impl Filling {
                 .truncate(client, blocks, &fs.cred, entry.size, self.mtime, true)
                 .await?;
         }
+        let kept = attributes(fs, &self.place, entry, Whose::Users).await;
         set(fs, &self.place, &self.file.attr(), change_of(fs, entry)).await?;
-        Ok(())
+        kept
     }
 
     /// Leaves nothing of it, if it was not there before.

@@ -3,7 +3,7 @@
 use super::{Checker, Dir};
 use crate::fsck::finding::{Finding, Kind, Place, Subject};
 use pando_format::{Key, NameHash};
-use pando_types::{Birth, DirId, Generation, Ino, SLOTS, Slot};
+use pando_types::{Birth, DirId, Generation, Ino, Name, SLOTS, Slot, Timestamp};
 
 /// By so many seconds clocks may differ.
 const CLOCKS: i64 = 2;
@@ -215,24 +215,39 @@ impl Checker {
 
     /// Files at home against their names, both ways (H96).
     fn links(&mut self) {
-        for ((_, ino, _), linked) in std::mem::take(&mut self.linked) {
+        for ((slot, ino, generation), linked) in std::mem::take(&mut self.linked) {
             let names = linked.names.len();
+            let moving = |changed: Timestamp| self.began.is_some_and(|b| changed.secs >= b.secs - CLOCKS);
             let (kind, detail) = match linked.home {
-                Some((counted, ..)) if counted as usize == names => continue,
                 None => (
                     Kind::Links,
                     format!("{names} names of inode {ino}, which is not there"),
                 ),
-                Some((counted, changed, _)) => {
-                    let moving = self
-                        .began
-                        .is_some_and(|began| changed.secs >= began.secs - CLOCKS);
-                    let detail = format!("inode {ino} counts {counted} names, and has {names}");
-                    (if moving { Kind::Moving } else { Kind::Links }, detail)
+                Some(home) if home.names as usize != names => {
+                    let kind = if moving(home.changed) {
+                        Kind::Moving
+                    } else {
+                        Kind::Links
+                    };
+                    let detail = format!("inode {ino} counts {} names, and has {names}", home.names);
+                    (kind, detail)
                 }
+                Some(home) if linked.names.iter().any(|(_, kind)| *kind != home.kind) => {
+                    let kind = crate::text::kind_word(home.kind);
+                    (
+                        Kind::Links,
+                        format!("inode {ino} is a {kind}, and a name of it says another kind"),
+                    )
+                }
+                Some(_) => continue,
+            };
+            // Where it is, or has come to meanwhile.
+            let home = Place {
+                dir: DirId::homes(slot),
+                hash: self.map.widths().name(0, &Name::home(ino, generation)),
             };
             let finding = Finding::new(kind, Subject::Ino(ino), detail);
-            let places = linked.names.into_iter().chain(linked.home.map(|(_, _, at)| at));
+            let places = linked.names.into_iter().map(|(place, _)| place).chain([home]);
             self.findings.push(finding.at_each(places));
         }
     }
