@@ -253,34 +253,67 @@ fn process_a_dump_under_load_has_what_was_there_throughout() {
 }
 
 #[test]
-fn process_a_stream_with_what_servers_do_not_have_says_so() {
-    let cluster = Cluster::start(1, "async");
+fn process_names_of_one_file_and_special_files_are_loaded_as_that() {
+    let cluster = Cluster::start(2, "async");
     let mut writer = pando_dump::Writer::new(Vec::new(), &pando_dump::Begin::default()).unwrap();
-    let mut entries = vec![
-        Entry::new("", FileKind::Directory),
-        Entry::new("file", FileKind::Regular),
+    let mut root = Entry::new("", FileKind::Directory);
+    root.perm = 0o755;
+    let mut file = Entry::new("file", FileKind::Regular);
+    (file.perm, file.nlink) = (0o440, 2);
+    file.xattrs = vec![(b"user.note".to_vec(), b"kept".to_vec())];
+    let another = |path: &str, first: &str| {
+        let mut entry = Entry::new(path, FileKind::Regular);
+        (entry.link, entry.target) = (true, first.as_bytes().to_vec());
+        entry
+    };
+    let mut device = Entry::new("null", FileKind::CharDevice);
+    device.device = (1, 3);
+    let entries = [
+        root,
+        file,
         Entry::new("fifo", FileKind::Fifo),
+        device,
+        another("second", "file"),
+        another("third", "nothing"),
     ];
-    let mut second = Entry::new("second", FileKind::Regular);
-    (second.link, second.target) = (true, b"file".to_vec());
-    entries.push(second);
     for entry in &entries {
         writer.entry(entry).unwrap();
     }
     let bytes = writer.end().unwrap().0;
-    let mut load = cluster
-        .pando(&["load"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    load.stdin.take().unwrap().write_all(&bytes).unwrap();
-    let out = load.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success());
-    assert!(
-        said.contains("/fifo: is a fifo") && said.contains("/second: is another name"),
-        "{said}"
+    let load = |args: &[&str]| {
+        let mut load = cluster
+            .pando(args)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        load.stdin.take().unwrap().write_all(&bytes).unwrap();
+        let out = load.wait_with_output().unwrap();
+        // The one that is a name of nothing is said, and nothing else.
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success());
+        assert_eq!(said.matches("is another name of").count(), 1, "{said}");
+        assert!(said.contains("/third: is another name of /nothing"), "{said}");
+    };
+    load(&["load"]);
+    // Once more changes nothing.
+    load(&["load", "--continue"]);
+    let stat = cluster.run(&["--json", "stat", "/file", "/second", "/fifo", "/null"]);
+    let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+    let files = &stat["files"];
+    assert_eq!(
+        (&files[0]["nlink"], &files[1]["nlink"]),
+        (&2.into(), &2.into()),
+        "{stat}"
     );
-    assert!(cluster.run(&["ls", "/"]).contains("file"));
+    assert_eq!(files[0]["ino"], files[1]["ino"]);
+    assert_eq!(
+        (&files[2]["kind"], &files[3]["kind"]),
+        (&"fifo".into(), &"char-device".into())
+    );
+    assert_eq!(
+        cluster.run(&["xattr", "get", "/second", "user.note"]).trim(),
+        "kept"
+    );
+    cluster.run(&["fsck"]);
 }
