@@ -31,7 +31,7 @@ make_odd() {
 }
 
 show_odd() { # FOLDER
-    (cd "$1" && stat -c '%n %h %t:%T %F %a' -- * && getfattr -n user.note second . && [ second -ef first ] && [ lead -ef another ])
+    (cd "$1" && stat -c '%n %h %t:%T %F %a' -- * && getfattr -n user.note second . && [ second -ef first ] && [ "$(stat -c %i lead)" = "$(stat -c %i another)" ])
 }
 
 odd_elsewhere() {

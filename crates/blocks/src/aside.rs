@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Results that nobody came for (a slot that moved to another server) are forgotten when there are so many.
-const FORGET: usize = 100_000;
+/// Most removals that are under way or that nobody has asked about since they were done. Whoever asks for more asks again.
+const MOST: usize = 10_000;
 
 type Range = (FileKey, u64, u64);
 type Done = Result<(), BlockError>;
@@ -34,9 +34,6 @@ impl Aside {
                     let (file, from, to) = range;
                     let done = pando_data::wait(worker.remove(file, from, to));
                     let mut known = results.lock().unwrap_or_else(PoisonError::into_inner);
-                    if known.len() >= FORGET {
-                        known.retain(|_, done| done.is_none());
-                    }
                     known.insert(range, Some(done));
                 }
             })?;
@@ -48,6 +45,13 @@ impl Aside {
         match known.remove(&range) {
             Some(Some(done)) => return done,
             Some(None) => {}
+            None if known.len() >= MOST => {
+                // If all are done and nobody comes for them (a slot that moved to another server) they are forgotten.
+                if known.values().all(Option::is_some) {
+                    known.clear();
+                }
+                return Err(BlockError::Later);
+            }
             None if self.jobs.send(range).is_err() => {
                 return Err(BlockError::Device(
                     "the thread that removes blocks has ended".into(),

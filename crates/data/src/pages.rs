@@ -228,7 +228,9 @@ fn write_group(
     for (n, (entry, page)) in changing.iter_mut().zip(pages.chunks(PAGE as usize)).enumerate() {
         let new = sum(page);
         let old = standing(f, size, first + n as u64, *entry)?;
-        overwrites |= old.is_some_and(|old| old != 0 && old != new);
+        // A hole that was synced is content, too.
+        let there = (first + n as u64) * PAGE < size;
+        overwrites |= old.is_some_and(|old| old != new && (old != 0 || there));
         // A page that is damaged is mended by being written whole.
         *entry = Entry(old.unwrap_or(new), new);
         after.push(Entry(new, new));
@@ -238,7 +240,11 @@ fn write_group(
         f.sync_data()?;
     }
     f.write_all_at(pages, page_at(first))?;
-    set_entries(f, first, &after)?;
+    // Nothing orders a page before its entry on the device: what an overwrite leaves fits the page of before and the one of now
+    // until both are synced, which the next overwrite sees to.
+    if !overwrites {
+        set_entries(f, first, &after)?;
+    }
     Ok(())
 }
 
@@ -262,7 +268,6 @@ pub(crate) fn truncate(f: &File, len: u64) -> Result<(), PageError> {
     let size = size_of(f)?;
     let keep = len.min(size);
     let page = keep / PAGE;
-    let mut cut = None;
     if len < size && !keep.is_multiple_of(PAGE) {
         let mut bytes = checked(f, size, page, page)?;
         let old = sum(&bytes);
@@ -272,7 +277,6 @@ pub(crate) fn truncate(f: &File, len: u64) -> Result<(), PageError> {
         if old != new {
             f.sync_data()?;
         }
-        cut = Some(Entry(new, new));
     }
     // What follows in this group has no pages any more, also if who cut here before was killed.
     let gone = keep.div_ceil(PAGE);
@@ -285,9 +289,6 @@ pub(crate) fn truncate(f: &File, len: u64) -> Result<(), PageError> {
     }
     if len < size {
         f.set_len(physical_len(len))?;
-    }
-    if let Some(entry) = cut {
-        set_entries(f, page, &[entry])?;
     }
     Ok(())
 }

@@ -310,8 +310,20 @@ impl<W: Write> Dump<'_, W> {
                 done += wanted;
             }
         }
+        if whole && !is_there(self.fs, file).await {
+            let why = "it was removed or replaced while it was read; there may be zeros in the dump where it had data";
+            self.fs.fail(&below(b"/", path), why);
+        }
         Ok(())
     }
+}
+
+/// Whether a file is still under its name. The blocks of one that is not may be gone, and read as zeros.
+async fn is_there(fs: &Fs, file: &OpenFile) -> bool {
+    let Place { dir, name } = file.location().get();
+    let key = file.key();
+    let found = fs.client().lookup(&fs.cred, &dir, &name).await;
+    found.is_ok_and(|v| (v.attr.ino, v.attr.generation) == (key.ino, key.generation))
 }
 
 /// A path in the stream, one further down.
@@ -426,7 +438,7 @@ async fn look(fs: &Fs, dir: Statement, listed: DirEntry, data: bool) -> Result<F
 
 async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {
     let opened = file::open(&**fs.client(), &fs.cred, &place, Access::READ).await?;
-    let attr = opened.entry.attr;
+    let (attr, layout) = (opened.entry.attr, opened.entry.layout.clone());
     let mut found = found(attr);
     found.entry.size = attr.size;
     found.entry.extents = match (&opened.entry.layout, &opened.data) {
@@ -445,6 +457,9 @@ async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {
             let from = bytes.len();
             bytes.extend(file.read(&*fs.conn.blocks, *at, *len as u32).await?);
             bytes.resize(from + *len as usize, 0);
+        }
+        if matches!(layout, Layout::Blocks(_)) && !is_there(fs, &file).await {
+            return Err(Errno::NotFound.into());
         }
         Body::Here(bytes)
     } else {

@@ -16,7 +16,7 @@ use pando_wire::Statement;
 use serde_json::{Value, json};
 use source::{Item, Source};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -67,6 +67,8 @@ struct Load {
     bytes: Cell<u64>,
     /// Paths of files with several names that are being made.
     under_way: RefCell<BTreeSet<Vec<u8>>>,
+    /// Where those are that were made, or were there as they should be: nothing else gets another name.
+    firsts: RefCell<BTreeMap<Vec<u8>, Place>>,
 }
 
 pub fn run(fs: &Rc<Fs>, args: &LoadArgs) -> Result<Value> {
@@ -82,6 +84,7 @@ pub fn run(fs: &Rc<Fs>, args: &LoadArgs) -> Result<Value> {
         passed: Cell::default(),
         bytes: Cell::default(),
         under_way: RefCell::default(),
+        firsts: RefCell::default(),
     });
     let end = fs.conn.run(load.all(source))?;
     let (made, kept, passed) = (load.made.get(), load.kept.get(), load.passed.get());
@@ -262,7 +265,7 @@ impl Load {
 
     async fn directory(self: &Rc<Self>, entry: Entry, place: Place, above: &Rc<Join>) -> Level {
         let path = entry.path.clone();
-        match make::directory(&self.fs, &place, &entry, self.go_on).await {
+        match make::directory(&self.fs, &place, self.go_on).await {
             Ok((dir, attr)) => {
                 self.count();
                 Level {
@@ -298,20 +301,37 @@ impl Load {
         let (me, above) = (self.clone(), above.clone());
         self.crew.add(async move {
             let made = if entry.link {
-                let first = below(&me.into, &entry.target);
-                make::link(&me.fs, &first, &place, me.go_on).await
+                let first = me.firsts.borrow().get(&entry.target).cloned();
+                match first {
+                    Some(first) => make::link(&me.fs, &first, &place, me.go_on).await,
+                    None => {
+                        let first = crate::text::printable(&entry.target);
+                        Err(format!(
+                            "is another name of {first}, which this dump has not, or which was not loaded"
+                        )
+                        .into())
+                    }
+                }
             } else {
                 make::small(&me.fs, &place, &entry, &data, me.go_on).await
             };
-            me.under_way.borrow_mut().remove(&entry.path);
+            me.first_of(&entry, &place, made.is_ok());
             let ok = made.is_ok();
             match made {
                 Ok(true) => {
                     me.moved(data.len() as u64);
-                    me.attributes(&place, &entry).await;
+                    if !entry.link {
+                        me.attributes(&place, &entry).await;
+                    }
                     me.count();
                 }
-                Ok(false) => me.kept.set(me.kept.get() + 1),
+                Ok(false) => {
+                    // It may have been made just before an interruption.
+                    if !entry.link {
+                        me.attributes(&place, &entry).await;
+                    }
+                    me.kept.set(me.kept.get() + 1);
+                }
                 Err(why) => me.fail(&entry.path, why),
             }
             above.done(ok);
@@ -323,6 +343,8 @@ impl Load {
         let mut filling = match Filling::begin(&self.fs, place.clone(), entry, self.go_on).await {
             Ok(Some(filling)) => Ok(filling),
             Ok(None) => {
+                self.attributes(&place, entry).await;
+                self.first_of(entry, &place, true);
                 self.kept.set(self.kept.get() + 1);
                 return self.pass_over(source, true).await;
             }
@@ -356,11 +378,20 @@ impl Load {
         match finished {
             Ok(()) => {
                 self.attributes(&place, entry).await;
+                self.first_of(entry, &place, true);
                 self.count();
             }
             Err(why) => self.fail(&entry.path, why),
         }
         Ok(())
+    }
+
+    /// A file that may get other names was made, or not.
+    fn first_of(&self, entry: &Entry, place: &Place, made: bool) {
+        self.under_way.borrow_mut().remove(&entry.path);
+        if made && !entry.link && entry.nlink > 1 {
+            self.firsts.borrow_mut().insert(entry.path.clone(), place.clone());
+        }
     }
 
     async fn attributes(&self, place: &Place, entry: &Entry) {

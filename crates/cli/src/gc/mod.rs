@@ -7,9 +7,9 @@
 //! - All of a file's blocks are left alone while there is any record of it, whatever that says of its size: a program may
 //!   have written what it has not published yet. What was removed while open has a record until it is closed.
 //! - A record on its way from one server to another is in a prepared part, which counts.
-//! - One look at all servers is no instant: a file that is renamed may be ahead of it, and then behind. So there are two,
-//!   the first up the slots and the second down. A rename that the first misses went down; it is missed again only if
-//!   the file went up again just when the second passed. And what was written within the grace period is not looked at.
+//! - One look at all servers is no instant: a file that is renamed may be ahead of it, and then behind. So there are
+//!   several, up the slots and down in turns. A rename that the first misses went down; it is missed again only if
+//!   the file went up again just when the second passed, and so on. And what was written within the grace period is not looked at.
 //! - A record that cannot be read, a server that is away, and slots on the move end it: nothing is removed then.
 
 mod look;
@@ -30,6 +30,9 @@ use pando_types::Timestamp;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// Looks at all servers for who speaks of a file, up and down in turns. What every one has missed is removed.
+const LOOKS: usize = 8;
 
 /// Remove blocks of file data that belong to no file, while the filesystem is in use.
 ///
@@ -96,7 +99,8 @@ fn collect(args: &Args, gc: &GcArgs) -> Result<Found> {
             known.insert(stored.file, stored);
         }
     })?;
-    for upwards in [true, false] {
+    // One look can miss a file that is renamed at the wrong moments; in each of so many hardly any is.
+    for upwards in [true, false].into_iter().cycle().take(LOOKS) {
         if known.is_empty() {
             return Ok(found);
         }

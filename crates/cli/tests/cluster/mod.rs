@@ -134,6 +134,15 @@ impl Cluster {
     pub fn kill(&self, server: usize) {
         let pid = std::fs::read_to_string(self.path(&format!("run/server-{server}.lock"))).expect("pid");
         let _ = Command::new("kill").args(["-9", pid.trim()]).status();
+        // Until it is dead it holds its lock and may still be asked.
+        for _ in 0..1000 {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            let state = stat.rsplit(") ").next().and_then(|s| s.chars().next());
+            if matches!(state, None | Some('Z' | 'X')) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     /// kill -9 of all.

@@ -58,11 +58,12 @@ async fn there(fs: &Fs, place: &Place) -> Result<Option<EntryView>, Errno> {
 }
 
 /// Makes a directory that its maker can fill.
-pub async fn directory(fs: &Fs, place: &Place, entry: &Entry, go_on: bool) -> Result<(Statement, Attr), Why> {
+pub async fn directory(fs: &Fs, place: &Place, go_on: bool) -> Result<(Statement, Attr), Why> {
     let op = Op::Mkdir {
         dir: place.dir.clone(),
         name: place.name.clone(),
-        perm: Perm::new(entry.perm | 0o700),
+        // Others come in when it is filled.
+        perm: Perm::new(0o700),
     };
     let view = match fs.client().op(&fs.cred, op).await {
         Ok(Answer::Entry(view)) => view,
@@ -125,17 +126,13 @@ pub async fn small(fs: &Fs, place: &Place, entry: &Entry, data: &[u8], go_on: bo
     }
 }
 
-/// Gives the file at `first`, a path of this filesystem, another name. False: it has it.
-pub async fn link(fs: &Fs, first: &[u8], place: &Place, go_on: bool) -> Result<bool, Why> {
+/// Gives the file at `first`, which this load has made or found as it should be, another name. False: it has it.
+pub async fn link(fs: &Fs, first: &Place, place: &Place, go_on: bool) -> Result<bool, Why> {
     let client = fs.client();
-    let found = client.hold_path(&fs.cred, first, false).await.map_err(|e| {
-        let first = crate::text::printable(first);
-        Why::Text(format!("is another name of {first}, which is not there: {e}"))
-    })?;
-    let attr = found.entry.attr;
+    let attr = there(fs, first).await?.ok_or(Errno::NotFound)?.attr;
     let op = Op::Link {
-        src: found.parent,
-        src_name: found.name,
+        src: first.dir.clone(),
+        src_name: first.name.clone(),
         ino: attr.ino,
         generation: attr.generation,
         dst: place.dir.clone(),
