@@ -1,7 +1,8 @@
 #!/bin/bash
 # `make posix`: the published POSIX suite pjdfstest on a mount of its own, started and taken down here.
 #
-#   scripts/posix.sh [PATTERN]   all cases, or those whose names contain PATTERN
+#   scripts/posix.sh [PATTERN]           all cases, or those whose names contain PATTERN
+#   scripts/posix.sh --kills [PATTERN]   the same while servers are killed and started again, one after the other
 #
 # Needs root: the suite changes users, and remounts read-only (for that the helper of mount(8) is put in place if there is
 # none, and taken away again). Installs what the suite needs: two Debian packages, the suite itself, a second user.
@@ -16,13 +17,26 @@ suite=$PANDO_CACHE/tools/pjdfstest-$version/bin/pjdfstest
 helper=/sbin/mount.fuse.pando
 made_helper=no
 
+kills=no killer=
+if [ "${1:-}" = --kills ]; then
+    kills=yes
+    shift
+fi
 if [ "$(id -u)" != 0 ]; then
     echo "the suite acts as several users: run it as root" >&2
     exit 2
 fi
 
+# Where every user comes, by a short way: a socket's path has 108 bytes.
+place=$(mktemp -d) || exit 1
+stage_failed=0
+
 end() {
-    mountpoint -q "$work/second" && umount "$work/second"
+    [ -z "$killer" ] || kill "$killer" 2>/dev/null
+    [ -z "$killer" ] || wait "$killer"
+    "$pando" --dir "$work/posix" down >/dev/null 2>&1
+    mountpoint -q "$place/s" && umount "$place/s"
+    rmdir "$place"/* "$place"
     [ "$made_helper" = no ] || rm -f "$helper"
     take_down
 }
@@ -39,8 +53,9 @@ fi
 trap end EXIT
 trap 'exit 130' INT TERM HUP
 id pandotests >/dev/null 2>&1 || useradd --no-create-home --shell /usr/sbin/nologin pandotests || exit 1
-start_cluster posix || exit 1
-mkdir "$work/second" && mount -t tmpfs none "$work/second" || exit 1
+cluster=$work/posix mnt=$place/m
+chmod 755 "$place" && mkdir "$mnt" "$place/s" && mount -t tmpfs none "$place/s" || exit 1
+"$pando" --dir "$cluster" up --servers 4 --mount "$mnt" >/dev/null || exit 1
 if [ ! -e "$helper" ]; then
     ln -s "$pando" "$helper" && made_helper=yes
 fi
@@ -60,11 +75,29 @@ allow_remount = true
 [dummy_auth]
 entries = [["nobody", "$nobody"], ["pandotests", "pandotests"]]
 CONFIGURATION
-chmod 777 "$mnt" "$work" && chmod a+x "$PANDO_CACHE" "$PANDO_CACHE/mount-test"
+chmod 777 "$mnt"
 # Cases of read-only mounts change the mount under all others: they come by themselves.
 code=0
-"$suite" -c "$work/suite.toml" -p "$mnt" -s "$work/second" erofs || code=1
+"$suite" -c "$work/suite.toml" -p "$mnt" -s "$place/s" erofs || code=1
+if [ $kills = yes ]; then
+    (
+        trap 'exit 0' TERM
+        for ((n = 0; ; n++)); do
+            sleep 2
+            kill -9 "$(server_pid $((n % 4)))"
+            sleep 0.2
+            "$pando" --dir "$cluster" up >/dev/null && echo "server $((n % 4)) was killed and started"
+        done
+    ) &
+    killer=$!
+fi
 sed -i 's/allow_remount = true/allow_remount = false/' "$work/suite.toml"
-"$suite" -c "$work/suite.toml" -p "$mnt" -s "$work/second" "$@" || code=1
+"$suite" -c "$work/suite.toml" -p "$mnt" -s "$place/s" "$@" || code=1
+if [ -n "$killer" ]; then
+    kill "$killer"
+    wait "$killer"
+    killer=
+    "$pando" --dir "$cluster" up >/dev/null || code=1
+fi
 "$pando" --dir "$cluster" fsck --data || code=1
 exit $code
