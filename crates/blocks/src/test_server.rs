@@ -6,6 +6,7 @@ use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
@@ -13,6 +14,15 @@ use tokio::sync::oneshot;
 pub const KEY: &str = "test-key";
 /// Its secret.
 pub const SECRET: &str = "test-secret";
+
+/// An address of this machine that is given once: whoever gives back a port there can have it again, and until then nobody
+/// listens.
+pub fn address_of_its_own() -> SocketAddr {
+    static GIVEN: AtomicU8 = AtomicU8::new(0);
+    let n = GIVEN.fetch_add(1, Ordering::Relaxed) % 128;
+    let process = std::process::id();
+    SocketAddr::from(([127, 64 + n, (process >> 8) as u8, (process as u8).max(1)], 0))
+}
 
 /// A running server. It ends when it is dropped.
 pub struct TestServer {
@@ -27,7 +37,7 @@ impl TestServer {
     /// # Panics
     /// If that cannot be.
     pub fn start(root: &Path) -> TestServer {
-        TestServer::start_at(root, "127.0.0.1:0".parse().expect("an address"))
+        TestServer::start_at(root, address_of_its_own())
     }
 
     /// The same at a given address.

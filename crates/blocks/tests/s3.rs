@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use pando_blocks::test_server::TestServer;
+use pando_blocks::test_server::{TestServer, address_of_its_own};
 use pando_blocks::{S3Blocks, S3Settings};
 use pando_data::conformance::{self, now};
 use pando_data::{BlockError, Blocks, FileKey};
@@ -195,7 +195,10 @@ fn errors_say_what_to_do() {
         assert!(e.to_string().contains("no such bucket"), "{e}");
     }
     // A port that nobody listens on: it was just given back.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = TcpListener::bind(address_of_its_own())
+        .unwrap()
+        .local_addr()
+        .unwrap();
     for e in with("AWS_ENDPOINT_URL", &format!("http://{free}"), "s3://bucket/x") {
         assert!(matches!(e, BlockError::Unreachable(_)), "{e}");
         assert!(e.to_string().contains("AWS_ENDPOINT_URL"), "{e}");
