@@ -269,6 +269,56 @@ fn directories_concern_two_servers() {
     });
 }
 
+/// A file with several names is on the server where it was; names elsewhere cost a look there.
+#[test]
+fn names_of_a_file_concern_its_server() {
+    on_a_cluster(128, |p| async move {
+        let deep = p.make_dirs(12).await;
+        p.greet().await;
+        let (c, here) = (&p.client, p.dir(&deep).await);
+        let other = p.elsewhere(here, &deep, "other");
+        p.make_dir(&other).await;
+        p.create(&below(&other, "warm")).await.expect("made");
+        let (home, there) = (p.owner(here), p.owner(p.dir(&other).await));
+        let [f, near, far] = [below(&deep, "f"), below(&deep, "near"), below(&other, "far")];
+        p.create(&f).await.expect("made");
+        let both = [("lookup", home), ("link", home)];
+
+        let link = async || c.link(&ROOT(), &f, &near).await;
+        let (_, cost) = p.cost("link beside", link).await;
+        assert_eq!((cost.asked(), cost.in_turn()), (both.to_vec(), vec![]));
+        for name in [&f, &near] {
+            let stat = async || c.stat(&ROOT(), name, true).await;
+            let (attr, cost) = p.cost("stat of one of two names", stat).await;
+            assert_eq!(attr.nlink, 2);
+            assert_eq!((cost.asked(), cost.in_turn()), (vec![("lookup", home)], vec![]));
+        }
+        let link = async || c.link(&ROOT(), &f, &far).await;
+        let (_, cost) = p.cost("link to another server", link).await;
+        assert_eq!(cost.asked(), both);
+        let locked = |at, last| {
+            [
+                (Task::Lock, at, true),
+                (Task::Prepare, at, true),
+                (last, at, false),
+            ]
+        };
+        assert_eq!(cost.in_turn(), locked(there, Task::Commit));
+        // Both servers must be seen at one moment: the home's is asked whether it still was.
+        let stat = async || c.stat(&ROOT(), &far, true).await;
+        let (_, cost) = p.cost("stat from another server", stat).await;
+        assert_eq!(cost.asked(), [("lookup", there)]);
+        assert_eq!(cost.in_turn(), locked(home, Task::Release));
+        let unlink = async || c.unlink(&ROOT(), &far).await;
+        let (_, cost) = p.cost("unlink on another server", unlink).await;
+        assert_eq!(cost.asked(), [("unlink", there)]);
+        assert_eq!(cost.in_turn(), locked(home, Task::Commit));
+        let unlink = async || c.unlink(&ROOT(), &near).await;
+        let (_, cost) = p.cost("unlink", unlink).await;
+        assert_eq!((cost.asked(), cost.in_turn()), (vec![("unlink", home)], vec![]));
+    });
+}
+
 /// By two-phase commit the other server votes before the answer, and hears of the decision after it.
 #[test]
 fn a_directory_may_be_voted_for() {
