@@ -67,6 +67,7 @@ if [ $for_tests = yes ]; then
     need python3 "is run on the mount, and writes the logs that outlive killed servers" has_command python3
     need rsync "is run on the mount" has_command rsync
     need tar "is run on the mount" has_command tar
+    need acl "setfacl and getfacl, which are run on the mount" has_command setfacl
     need attr "setfattr and getfattr, which are run on the mount" has_command setfattr
     need zookeeper "is what coordination of several machines is tested with (3.8; Debian's, with a Java runtime)" has_file '/usr/share/zookeeper/bin/zkServer.sh'
     need iproute2 "makes hosts of network namespaces" has_command ip

@@ -7,9 +7,9 @@ remove_all() {
     [ "$(stat -c '%h' "$mnt")" = 2 ] || { echo "the root has $(stat -c '%h' "$mnt") links"; return 1; }
     df "$mnt" && fsck | tee "$work/fsck.out"
     [ "${PIPESTATUS[0]}" -eq 0 ] && grep -q '^1 director[a-z]*, 0 files, 0 bytes' "$work/fsck.out" || return 1
-    # Blocks go with their files, soon.
+    # Blocks go with their files, soon. Beside their folders there is the mark that says whose they are.
     for _ in $(seq 50); do
-        left=$(find "$cluster/blocks" -type f | wc -l)
+        left=$(find "$cluster/blocks" -mindepth 2 -type f | wc -l)
         [ "$left" -ne 0 ] || return 0
         sleep 0.1
     done

@@ -17,6 +17,8 @@ pub struct StatementKeys {
     older: Vec<[u8; 16]>,
     /// What handles are signed with, the newest first.
     handles: Vec<[u8; 16]>,
+    /// What proofs of an open are signed with, the newest first.
+    proofs: Vec<[u8; 16]>,
     /// What the keys of directories are derived from.
     seals: [u8; 32],
     /// What the tags of directories are made with, the newest first.
@@ -53,7 +55,15 @@ impl Scratch {
             holder.instance
         };
         Bearer { identity, instance }.put(&mut text);
-        s.put(&mut text);
+        if plant!(G66) {
+            let bare = Statement {
+                acls: Default::default(),
+                ..s.clone()
+            };
+            bare.put(&mut text);
+        } else {
+            s.put(&mut text);
+        }
         text.truncate(text.len() - MAC);
         let result = f(&text);
         self.0.set(text);
@@ -79,10 +89,12 @@ impl StatementKeys {
         let mac = |secret: &Secret| short(secret, "pando statement mac v1");
         let all = std::iter::once(newest).chain(older);
         let handles = all.clone().map(|s| short(s, "pando handle mac v1")).collect();
+        let proofs = all.clone().map(|s| short(s, "pando proof mac v1")).collect();
         StatementKeys {
             newest: mac(newest),
             older: older.iter().map(mac).collect(),
             handles,
+            proofs,
             seals: newest.derive("pando seal keys v1", fs),
             tags: all.map(|secret| short(secret, "pando tags v1")).collect(),
             scratch: Scratch::default(),
@@ -146,6 +158,18 @@ impl StatementKeys {
             .any(|key| same(handle_mac(key, file, holder), handle.0))
     }
 
+    /// Shows that an identity opened a file, for whatever: it may be told where that is.
+    pub fn proof(&self, file: (Ino, Generation), holder: IdentityId) -> Handle {
+        Handle(self.proofs.first().map_or(0, |key| handle_mac(key, file, holder)))
+    }
+
+    /// Whether a server gave this proof of this file to this identity.
+    pub fn proved(&self, proof: Handle, file: (Ino, Generation), holder: IdentityId) -> bool {
+        self.proofs
+            .iter()
+            .any(|key| same(handle_mac(key, file, holder), proof.0))
+    }
+
     /// Signs a statement for whom it is given to.
     pub fn sign(&self, s: &mut Statement, holder: Bearer) {
         if self.credulous {
@@ -187,8 +211,16 @@ fn mac(key: &[u8; 16], text: &[u8]) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_types::{Instance, Name, Perm, Realm, Watermark};
+    use pando_types::{Acl, Acls, Instance, Name, Perm, Realm, Watermark};
     use pando_wire::Scope;
+
+    fn lists() -> Acls {
+        let list = Acl::parse("u::7,u:18:5,g::5,o::0").unwrap();
+        Acls {
+            access: list.split().1,
+            default: Some(list),
+        }
+    }
 
     fn statement() -> Statement {
         Statement {
@@ -202,7 +234,7 @@ mod tests {
             perm: Perm::new(0o750),
             uid: 16,
             gid: 17,
-            acl: 18,
+            acls: lists(),
             realm: Realm(19),
             seal: 20,
             scope: Scope::Link,
@@ -230,7 +262,7 @@ mod tests {
         let mut signed = statement();
         keys.sign(&mut signed, A);
         assert!(keys.made(&signed, A));
-        let changes: [fn(&mut Statement); 19] = [
+        let changes: [fn(&mut Statement); 20] = [
             |s| s.parent.0 ^= 1,
             |s| s.parent_generation.0 ^= 1,
             |s| s.name = Name::new(b"namf").unwrap(),
@@ -241,7 +273,8 @@ mod tests {
             |s| s.perm = Perm::new(0o777),
             |s| s.uid = 1000,
             |s| s.gid = 1000,
-            |s| s.acl = 0,
+            |s| s.acls.access = None,
+            |s| s.acls.default = None,
             |s| s.realm = Realm(0),
             |s| s.seal += 1,
             |s| s.scope = Scope::Way,
@@ -287,6 +320,18 @@ mod tests {
         assert_eq!(keys.clone().made(&long, A), keys.made(&long, A));
         short.mac = long.mac;
         assert!(!keys.made(&short, A));
+    }
+
+    #[test]
+    fn a_proof_of_opening_is_no_handle() {
+        let (file, me) = ((Ino(1), Generation(2)), IdentityId(3));
+        let proof = keys(1, 1, &[]).proof(file, me);
+        assert!(keys(1, 2, &[1]).proved(proof, file, me));
+        assert!(!keys(1, 1, &[]).opened(proof, file, me));
+        let handle = keys(1, 1, &[]).handle(file, me);
+        assert!(!keys(1, 1, &[]).proved(handle, file, me));
+        assert!(!keys(1, 1, &[]).proved(proof, file, IdentityId(4)));
+        assert!(!keys(1, 1, &[]).proved(proof, (Ino(2), Generation(2)), me));
     }
 
     #[test]

@@ -93,6 +93,10 @@ impl Blocks for Aside {
         self.store.sync(file, blocks)
     }
 
+    fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
+        self.store.present(file, from, to)
+    }
+
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         Box::pin(std::future::ready(self.removed((file, from, to))))
     }

@@ -4,6 +4,8 @@
 //! see EIO.
 
 mod aside;
+mod folder;
+mod mark;
 mod runtime;
 mod s3;
 #[cfg(feature = "test-server")]
@@ -14,6 +16,8 @@ pub use aside::Aside;
 pub use s3::{S3Blocks, S3Settings};
 
 use pando_data::{BlockError, Blocks, DirBlocks, FileKey, Listing, LocalFuture, StoredFile};
+use pando_types::FsId;
+use std::path::Path;
 use std::sync::Arc;
 
 /// What places of blocks in a folder begin with.
@@ -26,6 +30,10 @@ pub fn is_bucket(place: &str) -> bool {
     place.starts_with(BUCKET)
 }
 
+fn is_in(path: &str, own: Option<&Path>) -> bool {
+    own.is_some_and(|own| Path::new(path).starts_with(own))
+}
+
 /// A block store. Clones use the same, on any thread.
 #[derive(Clone, Debug)]
 pub enum Store {
@@ -36,26 +44,32 @@ pub enum Store {
 }
 
 impl Store {
-    /// The store at `place`, for blocks of so many bytes. A folder must be there; a bucket is not asked for.
-    pub fn open(place: &str, block_size: u32) -> Result<Store, BlockError> {
-        if let Some(path) = place.strip_prefix(FOLDER) {
-            return Ok(Store::Dir(DirBlocks::open(path)?));
-        }
-        Ok(Store::S3(S3Blocks::open(place, block_size)?))
+    /// The store of filesystem `fs` at `place`, for blocks of so many bytes. A folder must be there, and not be another
+    /// filesystem's; a bucket is asked at the first use.
+    pub fn open(place: &str, block_size: u32, fs: FsId) -> Result<Store, BlockError> {
+        Store::open_in(place, block_size, fs, None)
     }
 
-    /// Makes the store at `place`: the folder, or what shows that this part of a bucket is one.
-    pub fn create(place: &str) -> Result<(), BlockError> {
+    /// The same by who keeps things of this filesystem, and of no other, in the folder `own`: blocks in there need no mark.
+    pub fn open_in(place: &str, block_size: u32, fs: FsId, own: Option<&Path>) -> Result<Store, BlockError> {
         if let Some(path) = place.strip_prefix(FOLDER) {
-            let made = DirBlocks::create(path)?;
-            return match made.is_empty()? {
-                true => Ok(()),
-                false => Err(BlockError::Missing(format!(
-                    "{path} has blocks of another filesystem: say another folder"
-                ))),
-            };
+            return Ok(Store::Dir(folder::open(path, fs, is_in(path, own))?));
         }
-        pando_data::wait(S3Blocks::open(place, 0)?.create())
+        let settings = S3Settings::of_process();
+        Ok(Store::S3(S3Blocks::open_with(
+            place,
+            block_size,
+            &settings.of(fs),
+        )?))
+    }
+
+    /// Makes the store of filesystem `fs` at `place`: the folder, or what shows that this part of a bucket is one.
+    pub fn create(place: &str, fs: FsId, own: Option<&Path>) -> Result<(), BlockError> {
+        if let Some(path) = place.strip_prefix(FOLDER) {
+            return folder::create(path, fs, is_in(path, own));
+        }
+        let settings = S3Settings::of_process();
+        pando_data::wait(S3Blocks::open_with(place, 0, &settings.of(fs))?.create())
     }
 
     /// Whether it can be used. A folder was looked at when it was opened.
@@ -128,6 +142,10 @@ impl Blocks for Store {
 
     fn sync(&self, file: FileKey, blocks: Vec<u64>) -> LocalFuture<Result<(), BlockError>> {
         told("syncing", file, self.blocks().sync(file, blocks))
+    }
+
+    fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
+        told("listing", file, self.blocks().present(file, from, to))
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {

@@ -2,25 +2,27 @@
 //!
 //! `PREFIX/xx/INO-GENERATION/BLOCK` ([`pando_data::names`]), each a block's bytes with its checksum at the end
 //! ([`pando_data::sealed`]): an object is always written whole, and checked whole before a byte of it is believed. So a
-//! change of a part of a block reads it, and writes it anew. Blocks that were read or written lately are kept; each use
+//! change of a part of a block reads it, and writes it anew, if it is still what was read (`If-Match`): so two mounts may
+//! write parts of one block at the same time. Blocks that were read or written lately are kept; each use
 //! asks whether the object is still the same (`If-None-Match`), so nothing stale is served. Of a file that is read in
 //! order the next block is fetched ahead.
 //!
-//! An object named `pando-blocks` shows that this part of a bucket is a block store: a wrong prefix is noticed, and not
-//! taken for an empty store.
+//! An object named `pando-blocks` shows that this part of a bucket is a block store, and whose ([`crate::mark`]): a wrong
+//! prefix is noticed, and not taken for an empty store.
 
-use crate::trouble::{explain, no_bucket};
-use crate::{BUCKET, runtime};
+use crate::trouble::{explain, no_bucket, no_conditions};
+use crate::{BUCKET, mark, runtime};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, Error, GetOptions, ObjectStore, ObjectStoreExt, PutPayload, PutResult, RetryConfig,
+    ClientOptions, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload, PutResult,
+    RetryConfig, UpdateVersion,
 };
 use pando_data::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names, sealed};
 use pando_env::promise;
-use pando_types::Timestamp;
+use pando_types::{FsId, Timestamp};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,9 +39,10 @@ const RECENT: usize = 16;
 /// One try of a request, and of a connection.
 const REQUEST: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
-/// What shows that there is a block store.
-const MARK: &str = "pando-blocks";
-const MARK_TEXT: &str = "A block store of Pando, form 1. Without this object it is not found.\n";
+/// A part of a block that others write at the same time is tried again so often.
+const RACES: u32 = 100;
+/// The same if the connection is lost meanwhile.
+const LOST: u32 = 3;
 
 /// What a store goes by besides its place.
 #[derive(Clone, Debug)]
@@ -50,6 +53,8 @@ pub struct S3Settings {
     pub give_up: Duration,
     /// It is tried again so often at most.
     pub tries: usize,
+    /// Whose blocks they are.
+    pub fs: Option<FsId>,
 }
 
 impl S3Settings {
@@ -62,7 +67,14 @@ impl S3Settings {
             environment: std::env::vars_os().filter_map(text).collect(),
             give_up: Duration::from_secs(30),
             tries: 10,
+            fs: None,
         }
+    }
+
+    /// For this filesystem.
+    pub fn of(mut self, fs: FsId) -> S3Settings {
+        self.fs = Some(fs);
+        self
     }
 }
 
@@ -79,8 +91,11 @@ struct Inner {
     prefix: String,
     block_size: u32,
     handle: Handle,
+    fs: Option<FsId>,
     /// The mark has been seen.
     found: AtomicBool,
+    /// It does not know conditions of writes.
+    unconditional: AtomicBool,
     requests: Semaphore,
     recent: Mutex<VecDeque<(Key, Slot)>>,
 }
@@ -150,7 +165,9 @@ impl S3Blocks {
             prefix: prefix.to_owned(),
             block_size,
             handle: runtime::handle()?,
+            fs: settings.fs,
             found: AtomicBool::new(false),
+            unconditional: AtomicBool::new(false),
             requests: Semaphore::new(AT_ONCE),
             recent: Mutex::new(VecDeque::new()),
         })))
@@ -183,6 +200,14 @@ impl S3Blocks {
     }
 }
 
+/// On condition that it is still what had this tag.
+fn as_it_is(tag: &str) -> PutMode {
+    PutMode::Update(UpdateVersion {
+        e_tag: Some(tag.to_owned()),
+        version: None,
+    })
+}
+
 impl Inner {
     fn path(&self, rest: &str) -> Path {
         // Both were parsed or are made of digits.
@@ -207,7 +232,7 @@ impl Inner {
 
     async fn create(&self) -> Result<()> {
         let _turn = self.requests.acquire().await;
-        let mark = self.path(MARK);
+        let mark = self.path(mark::NAME);
         let prefix = self.path("");
         let mut found = self.store.list(Some(&prefix));
         while let Some(object) = found.next().await {
@@ -219,7 +244,22 @@ impl Inner {
                 )));
             }
         }
-        self.put(&mark, MARK_TEXT.into()).await.map(drop)
+        let text = mark::text(self.fs);
+        match self.put(&mark, text.clone().into(), PutMode::Create).await? {
+            Some(_) => Ok(()),
+            // Another's, or ours before a crash.
+            None => {
+                self.judge_mark(&mark).await?;
+                self.put(&mark, text.into(), PutMode::Overwrite).await.map(drop)
+            }
+        }
+    }
+
+    /// Whether the mark is ours. `Ok(false)`: it does not say whose it is.
+    async fn judge_mark(&self, mark: &Path) -> Result<bool> {
+        let found = self.store.get(mark).await.map_err(|e| self.explain(&e))?;
+        let text = found.bytes().await.map_err(|e| self.explain(&e))?;
+        mark::judge(&self.place, &text, self.fs)
     }
 
     /// Before the first use: zeros are right where nothing was written, and wrong where we look in the wrong place.
@@ -231,8 +271,21 @@ impl Inner {
     }
 
     async fn check(&self) -> Result<()> {
-        match self.store.head(&self.path(MARK)).await {
+        let mark = self.path(mark::NAME);
+        match self.store.head(&mark).await {
+            Ok(_) if self.fs.is_none() => {
+                self.found.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             Ok(_) => {
+                if !self.judge_mark(&mark).await?
+                    && let Err(e) = self
+                        .put(&mark, mark::text(self.fs).into(), PutMode::Overwrite)
+                        .await
+                {
+                    // Whoever may not write there reads all the same.
+                    tracing::warn!("the bucket's mark stays without a filesystem: {e}");
+                }
                 self.found.store(true, Ordering::Relaxed);
                 Ok(())
             }
@@ -243,8 +296,9 @@ impl Inner {
                     Some(Err(list)) if no_bucket(&list) => Err(self.explain(&list)),
                     _ if no_bucket(&e) => Err(self.explain(&e)),
                     _ => Err(BlockError::Missing(format!(
-                        "{} is not a block store: it has no object {MARK:?}",
-                        self.place
+                        "{} is not a block store: it has no object {:?}",
+                        self.place,
+                        mark::NAME
                     ))),
                 }
             }
@@ -278,6 +332,11 @@ impl Inner {
 
     /// A block's bytes as they are now; empty, if there is none.
     async fn fetch(&self, key: Key, kept: &mut Option<Kept>) -> Result<Bytes> {
+        Ok(self.fetch_to_change(key, kept).await?.0)
+    }
+
+    /// The same, and on what condition they may be replaced.
+    async fn fetch_to_change(&self, key: Key, kept: &mut Option<Kept>) -> Result<(Bytes, PutMode)> {
         let _turn = self.requests.acquire().await;
         let options = GetOptions {
             if_none_match: kept.as_ref().map(|k| k.tag.clone()),
@@ -286,11 +345,14 @@ impl Inner {
         let path = self.block(key);
         let answer = match self.store.get_opts(&path, options).await {
             Err(Error::NotModified { .. }) => {
-                return Ok(kept.as_ref().map(|k| k.data.clone()).unwrap_or_default());
+                return Ok(match kept {
+                    Some(k) => (k.data.clone(), as_it_is(&k.tag)),
+                    None => (Bytes::new(), PutMode::Overwrite),
+                });
             }
             Err(e) if matches!(e, Error::NotFound { .. }) && !no_bucket(&e) => {
                 *kept = None;
-                return Ok(Bytes::new());
+                return Ok((Bytes::new(), PutMode::Create));
             }
             other => other.map_err(|e| self.explain(&e))?,
         };
@@ -300,20 +362,45 @@ impl Inner {
         let len = sealed::check(&object)
             .map_err(|e| BlockError::Damaged(format!("object {path} of {}: {e}", self.place)))?;
         let data = object.slice(..len);
+        let mode = tag.as_deref().map_or(PutMode::Overwrite, as_it_is);
         *kept = tag.map(|tag| Kept {
             tag,
             data: data.clone(),
         });
-        Ok(data)
+        Ok((data, mode))
     }
 
-    async fn put(&self, path: &Path, object: Bytes) -> Result<PutResult> {
+    /// `None`: the condition does not hold.
+    async fn put(&self, path: &Path, object: Bytes, mode: PutMode) -> Result<Option<PutResult>> {
+        // In parts there are no conditions.
         if object.len() <= PART {
-            return self
-                .store
-                .put(path, PutPayload::from_bytes(object))
-                .await
-                .map_err(|e| self.explain(&e));
+            let mode = match self.unconditional.load(Ordering::Relaxed) {
+                true => PutMode::Overwrite,
+                false => mode,
+            };
+            let put = |mode: PutMode| {
+                let payload = PutPayload::from_bytes(object.clone());
+                self.store.put_opts(path, payload, mode.into())
+            };
+            return match put(mode.clone()).await {
+                Err(Error::Precondition { .. } | Error::AlreadyExists { .. })
+                    if mode != PutMode::Overwrite =>
+                {
+                    Ok(None)
+                }
+                Err(e) if mode != PutMode::Overwrite && no_conditions(&e) => {
+                    tracing::warn!(
+                        "{} knows no conditions of writes: two mounts must not write parts of one block at the same time",
+                        self.place
+                    );
+                    self.unconditional.store(true, Ordering::Relaxed);
+                    put(PutMode::Overwrite)
+                        .await
+                        .map(Some)
+                        .map_err(|e| self.explain(&e))
+                }
+                done => done.map(Some).map_err(|e| self.explain(&e)),
+            };
         }
         let mut upload = self
             .store
@@ -336,21 +423,51 @@ impl Inner {
             // Parts that nobody completes are kept, and paid for; the bucket's rules may do it too.
             let _ = upload.abort().await;
         }
-        done.map_err(|e| self.explain(&e))
+        done.map(Some).map_err(|e| self.explain(&e))
     }
 
-    async fn store(&self, key: Key, data: Vec<u8>, kept: &mut Option<Kept>) -> Result<()> {
+    /// Changes a block by what is there.
+    async fn change(
+        &self,
+        key: Key,
+        kept: &mut Option<Kept>,
+        change: impl Fn(&Bytes) -> Option<Vec<u8>>,
+    ) -> Result<()> {
+        let mut lost = 0;
+        for _ in 0..RACES {
+            let (data, mode) = self.fetch_to_change(key, kept).await?;
+            let Some(all) = change(&data) else {
+                return Ok(());
+            };
+            match self.store(key, all, kept, mode).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // Whether it was written is seen when it is looked at again.
+                Err(BlockError::Unreachable(_)) if lost < LOST => lost += 1,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(BlockError::Device(format!(
+            "{}: others write the same block all the time",
+            self.place
+        )))
+    }
+
+    /// False: it is not what it was when the condition was made.
+    async fn store(&self, key: Key, data: Vec<u8>, kept: &mut Option<Kept>, mode: PutMode) -> Result<bool> {
         let _turn = self.requests.acquire().await;
         // Until it is known what is there.
         *kept = None;
         let len = data.len();
         let object = Bytes::from(sealed::seal(data));
-        let tag = self.put(&self.block(key), object.clone()).await?.e_tag;
-        *kept = tag.map(|tag| Kept {
+        let Some(put) = self.put(&self.block(key), object.clone(), mode).await? else {
+            return Ok(false);
+        };
+        *kept = put.e_tag.map(|tag| Kept {
             tag,
             data: object.slice(..len),
         });
-        Ok(())
+        Ok(true)
     }
 
     async fn read(self: Arc<Inner>, key: Key, offset: u32, len: u32) -> Result<Vec<u8>> {
@@ -378,18 +495,21 @@ impl Inner {
         let mut kept = slot.lock().await;
         let whole = self.block_size > 0 && offset == 0 && data.len() >= self.block_size as usize;
         if whole {
-            return self.store(key, data, &mut kept).await;
+            let stored = self.store(key, data, &mut kept, PutMode::Overwrite).await;
+            return stored.map(drop);
         }
         if data.is_empty() {
             return Ok(());
         }
-        let mut all = self.fetch(key, &mut kept).await?.to_vec();
-        let from = offset as usize;
-        if all.len() < from + data.len() {
-            all.resize(from + data.len(), 0);
-        }
-        all[from..from + data.len()].copy_from_slice(&data);
-        self.store(key, all, &mut kept).await
+        let over = |old: &Bytes| {
+            let (mut all, from) = (old.to_vec(), offset as usize);
+            if all.len() < from + data.len() {
+                all.resize(from + data.len(), 0);
+            }
+            all[from..from + data.len()].copy_from_slice(&data);
+            Some(all)
+        };
+        self.change(key, &mut kept, over).await
     }
 
     async fn truncate(&self, key: Key, len: u32) -> Result<()> {
@@ -399,11 +519,24 @@ impl Inner {
         }
         let slot = self.slot(key);
         let mut kept = slot.lock().await;
-        let data = self.fetch(key, &mut kept).await?;
-        if data.len() <= len as usize {
-            return Ok(());
+        let cut = |old: &Bytes| (old.len() > len as usize).then(|| old[..len as usize].to_vec());
+        self.change(key, &mut kept, cut).await
+    }
+
+    /// Names come in the order of their digits, so all of a file are looked through.
+    async fn present(&self, file: FileKey, from: u64, to: u64) -> Result<Vec<u64>> {
+        self.sure().await?;
+        let _turn = self.requests.acquire().await;
+        let folder = self.path(&self.folder(file));
+        let mut objects = self.store.list(Some(&folder));
+        let mut found = Vec::new();
+        while let Some(object) = objects.next().await {
+            let object = object.map_err(|e| self.explain(&e))?;
+            let number = object.location.filename().and_then(|n| n.parse::<u64>().ok());
+            found.extend(number.filter(|n| (from..to).contains(n)));
         }
-        self.store(key, data[..len as usize].to_vec(), &mut kept).await
+        found.sort_unstable();
+        Ok(found)
     }
 
     async fn remove(&self, file: FileKey, from: u64, to: u64) -> Result<()> {
@@ -489,6 +622,10 @@ impl Blocks for S3Blocks {
     /// An object that was put is there to stay.
     fn sync(&self, _file: FileKey, _blocks: Vec<u64>) -> LocalFuture<Result<()>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>>> {
+        self.ask(move |s| async move { s.present(file, from, to).await })
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<()>> {

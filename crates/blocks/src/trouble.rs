@@ -47,6 +47,14 @@ pub(crate) fn no_bucket(e: &Error) -> bool {
     whole(e).contains("NoSuchBucket")
 }
 
+/// Whether a server does not know conditions of writes.
+pub(crate) fn no_conditions(e: &Error) -> bool {
+    let text = whole(e);
+    matches!(e, Error::NotImplemented { .. })
+        || text.contains("NotImplemented")
+        || text.contains("501 Not Implemented")
+}
+
 fn sources(e: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     let first: &(dyn std::error::Error + 'static) = e;
     std::iter::successors(Some(first), |e| e.source())

@@ -6,7 +6,7 @@ use pando_blocks::test_server::{TestServer, address_of_its_own};
 use pando_blocks::{S3Blocks, S3Settings};
 use pando_data::conformance::{self, now};
 use pando_data::{BlockError, Blocks, FileKey};
-use pando_types::{Generation, Ino};
+use pando_types::{FsId, Generation, Ino};
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -40,6 +40,7 @@ impl Bucket {
             environment: environment.into_iter().map(|(n, v)| (n.to_owned(), v)).collect(),
             give_up: Duration::from_secs(20),
             tries: 2,
+            fs: None,
         }
     }
 
@@ -276,4 +277,154 @@ fn passing_failures_are_tried_again_and_lasting_ones_end() {
     let (result, requests) = write_to_busy(usize::MAX);
     assert!(matches!(result, Err(BlockError::Device(_))), "{result:?}");
     assert_eq!(requests, 3);
+}
+
+#[test]
+fn a_part_of_a_bucket_is_one_filesystems() {
+    let bucket = Bucket::new();
+    let place = "s3://bucket/whose";
+    let of = |n| S3Blocks::open_with(place, BLOCK, &bucket.settings().of(FsId(n))).unwrap();
+    now(of(1).create()).unwrap();
+    now(of(1).create()).expect("once more, as after a crash");
+    now(of(1).check()).unwrap();
+    // Before either has a block.
+    for result in [
+        now(of(2).create()),
+        now(of(2).check()),
+        now(of(2).read(FILE, 0, 0, 1)).map(drop),
+    ] {
+        let Err(BlockError::Missing(why)) = result else {
+            panic!("a second filesystem in one place: {result:?}");
+        };
+        assert!(why.contains("say another place"), "{why}");
+    }
+    // A program before did not say whose it is: who comes first says it.
+    let mark = bucket.object("pando-blocks");
+    std::fs::write(
+        &mark,
+        "A block store of Pando, form 1. Without this object it is not found.\n",
+    )
+    .unwrap();
+    now(of(3).check()).unwrap();
+    now(of(3).check()).unwrap();
+    assert!(now(of(1).check()).is_err());
+}
+
+/// Two mounts write parts of one block, each again and again: nothing is lost that was acknowledged.
+#[test]
+fn parts_of_a_block_from_two_mounts() {
+    // A server of its own that looks at conditions and writes in one step.
+    let server = Conditions::start();
+    let mut settings = Bucket::new().settings();
+    settings
+        .environment
+        .push(("AWS_ENDPOINT_URL".into(), server.endpoint.clone()));
+    let open = || S3Blocks::open_with("s3://bucket/p", BLOCK, &settings).unwrap();
+    const EACH: u32 = 60;
+    std::thread::scope(|scope| {
+        for who in 0..2u32 {
+            let s = open();
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    let data = vec![1 + who as u8; 3];
+                    now(s.write(FILE, 0, (2 * n + who) * 3, data)).unwrap();
+                }
+            });
+        }
+    });
+    let all = now(open().read(FILE, 0, 0, BLOCK)).unwrap();
+    let want: Vec<u8> = (0..2 * EACH).flat_map(|n| [1 + (n % 2) as u8; 3]).collect();
+    assert!(all == want, "a part is lost");
+    assert!(server.refused() > 0, "they never met");
+}
+
+/// The object, with its tag, and how many writes were refused.
+type Held = std::sync::Mutex<(Option<(u64, Vec<u8>)>, u64)>;
+
+/// A server of one object, and of a mark, which knows conditions of writes.
+struct Conditions {
+    endpoint: String,
+    state: std::sync::Arc<Held>,
+}
+
+impl Conditions {
+    fn start() -> Conditions {
+        let listener = TcpListener::bind(address_of_its_own()).unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let state: std::sync::Arc<Held> = Default::default();
+        let shared = state.clone();
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                let (mut socket, state) = (socket.unwrap(), shared.clone());
+                std::thread::spawn(move || while serve_one(&mut socket, &state).is_some() {});
+            }
+        });
+        Conditions { endpoint, state }
+    }
+
+    fn refused(&self) -> u64 {
+        self.state.lock().unwrap().1
+    }
+}
+
+fn serve_one(socket: &mut std::net::TcpStream, state: &Held) -> Option<()> {
+    let (mut request, mut piece) = (Vec::new(), [0; 65536]);
+    let (head, body) = loop {
+        let end = request.windows(4).position(|w| w == b"\r\n\r\n");
+        if let Some(end) = end {
+            let head = String::from_utf8_lossy(&request[..end]).to_lowercase();
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .and_then(|t| t.lines().next()?.trim().parse::<usize>().ok())
+                .unwrap_or(0);
+            if request.len() >= end + 4 + length {
+                break (head, request[end + 4..end + 4 + length].to_vec());
+            }
+        }
+        match socket.read(&mut piece).ok()? {
+            0 => return None,
+            n => request.extend_from_slice(&piece[..n]),
+        }
+    };
+    let field = |name: &str| {
+        let line = head.lines().find_map(|l| l.strip_prefix(name))?;
+        Some(line.trim_start_matches(':').trim().trim_matches('"').to_owned())
+    };
+    let mut state = state.lock().unwrap();
+    let (object, refused) = &mut *state;
+    let tag = object.as_ref().map(|(n, _)| n.to_string());
+    let (status, answer) = if head.contains("pando-blocks") {
+        ("200 OK", Vec::new())
+    } else if head.starts_with("put") {
+        let holds = match (field("if-match"), field("if-none-match")) {
+            (Some(wanted), _) => tag.as_ref() == Some(&wanted),
+            (None, Some(_)) => tag.is_none(),
+            (None, None) => panic!("without a condition"),
+        };
+        if holds {
+            *object = Some((object.as_ref().map_or(1, |(n, _)| n + 1), body));
+            ("200 OK", Vec::new())
+        } else {
+            *refused += 1;
+            ("412 Precondition Failed", Vec::new())
+        }
+    } else if tag.is_some() && field("if-none-match") == tag {
+        ("304 Not Modified", Vec::new())
+    } else {
+        match &object {
+            Some((_, bytes)) => ("200 OK", bytes.clone()),
+            None => ("404 Not Found", Vec::new()),
+        }
+    };
+    let tag = object.as_ref().map_or(0, |(n, _)| *n);
+    drop(state);
+    let mut text = format!(
+        "HTTP/1.1 {status}\r\netag: \"{tag}\"\r\nlast-modified: Wed, 21 Oct 2015 07:28:00 GMT\r\ncontent-length: {}\r\n\r\n",
+        answer.len()
+    )
+    .into_bytes();
+    text.extend(answer);
+    socket.write_all(&text).ok()
 }

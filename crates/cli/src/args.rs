@@ -85,6 +85,7 @@ pub enum Command {
     /// Show what each server does; fails if one is down.
     #[command(after_help = "Examples:\n  pando status\n  pando status --json | jq '.servers[].operations'")]
     Status,
+    Locks(crate::locks::LocksArgs),
     Restart(crate::restart::RestartArgs),
     Map(crate::map::MapArgs),
     /// Add a server: it gets its share of the slots while everything goes on.
@@ -97,6 +98,8 @@ pub enum Command {
     /// Say who may connect, as whom and to what (modes `key` and `tls`; needs the cluster's secret).
     #[command(subcommand)]
     Auth(crate::auth::AuthCommand),
+    Backup(crate::backup::BackupArgs),
+    Restore(crate::backup::RestoreArgs),
     Fsck(crate::fsck::FsckArgs),
     Gc(crate::gc::GcArgs),
     /// Measure.
@@ -300,7 +303,7 @@ pub enum Wait {
 /// Arguments of `mount`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Options of -o: ro, rw, allow_other, timeout=SECONDS, key=FILE, those of the kernel (nosuid and nodev unless suid or dev are said; noexec,\nsync, ...), remount with ro or rw, and what fstab says to others (_netdev, noauto, nofail, x-...).\n\nExamples:\n  pando mount /mnt/pando\n  pando mount -o ro,noexec /mnt/pando\n  pando mount -o remount,rw /mnt/pando\n  mount -t fuse.pando /var/lib/pando /mnt/pando     (docs/operations.md says how; fstab too)"
+    after_help = "Options of -o: ro, rw, allow_other, nolock, timeout=SECONDS, key=FILE, those of the kernel (nosuid and nodev unless suid or dev are said; noexec,\nsync, ...), remount with ro or rw, and what fstab says to others (_netdev, noauto, nofail, x-...).\n\nExamples:\n  pando mount /mnt/pando\n  pando mount -o ro,noexec /mnt/pando\n  pando mount -o remount,rw /mnt/pando\n  mount -t fuse.pando /var/lib/pando /mnt/pando     (docs/operations.md says how; fstab too)"
 )]
 pub struct MountArgs {
     /// Where: an existing directory.

@@ -125,7 +125,7 @@ impl Connection {
             reactor.set_tls(tls);
         }
         reactor.set_map(&map);
-        let blocks = open_blocks(&map)?;
+        let blocks = open_blocks(dir, &map)?;
         let config = ClientConfig {
             give_up,
             resolution: paths.resolution.into(),
@@ -254,8 +254,8 @@ impl Drop for Connection {
 }
 
 /// The block store a map names.
-pub fn open_blocks(map: &ClusterMap) -> Result<Store> {
-    Store::open(&map.blocks, map.block_size).with_context(|| {
+pub fn open_blocks(dir: &ClusterDir, map: &ClusterMap) -> Result<Store> {
+    Store::open_in(&map.blocks, map.block_size, map.fs, Some(&dir.path)).with_context(|| {
         format!(
             "cannot use the block store {}; if it is a shared folder, is it mounted?",
             map.blocks

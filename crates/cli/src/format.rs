@@ -9,7 +9,7 @@ use crate::{coordination, process, stores};
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
 use pando_blocks::Store;
-use pando_cluster::{ClusterFile, DirectoryUpdates, PlanText, Profile, Server};
+use pando_cluster::{ClusterFile, ClusterMap, DirectoryUpdates, PlanText, Profile, Server};
 use pando_types::{AuthMode, SLOTS};
 use std::io::Read;
 
@@ -76,17 +76,9 @@ pub fn make(
         "infinifs" => DirectoryUpdates::TwoPhase,
         _ => DirectoryUpdates::ParentFirst,
     };
-    let id = std::fs::read("/proc/sys/kernel/random/uuid").context("cannot get random bits")?;
-    let fs: String = id
-        .iter()
-        .filter(|b| b.is_ascii_hexdigit())
-        .map(|b| char::from(*b))
-        .collect();
-    let n = servers.len();
-    let slot = |i: usize| (i * usize::from(SLOTS) / n) as u16;
     let file = ClusterFile {
         format: 1,
-        fs,
+        fs: new_fs()?,
         epoch: 1,
         profile: Profile {
             name: choices.profile.clone(),
@@ -96,41 +88,70 @@ pub fn make(
             store: "rocksdb".into(),
         },
         durability: choices.durability.word().into(),
-        slots: servers
-            .iter()
-            .enumerate()
-            .map(|(i, s)| (slot(i), slot(i + 1), s.id))
-            .collect(),
+        slots: runs(&servers),
         keeper: servers.first().map(|s| s.id),
         term: 1,
         coordinator: servers.first().context("a cluster has at least one server")?.id,
         servers,
         inline_limit: choices.inline_limit,
         block_size: BLOCK_SIZE,
-        blocks: match blocks {
-            Some(url) if pando_blocks::is_bucket(url) => url.to_owned(),
-            folder => format!("file:{}", folder.unwrap_or("blocks")),
-        },
+        blocks: blocks_at(blocks),
         name_bits: 55,
         id_bits: choices.id_bits,
         auth: choices.auth.mode().word().into(),
         coord: choices.coord.to_string(),
         plan: PlanText::default(),
     };
+    make_as(dir, file, |map| {
+        let owner = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
+        for server in &map.servers {
+            stores::make(&dir.store(server.id.0), server.id, map, owner)?;
+        }
+        Ok(())
+    })
+}
+
+/// A new name for a filesystem.
+pub fn new_fs() -> Result<String> {
+    let id = std::fs::read("/proc/sys/kernel/random/uuid").context("cannot get random bits")?;
+    let digits = id.iter().filter(|b| b.is_ascii_hexdigit());
+    Ok(digits.map(|b| char::from(*b)).collect())
+}
+
+/// All slots, spread evenly over these servers.
+pub fn runs(servers: &[Server]) -> Vec<(u16, u16, u16)> {
+    let n = servers.len().max(1);
+    let slot = |i: usize| (i * usize::from(SLOTS) / n) as u16;
+    let run = |(i, s): (usize, &Server)| (slot(i), slot(i + 1), s.id);
+    servers.iter().enumerate().map(run).collect()
+}
+
+/// Where blocks are that somebody wants there, as `cluster.json` has it.
+pub fn blocks_at(wanted: Option<&str>) -> String {
+    match wanted {
+        Some(url) if pando_blocks::is_bucket(url) => url.to_owned(),
+        folder => format!("file:{}", folder.unwrap_or("blocks")),
+    }
+}
+
+/// Makes the filesystem that a file describes; `fill` makes its stores. Last comes `cluster.json`.
+pub fn make_as(
+    dir: &ClusterDir,
+    file: ClusterFile,
+    fill: impl FnOnce(&ClusterMap) -> Result<()>,
+) -> Result<ClusterFile> {
     let map = file.map(&dir.path)?;
     for server in &map.servers {
         stays_here(map.auth, &server.address)?;
     }
-    coordination::suits(&choices.coord, &map)?;
+    coordination::suits(&coordination::place(&file)?, &map)?;
     let making = begin(dir)?;
-    Store::create(&map.blocks).with_context(|| format!("cannot make the block store {}", map.blocks))?;
-    let owner = (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    );
-    for server in &map.servers {
-        stores::make(&dir.store(server.id.0), server.id, &map, owner)?;
-    }
+    Store::create(&map.blocks, map.fs, Some(&dir.path))
+        .with_context(|| format!("cannot make the block store {}", map.blocks))?;
+    fill(&map)?;
     if map.auth == AuthMode::Tls {
         Authority::make(dir, &map)?;
     }

@@ -3,6 +3,7 @@
 mod addresses;
 mod args;
 mod auth;
+mod backup;
 mod bench;
 mod cluster_dir;
 mod completion;
@@ -18,6 +19,7 @@ mod gc;
 mod grow;
 mod hammer;
 mod key_file;
+mod locks;
 mod map;
 mod metrics;
 mod mount;
@@ -78,8 +80,11 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Server(server) => server::run(args, server)?,
         Command::Fs(command) => return fs::run(args, command),
         Command::Status => return status::run(args),
+        Command::Locks(command) => return locks::run(args, command),
         Command::Restart(command) => restart::run(args, command)?,
         Command::Explain(command) => return explain::run(args, command),
+        Command::Backup(command) => backup::backup(args, command)?,
+        Command::Restore(command) => backup::restore(args, command)?,
         Command::Fsck(command) => return Ok(fsck::run(args, command)),
         Command::Gc(command) => return Ok(gc::run(args, command)),
         Command::Bench(command) => return bench::run(args, command),

@@ -103,6 +103,32 @@ pub fn command_line(pid: Pid) -> Option<Vec<OsString>> {
 
 /// Starts this program again in the background, in a session of its own, logging to a file.
 pub fn start(dir: &ClusterDir, name: &str, arguments: &[String]) -> Result<(Child, PathBuf)> {
+    start_with(dir, name, arguments, &[])
+}
+
+/// Variables of a process's environment.
+pub type Environment = Vec<(OsString, OsString)>;
+
+/// The variables of a running process whose names begin so.
+pub fn environment(pid: Pid, prefix: &str) -> Environment {
+    let text = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+    let pair = |line: &[u8]| {
+        let equals = line.iter().position(|b| *b == b'=')?;
+        let (name, value) = (&line[..equals], &line[equals + 1..]);
+        let text = |b: &[u8]| OsStr::from_bytes(b).to_owned();
+        name.starts_with(prefix.as_bytes())
+            .then(|| (text(name), text(value)))
+    };
+    text.split(|b| *b == 0).filter_map(pair).collect()
+}
+
+/// The same with these variables besides its own, which count where both have one.
+pub fn start_with(
+    dir: &ClusterDir,
+    name: &str,
+    arguments: &[String],
+    environment: &[(OsString, OsString)],
+) -> Result<(Child, PathBuf)> {
     dir.make_run()?;
     let log = log_path(dir, name);
     let out = OpenOptions::new().create(true).append(true).open(&log)?;
@@ -113,6 +139,12 @@ pub fn start(dir: &ClusterDir, name: &str, arguments: &[String]) -> Result<(Chil
         command.arg("--key").arg(key);
     }
     command.args(arguments);
+    command.envs(
+        environment
+            .iter()
+            .filter(|(name, _)| std::env::var_os(name).is_none())
+            .map(|(name, value)| (name, value)),
+    );
     command
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)

@@ -43,8 +43,11 @@ pub fn run(args: &Args, restart: &RestartArgs) -> Result<()> {
     while let Some(id) = next(&dir, &file, &mut ids)? {
         let began = Instant::now();
         let options = options_of(&dir, id)?;
+        // Who restarts need not know the keys of the bucket; keys that are said count.
+        let running = process::running(&dir, &format!("server-{id}"));
+        let keys = running.map_or_else(Vec::new, |pid| process::environment(pid, "AWS_"));
         process::stop(&dir, &format!("server-{id}"), STOP_PATIENCE)?;
-        up::start_servers(&dir, &file, &[id], &options)?;
+        up::start_servers_with(&dir, &file, &[id], &options, &keys)?;
         let states = await_all(&dir, &file, patience)?;
         let seconds = began.elapsed().as_secs_f64();
         let boot = states

@@ -102,7 +102,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         .with_context(|| format!("cannot open the store {}", path.display()))?;
     let store = Rc::new(store);
     // Nobody waits for the removal of blocks.
-    let blocks = Rc::new(Aside::new(open_blocks(&map)?).context("cannot start a thread")?);
+    let blocks = Rc::new(Aside::new(open_blocks(&dir, &map)?).context("cannot start a thread")?);
 
     pando_net::raise_file_limit();
     let waiting = match options.waiting {

@@ -86,6 +86,14 @@ pub fn make(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> R
 }
 
 fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Result<()> {
+    let store = make_empty(path, id, map)?;
+    let lsn = pando_server::format_store(&store, id, map, now(), owner)?;
+    coordination::block_on(store.wait(lsn, pando_store::Level::Synced))?;
+    Ok(())
+}
+
+/// Makes a store with nothing in it but what says whose it is. One of the same filesystem that was never used is replaced.
+pub fn make_empty(path: &Path, id: ServerId, map: &ClusterMap) -> Result<RocksStore> {
     match look(path)? {
         Found::Nothing => {}
         Found::Unused(fs) if fs == map.fs => std::fs::remove_dir_all(real(path)?)?,
@@ -93,9 +101,7 @@ fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Re
     }
     RocksStore::create(path, pando_server::superblock(id, map))?;
     let (store, _) = RocksStore::open(path, RocksOptions::default())?;
-    let lsn = pando_server::format_store(&store, id, map, now(), owner)?;
-    coordination::block_on(store.wait(lsn, pando_store::Level::Synced))?;
-    Ok(())
+    Ok(store)
 }
 
 /// Where a path really leads: links stay as they are.

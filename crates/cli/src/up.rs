@@ -12,6 +12,7 @@ use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -146,6 +147,17 @@ pub fn start_servers(
     ids: &[u16],
     options: &[String],
 ) -> Result<Vec<u16>> {
+    start_servers_with(dir, file, ids, options, &[])
+}
+
+/// The same with these variables in their environment, where this process has none of the name.
+pub fn start_servers_with(
+    dir: &ClusterDir,
+    file: &ClusterFile,
+    ids: &[u16],
+    options: &[String],
+    environment: &[(OsString, OsString)],
+) -> Result<Vec<u16>> {
     let mut children = BTreeMap::new();
     let mut start_missing = |id: u16| -> Result<()> {
         let name = format!("server-{id}");
@@ -166,7 +178,8 @@ pub fn start_servers(
         }
         let mut arguments = ["server", "--id", &id.to_string()].map(str::to_owned).to_vec();
         arguments.extend_from_slice(options);
-        children.insert(id, process::start(dir, &name, &arguments)?);
+        let started = process::start_with(dir, &name, &arguments, environment)?;
+        children.insert(id, started);
         Ok(())
     };
     for id in ids {

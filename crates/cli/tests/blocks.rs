@@ -38,6 +38,86 @@ fn until_stored(cluster: &Cluster, files: u64) {
     }
 }
 
+/// Bytes in files of a mount.
+fn written(at: &Path, files: &[(&str, Vec<u8>)]) {
+    for (name, data) in files {
+        let mut file = std::fs::File::create(at.join(name)).expect("a file");
+        std::io::Write::write_all(&mut file, data).expect("written");
+        file.sync_all().expect("synced");
+    }
+}
+
+fn same_on(at: &Path, files: &[(&str, Vec<u8>)]) {
+    for (name, data) in files {
+        let found = std::fs::read(at.join(name)).expect("a file");
+        assert!(found == *data, "{name} is another");
+    }
+}
+
+#[test]
+fn process_a_mount_over_a_bucket_and_kills() {
+    if std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
+        eprintln!("skipped: /dev/fuse cannot be opened here");
+        return;
+    }
+    let root = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(root.path().join("bucket")).expect("a bucket");
+    let server = TestServer::start(root.path());
+    let cluster = Cluster::with_blocks(2, "s3://bucket/fs", server.environment());
+    let at = root.path().join("mnt");
+    let place = at.display().to_string();
+    cluster.run(&["mount", &place]);
+    let files = [
+        ("a", content(9_000_000, 1)),
+        ("b", content(70_000, 2)),
+        ("c", content(4 << 20, 3)),
+        ("small", content(100, 4)),
+    ];
+    written(&at, &files);
+    // Servers, then the mount's process: nothing that was synced is lost.
+    cluster.kill_all();
+    cluster.up();
+    same_on(&at, &files);
+    let lock = std::fs::read_dir(cluster.path("run"))
+        .expect("a folder")
+        .map(|e| e.expect("an entry").path())
+        .find(|p| {
+            let name = p.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            name.starts_with("mount") && name.ends_with(".lock")
+        })
+        .expect("the mount's lock");
+    let pid = std::fs::read_to_string(lock).expect("a number");
+    let killed = Command::new("kill").args(["-9", pid.trim()]).status();
+    assert!(killed.expect("kill runs").success());
+    // What is dead is taken away, and mounted anew.
+    let began = Instant::now();
+    while !cluster
+        .pando(&["mount", &place])
+        .output()
+        .expect("pando runs")
+        .status
+        .success()
+    {
+        assert!(began.elapsed() < Duration::from_secs(30), "not mounted again");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    same_on(&at, &files);
+    let again = [("b", content(5_000_000, 7)), ("c", content(1000, 8))];
+    written(&at, &again);
+    std::fs::remove_file(at.join("a")).expect("removed");
+    until_stored(&cluster, 1);
+    same_on(&at, &again);
+    cluster.run(&["umount", &place]);
+    cluster.run(&["fsck", "--data"]);
+    let left = gc(&cluster, &["--grace", "0s"]);
+    assert_eq!(left["blocks"], 0, "{left}");
+}
+
 /// What a crash could have left: a block that no record speaks of.
 fn orphan(root: &Path) -> PathBuf {
     let file = FileKey {
@@ -118,6 +198,19 @@ fn process_blocks_in_a_bucket() {
     collects(&cluster, &root.path().join("bucket/fs"));
     compare(&cluster, &[files[0].clone(), files[2].clone()]);
 
+    // Who restarts the servers need not know the keys of the bucket: they keep those that they have.
+    let mut restart = cluster.pando(&["restart"]);
+    for (name, _) in server.environment() {
+        restart.env_remove(name);
+    }
+    let out = restart.output().expect("pando runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let more = ("d", content(5_000_000, 5));
+    put_and_get(&cluster, std::slice::from_ref(&more));
+    until_stored(&cluster, 3);
+    cluster.run(&["rm", "/d"]);
+    until_stored(&cluster, 2);
+
     // A second filesystem cannot be made over this one.
     let second = Command::new(env!("CARGO_BIN_EXE_pando"))
         .args([
@@ -178,7 +271,9 @@ fn smallest(dir: &Path) -> PathBuf {
         let read = std::fs::read_dir(dir).expect("a folder");
         read.map(|e| e.expect("an entry").path()).collect()
     };
-    let files = entries(dir).into_iter().flat_map(|part| entries(&part));
+    // Beside the folders there is the mark.
+    let parts = entries(dir).into_iter().filter(|p| p.is_dir());
+    let files = parts.flat_map(|part| entries(&part));
     let blocks = files.flat_map(|file| entries(&file));
     let size = |p: &PathBuf| p.metadata().expect("a block").len();
     blocks.min_by_key(size).expect("blocks")

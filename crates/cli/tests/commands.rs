@@ -257,6 +257,67 @@ fn attributes_and_special_files() {
 }
 
 #[test]
+fn access_control_lists() {
+    let c = Cluster::start();
+    c.ok(&["mkdir", "-m", "755", "/d"]);
+    c.ok(&["touch", "/d/f"]);
+    let list = "user::rw-,user:1000:r--,group::---,group:7:rw-,mask::rw-,other::---";
+    c.ok(&["acl", "set", "/d/f", list]);
+    let shown = |path: &str| {
+        let lines = c.ok(&["acl", "get", path]);
+        let lines = lines.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+        lines.collect::<Vec<_>>().join(",")
+    };
+    assert_eq!(shown("/d/f"), list);
+    // The group's bits are the mask.
+    c.ok(&["chmod", "640", "/d/f"]);
+    assert_eq!(shown("/d/f"), list.replace("mask::rw-", "mask::r--"));
+    let stat = c.json(&["--json", "stat", "/d/f"]);
+    assert_eq!(stat["files"][0]["mode"], "0640", "{stat}");
+    // Wherever it goes: another name, its home, another directory.
+    c.ok(&["ln", "/d/f", "/second"]);
+    c.ok(&["mv", "/d/f", "/third"]);
+    assert_eq!(
+        (shown("/second"), shown("/third")),
+        (shown("/third"), list.replace("mask::rw-", "mask::r--"))
+    );
+    // Without a mask it is what it bounds.
+    c.ok(&["acl", "set", "/d", "--default", "u::7,u:1000:6,g::1,o::0"]);
+    c.ok(&["mkdir", "/d/sub"]);
+    assert_eq!(
+        shown("/d/sub"),
+        "user::rwx,user:1000:rw-,group::--x,mask::rwx,other::---,default:user::rwx,default:user:1000:rw-,default:group::--x,\
+         default:mask::rwx,default:other::---"
+    );
+    c.ok(&["mv", "/d/sub", "/sub"]);
+    let object = &c.json(&["--json", "acl", "get", "/sub"])["lists"][0];
+    assert_eq!(object["default"]["users"][0]["id"], 1000, "{object}");
+    assert_eq!(object["extended"], true);
+    c.ok(&["acl", "remove", "/sub"]);
+    c.ok(&["acl", "remove", "--default", "/sub", "/d"]);
+    assert_eq!(shown("/sub"), "user::rwx,group::rwx,other::---");
+
+    c.bad(&["acl", "set", "/second", "u::7,g::5"], "other::");
+    c.bad(&["acl", "set", "/second", "u::7,g::5,o::9"], "other::");
+    let long: Vec<String> = (0..30).map(|n| format!("u:{n}:7")).collect();
+    c.bad(
+        &[
+            "acl",
+            "set",
+            "/second",
+            &format!("u::7,g::5,o::0,{}", long.join(",")),
+        ],
+        "at most 32",
+    );
+    c.bad(
+        &["acl", "set", "/second", "--default", "u::7,g::5,o::0"],
+        "only directories",
+    );
+    c.bad(&["acl", "get", "/nowhere"], "no such file");
+    assert_eq!(c.ok(&["fsck"]).lines().last(), Some("Clean."));
+}
+
+#[test]
 fn bad_names_and_paths() {
     let c = Cluster::start();
     let (most, more) = ("n".repeat(255), "n".repeat(256));

@@ -91,7 +91,7 @@ impl Client {
         // Whether somebody may not search a directory is told by its server alone: that may have changed.
         if known
             && self.config.cache_bytes > 0
-            && cred.may(Access::EXEC, dir.perm, dir.uid, dir.gid, true)
+            && cred.may(Access::EXEC, &dir.guard())
             && let Some(entry) = self.cache.borrow_mut().child(dir, name, self.world.mono())
         {
             self.count(|s| s.cached += 1);

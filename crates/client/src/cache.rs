@@ -248,6 +248,7 @@ mod tests {
             version: 0,
             home: None,
             xattrs: false,
+            acl: None,
         }
     }
 

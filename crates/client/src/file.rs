@@ -13,14 +13,16 @@
 //!   opened after another mount closed it shows what that wrote; two that write at once get the last publish.
 
 mod gather;
+mod holes;
 mod io;
 mod open;
 mod publish;
 #[cfg(test)]
 mod tests;
 
-pub use open::{Opened, create, open};
+pub use open::{Opened, create, open, open_kept};
 
+use crate::keep::Kept;
 use pando_data::{BlockError, FileKey};
 use pando_format::Layout;
 use pando_format::codec::Blob;
@@ -39,6 +41,15 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 pub trait Ops {
     /// Runs one operation to a definite outcome.
     fn op(&self, cred: &Cred, op: Op) -> impl Future<Output = Outcome>;
+    /// Opens or creates a file that is to stay there while it is open here.
+    fn op_open(&self, cred: &Cred, op: Op) -> impl Future<Output = (Outcome, Option<Kept>)> {
+        async { (self.op(cred, op).await, None) }
+    }
+    /// Where a file is that is open here and was renamed or removed by others.
+    fn find_home(&self, cred: &Cred, kept: &Kept) -> impl Future<Output = Result<EntryView, Errno>> {
+        let _ = (cred, kept);
+        std::future::ready(Err(Errno::Stale))
+    }
     /// Makes everything acknowledged for `slot` survive a power failure.
     fn sync(&self, slot: Slot) -> impl Future<Output = Result<(), Errno>>;
     /// Largest file kept inline, in bytes.
@@ -54,6 +65,12 @@ pub trait Ops {
 impl Ops for crate::Client {
     async fn op(&self, cred: &Cred, op: Op) -> Outcome {
         crate::Client::op(self, cred, op).await
+    }
+    async fn op_open(&self, cred: &Cred, op: Op) -> (Outcome, Option<Kept>) {
+        crate::Client::op_open(self, cred, op).await
+    }
+    async fn find_home(&self, cred: &Cred, kept: &Kept) -> Result<EntryView, Errno> {
+        crate::Client::find_home(self, cred, kept).await
     }
     async fn sync(&self, slot: Slot) -> Result<(), Errno> {
         self.sync_slot(slot).await
@@ -149,7 +166,11 @@ pub struct OpenFile {
     key: FileKey,
     /// Shows that some handle of this mount was opened for writing.
     handle: Option<Handle>,
+    /// Shows that it was opened.
+    proof: Handle,
     location: Location,
+    /// Keeps it there whatever others do with its names.
+    hold: Option<Arc<Kept>>,
     data_sync: DataSync,
     /// As the servers last showed them, but for what is below.
     attr: Attr,
@@ -175,6 +196,8 @@ pub struct OpenFile {
     gathered: Option<gather::Gathered>,
     /// Memory for what is gathered next.
     spare: Vec<u8>,
+    /// What both may take.
+    room: Option<Arc<gather::Room>>,
     /// The version of the content that what a front end caches of this file stands for; `None` if another mount's
     /// changes may be mixed in.
     cached: Option<u64>,
@@ -188,6 +211,8 @@ impl OpenFile {
             data,
             created,
             handle,
+            hold,
+            proof,
         } = opened;
         check_regular(entry.attr.kind)?;
         Ok(OpenFile {
@@ -196,7 +221,9 @@ impl OpenFile {
                 generation: entry.attr.generation,
             },
             handle,
+            proof,
             location: Location::new(Place::of(&entry, place)),
+            hold,
             data_sync,
             version: entry.version,
             size: entry.attr.size,
@@ -213,6 +240,7 @@ impl OpenFile {
             gathers: false,
             gathered: None,
             spare: Vec::new(),
+            room: None,
         })
     }
 
@@ -220,12 +248,20 @@ impl OpenFile {
     /// another than this state had. Unpublished changes stay, and will overwrite what the other mount published.
     pub fn refresh(&mut self, opened: Opened) -> Result<bool, Errno> {
         let Opened {
-            entry, data, handle, ..
+            entry,
+            data,
+            handle,
+            hold,
+            created: _,
+            proof,
         } = opened;
         if entry.attr.ino != self.key.ino || entry.attr.generation != self.key.generation {
             return Err(Errno::Stale);
         }
         self.handle = handle.or(self.handle);
+        self.hold = hold.or(self.hold.take());
+        // With a newer key, perhaps.
+        self.proof = proof;
         self.location.learn(&entry);
         // An answer may have been overtaken by a publish of ours: versions only rise (H49).
         if entry.version < self.version || self.removed {
@@ -251,9 +287,33 @@ impl OpenFile {
         self.key
     }
 
+    /// What shows the servers that it was opened.
+    pub fn proof(&self) -> Handle {
+        self.proof
+    }
+
     /// Where it is; shared with the file, so a rename can be told while the file is in use.
     pub fn location(&self) -> Location {
         self.location.clone()
+    }
+
+    /// What keeps it open at the servers.
+    pub fn hold(&self) -> Option<Arc<Kept>> {
+        self.hold.clone()
+    }
+
+    /// It is not found where it was: others may have renamed or removed it, and then it is at home. Whether it is.
+    pub(super) async fn go_home(&self, ops: &impl Ops) -> bool {
+        let Some(hold) = self.hold.clone() else {
+            return false;
+        };
+        match ops.find_home(&ops.own(), &hold).await {
+            Ok(view) => {
+                self.location.learn(&view);
+                true
+            }
+            Err(_) => false,
+        }
     }
 
     /// Bytes, unpublished writes included.

@@ -7,10 +7,14 @@
 mod ahead;
 mod cache;
 pub mod components;
+mod cut;
 pub mod explain;
 pub mod file;
 mod handles;
+mod interrupt;
+mod keep;
 mod lanes;
+pub mod locks;
 mod path;
 mod request;
 mod session;
@@ -19,6 +23,9 @@ mod xattr;
 
 pub use ahead::Resolution;
 pub use cache::CACHE_BYTES;
+pub use cut::{Cut, CutFailed};
+pub use interrupt::Interrupt;
+pub use keep::{Keeping, Kept};
 pub use path::{Found, Listing};
 pub use whole::whole;
 
@@ -33,6 +40,7 @@ use pando_wire::{Accounted, Message};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a client is told at start.
@@ -55,6 +63,8 @@ pub struct ClientConfig {
     /// Shared by the clients of one program or mount that share what they know: what one was told the others may use, and
     /// what one changes where nobody else knows of it is told to nobody. `None`: a new one.
     pub instance: Option<Instance>,
+    /// The open files of the program or mount, shared by its clients. `None`: nothing is kept open.
+    pub keeping: Option<Keeping>,
     /// The identity under which its connections are opened.
     pub identity: IdentityId,
     /// For whom it acts when no program asks: to find the root, to sync, to measure space.
@@ -73,6 +83,7 @@ impl ClientConfig {
             cache_bytes: CACHE_BYTES,
             handles: HANDLES,
             instance: None,
+            keeping: None,
             identity: IdentityId::ANYONE,
             own: Cred::root(),
         }
@@ -145,6 +156,8 @@ pub struct Client {
     stats: Cell<ClientStats>,
     /// Of what is being explained.
     notes: RefCell<Option<explain::Notes>>,
+    /// The call of a program that it is at.
+    call: RefCell<Option<Arc<Interrupt>>>,
     /// Called with every newer map, so that the transport learns the addresses.
     on_map: RefCell<Option<HearMap>>,
 }
@@ -173,6 +186,7 @@ impl Client {
             lanes: Lanes::new(config.lanes),
             stats: Cell::new(ClientStats::default()),
             notes: RefCell::new(None),
+            call: RefCell::new(None),
             on_map: RefCell::new(None),
             world,
             config,

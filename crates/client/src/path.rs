@@ -7,7 +7,7 @@ use crate::components::{Component, components};
 use crate::whole::whole;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
-use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, Name, Perm};
+use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, Mode, Name};
 use pando_wire::{Answer, DirEntry, EntryView, Op, RenameMode, Scope, Statement};
 use std::collections::VecDeque;
 
@@ -280,23 +280,25 @@ impl Client {
     }
 
     /// Creates a directory.
-    pub async fn mkdir(&self, cred: &Cred, path: &[u8], perm: Perm) -> Result<EntryView, Errno> {
+    pub async fn mkdir(&self, cred: &Cred, path: &[u8], mode: impl Into<Mode>) -> Result<EntryView, Errno> {
+        let mode = mode.into();
         self.persist(async || {
             let (dir, name) = self.parent_of(cred, path).await.map_err(exists_if_busy)?;
-            entry(self.op(cred, Op::Mkdir { dir, name, perm }).await?)
+            entry(self.op(cred, Op::Mkdir { dir, name, mode }).await?)
         })
         .await
     }
 
     /// Creates a directory and those above it that are missing.
-    pub async fn mkdir_all(&self, cred: &Cred, path: &[u8], perm: Perm) -> Result<(), Errno> {
+    pub async fn mkdir_all(&self, cred: &Cred, path: &[u8], mode: impl Into<Mode>) -> Result<(), Errno> {
+        let mode = mode.into();
         let ends = path
             .iter()
             .enumerate()
             .filter(|(i, b)| **b == b'/' && *i > 0)
             .map(|(i, _)| i);
         for end in ends.chain([path.len()]) {
-            match self.mkdir(cred, &path[..end], perm).await {
+            match self.mkdir(cred, &path[..end], mode).await {
                 Ok(_) | Err(Errno::Exists) => {}
                 Err(e) => return Err(e),
             }

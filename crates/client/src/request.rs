@@ -36,11 +36,21 @@ impl Patience {
 
 impl Client {
     /// Runs an operation until its outcome is known. Stalls while its server is away; after `give_up` it fails with
-    /// [`Errno::Unreachable`], which for a mutating operation means: it may have happened.
-    pub async fn op(&self, cred: &Cred, mut op: Op) -> Outcome {
+    /// [`Errno::Unreachable`], which for a mutating operation means: it may have happened. Ends with
+    /// [`Errno::Interrupted`] if the call is cut off ([`Client::heed`]) before anything of it may have happened.
+    pub async fn op(&self, cred: &Cred, op: Op) -> Outcome {
+        self.op_in_turn(cred, op, 0).await
+    }
+
+    /// The same, of an operation that opens a file to be kept, in this turn; 0: of any other.
+    pub(crate) async fn op_in_turn(&self, cred: &Cred, op: Op, turn: u64) -> Outcome {
+        self.heeding(self.to_the_end(cred, op, turn)).await
+    }
+
+    async fn to_the_end(&self, cred: &Cred, mut op: Op, turn: u64) -> Outcome {
         self.count(|s| s.operations += 1);
         match op {
-            Op::StatFs => return self.statfs().await.map(Answer::FsStat),
+            Op::StatFs => return self.space().await.map(Answer::FsStat),
             Op::Sync => return self.sync_all().await.map(|()| Answer::Done),
             _ => {}
         }
@@ -100,6 +110,16 @@ impl Client {
                     }
                 }
             }
+            if turn != 0
+                && let Err(trouble) = self.greet_keeper(server).await
+            {
+                match trouble {
+                    Some(error) => self.after(error, &mut patience).await?,
+                    None => self.wait(&mut patience).await?,
+                }
+                self.look_elsewhere(server, &patience).await;
+                continue;
+            }
             for shown in op.statements_mut().into_iter().flatten() {
                 self.handles.borrow_mut().renew(shown);
             }
@@ -113,9 +133,14 @@ impl Client {
             let Some(ways) = ways.clone() else {
                 return Err(Errno::Stale);
             };
+            if request.is_some() {
+                self.change()?;
+            }
             sent = request;
             let in_doubt = uncertain || again;
+            let keep = self.keep_for(server, &op, turn);
             let message = Request::Op {
+                keep: keep.clone(),
                 request,
                 again,
                 map: map.epoch,
@@ -127,6 +152,9 @@ impl Client {
             let tried = self.world.mono();
             let answer = self.try_once(server, &message).await;
             patience.spend(tried, self.world.mono(), self.config.try_timeout);
+            if matches!(answer, Ok(Ok(_))) {
+                self.keep_heard(keep);
+            }
             match answer {
                 Ok(Ok(Response::Op(outcome))) => return self.learnt(&op, outcome, &[], tried),
                 Ok(Ok(Response::Refreshed { outcome, fresh })) => {
@@ -166,6 +194,7 @@ impl Client {
                         uncertain = false;
                         request = None;
                     }
+                    Refusal::KeeperUnknown => self.keeper_unknown(server),
                     Refusal::Busy | Refusal::NotReady => self.wait(&mut patience).await?,
                     Refusal::TooOld => return Err(Errno::Unreachable),
                     Refusal::BadStatement if in_doubt => return Err(Errno::Unreachable),
@@ -216,7 +245,7 @@ impl Client {
         }
     }
 
-    fn others(&self, than: ServerId) -> Vec<ServerId> {
+    pub(crate) fn others(&self, than: ServerId) -> Vec<ServerId> {
         let map = self.map();
         map.servers.iter().map(|s| s.id).filter(|s| *s != than).collect()
     }
@@ -241,7 +270,10 @@ impl Client {
         drop(handles);
         match (op, &outcome) {
             (
-                Op::Lookup { dir, name } | Op::Mkdir { dir, name, .. } | Op::SetAttr { dir, name, .. },
+                Op::Lookup { dir, name }
+                | Op::Mkdir { dir, name, .. }
+                | Op::SetAttr { dir, name, .. }
+                | Op::SetAcl { dir, name, .. },
                 Ok(Answer::Entry(e)),
             ) => {
                 cache.insert(dir, name, e, self.good_until(asked));
@@ -351,7 +383,7 @@ impl Client {
     }
 
     /// Fetches the map, from the server that says ours is old or from any other. False: nobody has a newer one.
-    async fn refresh_map(&self, from: ServerId) -> bool {
+    pub(crate) async fn refresh_map(&self, from: ServerId) -> bool {
         let mut servers = self.others(from);
         servers.insert(0, from);
         self.refresh_map_from(servers).await
@@ -461,6 +493,10 @@ impl Client {
 
     /// Space of all servers together.
     pub async fn statfs(&self) -> Result<FsStat, Errno> {
+        self.heeding(self.space()).await
+    }
+
+    async fn space(&self) -> Result<FsStat, Errno> {
         let mut sum = FsStat::default();
         for answer in self.everywhere(Op::StatFs).await? {
             if let Answer::FsStat(s) = answer {
@@ -478,6 +514,10 @@ impl Client {
 
     /// The same, on the server that owns `slot`.
     pub async fn sync_slot(&self, slot: Slot) -> Result<(), Errno> {
+        self.heeding(self.sync_owner(slot)).await
+    }
+
+    async fn sync_owner(&self, slot: Slot) -> Result<(), Errno> {
         loop {
             let map = self.map();
             self.at(map.owner(slot), Op::Sync).await?;
@@ -514,6 +554,7 @@ impl Client {
     pub async fn at(&self, server: ServerId, op: Op) -> Outcome {
         loop {
             let request = Request::Op {
+                keep: None,
                 request: None,
                 again: false,
                 map: self.map().epoch,

@@ -9,7 +9,13 @@ use std::collections::BTreeSet;
 /// A name nobody ever had (H48).
 pub(crate) fn new_id(world: &World, identity: IdentityId) -> SessionId {
     let random = (u128::from(world.random()) << 64) | u128::from(world.random());
-    SessionId::of(identity, if plant!(H48) { 1 } else { random })
+    let id = SessionId::of(identity, if plant!(H48) { 2 } else { random }).working();
+    // Files are locked under others.
+    if id.is_for_locks() {
+        new_id(world, identity)
+    } else {
+        id
+    }
 }
 
 impl Client {
@@ -117,7 +123,7 @@ impl Client {
     }
 
     /// Asks whoever answers first, another one each time, whether there is a newer map.
-    async fn look_for_map(&self) {
+    pub(crate) async fn look_for_map(&self) {
         let mut servers: Vec<ServerId> = self.map().servers.iter().map(|s| s.id).collect();
         let first = self.world.random() as usize % servers.len().max(1);
         servers.rotate_left(first);

@@ -1,9 +1,9 @@
-//! Extended attributes and special files by path, for tools and libraries.
+//! Extended attributes, access control lists and special files by path, for tools and libraries.
 
 use crate::Client;
 use crate::path::{Want, entry, exists_if_busy};
 use pando_format::codec::Blob;
-use pando_types::{Cred, Errno, FileKind, Perm, XattrMode, XattrName};
+use pando_types::{Acl, AclKind, Cred, Errno, FileKind, Mode, XattrMode, XattrName};
 use pando_wire::{Answer, EntryView, Op};
 
 impl Client {
@@ -98,22 +98,52 @@ impl Client {
         .await
     }
 
+    /// Sets an access control list of what a path leads to, or removes it.
+    pub async fn set_acl(
+        &self,
+        cred: &Cred,
+        path: &[u8],
+        kind: AclKind,
+        list: Option<&Acl>,
+    ) -> Result<EntryView, Errno> {
+        self.persist(async || {
+            let found = self.walk(cred, path, true, Want::Entry).await?;
+            let op = Op::SetAcl {
+                dir: found.parent,
+                name: found.name,
+                ino: found.entry.attr.ino,
+                generation: found.entry.attr.generation,
+                kind,
+                list: list.cloned(),
+            };
+            entry(self.op(cred, op).await?)
+        })
+        .await
+    }
+
+    /// What a path leads to, with its access control lists.
+    pub async fn listed(&self, cred: &Cred, path: &[u8]) -> Result<EntryView, Errno> {
+        self.persist(async || Ok(self.walk(cred, path, true, Want::Entry).await?.entry))
+            .await
+    }
+
     /// Creates a FIFO, a socket's name or a device.
     pub async fn mknod(
         &self,
         cred: &Cred,
         path: &[u8],
         kind: FileKind,
-        perm: Perm,
+        mode: impl Into<Mode>,
         rdev: u64,
     ) -> Result<EntryView, Errno> {
+        let mode = mode.into();
         self.persist(async || {
             let (dir, name) = self.parent_of(cred, path).await.map_err(exists_if_busy)?;
             let op = Op::Mknod {
                 dir,
                 name,
                 kind,
-                perm,
+                mode,
                 rdev,
             };
             entry(self.op(cred, op).await?)

@@ -25,6 +25,7 @@ pub fn run(make: impl Fn() -> Box<dyn Whole>) {
 pub fn run_steps(steps: u64, make: impl Fn() -> Box<dyn Whole>) {
     listings(&*make());
     holes(&*make());
+    presence(&*make());
     overwrites(&*make());
     cuts(&*make());
     removes(&*make());
@@ -49,6 +50,26 @@ fn padded(b: &dyn Blocks, file: FileKey, block: u64, offset: u32, len: u32) -> V
 
 fn write(b: &dyn Blocks, file: FileKey, block: u64, offset: u32, data: &[u8]) {
     now(b.write(file, block, offset, data.to_vec())).expect("write");
+}
+
+fn presence(b: &dyn Blocks) {
+    let (f, other) = (key(6, 1), key(6, 2));
+    let present = |from, to| now(b.present(f, from, to)).expect("a list");
+    assert_eq!(present(0, u64::MAX), [0; 0], "nothing was written");
+    for n in [100, 9, 2, 1_000_000, 10, 8] {
+        write(b, f, n, 3, b"x");
+    }
+    write(b, other, 5, 0, b"another's");
+    assert_eq!(present(0, u64::MAX), [2, 8, 9, 10, 100, 1_000_000]);
+    assert_eq!(present(2, 10), [2, 8, 9], "by name");
+    assert_eq!(present(9, 1_000_000), [9, 10, 100], "by listing");
+    assert_eq!(present(10, 10), [0; 0]);
+    now(b.truncate(f, 9, 0)).expect("cut");
+    now(b.truncate(f, 10, 2)).expect("cut");
+    assert_eq!(present(0, 50), [2, 8, 10]);
+    now(b.remove(f, 0, u64::MAX)).expect("remove");
+    assert_eq!(present(0, 50), [0; 0]);
+    assert_eq!(present(0, u64::MAX), [0; 0]);
 }
 
 fn holes(b: &dyn Blocks) {

@@ -8,6 +8,7 @@
 use crate::pages::{self, PageError};
 use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names};
 use pando_types::Timestamp;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -31,6 +32,8 @@ const UNFINISHED: &str = ".1.new";
 #[derive(Clone, Debug)]
 pub struct DirBlocks {
     root: PathBuf,
+    /// A file in it without which it is not what it was.
+    mark: Option<PathBuf>,
 }
 
 /// A block's file.
@@ -47,12 +50,29 @@ impl DirBlocks {
     pub fn open(root: impl Into<PathBuf>) -> Result<DirBlocks, BlockError> {
         let root = root.into();
         match fs::metadata(&root) {
-            Ok(m) if m.is_dir() => Ok(DirBlocks { root }),
+            Ok(m) if m.is_dir() => Ok(DirBlocks { root, mark: None }),
             Ok(_) => Err(BlockError::Device(format!(
                 "{} is not a directory",
                 root.display()
             ))),
             Err(e) => Err(device(&root, &e)),
+        }
+    }
+
+    /// From now on, where nothing is, it is made sure that this file is: else the disk was unmounted meanwhile.
+    pub fn marked_by(mut self, name: &str) -> DirBlocks {
+        self.mark = Some(self.root.join(name));
+        self
+    }
+
+    /// Nothing is found of this file. Is this still the store?
+    fn sure(&self, file: FileKey) -> Result<(), BlockError> {
+        match &self.mark {
+            Some(mark) if !self.fan_out(file).exists() && !mark.exists() => Err(BlockError::Device(format!(
+                "{} is not there any more: was the disk with the blocks unmounted? It must be mounted again",
+                mark.display()
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -112,7 +132,7 @@ impl DirBlocks {
 
     fn read_now(&self, file: FileKey, block: u64, offset: u32, len: u32) -> Result<Vec<u8>, BlockError> {
         match self.find(file, block, OpenOptions::new().read(true))? {
-            None => Ok(Vec::new()),
+            None => self.sure(file).map(|()| Vec::new()),
             Some((Form::Paged(f), path)) => {
                 pages::read(&f, u64::from(offset), len as usize).map_err(|e| failed(&path, e))
             }
@@ -149,6 +169,7 @@ impl DirBlocks {
         };
         // The root is never made here: see `open`. A new fan-out directory is durable at once, which happens 256
         // times in a filesystem's life; the file's own directory is made durable by `sync`.
+        self.sure(file)?;
         if make(&self.fan_out(file))? {
             sync_path(&self.root)?;
         }
@@ -239,7 +260,25 @@ impl DirBlocks {
         sync_path(&self.fan_out(file))
     }
 
+    fn present_now(&self, file: FileKey, from: u64, to: u64) -> Result<Vec<u64>, BlockError> {
+        self.sure(file)?;
+        if to.saturating_sub(from) <= REMOVE_BY_NAME {
+            let mut found = Vec::new();
+            for n in from..to {
+                if self.find(file, n, OpenOptions::new().read(true))?.is_some() {
+                    found.push(n);
+                }
+            }
+            return Ok(found);
+        }
+        let entries = list(&self.dir(file))?;
+        let numbers = entries.iter().filter_map(number_of);
+        let found: BTreeSet<u64> = numbers.filter(|n| (from..to).contains(n)).collect();
+        Ok(found.into_iter().collect())
+    }
+
     fn remove_now(&self, file: FileKey, from: u64, to: u64) -> Result<(), BlockError> {
+        self.sure(file)?;
         let dir = self.dir(file);
         if to.saturating_sub(from) <= REMOVE_BY_NAME {
             for block in from..to {
@@ -387,6 +426,11 @@ impl Blocks for DirBlocks {
     fn sync(&self, file: FileKey, blocks: Vec<u64>) -> LocalFuture<Result<(), BlockError>> {
         let this = self.clone();
         Box::pin(async move { this.sync_now(file, &blocks) })
+    }
+
+    fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
+        let this = self.clone();
+        Box::pin(async move { this.present_now(file, from, to) })
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {

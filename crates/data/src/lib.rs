@@ -105,6 +105,9 @@ pub trait Blocks {
     /// not there is no error.
     fn sync(&self, file: FileKey, blocks: Vec<u64>) -> LocalFuture<Result<(), BlockError>>;
 
+    /// The numbers of the blocks of `from..to` that are stored, in order. `to` may be `u64::MAX`.
+    fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>>;
+
     /// Removes blocks `from..to` of a file. Idempotent; a file that is not there is no error. `to` may be
     /// `u64::MAX`: all that follow. Whoever deletes a file asks for `0..u64::MAX`, never for a range computed from
     /// its size: a writer that crashed before it published, or a truncate, may have left blocks past the end.

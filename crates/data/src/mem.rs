@@ -156,6 +156,13 @@ impl Blocks for MemBlocks {
         })
     }
 
+    fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
+        self.act(BlockCall::Read, file, move |inner| {
+            let all = inner.blocks.range((file, from)..(file, to.max(from)));
+            all.map(|((_, n), _)| *n).collect()
+        })
+    }
+
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         self.act(BlockCall::Remove, file, move |inner| {
             inner

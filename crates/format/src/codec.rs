@@ -5,9 +5,9 @@
 
 use pando_types::{
     Attr, AttrChange, AuthMode, Bearer, Birth, BootEpoch, Claims, Cred, DirId, DirStat, Errno, FileKind,
-    FsId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, Perm, Realm, RequestId, RequestSlot,
-    Sequence, ServerId, SessionId, Slot, Term, TimeChange, Timestamp, TxId, Users, Watermark, XattrMode,
-    XattrName,
+    FsId, Generation, Hold, IdentityId, Ino, Instance, LockFamily, MapEpoch, Mono, Name, Perm, Realm,
+    RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot, Span, Term, TimeChange, Timestamp, TxId,
+    Users, Watermark, XattrMode, XattrName,
 };
 use thiserror::Error;
 
@@ -444,6 +444,20 @@ codec_struct!(AttrChange {
     mtime
 });
 codec_enum!(TimeChange { 0 => Now, 1 => To(t) });
+codec_enum!(LockFamily { 1 => Posix, 2 => Flock });
+codec_enum!(Hold { 1 => Shared, 2 => Exclusive });
+
+impl Codec for Span {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.first.put(out);
+        self.last.put(out);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (first, last) = (u64::take(r)?, u64::take(r)?);
+        Span::new(first, last).ok_or(DecodeError::Invalid("Span"))
+    }
+}
+
 codec_enum!(FileKind {
     1 => Regular, 2 => Directory, 3 => Symlink, 4 => Fifo, 5 => Socket, 6 => CharDevice, 7 => BlockDevice
 });

@@ -8,6 +8,7 @@
 //! | `slot 'E' dir hash name` | an entry: a subdirectory's access record, or an inode record | the directory |
 //! | `slot 'G' ino generation` | file data to be deleted | the directory it was in |
 //! | `slot 'H' dir` | content head of a directory | the directory |
+//! | `slot 'K' ino generation` | a file without a name that somebody may have open | the slot of its home |
 //! | `slot 'L' dir name` | rename list: versions of this birth in use elsewhere | the directory it is the birth parent of |
 //! | `slot 'R' session request-slot` | reply record | the slot of the request's first name |
 //! | `slot 'T' dir` | content touch of a directory | the directory |
@@ -19,7 +20,7 @@
 //! | `0xFFFF 'U' identity` | an identity that may connect | the store of the server that keeps them |
 //!
 //! `slot` is 16 bits, `hash` 56 bits, all numbers big-endian so that byte order is numeric order. Reserved tags:
-//! `I` home inode records, `K` locks and opens, `Q` realms.
+//! `I` home inode records, `Q` realms.
 
 use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
@@ -63,6 +64,8 @@ pub enum Key {
     Garbage(Slot, Ino, Generation),
     /// A directory's content head.
     Head(DirId),
+    /// A file at home that has no name any more, and goes when nobody has it open (H97).
+    Orphan(Slot, Ino, Generation),
     /// The content of a new directory, owed to the server that is to have it.
     Owed(TxId),
     /// What a transaction will change in a slot.
@@ -108,7 +111,7 @@ impl Key {
                 dir.slot()
             }
             Key::RenameList { parent, .. } => parent.slot(),
-            Key::Counter(s) | Key::Garbage(s, _, _) | Key::Reply(s, _, _) => *s,
+            Key::Counter(s) | Key::Garbage(s, _, _) | Key::Orphan(s, _, _) | Key::Reply(s, _, _) => *s,
             Key::Superblock
             | Key::Session(_)
             | Key::Decision(_)
@@ -127,6 +130,7 @@ impl Key {
             Key::Decision(_) => b'D',
             Key::Entry { .. } => b'E',
             Key::Garbage(..) => b'G',
+            Key::Orphan(..) => b'K',
             Key::Head(_) => b'H',
             Key::Owed(_) => b'O',
             Key::Prepared(..) => b'P',
@@ -164,7 +168,7 @@ impl Key {
                 out.extend_from_slice(&slot.0.to_be_bytes());
                 put_tx(&mut out, *tx);
             }
-            Key::Garbage(_, ino, generation) => {
+            Key::Garbage(_, ino, generation) | Key::Orphan(_, ino, generation) => {
                 out.extend_from_slice(&ino.0.to_be_bytes());
                 out.extend_from_slice(&generation.0.to_be_bytes());
             }
@@ -220,6 +224,11 @@ impl Key {
             b'O' => Key::Owed(take_tx(&mut r)?),
             b'P' => Key::Prepared(Slot(u16::from_be_bytes(array(&mut r)?)), take_tx(&mut r)?),
             b'G' => Key::Garbage(
+                slot,
+                Ino(u64::from_be_bytes(array(&mut r)?)),
+                Generation(u64::from_be_bytes(array(&mut r)?)),
+            ),
+            b'K' => Key::Orphan(
                 slot,
                 Ino(u64::from_be_bytes(array(&mut r)?)),
                 Generation(u64::from_be_bytes(array(&mut r)?)),
@@ -333,6 +342,11 @@ impl KeyRange {
     /// All file data to be deleted in a slot.
     pub fn garbage(slot: Slot) -> KeyRange {
         KeyRange::of(slot, b'G', &[])
+    }
+
+    /// All files without a name of a slot.
+    pub fn orphans(slot: Slot) -> KeyRange {
+        KeyRange::of(slot, b'K', &[])
     }
 
     /// A session's reply records in a slot.

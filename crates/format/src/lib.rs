@@ -3,6 +3,7 @@
 //! All layouts are described in `docs/format.md` and pinned by golden bytes in `tests/golden.rs`. A change of any
 //! layout raises [`FORMAT_VERSION`].
 
+mod acls;
 pub mod codec;
 mod hash;
 mod identity;
@@ -26,6 +27,6 @@ pub use renames::RenameList;
 pub use xattrs::{Marks, XattrSet};
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
-pub const FORMAT_VERSION: u32 = 4;
+pub const FORMAT_VERSION: u32 = 5;
 /// The oldest that is understood: what came since only adds kinds of records.
 pub const OLDEST_FORMAT: u32 = 2;

@@ -9,8 +9,8 @@ use crate::renames::RenameList;
 use crate::xattrs::Marks;
 use crate::{codec_enum, codec_newtype, codec_struct};
 use pando_types::{
-    Attr, Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm,
-    Sequence, ServerId, SessionId, Slot, Timestamp, plant,
+    Acls, Attr, Birth, BootEpoch, DirId, DirStat, Extended, FileKind, FsId, Generation, Guard, Ino, MapEpoch,
+    Name, Perm, Realm, Sequence, ServerId, SessionId, Slot, Timestamp, plant,
 };
 
 /// Any record, with the tag it carries on disk.
@@ -36,6 +36,8 @@ pub enum Record {
     Prepared(PreparedRecord),
     /// File data to delete.
     Garbage(GarbageRecord),
+    /// A file without a name: the key says which.
+    Orphan,
     /// A session.
     Session(SessionRecord),
     /// The superblock.
@@ -111,6 +113,8 @@ pub struct AccessRecord {
     /// Counts the changes of who may search it that others were told of: what is sealed about it opens under a key of
     /// this number (H99). The head has the same.
     pub seal: u64,
+    /// Its access control lists.
+    pub acls: Acls,
 }
 
 /// A file, symlink, device, FIFO or socket.
@@ -146,6 +150,8 @@ pub struct InodeRecord {
     pub marks: Marks,
     /// Counts the changes of content (compare-and-set of writers).
     pub version: u64,
+    /// What its access control list says beyond the permission bits.
+    pub acl: Option<Extended>,
 }
 
 /// Where a file's bytes, or a symlink's target, are. Extensible: further tags are further layouts.
@@ -351,7 +357,7 @@ pub struct HandOverRecord {
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
     8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
-    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o)
+    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i), 3 => Link(l) });
@@ -360,37 +366,6 @@ codec_struct!(LinkRecord {
     ino,
     generation,
     kind
-});
-codec_struct!(AccessRecord {
-    id,
-    generation,
-    ino,
-    perm,
-    uid,
-    gid,
-    ctime,
-    realm,
-    salt,
-    version,
-    marks,
-    seal
-});
-codec_struct!(InodeRecord {
-    ino,
-    generation,
-    kind,
-    perm,
-    uid,
-    gid,
-    nlink,
-    size,
-    rdev,
-    atime,
-    mtime,
-    ctime,
-    layout,
-    marks,
-    version
 });
 codec_enum!(Layout { 0 => None, 1 => Inline, 2 => Blocks(size), 3 => Target(t), 4 => LongTarget });
 codec_struct!(Head {
@@ -449,6 +424,108 @@ codec_struct!(Superblock {
     clean
 });
 codec_newtype!(NameHash, Position);
+
+/// Lists stand at the end, marked: a record without any is as it was before there were lists.
+impl Codec for AccessRecord {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.id.put(out);
+        self.generation.put(out);
+        self.ino.put(out);
+        self.perm.put(out);
+        self.uid.put(out);
+        self.gid.put(out);
+        self.ctime.put(out);
+        self.realm.put(out);
+        self.salt.put(out);
+        self.version.put(out);
+        self.marks.put(!self.acls.is_empty(), out);
+        self.seal.put(out);
+        if !self.acls.is_empty() {
+            self.acls.put(out);
+        }
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let listed;
+        let mut record = AccessRecord {
+            id: Codec::take(r)?,
+            generation: Codec::take(r)?,
+            ino: Codec::take(r)?,
+            perm: Codec::take(r)?,
+            uid: Codec::take(r)?,
+            gid: Codec::take(r)?,
+            ctime: Codec::take(r)?,
+            realm: Codec::take(r)?,
+            salt: Codec::take(r)?,
+            version: Codec::take(r)?,
+            marks: {
+                let (marks, acls) = Marks::take(r)?;
+                listed = acls;
+                marks
+            },
+            seal: Codec::take(r)?,
+            acls: Acls::default(),
+        };
+        if listed {
+            record.acls = Codec::take(r)?;
+            if record.acls.is_empty() {
+                return Err(DecodeError::Invalid("marks"));
+            }
+        }
+        Ok(record)
+    }
+}
+
+impl Codec for InodeRecord {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.ino.put(out);
+        self.generation.put(out);
+        self.kind.put(out);
+        self.perm.put(out);
+        self.uid.put(out);
+        self.gid.put(out);
+        self.nlink.put(out);
+        self.size.put(out);
+        self.rdev.put(out);
+        self.atime.put(out);
+        self.mtime.put(out);
+        self.ctime.put(out);
+        self.layout.put(out);
+        self.marks.put(self.acl.is_some(), out);
+        self.version.put(out);
+        if let Some(list) = &self.acl {
+            list.put(out);
+        }
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let listed;
+        let mut record = InodeRecord {
+            ino: Codec::take(r)?,
+            generation: Codec::take(r)?,
+            kind: Codec::take(r)?,
+            perm: Codec::take(r)?,
+            uid: Codec::take(r)?,
+            gid: Codec::take(r)?,
+            nlink: Codec::take(r)?,
+            size: Codec::take(r)?,
+            rdev: Codec::take(r)?,
+            atime: Codec::take(r)?,
+            mtime: Codec::take(r)?,
+            ctime: Codec::take(r)?,
+            layout: Codec::take(r)?,
+            marks: {
+                let (marks, acls) = Marks::take(r)?;
+                listed = acls;
+                marks
+            },
+            version: Codec::take(r)?,
+            acl: None,
+        };
+        if listed {
+            record.acl = Some(Codec::take(r)?);
+        }
+        Ok(record)
+    }
+}
 
 impl AttachmentKind {
     /// The kind with this tag.
@@ -528,6 +605,7 @@ impl Record {
                 | (Key::Decision(..), Record::Decision(_))
                 | (Key::Entry { .. }, Record::Entry(_))
                 | (Key::Garbage(..), Record::Garbage(_))
+                | (Key::Orphan(..), Record::Orphan)
                 | (Key::Head(_), Record::Head(_))
                 | (Key::Owed(..), Record::Owed(_))
                 | (Key::Prepared(..), Record::Prepared(_))
@@ -586,6 +664,17 @@ impl Target {
 }
 
 impl InodeRecord {
+    /// Who may do what with it.
+    pub fn guard(&self) -> Guard<'_> {
+        Guard {
+            perm: self.perm,
+            uid: self.uid,
+            gid: self.gid,
+            acl: self.acl.as_ref(),
+            is_dir: false,
+        }
+    }
+
     /// As `stat` shows it.
     pub fn attr(&self) -> Attr {
         Attr {
@@ -606,6 +695,17 @@ impl InodeRecord {
 }
 
 impl AccessRecord {
+    /// Who may do what with it.
+    pub fn guard(&self) -> Guard<'_> {
+        Guard {
+            perm: self.perm,
+            uid: self.uid,
+            gid: self.gid,
+            acl: self.acls.access.as_ref(),
+            is_dir: true,
+        }
+    }
+
     /// `stat` of the directory: this half joined with its content half.
     pub fn attr(&self, content: &DirStat) -> Attr {
         Attr {

@@ -5,6 +5,7 @@ use pando_types::{Errno, XATTR_VALUE_MAX, XATTRS_MAX, XattrMode, XattrName};
 use std::collections::BTreeMap;
 
 /// What an object has besides its record: so that whoever looks at the record alone knows that there is no more to read.
+/// (Its access control lists are in the record, at the end, and only there.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Marks(u64);
 
@@ -27,17 +28,23 @@ impl Marks {
     }
 }
 
-impl Codec for Marks {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.0.put(out);
+/// Access control lists follow the record that is marked so.
+const ACLS: u64 = 2;
+
+impl Marks {
+    /// As bytes, with the mark that lists follow the record.
+    pub(crate) fn put(self, acls: bool, out: &mut Vec<u8>) {
+        (self.0 | if acls { ACLS } else { 0 }).put(out);
     }
-    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+
+    /// Marks, and whether lists follow the record.
+    pub(crate) fn take(r: &mut Reader<'_>) -> Result<(Marks, bool), DecodeError> {
         let bits = u64::take(r)?;
         // What this version does not know of it would lose when the object is renamed.
-        if bits & !Marks::KNOWN != 0 {
+        if bits & !(Marks::KNOWN | ACLS) != 0 {
             return Err(DecodeError::Invalid("marks"));
         }
-        Ok(Marks(bits))
+        Ok((Marks(bits & Marks::KNOWN), bits & ACLS != 0))
     }
 }
 
@@ -158,6 +165,8 @@ mod tests {
         assert!(XattrSet::from_bytes(&two("user.a", "user.b")).is_ok());
         assert!(XattrSet::from_bytes(&two("user.b", "user.a")).is_err());
         assert!(XattrSet::from_bytes(&two("user.a", "user.a")).is_err());
-        assert!(Marks::from_bytes(&2u64.to_bytes()).is_err());
+        let marks = |bits: u64| Marks::take(&mut Reader::new(&bits.to_bytes()));
+        assert_eq!(marks(3), Ok((Marks::XATTRS, true)));
+        assert!(marks(4).is_err());
     }
 }

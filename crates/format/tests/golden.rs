@@ -70,6 +70,7 @@ fn inode(layout: Layout) -> InodeRecord {
         layout,
         marks: Marks::NONE,
         version: 4,
+        acl: None,
     }
 }
 
@@ -94,6 +95,7 @@ fn access() -> AccessRecord {
         version: 1,
         marks: Marks::NONE,
         seal: 0,
+        acls: Default::default(),
     }
 }
 
@@ -127,6 +129,39 @@ fn device() -> Record {
     Record::Entry(Entry { ordinal: 3, target })
 }
 
+/// Both lists, with users and groups named.
+fn lists() -> Acls {
+    let named = |id, may| Named { id, may };
+    let list = Acl {
+        owner: 7,
+        users: vec![named(1000, 6), named(1001, 4)],
+        group: 5,
+        groups: vec![named(100, 1)],
+        mask: Some(6),
+        other: 0,
+    };
+    Acls {
+        access: list.split().1,
+        default: Some(list),
+    }
+}
+
+fn listed_dir() -> Record {
+    let target = Target::Dir(AccessRecord {
+        acls: lists(),
+        ..access()
+    });
+    Record::Entry(Entry { ordinal: 0, target })
+}
+
+fn listed_file() -> Record {
+    let target = Target::Inode(InodeRecord {
+        acl: lists().access,
+        ..inode(Layout::None)
+    });
+    Record::Entry(Entry { ordinal: 1, target })
+}
+
 fn keys() -> Vec<(&'static str, Key)> {
     vec![
         (
@@ -155,6 +190,10 @@ fn keys() -> Vec<(&'static str, Key)> {
         (
             "garbage",
             Key::Garbage(Slot(0x0ABC), Ino(0x0ABC_0000_0000_0002), Generation(3)),
+        ),
+        (
+            "orphan",
+            Key::Orphan(Slot(0x0ABC), Ino(0x0ABC_0000_0000_0002), Generation(3)),
         ),
         ("head", Key::Head(DIR)),
         ("prepared", Key::Prepared(Slot(0x0ABC), TX)),
@@ -280,6 +319,8 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             }),
         ),
         ("marked device", entry_key(), device()),
+        ("listed directory", entry_key(), listed_dir()),
+        ("listed file", entry_key(), listed_file()),
         (
             "extended attributes",
             xattrs_key(),
@@ -336,6 +377,11 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             "garbage",
             Key::Garbage(Slot(1), Ino(2), Generation(3)),
             Record::Garbage(garbage),
+        ),
+        (
+            "orphan",
+            Key::Orphan(Slot(1), Ino(2), Generation(3)),
+            Record::Orphan,
         ),
         (
             "session",
@@ -522,6 +568,7 @@ fn the_page_shows_these_bytes() {
         "decision",
         "invalidation",
         "link",
+        "orphan",
     ];
     for (name, bytes) in GOLDEN_RECORDS {
         let on_page = page.contains(&format!("`{bytes}`"));
@@ -536,6 +583,8 @@ fn the_page_shows_these_bytes() {
                 "owed",
                 "marked device",
                 "extended attributes",
+                "listed directory",
+                "listed file",
             ]
             .contains(&name);
         assert_eq!(on_page, must, "record {name}: {bytes}");

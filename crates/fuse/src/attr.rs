@@ -66,20 +66,23 @@ fn system_time(t: Timestamp) -> SystemTime {
     whole.and_then(|w| w.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
 }
 
-/// A time of the kernel's, as the fuser library hands it over: before 1970 it subtracts the nanoseconds that the
-/// kernel meant to be added.
-fn from_fuser(t: SystemTime) -> Timestamp {
+/// A time of the kernel's. Nanoseconds count forward, also before 1970.
+fn timestamp(t: SystemTime) -> Timestamp {
     match t.duration_since(UNIX_EPOCH) {
         Ok(d) => Timestamp {
             secs: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
             nanos: d.subsec_nanos(),
         },
         Err(e) => {
-            let d = e.duration();
-            let secs = i64::try_from(d.as_secs()).map_or(i64::MIN, |s| -s);
-            Timestamp {
-                secs,
-                nanos: d.subsec_nanos(),
+            let before = e.duration();
+            let nanos = before.subsec_nanos();
+            let secs = 0i64.saturating_sub_unsigned(before.as_secs());
+            match nanos {
+                0 => Timestamp { secs, nanos },
+                _ => Timestamp {
+                    secs: secs.saturating_sub(1),
+                    nanos: 1_000_000_000 - nanos,
+                },
             }
         }
     }
@@ -88,7 +91,7 @@ fn from_fuser(t: SystemTime) -> Timestamp {
 pub(crate) fn time_change(t: TimeOrNow) -> TimeChange {
     match t {
         TimeOrNow::Now => TimeChange::Now,
-        TimeOrNow::SpecificTime(t) => TimeChange::To(from_fuser(t)),
+        TimeOrNow::SpecificTime(t) => TimeChange::To(timestamp(t)),
     }
 }
 
@@ -114,17 +117,19 @@ mod tests {
             nanos: 250_000_000,
         };
         assert_eq!(system_time(t), UNIX_EPOCH - Duration::from_millis(1750));
-        // What fuser makes of the kernel's (-2, 250,000,000).
-        assert_eq!(from_fuser(UNIX_EPOCH - Duration::new(2, 250_000_000)), t);
-        assert!(
-            system_time(Timestamp {
-                secs: i64::MIN,
-                nanos: 0
-            }) < UNIX_EPOCH
-        );
-        let _ = system_time(Timestamp {
-            secs: i64::MAX,
-            nanos: 999_999_999,
-        });
+        let ends = [
+            (i64::MIN, 0),
+            (i64::MIN, 1),
+            (i64::MIN, 999_999_999),
+            (i64::MIN + 1, 5),
+            (-1, 999_999_999),
+            (-1, 0),
+            (0, 0),
+            (i64::MAX, 999_999_999),
+        ];
+        for (secs, nanos) in ends.into_iter().chain([(t.secs, t.nanos)]) {
+            let t = Timestamp { secs, nanos };
+            assert_eq!(timestamp(system_time(t)), t);
+        }
     }
 }

@@ -5,14 +5,21 @@ use crate::driver::{Cluster, Driver};
 use crate::open::{FileSlot, FileState};
 use pando_client::file::{self, OpenFile, Place};
 use pando_format::codec::Blob;
-use pando_types::{Access, AttrChange, Cred, DirStat, Errno, FileKind, Ino, Name, Perm, Slot, TimeChange};
+use pando_types::{
+    Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Perm, Slot, TimeChange,
+};
 use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode};
 use std::sync::{Arc, RwLockWriteGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// `f`, of which `view` was shown before, has lost a name in a directory of `slot`.
 fn lost_one(f: &mut OpenFile, view: &EntryView, slot: Slot, now: pando_types::Timestamp) {
-    if view.attr.nlink <= 1 {
+    // Others have it open, too: it is at home, and goes on as any other.
+    if view.attr.nlink == 0 {
+        f.learn(view);
+        return;
+    }
+    if view.attr.nlink == 1 {
         f.removed(slot, now);
         return;
     }
@@ -158,11 +165,9 @@ impl<C: Cluster> Core<C> {
         // By path, of a file that nobody here has open: permission is checked by opening it.
         let (place, opened) = self.in_place(d, ino, |place| {
             let opened = d.run(file::open(d.ops(), cred, &place, Access::WRITE))?;
-            Ok((place, opened))
+            let right = opened.entry.attr.ino == ino;
+            right.then_some((place, opened)).ok_or(Errno::Stale)
         })?;
-        if opened.entry.attr.ino != ino {
-            return Err(Errno::Stale);
-        }
         let mut f = OpenFile::new(place, opened, self.settings.data_sync)?;
         // If the kernel's pages were good before, they are good after: it cuts them itself.
         let pages = state.cached == f.cached_version();
@@ -176,6 +181,10 @@ impl<C: Cluster> Core<C> {
             home: self.at(ino)?.home,
             // Whoever changes a file's size takes its capabilities; others matter to nobody here.
             xattrs: false,
+            acl: self
+                .nodes()
+                .acls(ino, Duration::MAX)
+                .and_then(|(_, acls)| acls.access),
         };
         self.nodes().learn(ino, &view, Instant::now());
         state.cached = f.cached_version().filter(|_| pages);
@@ -189,7 +198,7 @@ impl<C: Cluster> Core<C> {
         cred: &Cred,
         parent: Ino,
         name: &Name,
-        perm: Perm,
+        mode: Mode,
     ) -> Result<Shown, Errno> {
         let view = self.in_dir(d, parent, |dir| {
             entry(self.op(
@@ -198,7 +207,7 @@ impl<C: Cluster> Core<C> {
                 Op::Mkdir {
                     dir,
                     name: name.clone(),
-                    perm,
+                    mode,
                 },
             )?)
         })?;
@@ -221,14 +230,14 @@ impl<C: Cluster> Core<C> {
         cred: &Cred,
         parent: Ino,
         name: &Name,
-        (kind, perm, rdev): (FileKind, Perm, u32),
+        (kind, mode, rdev): (FileKind, Mode, u32),
     ) -> Result<Shown, Errno> {
         let view = self.in_dir(d, parent, |dir| {
             let op = Op::Mknod {
                 dir,
                 name: name.clone(),
                 kind,
-                perm,
+                mode,
                 rdev: rdev.into(),
             };
             entry(self.op(d, cred, op)?)
@@ -243,14 +252,14 @@ impl<C: Cluster> Core<C> {
         cred: &Cred,
         parent: Ino,
         name: &Name,
-        perm: Perm,
+        mode: Mode,
     ) -> Result<Shown, Errno> {
         let view = self.in_dir(d, parent, |dir| {
             let want = 0;
             let op = Op::Create {
                 dir,
                 name: name.clone(),
-                perm,
+                mode,
                 exclusive: true,
                 want,
             };
@@ -546,8 +555,15 @@ impl<C: Cluster> Core<C> {
     pub fn access(&self, d: &C::Driver, cred: &Cred, ino: Ino, mask: i32) -> Result<(), Errno> {
         let Shown { attr, .. } = self.getattr(d, ino)?;
         let want = Access(mask as u8 & 7);
-        let dir = attr.kind == fuser::FileType::Directory;
-        if cred.may(want, Perm::new(attr.perm), attr.uid, attr.gid, dir) {
+        let acls = self.nodes().acls(ino, Duration::MAX);
+        let guard = Guard {
+            perm: Perm::new(attr.perm),
+            uid: attr.uid,
+            gid: attr.gid,
+            acl: acls.as_ref().and_then(|(_, acls)| acls.access.as_ref()),
+            is_dir: attr.kind == fuser::FileType::Directory,
+        };
+        if cred.may(want, &guard) {
             Ok(())
         } else {
             Err(Errno::Access)

@@ -1,13 +1,16 @@
 //! What all threads of a mount share, and how they talk to the cluster.
 
 use crate::attr::{file_attr, joined, now};
+use crate::calls::Calls;
 use crate::cred::Creds;
 use crate::driver::{self, Cluster, Driver, MountId};
 use crate::holder::Holder;
 use crate::join::both;
+use crate::locks::Locks;
 use crate::node::Nodes;
 use crate::open::{DirHandle, FileHandle, FileSlot, Handles};
 use fuser::FileAttr;
+use pando_client::Kept;
 use pando_client::file::{self, DataSync, OpenFile, Ops, Place};
 use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name};
 use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
@@ -20,6 +23,8 @@ pub(crate) struct Settings {
     /// How long the kernel may believe what it was told.
     pub timeout: Duration,
     pub data_sync: DataSync,
+    /// The kernel keeps the locks of programs.
+    pub local_locks: bool,
 }
 
 pub(crate) struct Core<C: Cluster> {
@@ -27,7 +32,9 @@ pub(crate) struct Core<C: Cluster> {
     pub cluster: Arc<C>,
     pub settings: Settings,
     pub creds: Creds,
+    pub calls: Arc<Calls>,
     pub holder: Holder,
+    pub locks: Locks<C>,
     pub files: Handles<FileHandle>,
     pub dirs: Handles<DirHandle>,
     nodes: Mutex<Nodes>,
@@ -60,6 +67,8 @@ pub(crate) struct At {
     pub generation: Generation,
     /// If it has several names.
     pub home: Option<Statement>,
+    /// If it is open here.
+    pub kept: Option<Arc<Kept>>,
 }
 
 pub(crate) fn entry(answer: Answer) -> Result<EntryView, Errno> {
@@ -81,9 +90,11 @@ impl<C: Cluster> Core<C> {
         Ok(Core {
             id: MountId::new(),
             holder: Holder::start(cluster.clone())?,
+            locks: Locks::default(),
             cluster,
             settings,
             creds: Creds::default(),
+            calls: Arc::default(),
             files: Handles::default(),
             dirs: Handles::default(),
             nodes: Mutex::new(Nodes::with_root(root, Instant::now())),
@@ -113,6 +124,7 @@ impl<C: Cluster> Core<C> {
             name: node.name.clone(),
             generation: node.generation,
             home: node.home.clone(),
+            kept: node.kept.clone(),
         })
     }
 
@@ -165,6 +177,7 @@ impl<C: Cluster> Core<C> {
     }
 
     /// Does something with a file where it is: at home, if it has one, else under its name, with the statement of its directory.
+    /// REQUIRES: of another file that has the name now `f` says that it is stale.
     pub fn in_place<R>(
         &self,
         d: &C::Driver,
@@ -180,12 +193,22 @@ impl<C: Cluster> Core<C> {
                 other => return other,
             }
         }
-        self.in_dir(d, at.parent, |dir| {
+        let named = self.in_dir(d, at.parent, |dir| {
             f(Place {
                 dir,
                 name: at.name.clone(),
             })
-        })
+        });
+        // While it is open here others may have renamed or removed it: then it is at home (H97).
+        if let (Err(Errno::Stale | Errno::NotFound), Some(kept)) = (&named, &at.kept)
+            && let Ok(view) = d.run(d.ops().find_home(&d.ops().own(), kept))
+            && let Some(dir) = view.home.clone()
+        {
+            self.nodes().learn(ino, &view, Instant::now());
+            let name = dir.name.clone();
+            return f(Place { dir, name });
+        }
+        named
     }
 
     /// An entry was answered under `name`: its node gets one more reference of the kernel. `attr` are its whole
@@ -357,12 +380,14 @@ impl<C: Cluster> Core<C> {
         }
         let at = self.at(ino)?;
         let found = self.in_place(d, ino, |Place { dir, name }| {
-            entry(self.op(d, &d.ops().own(), Op::Lookup { dir, name })?)
+            let view = entry(self.op(d, &d.ops().own(), Op::Lookup { dir, name })?)?;
+            let right = view.attr.ino == ino && view.attr.generation == at.generation;
+            right.then_some(view).ok_or(Errno::Stale)
         });
         let found = match found {
-            Ok(view) if view.attr.ino == ino && view.attr.generation == at.generation => Ok(view),
+            Ok(view) => Ok(view),
             // Another mount has renamed or removed it.
-            Ok(_) | Err(Errno::NotFound | Errno::Stale) => Err(Errno::Stale),
+            Err(Errno::NotFound | Errno::Stale) => Err(Errno::Stale),
             Err(e) => Err(e),
         };
         match (found, slot) {
@@ -411,7 +436,8 @@ impl<C: Cluster> Core<C> {
         if let Some(f) = slot.write().open.as_mut().filter(|f| outdated(f)) {
             let opened = self.in_place(d, view.attr.ino, |place| {
                 let opened = d.run(file::open(d.ops(), &d.ops().own(), &place, Access(0)))?;
-                Ok((place, opened))
+                let right = opened.entry.attr.ino == view.attr.ino;
+                right.then_some((place, opened)).ok_or(Errno::Stale)
             });
             if let Ok((place, opened)) = opened {
                 f.location().set(place);

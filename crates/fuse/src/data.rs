@@ -6,8 +6,9 @@ use crate::open::{FileHandle, FileState};
 use fuser::FopenFlags;
 use nix::libc;
 use pando_client::file::{self, OpenFile, Opened, Place};
-use pando_types::{Access, Cred, Errno, Ino, Name, Perm};
-use std::sync::Arc;
+use pando_types::{Access, Cred, Errno, Guard, Ino, Mode, Name};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// An open for execution, as the kernel marks it in the flags.
 const FMODE_EXEC: i32 = 0x20;
@@ -51,19 +52,25 @@ impl<C: Cluster> Core<C> {
         let removed = state.open.as_ref().filter(|f| f.is_removed()).map(OpenFile::attr);
         if let Some(attr) = removed {
             // By way of /proc/PID/fd.
-            if !cred.may(want.access, attr.perm, attr.uid, attr.gid, false) {
+            let acls = self.nodes().acls(ino, Duration::MAX);
+            let guard = Guard {
+                perm: attr.perm,
+                uid: attr.uid,
+                gid: attr.gid,
+                acl: acls.as_ref().and_then(|(_, acls)| acls.access.as_ref()),
+                is_dir: false,
+            };
+            if !cred.may(want.access, &guard) {
                 return Err(Errno::Access);
             }
             return self.opened(d, cred, ino, &slot, &mut state, &want, None, true);
         }
         let generation = self.at(ino)?.generation;
         let (place, opened) = self.in_place(d, ino, |place| {
-            let opened = d.run(file::open(d.ops(), cred, &place, want.access))?;
-            Ok((place, opened))
+            let opened = d.run(file::open_kept(d.ops(), cred, &place, want.access))?;
+            let right = opened.entry.attr.ino == ino && opened.entry.attr.generation == generation;
+            right.then_some((place, opened)).ok_or(Errno::Stale)
         })?;
-        if opened.entry.attr.ino != ino || opened.entry.attr.generation != generation {
-            return Err(Errno::Stale);
-        }
         let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
         let version = opened.entry.version;
         let keep = before == Some(version);
@@ -108,10 +115,11 @@ impl<C: Cluster> Core<C> {
             }
         }
         let f = state.open.as_mut().ok_or(Errno::Stale)?;
+        self.nodes().keep(ino, f.hold());
         if want.truncate && !clean {
             let done = d.run(f.truncate(d.ops(), d.blocks(), cred, 0, self.now(), true));
             if let Err(e) = done {
-                self.drop_unused(state);
+                self.drop_unused(ino, state);
                 return Err(e);
             }
         }
@@ -121,25 +129,23 @@ impl<C: Cluster> Core<C> {
             slot: slot.clone(),
             cred: cred.clone(),
             writable: want.writable,
+            lockers: Mutex::default(),
         };
         let mut flags = FopenFlags::empty();
         if keep {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
-        if !want.writable {
-            // Nothing to publish when it is closed.
-            flags |= FopenFlags::FOPEN_NOFLUSH;
-        }
         Ok((self.files.insert(handle), flags))
     }
 
-    fn drop_unused(&self, state: &mut FileState) {
+    fn drop_unused(&self, ino: Ino, state: &mut FileState) {
         if state.handles == 0
             && let Some(f) = state.open.take()
         {
             // The kernel's pages may hold what could not be published.
             state.cached = f.cached_version().filter(|_| !f.is_dirty());
             state.version = f.version();
+            self.nodes().keep(ino, None);
         }
     }
 
@@ -150,7 +156,7 @@ impl<C: Cluster> Core<C> {
         cred: &Cred,
         parent: Ino,
         name: &Name,
-        perm: Perm,
+        mode: Mode,
         flags: i32,
     ) -> Result<(Shown, u64, FopenFlags), Errno> {
         let want = Want::new(flags);
@@ -160,13 +166,15 @@ impl<C: Cluster> Core<C> {
                 dir,
                 name: name.clone(),
             };
-            let opened = d.run(file::create(d.ops(), cred, &place, perm, exclusive, want.access))?;
+            let opened = d.run(file::create(d.ops(), cred, &place, mode, exclusive, want.access))?;
             Ok((place, opened))
         })?;
         let view = opened.entry.clone();
         let ino = view.attr.ino;
         self.admit(parent, name, &view, &view.attr)?;
-        let done = self.nodes().file(ino).ok_or(Errno::Unsupported).and_then(|slot| {
+        // Not in one with what follows: that takes the lock of the nodes again.
+        let slot = self.nodes().file(ino);
+        let done = slot.ok_or(Errno::Unsupported).and_then(|slot| {
             let mut state = slot.write();
             let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
             let keep = before == Some(view.version);
@@ -190,6 +198,7 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn read(&self, d: &C::Driver, fh: u64, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+        self.check_locks(fh)?;
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
         let state = handle.slot.read();
         let f = state.open.as_ref().ok_or(Errno::BadHandle)?;
@@ -198,6 +207,7 @@ impl<C: Cluster> Core<C> {
 
     /// `append`: at the end, wherever that is now.
     pub fn write(&self, d: &C::Driver, fh: u64, offset: u64, data: &[u8], append: bool) -> Result<(), Errno> {
+        self.check_locks(fh)?;
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
         let mut state = handle.slot.write();
         let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
@@ -245,6 +255,7 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn fsync(&self, d: &C::Driver, fh: u64) -> Result<(), Errno> {
+        self.check_locks(fh)?;
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
         let mut state = handle.slot.write();
         let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
@@ -279,7 +290,7 @@ impl<C: Cluster> Core<C> {
             );
         }
         if last {
-            self.drop_unused(&mut state);
+            self.drop_unused(handle.ino, &mut state);
         }
     }
 

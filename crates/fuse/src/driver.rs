@@ -1,9 +1,12 @@
 //! How the threads of a mount reach the cluster.
 
+use pando_client::Keeping;
 use pando_client::file::Ops;
+use pando_client::locks::Locker;
 use pando_data::Blocks;
+use pando_env::LocalFuture;
 use pando_types::Errno;
-use pando_wire::{EntryView, FsStat};
+use pando_wire::{EntryView, FsStat, LockPlace};
 use std::any::Any;
 use std::cell::RefCell;
 use std::future::Future;
@@ -25,8 +28,16 @@ pub trait Driver: 'static {
     fn root(&self) -> Result<EntryView, Errno>;
     /// Space of all servers.
     fn statfs(&self) -> Result<FsStat, Errno>;
-    /// A sign of life for this driver's session.
+    /// What locks files; none if this cluster has no locks.
+    fn locker(&self, _on_lost: impl Fn(LockPlace) + 'static) -> Option<Rc<Locker>> {
+        None
+    }
+    /// Runs a task beside the future that is driven.
+    fn spawn(&self, task: LocalFuture<()>);
+    /// A sign of life for this driver's session, and for that of open files.
     fn keep_alive(&self) {}
+    /// Tells the servers what was closed.
+    fn tell_closed(&self) {}
     /// Ends this driver's session in an orderly way.
     fn close(&self) {}
 }
@@ -39,6 +50,10 @@ pub trait Cluster: Send + Sync + 'static {
     fn connect(&self) -> Result<Self::Driver, String>;
     /// The filesystem's name, shown as the source of the mount.
     fn name(&self) -> String;
+    /// What its drivers keep open together.
+    fn keeping(&self) -> Option<Keeping> {
+        None
+    }
     /// How often a session that holds something must give a sign of life.
     fn keep_alive_every(&self) -> Duration {
         Duration::from_secs(15)

@@ -11,6 +11,7 @@
 
 mod attach;
 mod attr;
+mod calls;
 mod change;
 mod core;
 mod cred;
@@ -20,8 +21,10 @@ mod errno;
 mod flags;
 mod fs;
 mod holder;
+mod holes;
 mod join;
 mod list;
+mod locks;
 mod mount;
 mod net;
 mod node;

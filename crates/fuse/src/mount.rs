@@ -29,12 +29,16 @@ pub struct MountOptions {
     pub timeout: Duration,
     /// When file data is made safe; [`DataSync::BeforePublish`] for durability `sync`.
     pub data_sync: DataSync,
-    /// Requests served at the same time. One that waits for a server occupies a thread.
+    /// Threads that are ready for requests.
     pub threads: usize,
+    /// Requests served at the same time: one that waits for a server occupies a thread, and others are started.
+    pub max_threads: usize,
     /// Whether other users may use the mount. `None`: if the superuser mounts.
     pub allow_other: Option<bool>,
     /// What the kernel refuses: all changes, for example.
     pub flags: Flags,
+    /// Locks of programs hold on this mount alone: the kernel keeps them.
+    pub local_locks: bool,
     /// What others are shown as the source of the mount. `None`: the filesystem's name.
     pub source: Option<String>,
 }
@@ -47,8 +51,10 @@ impl MountOptions {
             timeout: Duration::from_secs(1),
             data_sync: DataSync::BeforePublish,
             threads: 4,
+            max_threads: 32,
             allow_other: None,
             flags: Flags::default(),
+            local_locks: false,
             source: None,
         }
     }
@@ -130,6 +136,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
     let settings = Settings {
         timeout: options.timeout,
         data_sync: options.data_sync,
+        local_locks: options.local_locks,
     };
     let name = options.source.clone().unwrap_or_else(|| cluster.name());
     let failed = |e| MountError::Failed(mountpoint.clone(), e);
@@ -272,6 +279,7 @@ fn config(options: &MountOptions) -> Config {
         SessionACL::Owner
     };
     config.n_threads = Some(options.threads.max(1));
+    config.max_threads = options.max_threads;
     // Each thread gets a descriptor of its own, so that they do not queue for one.
     config.clone_fd = true;
     config

@@ -1,15 +1,17 @@
 //! The real cluster: sockets and a client per thread.
 
+use crate::calls;
 use crate::driver::{Cluster, Driver};
 use pando_auth::Introduction;
 use pando_blocks::Store;
-use pando_client::{Client, ClientConfig};
+use pando_client::locks::Locker;
+use pando_client::{Client, ClientConfig, Keeping};
 use pando_cluster::ClusterMap;
 use pando_data::Blocks;
-use pando_env::World;
+use pando_env::{Env, LocalFuture, World};
 use pando_net::{Options, Reactor, Tls};
 use pando_types::{Errno, Instance};
-use pando_wire::{EntryView, FsStat};
+use pando_wire::{EntryView, FsStat, LockPlace};
 use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +27,7 @@ pub struct NetCluster {
     blocks: Store,
     /// The threads of a mount share what they were told.
     instance: OnceLock<Instance>,
+    keeping: Keeping,
 }
 
 impl NetCluster {
@@ -36,7 +39,7 @@ impl NetCluster {
         tls: Option<Arc<Tls>>,
     ) -> Result<NetCluster, String> {
         let map = config.map.clone();
-        let blocks = Store::open(&map.blocks, map.block_size).map_err(|e| e.to_string())?;
+        let blocks = Store::open(&map.blocks, map.block_size, map.fs).map_err(|e| e.to_string())?;
         pando_data::wait(blocks.check()).map_err(|e| e.to_string())?;
         Ok(NetCluster {
             map,
@@ -46,6 +49,7 @@ impl NetCluster {
             tls,
             blocks,
             instance: OnceLock::new(),
+            keeping: Keeping::default(),
         })
     }
 }
@@ -63,6 +67,7 @@ impl Cluster for NetCluster {
         let instance = *self.instance.get_or_init(|| pando_client::new_instance(&world));
         let mut config = self.config.clone();
         config.instance = Some(instance);
+        config.keeping = Some(self.keeping.clone());
         let client = Client::new(world, config);
         // The reactor holds the client already: a strong reference back would keep both for ever.
         let weak: Weak<Reactor> = Rc::downgrade(&reactor);
@@ -77,6 +82,10 @@ impl Cluster for NetCluster {
             client,
             blocks: self.blocks.clone(),
         })
+    }
+
+    fn keeping(&self) -> Option<Keeping> {
+        Some(self.keeping.clone())
     }
 
     fn name(&self) -> String {
@@ -103,6 +112,7 @@ impl Driver for NetDriver {
     }
 
     fn run<F: Future>(&self, future: F) -> F::Output {
+        self.client.heed(calls::heeded());
         self.reactor.block_on(future)
     }
 
@@ -114,12 +124,30 @@ impl Driver for NetDriver {
         self.run(self.client.statfs())
     }
 
+    fn locker(&self, on_lost: impl Fn(LockPlace) + 'static) -> Option<Rc<Locker>> {
+        Some(Locker::new(self.client.clone(), on_lost))
+    }
+
+    fn spawn(&self, task: LocalFuture<()>) {
+        self.reactor.spawn(task);
+    }
+
     fn keep_alive(&self) {
-        self.run(self.client.keep_alive());
+        self.run(async {
+            self.client.keep_alive().await;
+            self.client.keep_open().await;
+        });
+    }
+
+    fn tell_closed(&self) {
+        self.run(self.client.tell_closed());
     }
 
     fn close(&self) {
-        self.run(self.client.close());
+        self.run(async {
+            self.client.close_keeping().await;
+            self.client.close().await;
+        });
     }
 }
 

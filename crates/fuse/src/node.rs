@@ -4,9 +4,10 @@
 //! held across a request, and never while a file's own lock is waited for.
 
 use crate::open::FileSlot;
+use pando_client::Kept;
 use pando_format::Layout;
 use pando_format::codec::Blob;
-use pando_types::{Attr, FileKind, Generation, Ino, Name};
+use pando_types::{Acls, Attr, FileKind, Generation, Ino, Name, Perm};
 use pando_wire::{EntryView, Statement};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,12 +30,16 @@ pub(crate) struct Node {
     pub name: Name,
     /// Other names it was seen under.
     others: Vec<(Ino, Name)>,
+    /// Keeps it where it is known to be, while it is open.
+    pub kept: Option<Arc<Kept>>,
     /// Where it is if it has several names.
     pub home: Option<Statement>,
     /// Removed on this mount.
     pub gone: bool,
     /// As last shown: of a directory, the access half.
     pub attr: Attr,
+    /// Its access control lists, and when they were seen.
+    acls: (Acls, Instant),
     /// When it was seen to have no capabilities, if it had none then.
     incapable: Option<Instant>,
     /// Content version of the attributes that the kernel was last told.
@@ -111,9 +116,11 @@ impl Nodes {
                 parent,
                 name: name.clone(),
                 others: Vec::new(),
+                kept: None,
                 home: None,
                 gone: false,
                 attr: view.attr,
+                acls: (view.acls(), now),
                 incapable: None,
                 shown: None,
                 known,
@@ -142,9 +149,17 @@ impl Nodes {
             node.parent = parent;
             node.name = name.clone();
             node.at_home(view);
+            node.acls = (view.acls(), now);
             node.incapable = (!view.xattrs).then_some(now);
         }
         self.names.insert((parent, name.clone()), ino);
+    }
+
+    /// It is open now, or not any more.
+    pub fn keep(&mut self, ino: Ino, kept: Option<Arc<Kept>>) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.kept = kept;
+        }
     }
 
     /// How often names in a directory were removed or changed: what was listed before may show what is gone.
@@ -184,6 +199,7 @@ impl Nodes {
         {
             node.attr = view.attr;
             node.at_home(view);
+            node.acls = (view.acls(), now);
             node.incapable = (!view.xattrs).then_some(now);
             if let Some(statement) = view.dir.clone() {
                 node.known = Some(Known {
@@ -198,6 +214,13 @@ impl Nodes {
     pub fn incapable(&self, ino: Ino, timeout: Duration) -> bool {
         let seen = self.nodes.get(&ino).and_then(|n| n.incapable);
         seen.is_some_and(|seen| seen.elapsed() < timeout)
+    }
+
+    /// Permission bits and lists, as they were seen no longer ago than this.
+    pub fn acls(&self, ino: Ino, timeout: Duration) -> Option<(Perm, Acls)> {
+        let node = self.nodes.get(&ino)?;
+        let (acls, seen) = &node.acls;
+        (seen.elapsed() < timeout).then(|| (node.attr.perm, acls.clone()))
     }
 
     /// It had none then.
@@ -219,6 +242,12 @@ impl Nodes {
         let ino = view.attr.ino;
         if view.dir.is_some() || view.attr.nlink <= 1 {
             self.gone(ino);
+            // Others have it open: it is there without a name.
+            if view.attr.nlink == 0
+                && let Some(node) = self.nodes.get_mut(&ino)
+            {
+                node.at_home(view);
+            }
             return false;
         }
         if let Some(node) = self.nodes.get_mut(&ino) {
@@ -273,7 +302,7 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_types::{Perm, Timestamp};
+    use pando_types::Timestamp;
 
     fn view(ino: u64, generation: u64) -> EntryView {
         let time = Timestamp::default();
@@ -298,6 +327,7 @@ mod tests {
             version: 0,
             home: None,
             xattrs: false,
+            acl: None,
         }
     }
 

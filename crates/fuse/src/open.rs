@@ -2,9 +2,9 @@
 
 use pando_client::file::OpenFile;
 use pando_format::Position;
-use pando_types::{Cred, Ino};
+use pando_types::{Cred, Ino, LockFamily};
 use pando_wire::DirEntry;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -42,6 +42,8 @@ pub(crate) struct FileHandle {
     /// Who opened it: what it publishes, it publishes as them.
     pub cred: Cred,
     pub writable: bool,
+    /// Who has locked the file through it, and has not closed it since.
+    pub lockers: Mutex<BTreeSet<(LockFamily, u64)>>,
 }
 
 /// A handle on a directory.

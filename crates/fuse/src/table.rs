@@ -3,6 +3,11 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// A mount whose process has ended says so at once.
+const SOON: Duration = Duration::from_millis(500);
 
 /// What is mounted at a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,11 +25,18 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Whether the process that serves it has ended.
+    /// Whether the process that serves it has ended. One that does not answer soon lives: it waits for servers.
     pub fn is_dead(&self) -> bool {
+        if !self.kind.starts_with("fuse") {
+            return false;
+        }
         // Attributes could be remembered by the kernel; how much space there is never is.
-        self.kind.starts_with("fuse")
-            && rustix::fs::statvfs(&self.at).is_err_and(|e| e == rustix::io::Errno::NOTCONN)
+        let (at, (told, heard)) = (self.at.clone(), mpsc::channel());
+        let looks = std::thread::Builder::new().spawn(move || {
+            let dead = rustix::fs::statvfs(&at).is_err_and(|e| e == rustix::io::Errno::NOTCONN);
+            let _ = told.send(dead);
+        });
+        looks.is_ok() && heard.recv_timeout(SOON).unwrap_or(false)
     }
 }
 

@@ -3,12 +3,29 @@
 use crate::core::{Core, entry};
 use crate::driver::{Cluster, Driver};
 use pando_format::codec::Blob;
-use pando_types::{Cred, Errno, Generation, Ino, Name, XattrMode, XattrName};
+use pando_types::{Acl, AclKind, Cred, Errno, FileKind, Generation, Ino, Name, XattrMode, XattrName};
 use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+const LISTS: [(AclKind, &[u8]); 2] = [
+    (AclKind::Access, b"system.posix_acl_access"),
+    (AclKind::Default, b"system.posix_acl_default"),
+];
+
+/// The access control list that an attribute stands for.
+fn list_of(attr: &[u8]) -> Option<AclKind> {
+    LISTS
+        .iter()
+        .find(|(_, name)| *name == attr)
+        .map(|(kind, _)| *kind)
+}
 
 impl<C: Cluster> Core<C> {
     pub fn get_xattr(&self, d: &C::Driver, cred: &Cred, ino: Ino, attr: &[u8]) -> Result<Vec<u8>, Errno> {
+        if let Some(kind) = list_of(attr) {
+            let list = self.list(d, ino, kind)?.ok_or(Errno::NoData)?;
+            return Ok(list.to_xattr());
+        }
         let attr = XattrName::new(attr)?;
         // The kernel asks for this one before every write. Who changes a file's bytes takes it away at the server, whatever is
         // believed here.
@@ -48,8 +65,17 @@ impl<C: Cluster> Core<C> {
         let Answer::Names(names) = answer else {
             return Err(Errno::Io);
         };
-        let ended = names.iter().flat_map(|n| n.as_bytes().iter().chain(&[0]));
-        Ok(ended.copied().collect())
+        let mut all: Vec<u8> = names
+            .iter()
+            .flat_map(|n| n.as_bytes().iter().chain(&[0]))
+            .copied()
+            .collect();
+        for (kind, name) in LISTS {
+            if self.list(d, ino, kind).is_ok_and(|list| list.is_some()) {
+                all.extend(name.iter().chain(&[0]));
+            }
+        }
+        Ok(all)
     }
 
     pub fn set_xattr(
@@ -60,6 +86,10 @@ impl<C: Cluster> Core<C> {
         (attr, value): (&[u8], &[u8]),
         mode: XattrMode,
     ) -> Result<(), Errno> {
+        if let Some(kind) = list_of(attr) {
+            let list = Acl::from_xattr(value)?;
+            return self.set_list(d, cred, ino, kind, Some(list));
+        }
         let attr = XattrName::new(attr)?;
         self.change_xattr(d, cred, ino, |dir, name, generation| Op::SetXattr {
             dir,
@@ -73,6 +103,9 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn remove_xattr(&self, d: &C::Driver, cred: &Cred, ino: Ino, attr: &[u8]) -> Result<(), Errno> {
+        if let Some(kind) = list_of(attr) {
+            return self.set_list(d, cred, ino, kind, None);
+        }
         let attr = XattrName::new(attr)?;
         self.change_xattr(d, cred, ino, |dir, name, generation| Op::RemoveXattr {
             dir,
@@ -80,6 +113,44 @@ impl<C: Cluster> Core<C> {
             ino,
             generation,
             attr: attr.clone(),
+        })
+    }
+
+    /// An access control list, as the kernel may believe it. It asks whenever it checks somebody else's permission, so what was
+    /// shown with the attributes is good as long as these are.
+    fn list(&self, d: &C::Driver, ino: Ino, kind: AclKind) -> Result<Option<Acl>, Errno> {
+        if self.nodes().get(ino).is_some_and(|n| n.kind == FileKind::Symlink) {
+            return Err(Errno::Unsupported);
+        }
+        let known = self.nodes().acls(ino, self.settings.timeout);
+        let (perm, acls) = match known {
+            Some(known) => known,
+            None => {
+                self.getattr(d, ino)?;
+                self.nodes().acls(ino, Duration::MAX).ok_or(Errno::Stale)?
+            }
+        };
+        Ok(match kind {
+            AclKind::Access => acls.access.map(|list| list.whole(perm)),
+            AclKind::Default => acls.default,
+        })
+    }
+
+    fn set_list(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        kind: AclKind,
+        list: Option<Acl>,
+    ) -> Result<(), Errno> {
+        self.change_xattr(d, cred, ino, |dir, name, generation| Op::SetAcl {
+            dir,
+            name,
+            ino,
+            generation,
+            kind,
+            list: list.clone(),
         })
     }
 

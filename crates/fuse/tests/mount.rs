@@ -54,7 +54,13 @@ impl Here {
             fs::read_dir(dir)
                 .unwrap()
                 .map(|e| e.unwrap().path())
-                .map(|p| if p.is_dir() { count(&p) } else { 1 })
+                .map(|p| {
+                    if p.is_dir() {
+                        count(&p)
+                    } else {
+                        usize::from(p.extension().is_some())
+                    }
+                })
                 .sum()
         }
         count(&self.tmp.path().join("data"))
@@ -229,6 +235,65 @@ fn writes_follow_a_rename() {
     f.write_all(b"three").unwrap();
     drop(f);
     assert_eq!(fs::read(here.at(1, "e/c")).unwrap(), b"onetwothree");
+}
+
+#[test]
+fn open_files_stay_whatever_another_mount_does_with_their_names() {
+    let sizes = Sizes {
+        inline_limit: 1000,
+        block_size: 4096,
+        ..Sizes::default()
+    };
+    let Some(here) = Here::new(2, sizes) else { return };
+    fs::create_dir(here.at(0, "d")).unwrap();
+    type Take = fn(&dyn Fn(&str) -> PathBuf);
+    let takes: [(Take, u64, Option<&str>); 5] = [
+        (|at| fs::rename(at("f"), at("d/g")).unwrap(), 1, Some("d/g")),
+        (|at| fs::rename(at("f"), at("g")).unwrap(), 1, Some("g")),
+        (|at| fs::remove_file(at("f")).unwrap(), 0, None),
+        (
+            |at| {
+                fs::write(at("d/new"), b"new").unwrap();
+                fs::rename(at("d/new"), at("f")).unwrap();
+            },
+            0,
+            None,
+        ),
+        (
+            |at| {
+                fs::hard_link(at("f"), at("d/h")).unwrap();
+                fs::remove_file(at("f")).unwrap();
+            },
+            1,
+            Some("d/h"),
+        ),
+    ];
+    for (take, names, left) in takes {
+        for size in [10_usize, 10_000] {
+            let _ = fs::remove_file(here.at(0, "f"));
+            fs::write(here.at(0, "f"), vec![1; size]).unwrap();
+            let f = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(here.at(0, "f"))
+                .unwrap();
+            let ino = f.metadata().unwrap().ino();
+            take(&|p| here.at(1, p));
+            f.write_all_at(b"end", size as u64).unwrap();
+            f.sync_all().unwrap();
+            let now = f.metadata().unwrap();
+            assert_eq!((now.ino(), now.len(), now.nlink()), (ino, size as u64 + 3, names));
+            f.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+            let mut all = vec![0; size + 3];
+            f.read_exact_at(&mut all, 0).unwrap();
+            assert_eq!((&all[..size], &all[size..]), (&vec![1; size][..], &b"end"[..]));
+            drop(f);
+            if let Some(left) = left {
+                assert_eq!(fs::read(here.at(1, left)).unwrap(), all);
+                fs::remove_file(here.at(1, left)).unwrap();
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Where fuzzing starts: an encoding of every variant of everything.
 
+mod cuts;
+mod filelocks;
 mod identities;
 mod messages;
 mod moving;
@@ -235,6 +237,9 @@ mod tests {
         let results = messages::results();
         let responses = results.iter().filter_map(|r| r.clone().ok());
         complete("Response", responses.clone());
+        complete("CutRequest", cuts::requests());
+        complete("CutAnswer", cuts::answers().into_iter().filter_map(Result::ok));
+        complete("CutError", cuts::answers().into_iter().filter_map(Result::err));
         complete("Refusal", results.iter().filter_map(|r| r.clone().err()));
         let peers = responses.filter_map(|r| match r {
             Response::Peer(answer) => Some(answer),

@@ -3,15 +3,18 @@
 use crate::Model;
 use crate::node::{Node, NodeId};
 use crate::op::DirRef;
-use pando_types::{Access, Cred, Errno, Perm};
+use pando_types::{Access, Acl, Cred, Errno, Perm};
 
 /// A directory an operation entered, with the permissions that count for this operation.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Entered {
     pub id: NodeId,
     pub perm: Perm,
     pub uid: u32,
     pub gid: u32,
+    pub list: Option<Acl>,
+    /// What new objects begin with.
+    pub default: Option<Acl>,
 }
 
 impl Model {
@@ -24,6 +27,8 @@ impl Model {
                 perm: Perm::new(0o777),
                 uid: 0,
                 gid: 0,
+                list: None,
+                default: None,
             });
         }
         let node = self
@@ -32,11 +37,19 @@ impl Model {
             .filter(|n| n.is_dir())
             .ok_or(Errno::Stale)?;
         let (perm, uid, gid) = dir.dir_perm.unwrap_or((node.perm, node.uid, node.gid));
+        let mut said = self.said.iter().filter(|(id, _)| *id == dir.id);
+        let said = if dir.second { said.next_back() } else { said.next() };
+        let (list, default) = match said {
+            Some((_, said)) => (said.access.as_ref().map(|l| l.whole(perm)), said.default.clone()),
+            None => (node.list.clone(), node.default.clone()),
+        };
         Ok(Entered {
             id: dir.id,
             perm,
             uid,
             gid,
+            list,
+            default,
         })
     }
 
@@ -52,7 +65,13 @@ impl Model {
 impl Entered {
     /// EACCES unless the permissions of this directory allow `want`.
     pub fn allow(&self, cred: &Cred, want: Access) -> Result<(), Errno> {
-        if cred.may(want, self.perm, self.uid, self.gid, true) {
+        if permits(
+            cred,
+            want,
+            (self.perm, self.uid, self.gid),
+            true,
+            self.list.as_ref(),
+        ) {
             Ok(())
         } else {
             Err(Errno::Access)
@@ -105,9 +124,51 @@ impl Entered {
     }
 }
 
+/// RULE (permission; Linux, `acl_permission_check` and `posix_acl_permission`). Root may do everything but execute a file that nobody may. The
+/// owner's bits decide for the owner. If there is a list, and the group's bits (its mask) are not all gone, it decides: the entry of the user,
+/// masked; else, if any of the user's groups has an entry, whether one of these, masked, allows all that is wanted; else the others'
+/// entry. Without a list the group's bits decide for the group, and the others' for the others.
+fn permits(
+    cred: &Cred,
+    want: Access,
+    (perm, uid, gid): (Perm, u32, u32),
+    is_dir: bool,
+    list: Option<&Acl>,
+) -> bool {
+    let bits = perm.bits();
+    let wanted = u16::from(want.0);
+    if cred.is_root() {
+        return wanted & 1 == 0 || is_dir || bits & 0o111 != 0;
+    }
+    let within = |allowed: u16| wanted & !allowed == 0;
+    if cred.uid == uid {
+        return within(bits / 64 % 8);
+    }
+    if let Some(list) = list
+        && bits & 0o070 != 0
+    {
+        let mask = u16::from(list.mask.unwrap_or(7));
+        for user in &list.users {
+            if user.id == cred.uid {
+                return within(u16::from(user.may) & mask);
+            }
+        }
+        let mut groups = vec![(gid, list.group)];
+        groups.extend(list.groups.iter().map(|g| (g.id, g.may)));
+        groups.retain(|(id, _)| cred.in_group(*id));
+        if groups.is_empty() {
+            return within(u16::from(list.other));
+        }
+        return groups.iter().any(|(_, may)| within(u16::from(*may) & mask));
+    }
+    let shift = if cred.in_group(gid) { 3 } else { 0 };
+    within(bits >> shift & 7)
+}
+
 /// EACCES unless the permissions of this object allow `want`.
 pub(crate) fn allow(cred: &Cred, node: &Node, want: Access) -> Result<(), Errno> {
-    if cred.may(want, node.perm, node.uid, node.gid, node.is_dir()) {
+    let bits = (node.perm, node.uid, node.gid);
+    if permits(cred, want, bits, node.is_dir(), node.list.as_ref()) {
         Ok(())
     } else {
         Err(Errno::Access)

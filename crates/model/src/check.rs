@@ -87,10 +87,15 @@ impl Model {
                 ));
             }
         }
-        if reached.len() != self.nodes.len() {
+        let open = self
+            .nodes
+            .iter()
+            .filter(|(id, n)| n.names.is_empty() && self.open.contains(id));
+        let open = open.filter(|(id, _)| **id != NodeId::ABOVE_ROOT).count();
+        if reached.len() + open != self.nodes.len() {
             return Err(format!(
                 "{} objects cannot be reached",
-                self.nodes.len() - reached.len()
+                self.nodes.len() - reached.len() - open
             ));
         }
         let names: usize = self.nodes.values().map(|n| n.names.len()).sum();

@@ -4,7 +4,8 @@
 //! `pando-types`. Each rule stands in one place, as the documentation of the function that carries it out:
 //!
 //! - entering a directory, changing its entries, the sticky bit, inherited groups, lost set-id bits: `access`;
-//! - reading: `ops::read`; making: `ops::create`; removing: `ops::remove`; attributes: `ops::attr`; extended attributes: `ops::xattr`; content:
+//! - reading: `ops::read`; making: `ops::create`; removing: `ops::remove`; attributes: `ops::attr`; extended attributes: `ops::xattr`;
+//!   access control lists: `access` and `ops::acl`; content:
 //!   `ops::publish`; rename: `rename`;
 //! - times and counts of directories: `tree`; listings that run over time: `listing`.
 //!
@@ -33,7 +34,7 @@ pub use op::{
 
 use listing::Watches;
 use node::Node;
-use pando_types::{Attr, Cred, DirId, DirStat, Errno, Generation, Name, Perm, Timestamp, XattrName};
+use pando_types::{Acls, Attr, Cred, DirId, DirStat, Errno, Generation, Name, Perm, Timestamp, XattrName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tree.
@@ -45,7 +46,11 @@ pub struct Model {
     /// Every identity a directory ever had.
     spent_dirs: BTreeSet<(DirId, Generation)>,
     live_dirs: BTreeMap<DirId, NodeId>,
+    /// Files that stay without a name, because somebody has them open.
+    open: BTreeSet<NodeId>,
     watches: Watches,
+    /// Access control lists of directories as the request that is being carried out says.
+    said: Vec<(NodeId, Acls)>,
 }
 
 impl Model {
@@ -56,13 +61,30 @@ impl Model {
             spent: BTreeSet::new(),
             spent_dirs: BTreeSet::new(),
             live_dirs: BTreeMap::new(),
+            open: BTreeSet::new(),
             watches: Watches::default(),
+            said: Vec::new(),
         };
         let above = Node::dir(DirId::ABOVE_ROOT, Perm::new(0o755), 0, 0, Timestamp::default());
         model.bear(NodeId::ABOVE_ROOT, above);
         model.bear(NodeId::ROOT, Node::dir(DirId::ROOT, perm, uid, gid, now));
         model.link(NodeId::ABOVE_ROOT, &Name::root(), NodeId::ROOT);
         model
+    }
+
+    /// The same as [`Model::apply`], by what the request says of directories' access control lists.
+    pub fn apply_by(
+        &mut self,
+        said: Vec<(NodeId, Acls)>,
+        cred: &Cred,
+        op: &ModelOp,
+        now: Timestamp,
+        fresh: Option<Fresh>,
+    ) -> Result<ModelAnswer, Errno> {
+        self.said = said;
+        let answer = self.apply(cred, op, now, fresh);
+        self.said.clear();
+        answer
     }
 
     /// Carries out one operation at the instant `now`. A failed operation changes nothing.
@@ -86,18 +108,18 @@ impl Model {
             ModelOp::Create {
                 dir,
                 name,
-                perm,
+                mode,
                 exclusive,
                 want,
-            } => self.create(cred, dir, name, *perm, *exclusive, *want, now, fresh),
+            } => self.create(cred, dir, name, *mode, *exclusive, *want, now, fresh),
             ModelOp::Symlink { dir, name, target } => self.symlink(cred, dir, name, target, now, fresh),
             ModelOp::Mknod {
                 dir,
                 name,
                 kind,
-                perm,
+                mode,
                 rdev,
-            } => self.mknod(cred, dir, name, *kind, *perm, *rdev, now, fresh),
+            } => self.mknod(cred, dir, name, *kind, *mode, *rdev, now, fresh),
             ModelOp::GetXattr { dir, name, id, attr } => self.get_xattr(cred, dir, name, *id, attr),
             ModelOp::ListXattr { dir, name, id } => self.list_xattrs(cred, dir, name, *id),
             ModelOp::SetXattr {
@@ -108,7 +130,14 @@ impl Model {
                 value,
                 mode,
             } => self.set_xattr(cred, dir, name, *id, attr, value.as_deref(), *mode, now),
-            ModelOp::Mkdir { dir, name, perm } => self.mkdir(cred, dir, name, *perm, now, fresh),
+            ModelOp::Mkdir { dir, name, mode } => self.mkdir(cred, dir, name, *mode, now, fresh),
+            ModelOp::SetAcl {
+                dir,
+                name,
+                id,
+                kind,
+                list,
+            } => self.set_acl(cred, dir, name, *id, *kind, list.as_ref(), now),
             ModelOp::Rmdir { dir, name } => self.rmdir(cred, dir, name, now),
             ModelOp::Unlink { dir, name } => self.unlink(cred, dir, name, now),
             ModelOp::SetAttr {
@@ -140,6 +169,23 @@ impl Model {
                 dst,
                 dst_name,
             } => self.hard_link(cred, (src, src_name), *id, (dst, dst_name), now),
+        }
+    }
+
+    /// Somebody has this file open: without a name it stays, until [`Model::closed`].
+    pub fn stays_open(&mut self, id: NodeId) {
+        self.open.insert(id);
+    }
+
+    /// Nobody has this file open: without a name it goes.
+    pub fn closed(&mut self, id: NodeId) {
+        self.open.remove(&id);
+        if self
+            .nodes
+            .get(&id)
+            .is_some_and(|n| n.names.is_empty() && !n.is_dir())
+        {
+            self.nodes.remove(&id);
         }
     }
 

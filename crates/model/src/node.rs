@@ -1,7 +1,9 @@
 //! Objects of the tree.
 
 use crate::content::Content;
-use pando_types::{Attr, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp, XattrName};
+use pando_types::{
+    Acl, Acls, Attr, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp, XattrName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -47,6 +49,10 @@ pub(crate) struct Node {
     pub ctime: Timestamp,
     pub inner: Inner,
     pub xattrs: BTreeMap<XattrName, Vec<u8>>,
+    /// Access control list, whole; always says of owner, mask and others what the bits say.
+    pub list: Option<Acl>,
+    /// Of a directory: what new objects in it begin with.
+    pub default: Option<Acl>,
 }
 
 #[derive(Clone, Debug)]
@@ -81,6 +87,8 @@ impl Node {
             ctime: now,
             inner,
             xattrs: BTreeMap::new(),
+            list: None,
+            default: None,
         }
     }
 
@@ -135,6 +143,14 @@ impl Node {
             mtime: self.mtime,
             ctime: d.ctime,
         })
+    }
+
+    /// Its lists as answers show them.
+    pub fn acls(&self) -> Acls {
+        Acls {
+            access: self.list.as_ref().and_then(|list| list.split().1),
+            default: self.default.clone(),
+        }
     }
 
     /// As `stat` shows it. Of a directory: nlink is 2 plus the subdirectories, size the number of entries, ctime the

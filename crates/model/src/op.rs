@@ -4,8 +4,8 @@ use crate::content::Content;
 use crate::listing::Listed;
 use crate::node::NodeId;
 use pando_types::{
-    Access, Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Timestamp, XattrMode,
-    XattrName,
+    Access, Acl, AclKind, Acls, Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Mode, Name,
+    Perm, Timestamp, XattrMode, XattrName,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -19,10 +19,12 @@ pub struct DirRef {
     /// The directory.
     pub id: NodeId,
     /// Permission bits, owner and group as the caller last saw them. The implementation checks by them, and inherits
-    /// from them, because they stand in the request and not with the directory's content. `None`: as they are now.
+    /// from them, because they stand in the request and not with the directory's content. `None`: as they are now. (Lists: [`crate::Model::apply_by`].)
     pub dir_perm: Option<(Perm, u32, u32)>,
     /// It is no directory, but the home of the file `id`: whoever names it was shown the way to it, and needs no permission.
     pub home: bool,
+    /// It is the second that the request names: of one directory it may say two things, an old one and a new one.
+    pub second: bool,
 }
 
 impl DirRef {
@@ -32,6 +34,7 @@ impl DirRef {
             id,
             dir_perm: None,
             home: false,
+            second: false,
         }
     }
 }
@@ -89,8 +92,8 @@ pub enum ModelOp {
         dir: DirRef,
         /// What.
         name: Name,
-        /// Permissions, umask applied.
-        perm: Perm,
+        /// Permissions, and the umask.
+        mode: Mode,
         /// EEXIST if it exists.
         exclusive: bool,
         /// Checked if it exists.
@@ -113,8 +116,8 @@ pub enum ModelOp {
         name: Name,
         /// Which.
         kind: FileKind,
-        /// Permissions, umask applied.
-        perm: Perm,
+        /// Permissions, and the umask.
+        mode: Mode,
         /// Number of a device.
         rdev: u64,
     },
@@ -153,14 +156,27 @@ pub enum ModelOp {
         /// If there is one, or none.
         mode: XattrMode,
     },
+    /// Sets an access control list, or removes it.
+    SetAcl {
+        /// Where.
+        dir: DirRef,
+        /// What.
+        name: Name,
+        /// The object meant.
+        id: NodeId,
+        /// Which.
+        kind: AclKind,
+        /// The list; `None` removes it.
+        list: Option<Acl>,
+    },
     /// Creates a directory.
     Mkdir {
         /// Where.
         dir: DirRef,
         /// What.
         name: Name,
-        /// Permissions, umask applied.
-        perm: Perm,
+        /// Permissions, and the umask.
+        mode: Mode,
     },
     /// Removes an empty directory.
     Rmdir {
@@ -315,6 +331,8 @@ pub struct View {
     pub body: Body,
     /// Whether it has extended attributes.
     pub xattrs: bool,
+    /// Its access control lists.
+    pub acls: Acls,
 }
 
 impl View {

@@ -128,6 +128,7 @@ impl Model {
                 other_view = Some(self.shown(other));
             } else {
                 self.lost_a_name(other, now);
+                other_view = self.left(other).or(other_view);
             }
         }
         self.link(dst, dst_name, moved);

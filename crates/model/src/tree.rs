@@ -45,10 +45,10 @@ impl Model {
         self.nodes.insert(id, node);
     }
 
-    /// RULE (names). An object lives as long as it has a name; one that loses a name and keeps others has changed: its ctime is
+    /// RULE (names). An object lives as long as it has a name, or is open; one that loses a name and stays has changed: its ctime is
     /// now.
     pub(crate) fn lost_a_name(&mut self, id: NodeId, now: Timestamp) {
-        if !self.node(id).names.is_empty() {
+        if !self.node(id).names.is_empty() || self.open.contains(&id) {
             self.node_mut(id).ctime = now;
             return;
         }
@@ -58,6 +58,12 @@ impl Model {
         {
             self.live_dirs.remove(&d.id);
         }
+    }
+
+    /// What is left without a name, because it is open.
+    pub(crate) fn left(&self, id: NodeId) -> Option<View> {
+        let nameless = self.nodes.get(&id).is_some_and(|n| n.names.is_empty());
+        nameless.then(|| self.shown(id))
     }
 
     /// Gives an object its name.
@@ -143,7 +149,13 @@ impl Model {
             Inner::Special { .. } => Body::Special,
         };
         let xattrs = !node.xattrs.is_empty();
-        View { attr, body, xattrs }
+        let acls = node.acls();
+        View {
+            attr,
+            body,
+            xattrs,
+            acls,
+        }
     }
 
     pub(crate) fn identity_of(&self, id: DirId, node: &Node) -> DirIdentity {

@@ -72,7 +72,7 @@ fn set_inode(
         if old.kind != FileKind::Regular {
             return Err(Errno::Invalid.into());
         }
-        let may_write = cred.may(Access::WRITE, old.perm, old.uid, old.gid, false);
+        let may_write = cred.may(Access::WRITE, &old.guard());
         if !through_handle && !may_write && !plant!(G27) {
             return Err(Errno::Access.into());
         }
@@ -85,9 +85,7 @@ fn set_inode(
         return Err(Errno::Unsupported.into());
     }
     check_owner_changes(cred, change, old.uid, old.gid)?;
-    check_times(cred, change, old.uid, |want| {
-        cred.may(want, old.perm, old.uid, old.gid, false)
-    })?;
+    check_times(cred, change, old.uid, |want| cred.may(want, &old.guard()))?;
     if let Some(size) = change.size {
         resize(cx, file, &mut new, size)?;
         new.mtime = now;
@@ -106,6 +104,10 @@ fn set_inode(
     if let Some(perm) = change.perm {
         let drop_setgid = !cred.is_root() && !cred.in_group(new.gid) && !plant!(G28);
         new.perm = Perm::new(perm.bits() & !if drop_setgid { Perm::SETGID } else { 0 });
+        // Where there is a list the group's bits are its mask (H152).
+        if let Some(list) = new.acl.as_mut().filter(|_| plant!(H152)) {
+            list.group = new.perm.classes()[1];
+        }
     }
     if let Some(t) = change.atime {
         new.atime = time(t, now);
@@ -124,9 +126,7 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
         return Err(Errno::IsDir.into());
     }
     check_owner_changes(cred, change, old.uid, old.gid)?;
-    check_times(cred, change, old.uid, |want| {
-        cred.may(want, old.perm, old.uid, old.gid, true)
-    })?;
+    check_times(cred, change, old.uid, |want| cred.may(want, &old.guard()))?;
     let mut new = old.clone();
     if change.perm.is_some() || change.uid.is_some() || change.gid.is_some() {
         new.uid = change.uid.unwrap_or(old.uid);
@@ -162,7 +162,7 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
 }
 
 /// What is sealed about the directory from now on opens under a new key (H99).
-fn reseal(cx: &mut Context<'_>, access: &mut AccessRecord) -> Result<(), Stop> {
+pub(crate) fn reseal(cx: &mut Context<'_>, access: &mut AccessRecord) -> Result<(), Stop> {
     let key = Key::Head(access.id);
     cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
     let head = cx.snapshot.head(access.id).ok_or(Errno::Io)?;

@@ -40,6 +40,8 @@ pub struct Inputs<'a> {
     pub cred: &'a Cred,
     /// The session that asks, for holds on removed files.
     pub session: Option<SessionId>,
+    /// The session under which the caller keeps files open.
+    pub keeper: Option<SessionId>,
     /// The server's calendar time.
     pub now: Timestamp,
     /// Hash widths of the filesystem.
@@ -183,7 +185,7 @@ impl<'a> Context<'a> {
         if !alive {
             return Err(Errno::Stale.into());
         }
-        if self.inputs.cred.may(want, dir.perm, dir.uid, dir.gid, true) || pando_types::plant!(G22) {
+        if self.inputs.cred.may(want, &dir.guard()) || pando_types::plant!(G22) {
             Ok(())
         } else {
             Err(Errno::Access.into())
@@ -269,7 +271,15 @@ impl<'a> Context<'a> {
 
     /// A free ordinal in a bucket, so that the entry's cookie is unique (H66–H68).
     pub fn free_ordinal(&self, place: &Place) -> Result<u8, Stop> {
-        let taken = self.snapshot.ordinals(place.dir, place.hash);
+        let mut taken = self.snapshot.ordinals(place.dir, place.hash);
+        // Two files of one operation may come to their homes.
+        taken.extend(self.inserts.iter().filter_map(|m| match m {
+            Mutation::Insert {
+                key: Key::Entry { dir, hash, .. },
+                record: Record::Entry(e),
+            } if (*dir, *hash) == (place.dir, place.hash) => Some(e.ordinal),
+            _ => None,
+        }));
         (0..=u8::MAX)
             .find(|o| Position::new(place.hash, *o).is_entry() && (plant!(H68) || !taken.contains(o)))
             .ok_or(Stop::Fail(Errno::NoSpace))
@@ -327,7 +337,7 @@ pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryV
             perm: d.perm,
             uid: d.uid,
             gid: d.gid,
-            acl: 0,
+            acls: d.acls.clone(),
             realm: d.realm,
             seal: d.seal,
             // What it rests on is known to the server alone.
@@ -341,5 +351,6 @@ pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryV
         version: d.version,
         xattrs: d.marks.has_xattrs(),
         home: None,
+        acl: None,
     }
 }

@@ -1,13 +1,14 @@
 //! create and symlink: a new inode in a directory.
 
+use crate::acl::inherited;
 use crate::context::{Context, Place};
 use crate::file::view_file;
 use crate::lookup::{Shown, opened};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Layout, Marks, Record, Target};
-use pando_types::{Access, Errno, FileKind, Name, Perm, SYMLINK_MAX};
-use pando_wire::{Answer, EntryView, Statement};
+use pando_types::{Access, Errno, FileKind, Mode, Name, Perm, SYMLINK_MAX};
+use pando_wire::{Answer, EntryView, Handle, Statement};
 
 /// Symlink targets up to this long stand in the record itself.
 const SHORT_TARGET: usize = 256;
@@ -17,7 +18,7 @@ pub(crate) fn create(
     cx: &mut Context<'_>,
     dir: &Statement,
     name: &Name,
-    perm: Perm,
+    mode: Mode,
     exclusive: bool,
     want: u8,
 ) -> Result<Answer, Stop> {
@@ -33,13 +34,15 @@ pub(crate) fn create(
         }
         return opened(cx, dir, &place, entry, want, Shown::Entry);
     }
-    let inode = new_inode(cx, dir, FileKind::Regular, perm)?;
+    let inode = new_inode(cx, dir, FileKind::Regular, mode)?;
     let entry = add(cx, &place, inode)?;
     Ok(Answer::Opened {
         entry,
         data: None,
         created: true,
         handle: None,
+        proof: Handle(0),
+        kept: false,
     })
 }
 
@@ -66,7 +69,7 @@ pub(crate) fn symlink(
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
     }
-    let mut inode = new_inode(cx, dir, FileKind::Symlink, Perm::new(0o777))?;
+    let mut inode = new_inode(cx, dir, FileKind::Symlink, Perm::new(0o777).into())?;
     inode.size = target.0.len() as u64;
     inode.layout = if target.0.len() <= SHORT_TARGET {
         Layout::Target(target.clone())
@@ -85,14 +88,20 @@ pub(crate) fn new_inode(
     cx: &Context<'_>,
     dir: &Statement,
     kind: FileKind,
-    perm: Perm,
+    mode: Mode,
 ) -> Result<InodeRecord, Stop> {
     cx.change(dir)?;
     let cred = cx.inputs.cred;
-    let inherited = dir.perm.has(Perm::SETGID);
-    let gid = if inherited { dir.gid } else { cred.gid };
+    let setgid = dir.perm.has(Perm::SETGID);
+    let gid = if setgid { dir.gid } else { cred.gid };
     // As Linux does: a set-gid program is not made for a group its creator is not in.
-    let stripped = inherited && perm.has(Perm::SETGID | 0o010) && !cred.is_root() && !cred.in_group(gid);
+    let program = mode.perm.has(Perm::SETGID | 0o010);
+    let stripped = setgid && program && !cred.is_root() && !cred.in_group(gid);
+    // A symlink's bits mean nothing, and it has no list.
+    let (perm, acl) = match kind {
+        FileKind::Symlink => (mode.perm, None),
+        _ => inherited(dir, mode),
+    };
     let perm = Perm::new(perm.bits() & !if stripped { Perm::SETGID } else { 0 });
     let fresh = cx.fresh()?;
     let now = cx.inputs.now;
@@ -112,6 +121,7 @@ pub(crate) fn new_inode(
         layout: Layout::None,
         marks: Marks::NONE,
         version: 0,
+        acl,
     })
 }
 

@@ -6,13 +6,14 @@
 
 use crate::attached::{self, drop_all};
 use crate::context::{Context, Place};
-use crate::snapshot::Stop;
+use crate::snapshot::{Snapshot, Stop};
 use pando_format::codec::Blob;
 use pando_format::{
-    AttachmentKind, Entry, GarbageRecord, InodeRecord, Key, Layout, LinkRecord, Record, Target,
+    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, Layout, LinkRecord, Mutation, Record,
+    Target,
 };
 use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Slot, Watermark, plant};
-use pando_wire::{Answer, EntryView, LockMode, LockWant, Op, Scope, Statement};
+use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Scope, Statement};
 
 /// A file and where its record and its attachments are.
 pub(crate) struct File {
@@ -40,6 +41,7 @@ pub(crate) fn check_homes(op: &Op) -> Result<(), Stop> {
         | Op::ListXattr { dir, name, .. }
         | Op::SetXattr { dir, name, .. }
         | Op::RemoveXattr { dir, name, .. }
+        | Op::SetAcl { dir, name, .. }
         | Op::Publish { dir, name, .. }
         | Op::Link {
             src: dir,
@@ -81,17 +83,13 @@ pub(crate) fn view_file(inode: &InodeRecord, dir: DirId) -> EntryView {
         version: inode.version,
         xattrs: inode.marks.has_xattrs(),
         home: dir.is_homes().then(|| home_statement(inode, dir)),
+        acl: inode.acl.clone(),
     }
 }
 
 impl Context<'_> {
     fn home(&self, slot: Slot, ino: Ino, generation: Generation) -> Place {
-        let name = Name::home(ino, generation);
-        Place {
-            dir: DirId::homes(slot),
-            hash: self.inputs.widths.name(0, &name),
-            name,
-        }
+        home_of(self.inputs.widths, slot, ino, generation)
     }
 
     /// The lock on the home of what an entry names, if it is at home.
@@ -151,12 +149,13 @@ impl Context<'_> {
         self.update(file.body.key(), Record::Entry(Entry { ordinal, target }));
     }
 
-    /// Takes a file's name, and with the last one the file. Blocks are noted for deletion; a file that the caller has open keeps
-    /// them until it is released or the session ends.
-    pub fn drop_name(&mut self, place: &Place, file: &File, held: bool) {
-        self.delete(place.key());
+    /// Takes a file's name, and with the last one the file, unless others have it open. Blocks are noted for deletion; a file that
+    /// the caller alone has open keeps them until it is released or the session ends. Returns what it was, or, if it
+    /// stays without a name, what it is.
+    pub fn drop_name(&mut self, place: &Place, file: &File, held: bool) -> Result<EntryView, Stop> {
         let File { body, inode, .. } = file;
         if inode.nlink > 1 && !plant!(H96) {
+            self.delete(place.key());
             self.keep(
                 file,
                 InodeRecord {
@@ -165,8 +164,12 @@ impl Context<'_> {
                     ..inode.clone()
                 },
             );
-            return;
+            return Ok(file.view());
         }
+        if self.others_hold(file) {
+            return self.orphan(place, file);
+        }
+        self.delete(place.key());
         if body.dir.is_homes() {
             self.delete(body.key());
         }
@@ -188,6 +191,137 @@ impl Context<'_> {
                 Record::Garbage(garbage),
             );
         }
+        Ok(file.view())
+    }
+
+    fn holders(&self, file: &File) -> Holders {
+        if file.inode.kind != FileKind::Regular || plant!(H97) {
+            return Holders::Nobody;
+        }
+        self.snapshot.holders(FileAt {
+            slot: file.body.dir.slot(),
+            ino: file.inode.ino,
+            generation: file.inode.generation,
+        })
+    }
+
+    /// Whether another than the caller's session may have the file open (H97).
+    fn others_hold(&self, file: &File) -> bool {
+        self.holders(file).other_than(self.inputs.keeper)
+    }
+
+    /// Whether a file that is renamed stays in the slot where it is, at home: others have it open and know no other place, or
+    /// somebody has and it would leave the slot, where that is known (H97).
+    pub fn stays(&self, file: &File, to: DirId) -> bool {
+        let leaves = file.body.dir.slot() != to.slot() && self.holders(file) != Holders::Nobody;
+        !file.body.dir.is_homes() && (leaves || self.others_hold(file))
+    }
+
+    /// Takes the last name of a file that others have open: it stays at home, without a name.
+    fn orphan(&mut self, place: &Place, file: &File) -> Result<EntryView, Stop> {
+        let inode = InodeRecord {
+            nlink: 0,
+            ctime: self.inputs.now,
+            ..file.inode.clone()
+        };
+        let home = if file.body.dir.is_homes() {
+            self.keep(file, inode.clone());
+            file.body.clone()
+        } else {
+            self.move_home(place, file, &inode)?
+        };
+        self.delete(place.key());
+        self.insert(
+            Key::Orphan(home.dir.slot(), inode.ino, inode.generation),
+            Record::Orphan,
+        );
+        Ok(view_file(&inode, home.dir))
+    }
+
+    /// Makes a home for a file that is under its one name, which the caller changes. Returns where.
+    pub fn move_home(&mut self, place: &Place, file: &File, inode: &InodeRecord) -> Result<Place, Stop> {
+        let home = self.home(place.dir.slot(), inode.ino, inode.generation);
+        self.require(vec![home.bucket(LockMode::Exclusive)])?;
+        let target = Target::Inode(inode.clone());
+        self.require(attached::wants(place, &target).into_iter().collect())?;
+        attached::carry(self, &Target::Inode(file.inode.clone()), place, &home)?;
+        let ordinal = self.free_ordinal(&home)?;
+        self.insert(home.key(), Record::Entry(Entry { ordinal, target }));
+        Ok(home)
+    }
+}
+
+/// Where a file is that others may have renamed or removed since it was opened.
+pub(crate) fn at_home(
+    cx: &mut Context<'_>,
+    slot: Slot,
+    (ino, generation): (Ino, Generation),
+) -> Result<Answer, Stop> {
+    let home = cx.home(slot, ino, generation);
+    cx.require(vec![home.bucket(LockMode::Shared)])?;
+    match cx.entry(&home).map(|e| &e.target) {
+        Some(Target::Inode(inode)) => Ok(Answer::Entry(view_file(inode, home.dir))),
+        Some(Target::Dir(_) | Target::Link(_)) => Err(Errno::Io.into()),
+        None => Err(Errno::Stale.into()),
+    }
+}
+
+/// What a file without a name needs to go, once nobody has it open.
+pub fn reap_wants(widths: HashWidths, slot: Slot, ino: Ino, generation: Generation) -> Vec<LockWant> {
+    let home = home_of(widths, slot, ino, generation);
+    vec![
+        home.bucket(LockMode::Exclusive),
+        LockWant::Attachments(home.key()),
+        LockWant::Key(Key::Orphan(slot, ino, generation), LockMode::Exclusive),
+    ]
+}
+
+/// What removes a file without a name. REQUIRES: the snapshot has [`reap_wants`], and nobody has it open.
+pub fn reap(
+    snapshot: &Snapshot,
+    widths: HashWidths,
+    slot: Slot,
+    (ino, generation): (Ino, Generation),
+) -> Vec<Mutation> {
+    let note = Key::Orphan(slot, ino, generation);
+    if snapshot.get(&note).is_none() {
+        return Vec::new();
+    }
+    let home = home_of(widths, slot, ino, generation);
+    let mut gone = vec![Mutation::Delete { key: note }];
+    // One that has a name, or is not there, is damage: fsck reports it.
+    if let Some(Entry {
+        target: target @ Target::Inode(inode),
+        ..
+    }) = snapshot.entry(home.dir, home.hash, &home.name)
+        && inode.nlink == 0
+    {
+        gone.push(Mutation::Delete { key: home.key() });
+        let kinds = attached::kinds(target).into_iter();
+        gone.extend(kinds.map(|kind| Mutation::Delete {
+            key: home.attachment(kind),
+        }));
+        if let Layout::Blocks(block_size) = inode.layout {
+            let garbage = GarbageRecord {
+                size: inode.size,
+                block_size,
+                holder: None,
+            };
+            gone.push(Mutation::Insert {
+                key: Key::Garbage(slot, ino, generation),
+                record: Record::Garbage(garbage),
+            });
+        }
+    }
+    gone
+}
+
+fn home_of(widths: HashWidths, slot: Slot, ino: Ino, generation: Generation) -> Place {
+    let name = Name::home(ino, generation);
+    Place {
+        dir: DirId::homes(slot),
+        hash: widths.name(0, &name),
+        name,
     }
 }
 
@@ -214,6 +348,10 @@ pub(crate) fn link(
     let Some(mut file) = cx.file(&src, entry, LockMode::Exclusive)? else {
         return Err(Errno::Perm.into());
     };
+    // What has lost its last name does not get another: as on Linux.
+    if file.inode.nlink == 0 {
+        return Err(Errno::NotFound.into());
+    }
     let nlink = file.inode.nlink.checked_add(1).ok_or(Errno::TooManyLinks)?;
     let inode = InodeRecord {
         nlink,
@@ -223,33 +361,22 @@ pub(crate) fn link(
     let shown = if file.body.dir.is_homes() {
         cx.keep(&file, inode)
     } else {
-        file.body = promote(cx, &src, entry, &inode)?;
+        let home = cx.move_home(&src, &file, &inode)?;
+        let target = Target::Link(to_home(&inode, &home));
+        let ordinal = entry.ordinal;
+        cx.update(src.key(), Record::Entry(Entry { ordinal, target }));
+        file.body = home;
         view_file(&inode, file.body.dir)
     };
     cx.link(&dst, Target::Link(to_home(&file.inode, &file.body)))?;
     Ok(Answer::Entry(shown))
 }
 
-fn to_home(inode: &InodeRecord, home: &Place) -> LinkRecord {
+pub(crate) fn to_home(inode: &InodeRecord, home: &Place) -> LinkRecord {
     LinkRecord {
         slot: home.dir.slot(),
         ino: inode.ino,
         generation: inode.generation,
         kind: inode.kind,
     }
-}
-
-/// Moves a file from its one name to its home, in the slot where it is.
-fn promote(cx: &mut Context<'_>, place: &Place, entry: &Entry, inode: &InodeRecord) -> Result<Place, Stop> {
-    let home = cx.home(place.dir.slot(), inode.ino, inode.generation);
-    cx.require(vec![home.bucket(LockMode::Exclusive)])?;
-    let target = Target::Inode(inode.clone());
-    cx.require(attached::wants(place, &target).into_iter().collect())?;
-    attached::carry(cx, &target, place, &home)?;
-    let ordinal = cx.free_ordinal(&home)?;
-    cx.insert(home.key(), Record::Entry(Entry { ordinal, target }));
-    let target = Target::Link(to_home(inode, &home));
-    let ordinal = entry.ordinal;
-    cx.update(place.key(), Record::Entry(Entry { ordinal, target }));
-    Ok(home)
 }

@@ -4,6 +4,7 @@
 //! it gives an outcome and the mutations that bring it about. It knows nothing of servers, locks or transactions: the
 //! same function decides an operation on one server and one that spans four.
 
+mod acl;
 mod attached;
 mod attr;
 mod births;
@@ -22,6 +23,7 @@ mod xattr;
 
 pub use births::born;
 pub use context::{Decision, Fresh, Incarnation, Inputs, Walked};
+pub use file::{reap, reap_wants};
 pub use readdir::{Page, page};
 pub use snapshot::{Snapshot, Stop};
 
@@ -72,19 +74,19 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
         Op::Create {
             dir,
             name,
-            perm,
+            mode,
             exclusive,
             want,
-        } => create::create(cx, dir, name, *perm, *exclusive, *want),
+        } => create::create(cx, dir, name, *mode, *exclusive, *want),
         Op::Symlink { dir, name, target } => create::symlink(cx, dir, name, target),
         Op::Mknod {
             dir,
             name,
             kind,
-            perm,
+            mode,
             rdev,
-        } => mknod::mknod(cx, dir, name, *kind, *perm, *rdev),
-        Op::Mkdir { dir, name, perm } => mkdir::mkdir(cx, dir, name, *perm),
+        } => mknod::mknod(cx, dir, name, *kind, *mode, *rdev),
+        Op::Mkdir { dir, name, mode } => mkdir::mkdir(cx, dir, name, *mode),
         Op::Rmdir { dir, name } => remove::rmdir(cx, dir, name),
         Op::Unlink { dir, name, held } => remove::unlink(cx, dir, name, *held),
         Op::Release {
@@ -129,6 +131,14 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             generation,
             attr,
         } => xattr::remove(cx, &meant(dir, name, *ino, *generation), attr),
+        Op::SetAcl {
+            dir,
+            name,
+            ino,
+            generation,
+            kind,
+            list,
+        } => acl::set(cx, &meant(dir, name, *ino, *generation), *kind, list.as_ref()),
         Op::Publish {
             dir,
             name,
@@ -155,6 +165,12 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             dst,
             dst_name,
         } => file::link(cx, (src, src_name), (*ino, *generation), (dst, dst_name)),
+        Op::Home {
+            slot,
+            ino,
+            generation,
+            ..
+        } => file::at_home(cx, *slot, (*ino, *generation)),
         // Listings and whole-server operations are the server's: they need more than records under keys.
         Op::ReadDir { dir, .. } => readdir::check(cx, dir),
         Op::StatFs | Op::Sync => Err(Stop::Fail(pando_types::Errno::Unsupported)),

@@ -3,8 +3,8 @@
 use crate::context::{Context, Place, view_dir};
 use crate::snapshot::Stop;
 use pando_format::{AttachmentKind, Entry, Key, Layout, Target};
-use pando_types::{Access, DirId, Errno, FileKind, Name, plant};
-use pando_wire::{Answer, LockMode, LockWant, Statement};
+use pando_types::{Access, DirId, Errno, FileKind, Guard, Name, plant};
+use pando_wire::{Answer, Handle, LockMode, LockWant, Statement};
 
 /// One component of a path. Needs search permission on the directory.
 pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
@@ -106,18 +106,19 @@ pub(crate) fn opened(
     want: u8,
     shown: Shown,
 ) -> Result<Answer, Stop> {
-    let may =
-        |perm, uid, gid, is_dir| plant!(G52) || cx.inputs.cred.may(Access(want & 7), perm, uid, gid, is_dir);
+    let may = |guard: &Guard<'_>| plant!(G52) || cx.inputs.cred.may(Access(want & 7), guard);
     let answer = |entry, data| Answer::Opened {
         entry,
         data,
         created: false,
         handle: None,
+        proof: Handle(0),
+        kept: false,
     };
     let file = match &entry.target {
         // A directory may be opened, but not for writing.
         Target::Dir(_) if want & Access::WRITE.0 != 0 => return Err(Errno::IsDir.into()),
-        Target::Dir(d) if !may(d.perm, d.uid, d.gid, true) => return Err(Errno::Access.into()),
+        Target::Dir(d) if !may(&d.guard()) => return Err(Errno::Access.into()),
         Target::Dir(d) => return Ok(answer(view_dir(dir, &place.name, d), None)),
         Target::Inode(_) | Target::Link(_) => cx.file(place, entry, LockMode::Shared)?.ok_or(Errno::Io)?,
     };
@@ -128,13 +129,13 @@ pub(crate) fn opened(
         // Special files are opened by the kernel, never here.
         _ => return Err(Errno::Unsupported.into()),
     }
-    if !may(inode.perm, inode.uid, inode.gid, false) {
+    if !may(&inode.guard()) {
         return Err(Errno::Access.into());
     }
     // Who wants nothing, or only to write, has shown no right to the bytes. (Who may execute must be shown them.)
     let asked = want & (Access::READ.0 | Access::EXEC.0) != 0 || plant!(G30);
     let cred = cx.inputs.cred;
-    let may_see = asked || cred.may(Access::READ, inode.perm, inode.uid, inode.gid, false);
+    let may_see = asked || cred.may(Access::READ, &inode.guard());
     let data = if may_see && shown == Shown::Bytes && inode.layout == Layout::Inline {
         Some(cx.attached(&file, AttachmentKind::Data)?)
     } else {

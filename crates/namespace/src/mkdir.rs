@@ -1,16 +1,17 @@
 //! mkdir: an access record with the parent, a head and a touch on the child's own slot (InfiniFS §3.2).
 
+use crate::acl;
 use crate::births::{birth_want, free_version};
 use crate::context::{Context, view_dir};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Head, Key, Marks, Record, Target, Touch};
-use pando_types::{Access, Birth, DirStat, Errno, Name, Perm};
+use pando_types::{Access, Acls, Birth, DirStat, Errno, Mode, Name, Perm};
 use pando_wire::{Answer, Statement};
 
 /// Creates a directory. Its ID is the hash of its birth: of the versions that directories born under this name and
 /// renamed since do not have, the smallest (H2). If content of another birth stands under that ID the server that
 /// holds it refuses the insert, and the caller asks again from the next version on (H7).
-pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Perm) -> Result<Answer, Stop> {
+pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mode) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     let mut wants = cx.change_wants(&place);
     wants.push(birth_want(dir.id, name));
@@ -28,22 +29,27 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, perm: Pe
         version: free_version(cx.snapshot, dir.id, name, fresh.floor)?,
     };
     let id = cx.inputs.widths.dir_id(&birth);
-    let inherited = dir.perm.has(Perm::SETGID);
+    let setgid = dir.perm.has(Perm::SETGID);
+    let (perm, access) = acl::inherited(dir, mode);
     let salt = if pando_types::plant!(H1) { 0 } else { fresh.salt };
     let access = AccessRecord {
         id,
         generation: fresh.generation,
         ino: fresh.ino,
         // As Linux does: mkdir honours the permission bits and the sticky bit; set-gid comes from the parent only.
-        perm: Perm::new((perm.bits() & 0o1777) | if inherited { Perm::SETGID } else { 0 }),
+        perm: Perm::new((perm.bits() & 0o1777) | if setgid { Perm::SETGID } else { 0 }),
         uid: cx.inputs.cred.uid,
-        gid: if inherited { dir.gid } else { cx.inputs.cred.gid },
+        gid: if setgid { dir.gid } else { cx.inputs.cred.gid },
         ctime: now,
         realm: dir.realm,
         salt,
         version: 0,
         marks: Marks::NONE,
         seal: 0,
+        acls: Acls {
+            access,
+            default: dir.acls.default.clone(),
+        },
     };
     let head = Head {
         generation: fresh.generation,

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::create::{add, new_inode};
 use crate::snapshot::Stop;
-use pando_types::{Access, Errno, FileKind, Name, Perm, plant};
+use pando_types::{Access, Errno, FileKind, Mode, Name, plant};
 use pando_wire::{Answer, Statement};
 
 /// Creates a special file. Devices are the superuser's to make (H148): through a mount they are the machine's.
@@ -12,7 +12,7 @@ pub(crate) fn mknod(
     dir: &Statement,
     name: &Name,
     kind: FileKind,
-    perm: Perm,
+    mode: Mode,
     rdev: u64,
 ) -> Result<Answer, Stop> {
     let device = match kind {
@@ -31,7 +31,7 @@ pub(crate) fn mknod(
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
     }
-    let mut inode = new_inode(cx, dir, kind, perm)?;
+    let mut inode = new_inode(cx, dir, kind, mode)?;
     if device {
         if !cx.inputs.cred.is_root() && !plant!(H148) {
             return Err(Errno::Perm.into());

@@ -37,7 +37,7 @@ pub fn page(
     after: Position,
     plus: bool,
 ) -> Page {
-    let plus = plus && (plant!(G29) || cred.may(Access::EXEC, dir.perm, dir.uid, dir.gid, true));
+    let plus = plus && (plant!(G29) || cred.may(Access::EXEC, &dir.guard()));
     let mut entries: Vec<(NameHash, &Name, &Entry)> = records
         .iter()
         .filter_map(|(k, r)| match (k, r) {

@@ -19,9 +19,9 @@ pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: b
     let Some(file) = cx.file(&place, entry, LockMode::Exclusive)? else {
         return Err(Errno::IsDir.into());
     };
-    cx.drop_name(&place, &file, held);
+    let shown = cx.drop_name(&place, &file, held)?;
     cx.touch(dir.id, -1, 0);
-    Ok(Answer::Removed(file.view()))
+    Ok(Answer::Removed(shown))
 }
 
 /// Removes an empty directory: its access record, head, touch and its version on a rename list in one transaction (H4).

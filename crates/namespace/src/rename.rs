@@ -3,7 +3,7 @@
 use crate::attached;
 use crate::births::{leave_want, relist};
 use crate::context::{Context, Place, view_dir};
-use crate::file::view_file;
+use crate::file::{to_home, view_file};
 use crate::remove::{content_wants, drop_dir};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Entry, FactChange, Head, Key, Record, Target};
@@ -129,7 +129,7 @@ pub(crate) fn rename(
     {
         if let Target::Dir(d) = target
             && !same_dir
-            && !cx.inputs.cred.may(Access::WRITE, d.perm, d.uid, d.gid, true)
+            && !cx.inputs.cred.may(Access::WRITE, &d.guard())
             && !plant!(G54)
         {
             return Err(Errno::Access.into());
@@ -142,14 +142,14 @@ pub(crate) fn rename(
     let replaced = match other {
         None => None,
         Some(other) => {
-            let shown = cx.view(dst_dir, &dst.place, other)?;
+            let mut shown = cx.view(dst_dir, &dst.place, other)?;
             if let Target::Dir(d) = &other.target {
                 drop_dir(cx, d.id, d.generation)?;
                 attached::drop_all(cx, &dst.place, &other.target);
                 cx.delete(dst.place.key());
                 cx.touch(dst_dir.id, -1, -1);
             } else if let Some(file) = cx.file(&dst.place, other, LockMode::Exclusive)? {
-                cx.drop_name(&dst.place, &file, held);
+                shown = cx.drop_name(&dst.place, &file, held)?;
                 cx.touch(dst_dir.id, -1, 0);
             }
             Some((other.ordinal, shown))
@@ -218,6 +218,14 @@ fn carried(
     from: &Side<'_>,
     to: &Side<'_>,
 ) -> Result<(Target, EntryView), Stop> {
+    if let Some(file) = cx.file(&from.place, entry, LockMode::Exclusive)?
+        && cx.stays(&file, to.place.dir)
+    {
+        let mut inode = file.inode.clone();
+        inode.ctime = cx.inputs.now;
+        let home = cx.move_home(&from.place, &file, &inode)?;
+        return Ok((Target::Link(to_home(&inode, &home)), view_file(&inode, home.dir)));
+    }
     attached::carry(cx, &entry.target, &from.place, &to.place)?;
     match &entry.target {
         Target::Inode(inode) => {

@@ -3,7 +3,7 @@
 use crate::context::Incarnation;
 use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, Record, RenameList, Touch};
 use pando_types::{DirId, Errno, Name};
-use pando_wire::LockWant;
+use pando_wire::{FileAt, Holders, LockWant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why an operation cannot go on with what it has.
@@ -35,6 +35,7 @@ impl From<Errno> for Stop {
 pub struct Snapshot {
     wanted: BTreeSet<LockWant>,
     records: BTreeMap<Key, Record>,
+    held: BTreeMap<FileAt, Holders>,
 }
 
 impl Snapshot {
@@ -52,6 +53,16 @@ impl Snapshot {
     ) {
         self.wanted.extend(wants);
         self.records.extend(records);
+    }
+
+    /// Notes who has files open that were read.
+    pub fn add_held(&mut self, held: impl IntoIterator<Item = (FileAt, Holders)>) {
+        self.held.extend(held);
+    }
+
+    /// Who has a file open that was read.
+    pub fn holders(&self, file: FileAt) -> Holders {
+        self.held.get(&file).copied().unwrap_or_default()
     }
 
     /// Errs with those of `wants` that were not read.

@@ -156,14 +156,13 @@ fn may(cx: &Context<'_>, target: &Target, space: XattrSpace, write: bool) -> Res
         return Ok(());
     }
     let cred = cx.inputs.cred;
-    let (kind, perm, uid, gid) = match target {
-        Target::Dir(d) => (FileKind::Directory, d.perm, d.uid, d.gid),
-        Target::Inode(i) => (i.kind, i.perm, i.uid, i.gid),
+    let (kind, guard) = match target {
+        Target::Dir(d) => (FileKind::Directory, d.guard()),
+        Target::Inode(i) => (i.kind, i.guard()),
         Target::Link(_) => return Err(Errno::Io.into()),
     };
-    let is_dir = kind == FileKind::Directory;
-    may_xattr(cred, space, write, (kind, perm, uid), |want| {
-        cred.may(want, perm, uid, gid, is_dir)
+    may_xattr(cred, space, write, (kind, guard.perm, guard.uid), |want| {
+        cred.may(want, &guard)
     })?;
     Ok(())
 }

@@ -53,6 +53,8 @@ impl MetaServer {
         let moved = self.move_stats();
         let space = self.room();
         let parts = self.parts.borrow().live.len();
+        let (open, awaited) = self.holds.borrow().counts();
+        let (file_locks, file_lock_waits) = self.file_locks.borrow().counts();
         let deciding = self.coordinated.borrow().decided.len();
         format!(
             concat!(
@@ -61,7 +63,7 @@ impl MetaServer {
                 "\"busy\":{},\"peer_calls\":{},\"in_doubt_at_start\":{},\"space_total\":{},\"space_available\":{},",
                 "\"low_on_space\":{},\"announced\":{},\"outdated\":{},\"forged\":{},\"heard\":{},",
                 "\"to_move\":{},\"records_sent\":{},\"slots_given\":{},\"slots_taken\":{},",
-                "\"copies_broken_off\":{},\"longest_pause_us\":{}}}"
+                "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{}}}"
             ),
             self.id,
             self.boot,
@@ -92,6 +94,11 @@ impl MetaServer {
             moved.taken,
             moved.broken_off,
             moved.longest_pause,
+            self.cuts.longest().as_micros(),
+            open,
+            awaited,
+            file_locks,
+            file_lock_waits,
         )
     }
 }

@@ -9,7 +9,7 @@ use pando_auth::{Fingerprint, Gate, Key};
 use pando_types::{
     AuthMode, Bearer, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, PeerId, SessionId, plant,
 };
-use pando_wire::{Denial, Op, Outcome, Refusal, Request, Role, Statement, Way};
+use pando_wire::{Denial, FileLockRequest, Op, Outcome, Refusal, Request, Role, Statement, Way};
 use std::rc::Rc;
 
 /// What a sender may do beyond what its message says.
@@ -75,13 +75,19 @@ impl MetaServer {
             // What anybody needs to find the server to ask, and what says nothing.
             Request::GetMap | Request::Null(_) => true,
             Request::Peer(_) => plant!(G1) || matches!(who, PeerId::Server(_)),
-            Request::Scan { .. } | Request::Status | Request::Auth(_) | Request::Cluster(_) => {
-                plant!(G2) || who == PeerId::Operator
-            }
+            Request::Scan { .. }
+            | Request::Status
+            | Request::Auth(_)
+            | Request::Cluster(_)
+            | Request::Cut(_)
+            | Request::Repair(_) => plant!(G2) || who == PeerId::Operator,
+            Request::Lock(FileLockRequest::List(_)) => plant!(G2) || who == PeerId::Operator,
             Request::Op { .. }
+            | Request::Lock(_)
             | Request::Probe { .. }
             | Request::OpenSession(_)
             | Request::KeepAlive(_)
+            | Request::Holds(_)
             | Request::CloseSession(_) => !matches!(who, PeerId::Server(_)),
         };
         if !may && !plant!(H100) {
@@ -151,6 +157,7 @@ impl MetaServer {
             told: cred,
             basis: Basis::Subtree,
             op: &op,
+            keep: None,
             dirs: Dirs::of(&op),
             notes: &Notes::default(),
         };
@@ -171,6 +178,7 @@ fn check(holder: IdentityId, claims: &Claims, request: &Request) -> Result<(), R
     }
     let mine = |session: &SessionId| session.owner() == holder;
     match request {
+        Request::Op { keep: Some(k), .. } if !mine(&k.session) && !plant!(G70) => Err(Refusal::NotAllowed),
         Request::Op {
             request, cred, op, ..
         } => {
@@ -195,6 +203,10 @@ fn check(holder: IdentityId, claims: &Claims, request: &Request) -> Result<(), R
         }
         Request::Probe { cred, .. } if !claims.covers(cred) && !plant!(G4) => Err(Refusal::NotAllowed),
         Request::OpenSession(s) | Request::CloseSession(s) if !mine(s) && !plant!(G6) => {
+            Err(Refusal::NotAllowed)
+        }
+        Request::Holds(h) if !mine(&h.session) && !plant!(G70) => Err(Refusal::NotAllowed),
+        Request::Lock(l) if !l.session().as_ref().is_none_or(mine) && !plant!(G73) => {
             Err(Refusal::NotAllowed)
         }
         Request::KeepAlive(all) if !all.iter().all(mine) && !plant!(G7) => Err(Refusal::NotAllowed),

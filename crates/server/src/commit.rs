@@ -83,8 +83,10 @@ impl MetaServer {
         let moves = plan.moving.map(|_| mutations.clone()).unwrap_or_default();
         // What statements are made of is shown to nobody before it is synced, in either durability: they would outlive
         // its loss.
-        let facts =
-            matches!(asked.op, Op::SetAttr { .. } | Op::Rename { .. }) && mutations.iter().any(is_of_dir);
+        let facts = matches!(
+            asked.op,
+            Op::SetAttr { .. } | Op::SetAcl { .. } | Op::Rename { .. } | Op::Sync
+        ) && mutations.iter().any(is_of_dir);
         let mut by_owner: BTreeMap<ServerId, Vec<Mutation>> = BTreeMap::new();
         for m in mutations {
             by_owner.entry(self.home_of_change(&m)).or_default().push(m);
@@ -119,6 +121,10 @@ impl MetaServer {
             // A slot may have come here after its records were locked where it was: then those locks are gone, and others
             // may have been told meanwhile what is about to change.
             if !txn.remote.is_empty() && !self.still_locked(&mut txn).await {
+                return Err(Failure::Refused(Refusal::Busy));
+            }
+            // Whoever lent locks and starts again meanwhile has none any more.
+            if self.flow().await && !txn.remote.is_empty() {
                 return Err(Failure::Refused(Refusal::Busy));
             }
             // At this instant, and no earlier: what it rests on may have changed while it waited.
@@ -179,6 +185,10 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::Busy));
         }
         self.need_not_ask(by_owner.keys());
+        let only_lent = locked.iter().any(|lender| !by_owner.contains_key(lender));
+        if self.flow().await && only_lent {
+            return Err(Failure::Refused(Refusal::Busy));
+        }
         self.may_take_effect(asked)?;
         if !plan.holds() {
             return Ok(Committed::Overtaken);
@@ -319,6 +329,7 @@ impl MetaServer {
             | Op::SetAttr { dir, name, .. }
             | Op::SetXattr { dir, name, .. }
             | Op::RemoveXattr { dir, name, .. }
+            | Op::SetAcl { dir, name, .. }
             | Op::Publish { dir, name, .. }
             | Op::Rename {
                 src: dir,

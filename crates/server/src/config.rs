@@ -1,5 +1,6 @@
 //! What a server is told at start, and whom it tells what it does.
 
+use crate::FileLockBounds;
 use pando_auth::Secrets;
 use pando_cluster::ClusterMap;
 use pando_format::Invalidation;
@@ -72,10 +73,18 @@ pub struct Limits {
     pub requests: usize,
     /// Bytes of the messages they came in; with more, all but a first one are refused as busy.
     pub request_bytes: usize,
+    /// Files that one session may have open at one server; more are refused as busy.
+    pub session_holds: usize,
     /// Slots that are moved together.
     pub slots_at_once: usize,
     /// How long a slot that moves is waited for to come to rest; it is served by nobody meanwhile.
     pub rest_wait: Duration,
+    /// How long a cut may hold this server still.
+    pub cut_hold: Duration,
+    /// How long the picture of a cut stays that nobody reads.
+    pub cut_idle: Duration,
+    /// Locks of programs on files.
+    pub file_locks: FileLockBounds,
     /// Period of background work: inquiries, session expiry, deletion of file data.
     pub tick: Duration,
 }
@@ -106,8 +115,17 @@ impl Default for Limits {
             identity_period: Duration::from_secs(2),
             requests: 4096,
             request_bytes: 64 << 20,
+            session_holds: 1 << 20,
             slots_at_once: 64,
             rest_wait: Duration::from_millis(100),
+            cut_hold: Duration::from_secs(1),
+            cut_idle: Duration::from_secs(20),
+            file_locks: FileLockBounds {
+                session: 65_536,
+                file: 16_384,
+                patience: Duration::from_secs(10),
+                reserved: Duration::from_secs(1),
+            },
             tick: Duration::from_millis(250),
         }
     }
@@ -129,6 +147,10 @@ impl Limits {
             invalidations: 6,
             parents: 4,
             slots_at_once: 200,
+            file_locks: FileLockBounds {
+                session: 24,
+                ..Limits::default().file_locks
+            },
             ..Limits::default()
         }
     }

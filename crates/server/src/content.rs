@@ -55,6 +55,7 @@ impl MetaServer {
         for (_, content) in &contents {
             there.push(self.store.get(&Key::Head(content.dir)).wait().await?);
         }
+        self.flow().await;
         // Nothing is waited for from here to the batch.
         let (mut stored, mut taken, mut mutations) = (Vec::new(), Vec::new(), Vec::new());
         for ((tx, content), there) in contents.into_iter().zip(there) {

@@ -10,7 +10,7 @@ use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
 use pando_types::{Bearer, Cred, DirId, Errno, MapEpoch, RequestId, Term, Timestamp, Watermark, plant};
-use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement};
+use pando_wire::{Answer, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement};
 use std::collections::BTreeSet;
 
 /// Rounds of asking for more records, or of other directory IDs, before a request is refused as busy.
@@ -31,6 +31,13 @@ pub(crate) struct Done {
 pub(crate) struct Announced {
     what: Vec<Invalidation>,
     upto: Watermark,
+}
+
+impl Announced {
+    /// All servers have heard of this.
+    pub fn of(what: Vec<Invalidation>, upto: Watermark) -> Announced {
+        Announced { what, upto }
+    }
 }
 
 /// With what right something is asked.
@@ -59,6 +66,8 @@ pub(crate) struct Asked<'a> {
     pub told: &'a Cred,
     pub basis: Basis,
     pub op: &'a Op,
+    /// Under which session it keeps files open.
+    pub keep: Option<&'a Keep>,
     pub dirs: Dirs<'a>,
     /// What it costs, if somebody wants to know.
     pub notes: &'a Notes,
@@ -172,7 +181,8 @@ impl MetaServer {
                 waits = wait_from_here(may_wait)?;
                 continue;
             }
-            if let Some(remembered) = self.remembered(asked, unknown, &snapshot)? {
+            if let Some(mut remembered) = self.remembered(asked, unknown, &snapshot)? {
+                self.hold_opened(asked.keep, op.home(), &mut remembered.outcome)?;
                 return Ok(remembered);
             }
             // Only now: a retry of what was executed while there was room has its answer.
@@ -183,6 +193,7 @@ impl MetaServer {
                 let inputs = Inputs {
                     cred,
                     session: request.map(|r| r.session),
+                    keeper: asked.keep.map(|k| k.session),
                     now: self.world.now(),
                     widths: self.map().widths(),
                     inline_limit: self.map().inline_limit,
@@ -281,6 +292,7 @@ impl MetaServer {
             }
             self.sign(&mut decision.outcome, asked);
             self.give_handle(op, &mut decision.outcome, asked.holder.identity);
+            self.hold_opened(asked.keep, op.home(), &mut decision.outcome)?;
             if decision.mutations.is_empty() {
                 if moving.as_ref().is_some_and(|m| !m.holds(&walked)) {
                     continue;

@@ -89,6 +89,15 @@ impl Graph {
         Number { term, at }
     }
 
+    /// Parents were changed past this: nothing that is known counts, and who rests on it looks again.
+    pub fn forget_all(&mut self) {
+        *self = Graph {
+            term: self.term,
+            clock: self.clock,
+            ..Graph::default()
+        };
+    }
+
     /// It is decided, or given up.
     pub fn end(&mut self, number: Number) {
         self.under_way.remove(&number.at);

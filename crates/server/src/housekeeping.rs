@@ -32,6 +32,11 @@ impl MetaServer {
     async fn keep_house(&self, slot: &mut u16) -> Result<(), Failure> {
         self.enforce_identities().await?;
         self.expire_sessions().await?;
+        self.end_idle_cut();
+        let mute = self.tidy_file_locks().into_iter().chain(self.mute_keepers());
+        for session in mute.take(SESSIONS_PER_TICK) {
+            self.expire(session, |_| true).await?;
+        }
         self.collect_garbage(slot).await?;
         self.sweep().await
     }
@@ -51,6 +56,18 @@ impl MetaServer {
         for session in expired {
             // It may have been heard of while others were ended.
             let silent = |s: &Sessions| s.is_silent(session, self.world.mono(), timeout);
+            // Its slot did not come, and may yet: then it must not be spent here.
+            let awaits = self
+                .file_locks
+                .borrow()
+                .only_awaits(session, |slot| self.serves_slot(slot));
+            if awaits && silent(&self.sessions.borrow()) {
+                self.file_locks.borrow_mut().end(session, now);
+                self.sessions.borrow_mut().forget_unused(session);
+                let key = Key::Session(session);
+                self.write(&Batch::of(vec![Mutation::Delete { key }]))?;
+                continue;
+            }
             self.expire(session, silent).await?;
         }
         let forgotten = self
@@ -93,12 +110,14 @@ impl MetaServer {
     }
 
     /// Ends a session: first in memory, so that nothing of it is executed any more, then its records but for the one
-    /// that is to stay. Its holds on removed files end with it.
+    /// that is to stay. Its holds on removed files end with it, and its locks.
     async fn end_session(&self, id: SessionId, stays: Option<Record>) -> Result<(), Failure> {
         let ended = self
             .sessions
             .borrow_mut()
             .end(id, self.world.mono(), stays.is_some());
+        self.holds.borrow_mut().end(id);
+        self.file_locks.borrow_mut().end(id, self.world.mono());
         match ended {
             Some(written) => self.remove_replies(id, written, stays).await,
             None => Ok(()),
@@ -136,37 +155,51 @@ impl MetaServer {
 
     /// Deletes blocks of removed files that nobody holds open. The record goes after the data, so a crash repeats it.
     async fn collect_garbage(&self, next: &mut u16) -> Result<(), Failure> {
+        // Their blocks may be what a cut names.
+        if self.cuts.keeps_data() {
+            return Ok(());
+        }
         let from = *next;
         *next = if from + GARBAGE_SLOTS >= SLOTS {
             0
         } else {
             from + GARBAGE_SLOTS
         };
+        let mut found = Vec::new();
         for slot in (from..SLOTS.min(from + GARBAGE_SLOTS)).map(Slot) {
-            if !self.serves_slot(slot) {
-                continue;
+            if self.serves_slot(slot) {
+                self.reap_slot(slot).await?;
+                found.extend(all(&*self.store, KeyRange::garbage(slot)).await?);
             }
-            for (key, record) in all(&*self.store, KeyRange::garbage(slot)).await? {
-                if let (Key::Garbage(_, ino, generation), Record::Garbage(garbage)) = (&key, record) {
-                    let file = FileKey {
-                        ino: *ino,
-                        generation: *generation,
-                    };
-                    self.collect(key, file, garbage).await?;
+        }
+        let held = |g: &GarbageRecord| g.holder.is_some_and(|s| self.sessions.borrow().knows(s));
+        found.retain(|(_, record)| !matches!(record, Record::Garbage(g) if held(g)));
+        if found.is_empty() {
+            return Ok(());
+        }
+        // Nothing is deleted that a power failure could bring back a name for: one sync for all that was read.
+        self.store
+            .wait(self.store.applied(), pando_store::Level::Synced)
+            .await?;
+        for (key, record) in found {
+            if let (Key::Garbage(_, ino, generation), Record::Garbage(garbage)) = (&key, record) {
+                let file = FileKey {
+                    ino: *ino,
+                    generation: *generation,
+                };
+                if self.serves(&key) && !held(&garbage) {
+                    self.collect(key, file).await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn collect(&self, key: Key, file: FileKey, garbage: GarbageRecord) -> Result<(), StoreError> {
-        if garbage.holder.is_some_and(|s| self.sessions.borrow().knows(s)) {
+    async fn collect(&self, key: Key, file: FileKey) -> Result<(), StoreError> {
+        // A cut may have been begun, and the file removed after it.
+        if self.cuts.keeps_data() {
             return Ok(());
         }
-        // Nothing is deleted that a power failure could bring back a name for.
-        self.store
-            .wait(self.store.applied(), pando_store::Level::Synced)
-            .await?;
         // Blocks beyond the size may be left of an earlier, longer life of the file: all go.
         match self.blocks.remove(file, 0, u64::MAX).await {
             // If its slot was given up meanwhile, whoever has it does this again.

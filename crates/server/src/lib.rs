@@ -12,10 +12,13 @@ mod commit;
 mod config;
 mod content;
 mod coordinator;
+mod cut;
 mod execute;
+mod filelocks;
 mod follow;
 mod graph;
 mod heard;
+mod holds;
 mod housekeeping;
 mod identities;
 mod lease;
@@ -25,20 +28,26 @@ mod moving;
 mod numbers;
 mod office;
 mod operate;
+mod orphans;
 mod outcomes;
 mod owed;
 mod participant;
 mod private;
 mod probe;
 mod recovery;
+mod repair;
+mod restore;
 mod sessions;
 mod statements;
 mod txn;
 
 pub use config::{Executed, Limits, Observer, ServerConfig};
+pub use filelocks::FileLockBounds;
 pub use mkfs::{format_store, superblock};
 pub use moving::MoveStats;
 pub use recovery::StartError;
+pub use repair::changes_of;
+pub use restore::{Restore, RestoreError, Restored, restored};
 
 use account::Notes;
 use locks::Locks;
@@ -50,7 +59,7 @@ use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
 use pando_format::{Codec, Invalidation};
 use pando_store::{Level, Lsn, Space, Store, StoreError};
 use pando_types::{
-    BootEpoch, IdentityId, MapEpoch, Mono, Name, PeerId, ServerId, Term, TxId, Watermark, plant,
+    BootEpoch, IdentityId, MapEpoch, Mono, Name, PeerId, ServerId, SessionId, Term, TxId, Watermark, plant,
 };
 use pando_wire::{
     Account, Accounted, Message, PeerAnswer, PeerRequest, Refusal, Request, Response, Statement,
@@ -148,6 +157,10 @@ pub struct MetaServer {
     locks: Locks,
     numbers: Numbers,
     sessions: RefCell<Sessions>,
+    /// Which of them have which files open.
+    holds: RefCell<holds::Holds>,
+    /// Locks of programs on files in slots of this server.
+    file_locks: RefCell<filelocks::FileLocks>,
     heard: RefCell<heard::Heard>,
     /// With leases: what time it is.
     clock: RefCell<lease::Clock>,
@@ -175,6 +188,8 @@ pub struct MetaServer {
     private: RefCell<private::Private>,
     moving: RefCell<moving::Moving>,
     identities: RefCell<identities::Identities>,
+    /// The cut that there is here, if any.
+    cuts: cut::Cuts,
     /// Requests of each identity that are being served.
     in_flight: RefCell<BTreeMap<IdentityId, claims::InFlight>>,
     caller: Caller<Accounted>,
@@ -212,6 +227,11 @@ impl MetaServer {
     /// Whether it stopped serving after a failure of its store.
     pub fn stopped(&self) -> bool {
         self.stopped.get()
+    }
+
+    /// Whether a session has ended here.
+    pub fn has_ended(&self, session: SessionId) -> bool {
+        self.sessions.borrow().has_ended(session)
     }
 
     /// The cluster as known now.

@@ -54,6 +54,7 @@ pub fn format_store(
         version: 0,
         marks: Marks::NONE,
         seal: 0,
+        acls: Default::default(),
     };
     let name = Name::root();
     insert(

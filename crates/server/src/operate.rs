@@ -8,7 +8,7 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
 use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
-use pando_wire::{Op, Outcome, PeerRequest, Refusal, Request, Response, Statement};
+use pando_wire::{Keep, Op, Outcome, PeerRequest, Refusal, Request, Response, Statement};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ struct Tried {
     again: bool,
     /// By which map it was sent.
     map: MapEpoch,
+    /// Under which session its sender keeps files open.
+    keep: Option<Keep>,
 }
 
 impl MetaServer {
@@ -65,6 +67,7 @@ impl MetaServer {
                 cred,
                 op,
                 ways,
+                keep,
             } => {
                 if op == Op::Sync
                     && let Err(refusal) = self.knows_all_owners(map)
@@ -98,7 +101,12 @@ impl MetaServer {
                             identity: holder,
                             instance,
                         };
-                        let tried = Tried { request, again, map };
+                        let tried = Tried {
+                            request,
+                            again,
+                            map,
+                            keep,
+                        };
                         self.operate(asker, tried, (holder, cred), op, ways, notes).await
                     }
                 };
@@ -110,6 +118,7 @@ impl MetaServer {
                 sessions.iter().for_each(|s| table.seen(*s, now));
                 Ok(Response::Ok)
             }
+            Request::Holds(said) => self.hear_holding(&said),
             Request::CloseSession(session) => self.close_session(session).await.map(|()| Response::Ok),
             Request::GetMap => Ok(self.show_map()),
             Request::Null(durable) => self.null(durable).await,
@@ -133,8 +142,11 @@ impl MetaServer {
                 )
                 .await
             }
+            Request::Lock(request) => self.file_lock(holder, request).await,
             Request::Cluster(request) => self.cluster(request).await,
             Request::Auth(request) => self.auth(request).await.map(Response::Auth),
+            Request::Cut(request) => self.cut(request).await,
+            Request::Repair(request) => self.repair(asker.1, request).await,
             Request::Status => Ok(Response::Status(self.status())),
             Request::Peer(request) => {
                 // It is told once more, so nobody waits to hear what comes of it.
@@ -190,7 +202,12 @@ impl MetaServer {
     async fn operate(
         &self,
         asker: Asker,
-        Tried { request, again, map }: Tried,
+        Tried {
+            request,
+            again,
+            map,
+            keep,
+        }: Tried,
         (holder, cred): (Bearer, Cred),
         op: Op,
         ways: Vec<Statement>,
@@ -200,6 +217,7 @@ impl MetaServer {
         let request = request.filter(|_| op.mutates());
         let believed = self
             .check_handle(&op, holder.identity)
+            .and_then(|()| keep.as_ref().map_or(Ok(()), |k| self.heed_keeper(k)))
             .and_then(|()| self.believe(holder, &cred, &op, &ways));
         let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, map, &op)?)));
         let (dirs, admitted) = match admitted {
@@ -225,6 +243,7 @@ impl MetaServer {
             holder,
             cred: &cred,
             op: &op,
+            keep: keep.as_ref(),
             dirs,
             told: &cred,
             basis: Basis::Shown,
@@ -407,7 +426,12 @@ impl MetaServer {
             }]))?;
         }
         // Also when it was known: the first opening may still be on its way to the disk.
-        self.safe(self.store.applied(), Level::Durable).await?;
+        // A session of open files or locks must be there after a power failure in either durability: it is waited for then (H165, H170).
+        let level = match id.keeps() || id.is_for_locks() {
+            true => Level::Synced,
+            false => Level::Durable,
+        };
+        self.safe(self.store.applied(), level).await?;
         Ok(Response::Ok)
     }
 }

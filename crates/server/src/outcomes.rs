@@ -7,7 +7,7 @@
 use crate::MetaServer;
 use pando_env::Peer;
 use pando_format::{Batch, Key, Mutation};
-use pando_types::{ServerId, TxId};
+use pando_types::{ServerId, TxId, plant};
 use pando_wire::{Message, PeerAnswer, PeerRequest, Request};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -117,6 +117,7 @@ impl MetaServer {
                 self.outcomes.borrow_mut().remove(&server);
                 return;
             }
+            self.remember_while_cut().await;
             self.confirmed_outcomes(server, over);
             if committed.is_empty() && aborted.is_empty() {
                 continue;
@@ -130,6 +131,7 @@ impl MetaServer {
                 matches!(self.ask(server, request).await, Ok(Ok(PeerAnswer::Decided)))
             };
             if settled {
+                self.remember_while_cut().await;
                 self.confirmed_outcomes(server, committed);
                 wait = self.limits.settle_after;
             } else {
@@ -137,6 +139,14 @@ impl MetaServer {
                 all.entry(server).or_default().committed.extend(committed);
                 wait = (wait * 2).clamp(PAUSE.0, PAUSE.1);
             }
+        }
+    }
+
+    /// Of a server that has its picture already, an outcome may have come after it: while this one has none yet, that must
+    /// still be found here (H154).
+    async fn remember_while_cut(&self) {
+        if !plant!(H154) {
+            self.flow().await;
         }
     }
 

@@ -212,7 +212,12 @@ impl MetaServer {
         notes
             .syncing(self.safe(self.store.applied(), Level::Durable))
             .await?;
-        Ok(PeerAnswer::Locked(records))
+        let held = if plant!(H166) {
+            Vec::new()
+        } else {
+            self.held_among(&records)
+        };
+        Ok(PeerAnswer::Locked { records, held })
     }
 
     /// A reply record that is asked for may have been here, and gone with its session (H46).
@@ -269,14 +274,19 @@ impl MetaServer {
         if let Err(Busy) = got {
             return Ok(Vote::No);
         }
-        let grows = mutations.iter().any(|m| matches!(m, Mutation::Insert { .. }));
+        // Notes of what is removed take room to make some.
+        let note = |key: &Key| matches!(key, Key::Orphan(..) | Key::Garbage(..));
+        let grows = mutations
+            .iter()
+            .any(|m| matches!(m, Mutation::Insert { key, .. } if !note(key)));
         if grows && self.low_on_space() {
             return Ok(Vote::NoSpace);
         }
         if self.taken(&mutations).await? {
             return Ok(Vote::Exists);
         }
-        // Reading may have taken time: a second prepare, or the decision, may have come.
+        self.flow().await;
+        // That may have taken time: a second prepare, or the decision, may have come.
         let prepared = self
             .parts
             .borrow()
@@ -380,6 +390,7 @@ impl MetaServer {
     /// The coordinator's word. When this returns its effect is not synced yet.
     async fn decided(&self, tx: TxId, commit: bool) -> Result<(), Failure> {
         let standing = self.standing_replies(tx).await;
+        self.flow().await;
         // Nothing is waited for from here to the batch: who asks again must find the part, or its effect.
         let part = self.parts.borrow_mut().finish(tx);
         if let Some(mut part) = part {

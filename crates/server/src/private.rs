@@ -89,7 +89,7 @@ impl MetaServer {
             {
                 match asked.op {
                     Op::Mkdir { .. } => private.made(d.id, d.generation, asked.holder),
-                    Op::SetAttr { .. } => private.told(d.id, d.generation, asked.holder),
+                    Op::SetAttr { .. } | Op::SetAcl { .. } => private.told(d.id, d.generation, asked.holder),
                     _ => private.left(d.id, d.generation),
                 }
             }

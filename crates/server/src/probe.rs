@@ -148,6 +148,7 @@ impl MetaServer {
             name: name.clone(),
         };
         let asked = Asked {
+            keep: None,
             term: self.map().term,
             slot_changes: self.slot_changes(),
             message,

@@ -1,6 +1,8 @@
 //! Start: a new boot epoch, the locks of prepared transactions, decisions to deliver, sessions.
 
+use crate::filelocks::FileLocks;
 use crate::heard::Heard;
+use crate::holds::Holds;
 use crate::identities::Identities;
 use crate::locks::{Locks, in_order, units_of};
 use crate::moving::Moving;
@@ -125,6 +127,7 @@ impl MetaServer {
             }
         }
         let mut sessions = Sessions::default();
+        let mut holds = Holds::default();
         for (key, record) in all(&*store, KeyRange::sessions()).await? {
             if let (Key::Session(id), Record::Session(record)) = (key, record) {
                 if record.ended.is_some() {
@@ -132,6 +135,7 @@ impl MetaServer {
                 } else {
                     // A session gets its whole timeout again: its client may not have noticed the restart yet.
                     sessions.reopen(id, now);
+                    holds.expect(id, now);
                 }
             }
         }
@@ -179,7 +183,9 @@ impl MetaServer {
             observer,
             locks,
             numbers: Default::default(),
+            file_locks: RefCell::new(FileLocks::after_restart(sessions.live(), now)),
             sessions: RefCell::new(sessions),
+            holds: RefCell::new(holds),
             heard: RefCell::new(heard),
             clock: RefCell::default(),
             graph: RefCell::default(),
@@ -197,6 +203,7 @@ impl MetaServer {
             private: RefCell::default(),
             moving: RefCell::new(moving),
             identities: RefCell::new(identities),
+            cuts: Default::default(),
             in_flight: RefCell::default(),
             boots: RefCell::new(BTreeMap::new()),
             coordinated: RefCell::new(Coordinated {

@@ -174,6 +174,11 @@ impl Sessions {
         self.ended.contains_key(&id)
     }
 
+    /// All that live.
+    pub fn live(&self) -> impl Iterator<Item = SessionId> {
+        self.live.keys().copied()
+    }
+
     /// How many live.
     pub fn len(&self) -> usize {
         self.live.len()
@@ -215,6 +220,13 @@ impl Sessions {
         };
         self.ended.insert(id, ended);
         Some(session.written)
+    }
+
+    /// A session that was registered for what did not come, and has done nothing: as if it had never been heard of.
+    pub fn forget_unused(&mut self, id: SessionId) {
+        if self.live.get(&id).is_some_and(|s| s.lanes.is_empty()) {
+            self.live.remove(&id);
+        }
     }
 
     /// Up to `most` sessions without a sign of life for `timeout`, none of whose requests is running.

@@ -77,6 +77,18 @@ impl MetaServer {
 
     /// Whether a handle that an operation comes through was given to whoever asks.
     pub(crate) fn check_handle(&self, op: &Op, holder: IdentityId) -> Result<(), Refusal> {
+        if let Op::Home {
+            ino,
+            generation,
+            proof,
+            ..
+        } = op
+            && !self.keys.proved(*proof, (*ino, *generation), holder)
+            && !plant!(G76)
+        {
+            self.count(|s| s.forged += 1);
+            return Err(Refusal::BadHandle);
+        }
         let (handle, file) = match op {
             Op::Publish {
                 ino,
@@ -100,13 +112,21 @@ impl MetaServer {
         }
     }
 
-    /// Gives a handle to who has opened a file for writing.
+    /// Gives a handle to who has opened a file for writing, and proof to who has opened it at all.
     pub(crate) fn give_handle(&self, op: &Op, outcome: &mut Outcome, holder: IdentityId) {
-        if let (Op::Open { want, .. } | Op::Create { want, .. }, Ok(Answer::Opened { entry, handle, .. })) =
-            (op, outcome)
-            && (want & Access::WRITE.0 != 0 || plant!(G14))
-        {
-            *handle = Some(self.keys.handle((entry.attr.ino, entry.attr.generation), holder));
+        let (Op::Open { want, .. } | Op::Create { want, .. }) = op else {
+            return;
+        };
+        let Ok(Answer::Opened {
+            entry, handle, proof, ..
+        }) = outcome
+        else {
+            return;
+        };
+        let file = (entry.attr.ino, entry.attr.generation);
+        *proof = self.keys.proof(file, holder);
+        if want & Access::WRITE.0 != 0 || plant!(G14) {
+            *handle = Some(self.keys.handle(file, holder));
         }
     }
 
@@ -160,7 +180,7 @@ impl MetaServer {
         s.at = self.known_upto_below(parent.filter(|_| s.scope == Scope::Way));
         self.keys.sign(s, asked.holder);
         self.private.borrow_mut().told(s.id, s.generation, asked.holder);
-        let may_search = asked.told.may(Access::EXEC, s.perm, s.uid, s.gid, true);
+        let may_search = asked.told.may(Access::EXEC, &s.guard());
         entry.seal = (may_search || plant!(G31)).then(|| {
             self.keys
                 .seal_key(s.id, s.generation, s.seal, asked.holder.identity)
@@ -181,7 +201,7 @@ fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Cow<'a
     while first.scope == Scope::Link {
         let above = first.way.first().copied()?;
         first = ways.iter().find(|w| w.tag() == above || plant!(G19))?;
-        let may_search = cred.may(Access::EXEC, first.perm, first.uid, first.gid, true) || plant!(G20);
+        let may_search = cred.may(Access::EXEC, &first.guard()) || plant!(G20);
         if !may_search || way.len() > LONGEST {
             return None;
         }

@@ -8,12 +8,15 @@ use pando_format::{Key, KeyRange, Mutation, Record};
 use pando_namespace::Snapshot;
 use pando_store::StoreError;
 use pando_types::{ServerId, TxId};
-use pando_wire::{LockWant, PeerAnswer, PeerRequest, Refusal, Task};
+use pando_wire::{FileAt, Holders, LockWant, PeerAnswer, PeerRequest, Refusal, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 
 /// What was read.
 type Records = Vec<(Key, Record)>;
+
+/// The same, and who has which of the files among it open.
+type Lent = (Records, Vec<(FileAt, Holders)>);
 
 /// Gives up a holder's locks when it goes out of scope, however that comes.
 pub(crate) struct Held<'a> {
@@ -129,21 +132,22 @@ impl<'a> Txn<'a> {
             return self.read_at_once(snapshot, by_owner).await;
         }
         for (owner, wants) in by_owner {
-            let records = if owner == server.id {
+            let (records, held) = if owner == server.id {
                 let units = in_order(wants.iter().filter_map(unit_of));
                 let acquire = server
                     .locks
                     .acquire(self.held.holder, units, || server.lock_wait());
                 self.notes.locking(acquire).await?;
-                server.read_records(&wants).await?
+                server.read_held(&wants).await?
             } else {
                 let request = self.request(owner, &wants);
                 match server.lent_by(owner, request, self.notes).await? {
-                    Some(records) => records,
+                    Some(lent) => lent,
                     None => return Err(Failure::Refused(Refusal::Busy)),
                 }
             };
             snapshot.add_all(wants, records);
+            snapshot.add_held(held);
         }
         Ok(Got::All)
     }
@@ -160,19 +164,22 @@ impl<'a> Txn<'a> {
         if server.locks.try_all(self.held.holder, &units).is_err() {
             return Ok(Got::Taken);
         }
-        type Reading<'f> = Pin<Box<dyn Future<Output = Result<Option<Records>, Failure>> + 'f>>;
+        type Reading<'f> = Pin<Box<dyn Future<Output = Result<Option<Lent>, Failure>> + 'f>>;
         let mut reading: Vec<Reading<'_>> = Vec::new();
         for (owner, wants) in &by_owner {
             let request = self.request(*owner, wants);
             reading.push(Box::pin(server.lent_by(*owner, request, self.notes)));
         }
-        reading.push(Box::pin(async { Ok(Some(server.read_records(&here).await?)) }));
+        reading.push(Box::pin(async { Ok(Some(server.read_held(&here).await?)) }));
         let read = join_all(reading).await;
         let wants = by_owner.into_values().chain([here]);
         let mut got = Got::All;
         for (wants, records) in wants.zip(read) {
             match records? {
-                Some(records) => snapshot.add_all(wants, records),
+                Some((records, held)) => {
+                    snapshot.add_all(wants, records);
+                    snapshot.add_held(held);
+                }
                 None => got = Got::Taken,
             }
         }
@@ -215,9 +222,9 @@ impl MetaServer {
         owner: ServerId,
         request: PeerRequest,
         notes: &Notes,
-    ) -> Result<Option<Records>, Failure> {
+    ) -> Result<Option<Lent>, Failure> {
         match self.ask_for(owner, request, notes).await {
-            Ok(Ok(PeerAnswer::Locked(records))) => Ok(Some(records)),
+            Ok(Ok(PeerAnswer::Locked { records, held })) => Ok(Some((records, held))),
             Ok(Err(Refusal::Busy)) => Ok(None),
             Ok(Err(Refusal::SessionUnknown)) => Err(Failure::Refused(Refusal::SessionUnknown)),
             _ => Err(Failure::Refused(Refusal::Busy)),
@@ -240,6 +247,13 @@ impl MetaServer {
             LockWant::Key(key, _) | LockWant::Attachments(key) => self.home(key),
             LockWant::Bucket(dir, _, _) => self.owner(dir.slot()),
         }
+    }
+
+    /// The records of wants whose slots are here, and who has the files among them open. REQUIRES: they are locked.
+    async fn read_held(&self, wants: &[LockWant]) -> Result<Lent, StoreError> {
+        let records = self.read_records(wants).await?;
+        let held = self.held_among(&records);
+        Ok((records, held))
     }
 
     /// The records of wants whose slots are here.

@@ -74,7 +74,7 @@ pub fn step_of(message: &Message) -> Option<Step> {
         Message::Reply { result, .. } => match result {
             Ok(Response::Op(_) | Response::Refreshed { .. }) => Step::Outcome,
             Ok(Response::Peer(answer)) => match answer {
-                PeerAnswer::Locked(_) => Step::Locked,
+                PeerAnswer::Locked { .. } => Step::Locked,
                 PeerAnswer::Vote(_) => Step::Vote,
                 PeerAnswer::Decided => Step::Decided,
                 PeerAnswer::Content(_) => Step::Stored,

@@ -46,7 +46,7 @@ impl Program {
         let op = Op::Mkdir {
             dir: self.root.clone(),
             name: named(name),
-            perm: Perm::new(0o755),
+            mode: Perm::new(0o755).into(),
         };
         self.op(op).await
     }

@@ -661,6 +661,9 @@ impl Blocks for SlowBlocks {
     fn sync(&self, file: FileKey, blocks: Vec<u64>) -> LocalFuture<Result<(), BlockError>> {
         self.slowly(move |b| b.sync(file, blocks))
     }
+    fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
+        self.slowly(move |b| b.present(file, from, to))
+    }
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         self.slowly(move |b| b.remove(file, from, to))
     }

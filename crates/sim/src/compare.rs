@@ -6,7 +6,7 @@ use pando_format::{Codec, Layout, Position, Target, XattrSet};
 use pando_model::{
     Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
 };
-use pando_types::{Access, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
+use pando_types::{Access, Acls, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
 use pando_wire::{Answer, DirEntry, EntryView, Op, Outcome, Statement};
 
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
@@ -41,6 +41,22 @@ pub fn judge(
     if let Op::Reopen { dir } = op {
         return judge_reopened(model, dir, outcome);
     }
+    if let Op::Home { ino, generation, .. } = op {
+        return judge_home(model, NodeId::new(*ino, *generation), outcome);
+    }
+    if let Err(Errno::NotFound | Errno::Stale) = outcome
+        && let Some(home) = op.statements()[0].filter(|s| s.id.is_homes())
+        && model
+            .attr(NodeId::new(home.ino, home.generation))
+            .is_some_and(|a| a.nlink == 0)
+    {
+        // It has gone; or it is there without a name, and gets none.
+        if !matches!(op, Op::Link { .. }) {
+            model.closed(NodeId::new(home.ino, home.generation));
+        }
+        return Ok(());
+    }
+    learn_open(model, op, outcome);
     let Some(model_op) = model_op(op, map.inline_limit) else {
         // Release, StatFs, Sync: not part of the tree.
         return match outcome {
@@ -48,7 +64,8 @@ pub fn judge(
             other => Err(format!("{other:?}")),
         };
     };
-    let expected = model.apply(cred, &model_op, now, fresh(outcome, map));
+    let said = lists(op.statements());
+    let expected = model.apply_by(said, cred, &model_op, now, fresh(outcome, map));
     match (&expected, outcome) {
         (Err(a), Err(b)) if a == b => Ok(()),
         (Ok(a), Ok(b)) => {
@@ -74,6 +91,27 @@ fn abuses_a_home(op: &Op) -> bool {
     second.is_some() || first.is_some() && !right
 }
 
+/// A file at home is as it is. That it is not there may be, as far as the tree goes: who has it open knows better (`keeper`).
+fn judge_home(model: &Model, id: NodeId, outcome: &Outcome) -> Result<(), String> {
+    match (model.attr(id), outcome) {
+        (_, Err(Errno::Stale)) => Ok(()),
+        (Some(attr), Ok(Answer::Entry(e))) if e.attr == attr && e.home.is_some() => Ok(()),
+        (expected, _) => Err(format!("expected {expected:?}, got {outcome:?}")),
+    }
+}
+
+/// What an outcome says of files without a name: that one stays, because it may be open.
+fn learn_open(model: &mut Model, op: &Op, outcome: &Outcome) {
+    match (op, outcome) {
+        (_, Ok(Answer::Removed(e) | Answer::Renamed { other: Some(e), .. }))
+            if e.dir.is_none() && e.attr.nlink == 0 && e.home.is_some() =>
+        {
+            model.stays_open(NodeId::new(e.attr.ino, e.attr.generation));
+        }
+        _ => {}
+    }
+}
+
 /// A directory that is open shows its access half, and of where it is what the caller said.
 fn judge_reopened(model: &Model, dir: &Statement, outcome: &Outcome) -> Result<(), String> {
     // Who asks for the root of an identity says no inode number.
@@ -88,6 +126,7 @@ fn judge_reopened(model: &Model, dir: &Statement, outcome: &Outcome) -> Result<(
                 let (a, said) = (&view.attr, (&dir.parent, dir.parent_generation, &dir.name));
                 s.is_of(dir.id, dir.generation)
                     && (a.perm, a.uid, a.gid) == (s.perm, s.uid, s.gid)
+                    && view.acls == s.acls
                     && (&s.parent, s.parent_generation, &s.name) == said
             });
             if same {
@@ -120,13 +159,13 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
         Op::Create {
             dir,
             name,
-            perm,
+            mode,
             exclusive,
             want,
         } => ModelOp::Create {
             dir: dir_ref(dir),
             name: name.clone(),
-            perm: *perm,
+            mode: *mode,
             exclusive: *exclusive,
             want: Access(*want & 7),
         },
@@ -139,19 +178,19 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             dir,
             name,
             kind,
-            perm,
+            mode,
             rdev,
         } => ModelOp::Mknod {
             dir: dir_ref(dir),
             name: name.clone(),
             kind: *kind,
-            perm: *perm,
+            mode: *mode,
             rdev: *rdev,
         },
-        Op::Mkdir { dir, name, perm } => ModelOp::Mkdir {
+        Op::Mkdir { dir, name, mode } => ModelOp::Mkdir {
             dir: dir_ref(dir),
             name: name.clone(),
-            perm: *perm,
+            mode: *mode,
         },
         Op::Rmdir { dir, name } => ModelOp::Rmdir {
             dir: dir_ref(dir),
@@ -227,6 +266,20 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             value: None,
             mode: XattrMode::Replace,
         },
+        Op::SetAcl {
+            dir,
+            name,
+            ino,
+            generation,
+            kind,
+            list,
+        } => ModelOp::SetAcl {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            kind: *kind,
+            list: list.clone(),
+        },
         Op::Publish {
             dir,
             name,
@@ -262,7 +315,10 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
         } => ModelOp::Rename {
             src: dir_ref(src),
             src_name: src_name.clone(),
-            dst: dir_ref(dst),
+            dst: DirRef {
+                second: true,
+                ..dir_ref(dst)
+            },
             dst_name: dst_name.clone(),
             mode: match mode {
                 pando_wire::RenameMode::Replace => RenameMode::Replace,
@@ -281,10 +337,18 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             src: dir_ref(src),
             src_name: src_name.clone(),
             id: NodeId::new(*ino, *generation),
-            dst: dir_ref(dst),
+            dst: DirRef {
+                second: true,
+                ..dir_ref(dst)
+            },
             dst_name: dst_name.clone(),
         },
-        Op::ReadDir { .. } | Op::Reopen { .. } | Op::StatFs | Op::Sync | Op::Release { .. } => return None,
+        Op::ReadDir { .. }
+        | Op::Reopen { .. }
+        | Op::StatFs
+        | Op::Sync
+        | Op::Home { .. }
+        | Op::Release { .. } => return None,
     })
 }
 
@@ -298,11 +362,19 @@ fn wide(map: &ClusterMap, id: DirId, ino: Ino) -> DirId {
     }
 }
 
+/// What statements say of lists.
+fn lists(said: [Option<&Statement>; 2]) -> Vec<(NodeId, Acls)> {
+    let said = said.into_iter().flatten();
+    said.map(|s| (NodeId::new(s.ino, s.generation), s.acls.clone()))
+        .collect()
+}
+
 fn dir_ref(s: &Statement) -> DirRef {
     DirRef {
         id: NodeId::new(s.ino, s.generation),
         dir_perm: Some((s.perm, s.uid, s.gid)),
         home: s.id.is_homes(),
+        second: false,
     }
 }
 
@@ -339,6 +411,8 @@ fn same_answer(
                 data,
                 created: cb,
                 handle: _,
+                proof: _,
+                kept: _,
             },
         ) => {
             if ca != cb {
@@ -349,7 +423,7 @@ fn same_answer(
             let create = matches!(op, Op::Create { .. });
             let nothing =
                 matches!(op, Op::Open { want, .. } if want & (Access::READ.0 | Access::EXEC.0) == 0);
-            let may = cred.may(Access::READ, a.attr.perm, a.attr.uid, a.attr.gid, false);
+            let may = cred.may(Access::READ, &b.guard());
             if create || nothing && !may {
                 return match data {
                     None => same_view(a, b, place, None, map),
@@ -399,6 +473,7 @@ fn name_of(op: &Op) -> Option<&Name> {
         | Op::SetAttr { name, .. }
         | Op::SetXattr { name, .. }
         | Op::RemoveXattr { name, .. }
+        | Op::SetAcl { name, .. }
         | Op::Publish { name, .. } => Some(name),
         _ => None,
     }
@@ -426,6 +501,9 @@ fn same_view(
             return Err("home".into());
         }
         _ => {}
+    }
+    if expected.acls != got.acls() {
+        return Err("access control lists".into());
     }
     if expected.xattrs != got.xattrs {
         return Err("whether it has extended attributes".into());
@@ -483,8 +561,15 @@ fn judge_page(
 ) -> Result<(), String> {
     let at = dir_ref(dir);
     // What a name stands for is for who may search the directory.
-    let whole = plus && cred.may(Access::EXEC, dir.perm, dir.uid, dir.gid, true);
-    let expected = model.apply(cred, &ModelOp::ReadDir { dir: at }, Timestamp::default(), None);
+    let whole = plus && cred.may(Access::EXEC, &dir.guard());
+    let said = lists([Some(dir), None]);
+    let expected = model.apply_by(
+        said,
+        cred,
+        &ModelOp::ReadDir { dir: at },
+        Timestamp::default(),
+        None,
+    );
     let (entries, end) = match (&expected, outcome) {
         (Err(a), Err(b)) if a == b => return Ok(()),
         (Ok(_), Ok(Answer::Entries { entries, end })) => (entries, *end),
@@ -596,7 +681,22 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             Some(Record::Attachment(b)) => Some(b.0.clone()),
             _ => None,
         };
-        let body = model.view(id).map(|v| v.body);
+        let view = model.view(id).ok_or("vanished")?;
+        let acls = match &e.target {
+            Target::Dir(d) => d.acls.clone(),
+            Target::Inode(i) => Acls {
+                access: i.acl.clone(),
+                default: None,
+            },
+            Target::Link(_) => Acls::default(),
+        };
+        if acls != view.acls {
+            let expected = &view.acls;
+            return Err(format!(
+                "{name} in {dir:?}: expected {expected:?}, stored {acls:?}"
+            ));
+        }
+        let body = Some(view.body);
         let same = match (&body, layout) {
             (Some(Body::Dir(d)), None) => {
                 matches!(&e.target, Target::Dir(a) if wide(map, a.id, a.ino) == d.id)

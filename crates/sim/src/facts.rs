@@ -63,8 +63,11 @@ impl Facts {
         }
         let silently = |dir: Dir| self.facts.get(&dir).is_some_and(|f| f.silently.contains(&holder));
         let a = view.attr;
-        if (a.perm, a.uid, a.gid) != (d.perm, d.uid, d.gid) && !silently((d.id, d.generation)) {
-            return Err(format!("permissions have changed unannounced: {d:?}, now {a:?}"));
+        let same = (a.perm, a.uid, a.gid) == (d.perm, d.uid, d.gid) && view.acls == d.acls;
+        if !same && !silently((d.id, d.generation)) {
+            return Err(format!(
+                "permissions have changed unannounced: {d:?}, now {view:?}"
+            ));
         }
         if d.scope == Scope::Way {
             self.check_way(model, holder, d)?;
@@ -134,9 +137,9 @@ impl Facts {
 fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChange)> {
     let dir = |e: &EntryView| e.dir.as_ref().map(|s| (s.id, s.generation));
     match (op, answer) {
-        (Op::SetAttr { .. }, Answer::Entry(e)) => {
+        (Op::SetAttr { .. } | Op::SetAcl { .. }, Answer::Entry(e)) => {
             let facts = |a: &pando_types::Attr| (a.perm, a.uid, a.gid);
-            let same = before.is_some_and(|b| facts(&b.attr) == facts(&e.attr));
+            let same = before.is_some_and(|b| facts(&b.attr) == facts(&e.attr) && b.acls == e.acls());
             dir(e)
                 .filter(|_| !same)
                 .map(|d| (d, FactChange::Access))

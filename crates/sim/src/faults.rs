@@ -30,6 +30,8 @@ pub struct Effects {
     pub revocations: u64,
     /// Slots moved to another server.
     pub slots_moved: u64,
+    /// Locks that programs got on files, and that they did not get.
+    pub locks: (u64, u64),
     /// Crash points reached.
     pub crash_points: BTreeMap<&'static str, u64>,
 }

@@ -52,6 +52,7 @@ pub fn finish(cluster: &Rc<Cluster>, workload: &Rc<Workload>, admin: NodeId) {
         life.sleep(Duration::from_secs(1)).await;
         Scribe::new(&workload, &life, &client).read_all().await;
         touch_everything(&cluster2, &workload, &life, &client).await;
+        crate::cuts::at_last(&cluster2, &life, &client).await;
         at_rest(&cluster2, &life, &client).await;
     });
     if !sim.run_until(WITHIN, || over.get()) {
@@ -156,14 +157,14 @@ async fn touch_everything(
             Op::Create {
                 dir: dir.clone(),
                 name: file.clone(),
-                perm: Perm::new(0o600),
+                mode: Perm::new(0o600).into(),
                 exclusive: true,
                 want: 6,
             },
             Op::Mkdir {
                 dir: dir.clone(),
                 name: sub.clone(),
-                perm: Perm::new(0o700),
+                mode: Perm::new(0o700).into(),
             },
             Op::DirStat { dir: dir.clone() },
             Op::Rmdir {
@@ -207,7 +208,7 @@ impl Way {
             return;
         }
         for cred in creds() {
-            let may = |s: &Statement| cred.may(Access::EXEC, s.perm, s.uid, s.gid, true);
+            let may = |s: &Statement| cred.may(Access::EXEC, &s.guard());
             let open = self.above.iter().all(may);
             let resolved = client.resolve(&cred, &self.path, true).await;
             let came_to = resolved.as_ref().map(|f| f.entry.attr.ino).map_err(|e| *e);

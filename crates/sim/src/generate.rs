@@ -1,10 +1,11 @@
 //! What a client does next: all operations, few names, few directories, so that conflicts are common.
 
+use crate::acls;
 use crate::knowledge::{Knowledge, Seen};
 use crate::rng::Rng;
 use pando_format::codec::Blob;
 use pando_types::{
-    Access, AttrChange, Cred, FileKind, NAME_MAX, Name, Perm, TimeChange, Timestamp, XATTR_VALUE_MAX,
+    Access, AttrChange, Cred, FileKind, Mode, NAME_MAX, Name, Perm, TimeChange, Timestamp, XATTR_VALUE_MAX,
     XattrMode, XattrName,
 };
 use pando_wire::{Content, Handle, Op, RenameMode, Statement};
@@ -72,7 +73,7 @@ pub fn creds() -> [Cred; 3] {
     ]
 }
 
-const KINDS: [(&str, u32); 23] = [
+const KINDS: [(&str, u32); 24] = [
     ("lookup", 120),
     ("statdir", 45),
     ("readlink", 20),
@@ -95,6 +96,7 @@ const KINDS: [(&str, u32); 23] = [
     ("touchdir", 15),
     ("link", 45),
     ("xattr", 70),
+    ("acl", 60),
     ("mknod", 20),
 ];
 
@@ -110,9 +112,8 @@ impl Generator {
             .iter()
             .map(|(kind, w)| match *kind {
                 "create" | "mkdir" | "rmdir" | "rename" | "unlink" => w * rng.range(10, 16) as u32 / 10,
-                "symlink" | "setattr" | "xattr" | "mknod" | "publish" | "release" | "touchdir" | "link" => {
-                    w * rng.range(5, 18) as u32 / 10
-                }
+                "symlink" | "setattr" | "xattr" | "acl" | "mknod" | "publish" | "release" | "touchdir"
+                | "link" => w * rng.range(5, 18) as u32 / 10,
                 _ => w * rng.range(2, 12) as u32 / 10,
             })
             .collect();
@@ -202,7 +203,7 @@ impl Generator {
             "create" => Op::Create {
                 dir,
                 name,
-                perm: Perm::new(*rng.pick(&PERMS)),
+                mode: mode(rng),
                 exclusive: rng.percent(40),
                 want: rng.range(1, 7) as u8,
             },
@@ -218,7 +219,7 @@ impl Generator {
                 } else {
                     name
                 },
-                perm: Perm::new(*rng.pick(&PERMS)),
+                mode: mode(rng),
             },
             "rmdir" => match self.known_dir(rng, own, all) {
                 Some((dir, name)) if rng.percent(85) => Op::Rmdir { dir, name },
@@ -255,6 +256,11 @@ impl Generator {
                 Some(f) => self.xattr(rng, f),
                 None => Op::Lookup { dir, name },
             },
+            "acl" => match any(rng) {
+                Some(f) if rng.percent(15) => acls::draw(rng, f.at_home()),
+                Some(f) => acls::draw(rng, f),
+                None => Op::Lookup { dir, name },
+            },
             "mknod" => {
                 let kind = match rng.below(16) {
                     0 => FileKind::Directory,
@@ -268,7 +274,7 @@ impl Generator {
                     dir,
                     name,
                     kind,
-                    perm: Perm::new(*rng.pick(&PERMS)),
+                    mode: mode(rng),
                     rdev: rng.below(1 << 33),
                 }
             }
@@ -278,7 +284,7 @@ impl Generator {
                 None => Op::Create {
                     dir,
                     name,
-                    perm: Perm::new(0o666),
+                    mode: Perm::new(0o666).into(),
                     exclusive: false,
                     want: 6,
                 },
@@ -528,6 +534,14 @@ impl Generator {
             mode,
             held: rng.percent(10),
         }
+    }
+}
+
+/// Most programs have a umask.
+fn mode(rng: &mut Rng) -> Mode {
+    Mode {
+        perm: Perm::new(*rng.pick(&PERMS)),
+        umask: Perm::new(*rng.pick(&[0, 0, 0, 0o002, 0o022, 0o077])),
     }
 }
 

@@ -31,7 +31,7 @@ impl Program {
         let op = Op::Create {
             dir: dir.clone(),
             name: named(name),
-            perm: Perm::new(0o644),
+            mode: Perm::new(0o644).into(),
             exclusive: true,
             want: 0,
         };

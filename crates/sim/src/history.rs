@@ -272,6 +272,7 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         | Op::ListXattr { dir, name, .. }
         | Op::SetXattr { dir, name, .. }
         | Op::RemoveXattr { dir, name, .. }
+        | Op::SetAcl { dir, name, .. }
         | Op::Publish { dir, name, .. } => [place(dir, name), None],
         Op::Rename {
             src,
@@ -292,6 +293,7 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         | Op::Reopen { .. }
         | Op::StatFs
         | Op::Sync
+        | Op::Home { .. }
         | Op::Release { .. } => [None, None],
     }
 }
@@ -432,7 +434,11 @@ fn single(
             (Saw::There(Some(e.attr.ino.0), None), Some(State::Absent))
         }
         (
-            Op::SetAttr { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::Publish { .. },
+            Op::SetAttr { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::SetAcl { .. }
+            | Op::Publish { .. },
             Ok(Answer::Entry(e)),
         ) => {
             let (object, attr) = whole(e);
@@ -452,9 +458,11 @@ fn perhaps(op: &Op, first: Option<usize>, second: Option<usize>) -> Option<Maybe
         Op::Create { .. } | Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. } => Maybe::Make(first?),
         Op::Link { .. } => Maybe::Make(second?),
         Op::Unlink { .. } | Op::Rmdir { .. } => Maybe::Remove(first?),
-        Op::SetAttr { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::Publish { .. } => {
-            Maybe::Change(first?)
-        }
+        Op::SetAttr { .. }
+        | Op::SetXattr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::SetAcl { .. }
+        | Op::Publish { .. } => Maybe::Change(first?),
         Op::Rename { mode, .. } => match (first, second, *mode == RenameMode::Exchange) {
             (Some(a), Some(b), _) if a == b => return None,
             (Some(a), Some(b), true) => Maybe::Swap(a, b),

@@ -88,6 +88,8 @@ pub struct Counts {
     pub listings: u64,
     /// Slots that moved while they were in use.
     pub slots_moved: u64,
+    /// Cuts that all servers had pictures of.
+    pub cuts: u64,
 }
 
 struct State {
@@ -390,7 +392,9 @@ impl Judge {
         let revoked = self.revocations.borrow().check(e.holder.identity, server, life);
         let claimed = s.book.executed(e).and(revoked);
         let home = e.op.home().map(|slot| s.map.owner(slot));
-        let coordinated = matches!(e.op, Op::Rename { .. } | Op::SetAttr { .. });
+        let coordinated = matches!(e.op, Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. });
+        let now = self.sim.now();
+        let low = s.low_space.values().any(|until| *until >= now);
         let result = if e.changed && !coordinated && home.is_some_and(|owner| owner != server) {
             Err(format!("its slot is served by {home:?}"))
         } else if forged_handle {
@@ -399,9 +403,8 @@ impl Judge {
             Err(why)
         } else if let Some(forged) = believed.find(|b| !e.guess && !s.keys.made(b, e.holder)) {
             Err(format!("it rests on a statement nobody made: {forged:?}"))
-        } else if *e.outcome == Err(Errno::NoSpace) {
-            let now = self.sim.now();
-            let low = s.low_space.values().any(|until| *until >= now);
+        } else if *e.outcome == Err(Errno::NoSpace) && (low || !matches!(e.op, Op::SetXattr { .. })) {
+            // (All attributes of an object together may be too many for it: the model says when.)
             if !low {
                 Err("ENOSPC while no server is short of space".to_string())
             } else if e.changed || !e.op.grows() {
@@ -658,6 +661,11 @@ impl Judge {
         f(&s.model, &s.tree)
     }
 
+    /// All servers have pictures of a cut.
+    pub fn cut_taken(&self) {
+        self.state.borrow_mut().counts.cuts += 1;
+    }
+
     /// Counts so far.
     pub fn counts(&self) -> Counts {
         let mut counts = self.state.borrow().counts.clone();
@@ -693,7 +701,9 @@ impl State {
 /// The object whose attributes an execution changed.
 fn changed_dir(e: &Executed<'_>) -> Option<pando_model::NodeId> {
     match e.op {
-        Op::SetAttr { ino, generation, .. } if e.changed => Some(pando_model::NodeId::new(*ino, *generation)),
+        Op::SetAttr { ino, generation, .. } | Op::SetAcl { ino, generation, .. } if e.changed => {
+            Some(pando_model::NodeId::new(*ino, *generation))
+        }
         _ => None,
     }
 }

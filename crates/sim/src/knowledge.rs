@@ -76,6 +76,7 @@ impl Knowledge {
                 | Op::SetAttr { dir, name, .. }
                 | Op::SetXattr { dir, name, .. }
                 | Op::RemoveXattr { dir, name, .. }
+                | Op::SetAcl { dir, name, .. }
                 | Op::Publish { dir, name, .. },
                 Ok(Answer::Entry(e)),
             )
@@ -236,9 +237,13 @@ impl Knowledge {
 
 /// The directories of scribes and movers are nobody else's business.
 fn theirs(name: &Name) -> bool {
-    [crate::scribe::PREFIX, crate::opposed::PREFIX]
-        .iter()
-        .any(|prefix| name.as_bytes().starts_with(prefix))
+    [
+        crate::scribe::PREFIX,
+        crate::opposed::PREFIX,
+        crate::keeper::PREFIX,
+    ]
+    .iter()
+    .any(|prefix| name.as_bytes().starts_with(prefix))
 }
 
 fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {

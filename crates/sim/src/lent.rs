@@ -23,7 +23,7 @@ fn grant(message: &Message) -> Option<u64> {
     match message {
         Message::Reply {
             id,
-            result: Ok(Response::Peer(PeerAnswer::Locked(_))),
+            result: Ok(Response::Peer(PeerAnswer::Locked { .. })),
             ..
         } => Some(*id),
         _ => None,

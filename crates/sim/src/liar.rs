@@ -201,7 +201,10 @@ fn peer_request(rng: &mut Rng) -> PeerRequest {
 /// What a server would like to be answered.
 fn peer_answer(asked: &PeerRequest) -> Option<PeerAnswer> {
     Some(match asked {
-        PeerRequest::Lock { .. } => PeerAnswer::Locked(Vec::new()),
+        PeerRequest::Lock { .. } => PeerAnswer::Locked {
+            records: Vec::new(),
+            held: Vec::new(),
+        },
         PeerRequest::Prepare { .. } => PeerAnswer::Vote(Vote::Yes),
         PeerRequest::Content { contents, .. } => PeerAnswer::Content(vec![Stored::Yes; contents.len()]),
         PeerRequest::Owes { .. } => PeerAnswer::NotOwed,
@@ -360,6 +363,7 @@ impl Workload {
         );
         let (instance, cred, ways) = (Instance(7), cred.clone(), Vec::new());
         let request = Request::Op {
+            keep: None,
             request: Some(id),
             again: false,
             map,

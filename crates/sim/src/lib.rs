@@ -12,6 +12,7 @@
 //!
 //! A seed replays exactly: nothing here or below reads time, randomness or addresses from outside.
 
+mod acls;
 mod aim;
 mod aimed;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod compare;
 mod coord;
 #[cfg(test)]
 mod counts;
+mod cuts;
 mod disk;
 pub mod facts;
 mod faults;
@@ -34,10 +36,12 @@ mod grow;
 mod held;
 mod history;
 mod judge;
+mod keeper;
 mod knowledge;
 mod lent;
 mod liar;
 mod linear;
+mod lockers;
 mod many;
 mod moving;
 mod net;

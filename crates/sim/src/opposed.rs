@@ -128,7 +128,7 @@ impl Mover {
                 self.dir(Op::Mkdir {
                     dir: root,
                     name,
-                    perm: Perm::new(0o700),
+                    mode: Perm::new(0o700).into(),
                 })
                 .await?
             }
@@ -144,7 +144,13 @@ impl Mover {
             return;
         };
         let perm = Perm::new(0o700);
-        if let Some(made) = self.dir(Op::Mkdir { dir: top, name, perm }).await
+        if let Some(made) = self
+            .dir(Op::Mkdir {
+                dir: top,
+                name,
+                mode: perm.into(),
+            })
+            .await
             && let Some(handle) = self.reopened(&made).await
         {
             self.pieces.insert(handle.id, handle);

@@ -219,8 +219,12 @@ impl Replies {
     /// A server refuses a message. `Err` if it was executed.
     /// `ends`: identities that are revoked in this run.
     pub fn refuse(&mut self, life: u64, message: u64, why: Refusal, ends: &Ended) -> Result<(), String> {
-        // These two speak of the past, not of this message.
-        if matches!(why, Refusal::TooOld | Refusal::SessionUnknown) {
+        // These two speak of the past, not of this message; and that the session of open files is to be registered says nothing of
+        // either: the client asks again under the same identity.
+        if matches!(
+            why,
+            Refusal::TooOld | Refusal::SessionUnknown | Refusal::KeeperUnknown
+        ) {
             return Ok(());
         }
         let Some(asked) = self.asked.get(&message) else {

@@ -270,7 +270,7 @@ async fn step(client: &Client, rng: &mut Rng) -> Option<()> {
         0 | 1 => Op::Mkdir {
             dir,
             name: one,
-            perm: Perm::new(0o755),
+            mode: Perm::new(0o755).into(),
         },
         2 => Op::Rmdir { dir, name: one },
         3 => Op::ReadLink { dir, name: one },

@@ -56,7 +56,11 @@ impl Mover {
                 let (None, Some(dir), Ok(new)) = (self.named(&name), dir, Name::new(name.as_bytes())) else {
                     continue;
                 };
-                let op = Op::Mkdir { dir, name: new, perm };
+                let op = Op::Mkdir {
+                    dir,
+                    name: new,
+                    mode: perm.into(),
+                };
                 if let Some(made) = self.dir(op).await
                     && let Some(handle) = self.reopened(&made).await
                 {

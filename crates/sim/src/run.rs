@@ -182,7 +182,9 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
     crate::liar::begin(&cluster, &workload);
     crate::revoke::begin(&cluster, &workload);
     crate::grow::begin(&cluster, &workload);
+    crate::cuts::begin(&cluster, &workload);
     let nemesis = Nemesis::new(&cluster, &workload);
+    let lockers = crate::lockers::begin(&cluster, &workload);
     if cluster.settings.aimed {
         nemesis.take_aim();
     }
@@ -192,9 +194,13 @@ fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
     }
     if attack(sim, &cluster, &workload, &nemesis) {
         nemesis.heal();
+        if let Some(lockers) = &lockers {
+            lockers.finish();
+        }
         finish(&cluster, &workload, admin);
     }
     // Or else it would hold the cluster.
+    drop(lockers);
     cluster.aims.borrow_mut().give_up();
     cluster.aims.borrow_mut().keep(None);
     if !sim.failed() {

@@ -184,7 +184,7 @@ impl Scribe {
         let op = Op::Mkdir {
             dir: root,
             name,
-            perm: Perm::new(0o700),
+            mode: Perm::new(0o700).into(),
         };
         match self.ops().op(&self.cred, op).await {
             Ok(Answer::Entry(e)) => e.dir,

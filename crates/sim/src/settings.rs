@@ -75,6 +75,10 @@ pub struct Settings {
     pub naps: u64,
     /// Messages of others that liars remember.
     pub overhears: usize,
+    /// Whether an operator takes cuts.
+    pub cuts: bool,
+    /// Machines whose programs lock files.
+    pub lockers: u16,
 }
 
 impl Settings {
@@ -90,6 +94,8 @@ impl Settings {
         let mut updates = rng.fork(7);
         let mut owing = rng.fork(8);
         let mut silence = rng.fork(9);
+        let mut cuts = rng.fork(10);
+        let mut locks = rng.fork(11);
         let narrow = rng.percent(40);
         let mut limits = Limits::tiny();
         limits.lock_wait = Duration::from_millis(rng.range(50, 800));
@@ -106,6 +112,8 @@ impl Settings {
         limits.rest_wait = Duration::from_millis(growth.range(5, 200));
         limits.owed_after = Duration::from_millis([0, 2, 20][owing.index(3)]);
         limits.settle_after = Duration::from_millis([0, 0, 5, 50][settling.index(4)]);
+        limits.cut_hold = Duration::from_millis(cuts.range(100, 1_000));
+        limits.cut_idle = Duration::from_millis(cuts.range(500, 5_000));
         limits.parents = [1, 2, 4, 40][steps.index(4)];
         limits.number_block = rng.range(1, 8);
         limits.invalidations = [6, 20, 100][rng.index(3)];
@@ -155,6 +163,8 @@ impl Settings {
             pendulum: false,
             naps: 0,
             overhears: 0,
+            cuts: cuts.percent(25),
+            lockers: 0,
         };
         // Of 8 bits there are too few IDs for directories that stay.
         let opposed = movers.percent(35) && settings.id_bits > 8;
@@ -178,6 +188,11 @@ impl Settings {
                 (true, length) => movers.range(length, 6) as u16,
             },
             ring,
+            lockers: if locks.percent(35) {
+                locks.range(2, 4) as u16
+            } else {
+                0
+            },
             overhears: if settings.lies > 0 { 200 } else { 0 },
             servers: if pendulum {
                 steps.range(3, 4) as u16

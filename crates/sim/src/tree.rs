@@ -351,6 +351,9 @@ impl Tree {
             (Key::Touch(dir), _) => {
                 dirty.dirs.insert(*dir);
             }
+            (Key::Orphan(slot, ino, generation), _) => {
+                dirty.homes.insert((*slot, *ino, *generation));
+            }
             (Key::Attachment { dir, hash, name, .. }, _) => {
                 dirty.entries.insert((*dir, *hash, name.clone()));
             }
@@ -419,6 +422,9 @@ impl Tree {
             }
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
+            }
+            (Key::Orphan(slot, ino, generation), _) => {
+                dirty.homes.insert((*slot, *ino, *generation));
             }
             (Key::Attachment { dir, hash, name, .. }, _) => {
                 dirty.entries.insert((*dir, *hash, name.clone()));
@@ -656,7 +662,9 @@ impl Tree {
         let home = (slot, ino, generation);
         let links = self.links.get(&home).copied();
         let counted = self.homes.get(&home).copied();
-        if links == counted {
+        // One that is open has none, and is noted (H97).
+        let noted = self.records.contains_key(&Key::Orphan(slot, ino, generation));
+        if noted && (links, counted) == (None, Some(0)) || !noted && links == counted {
             Ok(())
         } else {
             Err(format!(
@@ -769,6 +777,7 @@ pub fn in_tree(key: &Key) -> bool {
             | Key::Touch(_)
             | Key::Attachment { .. }
             | Key::Garbage(..)
+            | Key::Orphan(..)
             | Key::RenameList { .. }
     )
 }

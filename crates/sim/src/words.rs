@@ -88,6 +88,7 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
         )
     };
     match op {
+        Op::Home { slot, ino, .. } => format!("home of {ino} in slot {slot}"),
         Op::Lookup { dir, name } | Op::ReadLink { dir, name } | Op::Rmdir { dir, name } => {
             format!("{} {}/{}", op.kind(), at(dir), short(name))
         }
@@ -108,7 +109,7 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
         Op::Create {
             dir,
             name,
-            perm,
+            mode,
             exclusive,
             ..
         } => {
@@ -116,11 +117,11 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
                 "create {}/{} {:o} exclusive {exclusive}",
                 at(dir),
                 short(name),
-                perm.bits()
+                mode.perm.bits()
             )
         }
         Op::Symlink { dir, name, target } => format!("symlink {}/{} {target:?}", at(dir), short(name)),
-        Op::Mkdir { dir, name, perm } => format!("mkdir {}/{} {:o}", at(dir), short(name), perm.bits()),
+        Op::Mkdir { dir, name, mode } => format!("mkdir {}/{} {:o}", at(dir), short(name), mode.perm.bits()),
         Op::Unlink { dir, name, held } => format!("unlink {}/{} held {held}", at(dir), short(name)),
         Op::SetAttr {
             dir,
@@ -133,14 +134,25 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             dir,
             name,
             kind,
-            perm,
+            mode,
             rdev,
         } => format!(
             "mknod {}/{} {kind:?} {:o} {rdev:x}",
             at(dir),
             short(name),
-            perm.bits()
+            mode.perm.bits()
         ),
+        Op::SetAcl {
+            dir,
+            name,
+            ino,
+            kind,
+            list,
+            ..
+        } => {
+            let list = list.as_ref().map(|l| l.lines().join(","));
+            format!("setacl {}/{} ino {ino} {kind:?} {list:?}", at(dir), short(name))
+        }
         Op::ListXattr { dir, name, ino, .. } => format!("listxattr {}/{} ino {ino}", at(dir), short(name)),
         Op::GetXattr {
             dir, name, ino, attr, ..

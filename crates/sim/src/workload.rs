@@ -4,12 +4,13 @@ use crate::claims::{IDENTITIES, forbids, own};
 use crate::cluster::{Cluster, SlowBlocks};
 use crate::generate::{Generator, Task, creds};
 use crate::judge::outcome_word;
+use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
 use crate::opposed::Mover;
 use crate::rng::Rng;
 use crate::scribe::{Library, Scribe};
 use crate::world::{Death, Life, MS, NodeId, Role, Time};
-use pando_client::{Client, ClientConfig, Resolution};
+use pando_client::{Client, ClientConfig, Keeping, Resolution};
 use pando_data::{Blocks, FileKey};
 use pando_env::Env;
 use pando_env::sync::{Either, first};
@@ -35,6 +36,8 @@ pub struct Machine {
     scribe: bool,
     /// Further ones, which move directories into each other.
     movers: usize,
+    /// One that keeps files open, or takes their names from others.
+    keeper: Option<Program>,
     /// Identity most of its operations run under.
     cred: usize,
     /// Who it proves to be.
@@ -53,6 +56,10 @@ enum Program {
     Scribe,
     /// Moves directories into each other.
     Mover,
+    /// Keeps files open.
+    Keeper,
+    /// Takes their names.
+    Thief,
 }
 
 /// Counts of the workload.
@@ -108,6 +115,8 @@ impl Workload {
     pub fn new(cluster: &Rc<Cluster>) -> Rc<Workload> {
         let s = &cluster.settings;
         let mut rng = cluster.sim.stream(4);
+        // Who keeps files open and who takes their names are two, so there are two clients at least.
+        let keepers = cluster.sim.stream(31).percent(40) && s.clients > 1;
         let machines = (0..s.clients)
             .map(|n| Machine {
                 node: cluster.sim.machine(Role::Client(n)),
@@ -118,6 +127,11 @@ impl Workload {
                     rng.range(2, 4) as usize
                 },
                 scribe: rng.percent(20),
+                keeper: match n {
+                    _ if !keepers => None,
+                    n if n % 2 == 0 => Some(Program::Keeper),
+                    _ => Some(Program::Thief),
+                },
                 movers: usize::from((s.movers + s.clients - 1 - n) / s.clients),
                 cred: [0, 0, 1, 2][usize::from(n % 4)],
                 running: RefCell::new(None),
@@ -154,9 +168,15 @@ impl Workload {
         let life = self.cluster.sim.start(machine.node);
         let client = self.client(&life);
         *machine.running.borrow_mut() = Some(client.clone());
-        machine.active.set(machine.programs + machine.movers);
-        for program in 0..machine.programs + machine.movers {
+        // Identities may not do all that these do.
+        let keeper = machine
+            .keeper
+            .filter(|_| machine.who == PeerId::Client(IdentityId::ANYONE));
+        let all = machine.programs + machine.movers + usize::from(keeper.is_some());
+        machine.active.set(all);
+        for program in 0..all {
             let kind = match program {
+                _ if program >= machine.programs + machine.movers => keeper.unwrap_or(Program::Any),
                 _ if program >= machine.programs => Program::Mover,
                 _ if machine.scribe && program + 1 == machine.programs => Program::Scribe,
                 _ => Program::Any,
@@ -201,6 +221,10 @@ impl Workload {
         config.instance = self.cluster.settings.accomplices.then_some(Instance(7));
         config.identity = self.identity_of(life.node);
         config.own = own(config.identity);
+        let machine = self.machines.iter().find(|m| m.node == life.node);
+        if machine.is_some_and(|m| matches!(m.keeper, Some(Program::Keeper))) {
+            config.keeping = Some(Keeping::default());
+        }
         // Most as in production.
         if life.number.is_multiple_of(4) {
             config.resolution = Resolution::Sequential;
@@ -213,6 +237,7 @@ impl Workload {
             loop {
                 l.sleep(period).await;
                 c.keep_alive().await;
+                c.keep_open().await;
             }
         }));
         client
@@ -325,6 +350,8 @@ impl Workload {
         match kind {
             Program::Scribe => return Scribe::new(&me, &life, &client).work(&mut rng).await,
             Program::Mover => return Mover::new(&me, &life, &client).work(&mut rng).await,
+            Program::Keeper => return Keeper::new(&me, &life, &client).keep(&mut rng).await,
+            Program::Thief => return Keeper::new(&me, &life, &client).steal(&mut rng).await,
             Program::Any => {}
         }
         let mut own = Knowledge::new(self.cluster.settings.known_dirs);

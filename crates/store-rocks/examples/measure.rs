@@ -48,6 +48,7 @@ fn create(n: u64) -> Batch {
         layout: Layout::None,
         marks: Marks::NONE,
         version: 0,
+        acl: None,
     };
     let record = Record::Entry(Entry {
         ordinal: 0,

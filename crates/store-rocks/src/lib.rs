@@ -10,6 +10,7 @@
 mod build;
 mod files;
 mod open;
+mod picture;
 mod pool;
 mod read;
 mod sync;
@@ -17,7 +18,9 @@ mod sync;
 use build::Build;
 use files::LockFile;
 use pando_format::{Batch, Key, KeyRange, Record, Touch};
-use pando_store::{Bundle, Durability, Exported, Level, LocalFuture, Lsn, Read, Space, Store, StoreError};
+use pando_store::{
+    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
+};
 use pando_types::DirId;
 use pool::Pool;
 use read::Tier;
@@ -25,6 +28,7 @@ use rocksdb::{DB, FlushOptions, WriteBatch, WriteOptions};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -301,6 +305,13 @@ impl Store for RocksStore {
         }
         self.touches.borrow_mut().clear();
         self.write(batch)
+    }
+
+    fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
+        match self.syncer.check() {
+            Ok(()) => picture::take(self.db.clone()),
+            Err(e) => Box::pin(std::future::ready(Err(e))),
+        }
     }
 
     fn space(&self) -> Space {

@@ -55,28 +55,35 @@ impl Pool {
         &self,
         read: impl FnOnce(&DB) -> Result<T, StoreError> + Send + 'static,
     ) -> LocalFuture<Result<T, StoreError>> {
-        let answer = Arc::new(Mutex::new(Answer {
-            value: None,
-            waker: None,
-        }));
-        let promise = Promise(answer.clone());
+        let (promise, kept) = promise();
         let mut queue = lock(&self.queue);
         if !queue.stop {
             queue.jobs.push_back(Box::new(move |db| promise.keep(read(db))));
             self.ready.notify_one();
         }
         drop(queue);
-        Box::pin(std::future::poll_fn(move |cx| {
-            let mut answer = lock(&answer);
-            match answer.value.take() {
-                Some(value) => Poll::Ready(value),
-                None => {
-                    answer.waker = Some(cx.waker().clone());
-                    Poll::Pending
-                }
-            }
-        }))
+        kept
     }
+}
+
+/// Something that another thread will say, and where it is waited for.
+pub(crate) fn promise<T: Send + 'static>() -> (Promise<T>, LocalFuture<Result<T, StoreError>>) {
+    let answer = Arc::new(Mutex::new(Answer {
+        value: None,
+        waker: None,
+    }));
+    let promise = Promise(answer.clone());
+    let kept = std::future::poll_fn(move |cx| {
+        let mut answer = lock(&answer);
+        match answer.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                answer.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    });
+    (promise, Box::pin(kept))
 }
 
 struct Answer<T> {
@@ -85,10 +92,10 @@ struct Answer<T> {
 }
 
 /// Whoever drops it has answered: with what was read, or with an error.
-struct Promise<T>(Arc<Mutex<Answer<T>>>);
+pub(crate) struct Promise<T>(Arc<Mutex<Answer<T>>>);
 
 impl<T> Promise<T> {
-    fn keep(self, value: Result<T, StoreError>) {
+    pub(crate) fn keep(self, value: Result<T, StoreError>) {
         lock(&self.0).value = Some(value);
     }
 }

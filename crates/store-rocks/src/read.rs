@@ -3,7 +3,7 @@
 
 use pando_format::{Key, KeyRange, Record};
 use pando_store::{Bundle, Exported, StoreError};
-use rocksdb::{DB, DBPinnableSlice, Error, ErrorKind, ReadOptions};
+use rocksdb::{DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
 use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};
 use std::sync::Arc;
@@ -76,13 +76,30 @@ pub(crate) fn list(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, 
 /// Records looked at between two looks at how many bytes they are.
 const EXPORTED: usize = 64;
 
-pub(crate) fn export(db: &DB, mut range: KeyRange, bytes: usize) -> Result<Exported, StoreError> {
+pub(crate) fn export(db: &DB, range: KeyRange, bytes: usize) -> Result<Exported, StoreError> {
+    export_from(|options| db.raw_iterator_opt(options), range, bytes)
+}
+
+/// The same of what was there when a snapshot was made.
+pub(crate) fn export_at(
+    snapshot: &Snapshot<'_>,
+    range: KeyRange,
+    bytes: usize,
+) -> Result<Exported, StoreError> {
+    export_from(|options| snapshot.raw_iterator_opt(options), range, bytes)
+}
+
+fn export_from<'a>(
+    iterator: impl Fn(ReadOptions) -> DBRawIterator<'a>,
+    mut range: KeyRange,
+    bytes: usize,
+) -> Result<Exported, StoreError> {
     let (mut out, mut size) = (Vec::new(), 0);
     loop {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         let before = out.len();
-        scan(db, options, &range, EXPORTED, |key, value| {
+        scan_with(&iterator, options, &range, EXPORTED, |key, value| {
             // What is damaged here must not travel.
             decode(key, value)?;
             size += key.len() + value.len();
@@ -133,6 +150,22 @@ fn scan_records(
 
 fn scan(
     db: &DB,
+    options: ReadOptions,
+    range: &KeyRange,
+    limit: usize,
+    each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+) -> Result<(), Tier> {
+    scan_with(
+        |options| db.raw_iterator_opt(options),
+        options,
+        range,
+        limit,
+        each,
+    )
+}
+
+fn scan_with<'a>(
+    iterator: impl Fn(ReadOptions) -> DBRawIterator<'a>,
     mut options: ReadOptions,
     range: &KeyRange,
     limit: usize,
@@ -148,7 +181,7 @@ fn scan(
     }
     // Also keeps the iterator from reading a block beyond the range just to see that it has ended.
     options.set_iterate_upper_bound(range.end.clone());
-    let mut iterator = db.raw_iterator_opt(options);
+    let mut iterator = iterator(options);
     iterator.seek(&range.start);
     for _ in 0..limit {
         let Some((key, value)) = iterator.item() else {

@@ -106,6 +106,7 @@ fn file(n: u64) -> Record {
         layout: Layout::None,
         marks: Marks::NONE,
         version: 0,
+        acl: None,
     };
     Record::Entry(Entry {
         ordinal: 0,

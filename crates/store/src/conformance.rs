@@ -37,7 +37,7 @@ type Case = fn(&mut dyn Harness);
 
 /// Runs the whole suite, each case on a fresh store.
 pub fn run(mut fresh: impl FnMut() -> Box<dyn Harness>) {
-    let cases: [(&str, Case); 12] = [
+    let cases: [(&str, Case); 13] = [
         ("get and list", basics::get_and_list),
         ("delete range", basics::delete_range),
         ("reply with effect", basics::reply_with_effect),
@@ -48,6 +48,7 @@ pub fn run(mut fresh: impl FnMut() -> Box<dyn Harness>) {
         ("abandoned waits", safety::abandoned_waits),
         ("reopening", safety::reopening),
         ("export and ingest", safety::export_and_ingest),
+        ("pictures", safety::pictures),
         ("damage", safety::damage),
         ("random batches", random::random_batches),
     ];

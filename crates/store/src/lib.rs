@@ -21,6 +21,7 @@ pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, ReplyWrite};
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::rc::Rc;
 use thiserror::Error;
 
 /// A future of the single-threaded world that servers and clients live in.
@@ -158,6 +159,15 @@ pub trait Store {
     /// Deletes a range.
     fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError>;
 
+    /// Everything as it is at one instant between now and when this completes, whatever is written afterwards.
+    fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>>;
+
     /// Free space now.
     fn space(&self) -> Space;
+}
+
+/// A store as it was at one instant. Keeping it costs the space of what was replaced or deleted since.
+pub trait Picture {
+    /// As [`Store::export`].
+    fn export(&self, range: &KeyRange, bytes: usize) -> LocalFuture<Result<Exported, StoreError>>;
 }

@@ -3,10 +3,12 @@
 use crate::disk::{DiskState, Undo};
 use crate::{
     Batch, Bundle, Disk, DiskFaults, Durability, Exported, Key, KeyRange, Level, LocalFuture, Lsn, Mutation,
-    NoFaults, Read, Record, Space, Store, StoreError,
+    NoFaults, Picture, Read, Record, Space, Store, StoreError,
 };
 use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Bound;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -108,15 +110,7 @@ impl Inner {
         mut each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let state = self.state()?;
-        // An inverted range is empty, as it is in every store; BTreeMap would panic.
-        if range.start >= range.end {
-            return Ok(());
-        }
-        let bounds = (
-            std::ops::Bound::Included(&range.start[..]),
-            std::ops::Bound::Excluded(&range.end[..]),
-        );
-        for (key, value) in state.map.range::<[u8], _>(bounds).take(limit) {
+        for (key, value) in within(&state.map, range).take(limit) {
             each(key, value)?;
         }
         Ok(())
@@ -133,21 +127,7 @@ impl Inner {
     }
 
     fn export(&self, range: &KeyRange, bytes: usize) -> Result<Exported, StoreError> {
-        let (mut out, mut size, mut rest) = (Vec::new(), 0, None);
-        self.scan(range, usize::MAX, |key, value| {
-            if size >= bytes {
-                rest.get_or_insert_with(|| KeyRange {
-                    start: key.to_vec(),
-                    end: range.end.clone(),
-                });
-                return Ok(());
-            }
-            decode(key, value)?;
-            size += key.len() + value.len();
-            out.push((key.to_vec(), value.to_vec()));
-            Ok(())
-        })?;
-        Ok((Bundle::of(out), rest))
+        export(&self.state()?.map, range, bytes)
     }
 
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
@@ -209,6 +189,41 @@ impl Inner {
                 }
             }
         }
+    }
+}
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The encoded records of a range.
+fn within<'a>(map: &'a Map, range: &KeyRange) -> impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
+    // An inverted range is empty, as it is in every store; BTreeMap would panic.
+    let end = range.end.as_slice().max(range.start.as_slice());
+    map.range::<[u8], _>((Bound::Included(range.start.as_slice()), Bound::Excluded(end)))
+}
+
+fn export(map: &Map, range: &KeyRange, bytes: usize) -> Result<Exported, StoreError> {
+    let (mut out, mut size) = (Vec::new(), 0);
+    for (key, value) in within(map, range) {
+        if size >= bytes {
+            let rest = KeyRange {
+                start: key.clone(),
+                end: range.end.clone(),
+            };
+            return Ok((Bundle::of(out), Some(rest)));
+        }
+        decode(key, value)?;
+        size += key.len() + value.len();
+        out.push((key.clone(), value.clone()));
+    }
+    Ok((Bundle::of(out), None))
+}
+
+/// The records as they were.
+struct MemPicture(Map);
+
+impl Picture for MemPicture {
+    fn export(&self, range: &KeyRange, bytes: usize) -> LocalFuture<Result<Exported, StoreError>> {
+        Box::pin(std::future::ready(export(&self.0, range, bytes)))
     }
 }
 
@@ -303,6 +318,11 @@ impl Store for MemStore {
             Ok(())
         })?;
         self.apply(&Batch::of(deletes))
+    }
+
+    fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
+        let read = self.read(|s| Ok(Rc::new(MemPicture(s.state()?.map.clone())) as Rc<dyn Picture>));
+        Box::pin(read.wait())
     }
 
     fn space(&self) -> Space {

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// All text files that are tracked, or would be by `git add .`.
+/// What others wrote, patched: it keeps their style.
+const FOREIGN: &str = "third_party/";
+
+/// All text files of ours that are tracked, or would be by `git add .`.
 #[derive(Default)]
 pub struct Repo {
     files: BTreeMap<String, String>,
@@ -31,7 +34,7 @@ impl Repo {
         let mut repo = Repo::default();
         for path in String::from_utf8_lossy(&listed.stdout)
             .split('\0')
-            .filter(|p| !p.is_empty())
+            .filter(|p| !p.is_empty() && (!p.starts_with(FOREIGN) || p.ends_with(".md")))
         {
             // Deleted but still tracked files and binary files are nobody's violation.
             if let Ok(text) = std::fs::read_to_string(root.join(path)) {

@@ -43,6 +43,11 @@ impl Perm {
         self.0
     }
 
+    /// rwx of owner, group and others.
+    pub fn classes(self) -> [u8; 3] {
+        [6, 3, 0].map(|shift| (self.0 >> shift) as u8 & 7)
+    }
+
     /// Whether all of `mask` is set.
     pub fn has(self, mask: u16) -> bool {
         self.0 & mask == mask

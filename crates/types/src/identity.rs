@@ -114,6 +114,34 @@ impl SessionId {
         SessionId::of(owner, 0)..=SessionId::of(owner, u128::MAX)
     }
 
+    /// The same name as that of a session that keeps files open: the lowest bit says so, for servers that restart (H97).
+    pub fn keeping(self) -> SessionId {
+        SessionId(self.0 | 1)
+    }
+
+    /// The same name as that of a session that keeps none.
+    pub fn working(self) -> SessionId {
+        SessionId(self.0 & !1)
+    }
+
+    /// Whether it may keep files open.
+    pub fn keeps(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// What stands above the random bits of a session under which files are locked.
+    const LOCKS: u128 = 0x6c6f_636b << 64;
+
+    /// A session of `owner` that has locks: after a restart a server gives no new ones before each of these has said which.
+    pub fn for_locks(owner: IdentityId, random: u64) -> SessionId {
+        SessionId::of(owner, Self::LOCKS | u128::from(random << 1))
+    }
+
+    /// Whether files are locked under it.
+    pub fn is_for_locks(self) -> bool {
+        (self.0 >> 64) as u32 == (Self::LOCKS >> 64) as u32
+    }
+
     /// Whose session this is.
     pub fn owner(self) -> IdentityId {
         IdentityId((self.0 >> Self::RANDOM) as u32)
@@ -159,6 +187,14 @@ mod tests {
             assert!(!some.covers(&wrong), "{wrong:?}");
             assert!(Claims::all().covers(&wrong));
         }
+    }
+
+    #[test]
+    fn sessions_say_what_they_are_for() {
+        let s = SessionId::for_locks(IdentityId(7), u64::MAX);
+        assert!(s.is_for_locks());
+        assert_eq!(s.owner(), IdentityId(7));
+        assert!(!SessionId::of(IdentityId(7), 1).is_for_locks());
     }
 
     #[test]

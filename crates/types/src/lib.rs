@@ -3,9 +3,11 @@
 //! This crate knows nothing of bytes on disk (`pando-format`), of messages (`pando-wire`) or of the world
 //! (`pando-env`). Everything here is a plain value.
 
+mod acl;
 mod attr;
 mod cred;
 mod error;
+mod filelock;
 mod identity;
 mod ids;
 mod name;
@@ -13,9 +15,11 @@ pub mod plant;
 mod time;
 mod xattr;
 
+pub use acl::{ACL_ENTRIES_MAX, Acl, AclKind, Acls, Extended, Mode, Named};
 pub use attr::{Attr, AttrChange, DirStat, FileKind, Perm, TimeChange};
-pub use cred::{Access, Cred};
+pub use cred::{Access, Cred, Guard};
 pub use error::Errno;
+pub use filelock::{Held, Hold, LockFamily, Span, Spans};
 pub use identity::{AuthMode, Claims, IdentityId, PeerId, Users};
 pub use ids::{
     Bearer, Birth, BootEpoch, DirId, FsId, Generation, Ino, Instance, MapEpoch, Realm, RequestId,

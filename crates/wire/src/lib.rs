@@ -4,25 +4,33 @@
 
 mod account;
 mod auth;
+mod cut;
+mod filelocks;
 mod frame;
 mod hello;
+mod holds;
 mod message;
 mod moving;
 mod op;
+mod repair;
 
 pub use account::{Account, Accounted, ERRANDS_MAX, Errand, ErrandEnd, Task};
 pub use auth::{AuthAnswer, AuthChange, AuthError, AuthRequest, IdentityView};
+pub use cut::{CutAnswer, CutError, CutId, CutRequest};
+pub use filelocks::{FileLockAnswer, FileLockRequest, LockPlace, LockView, WantedLock};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
+pub use holds::{CLOSED_MAX, FileAt, HOLDING_MAX, Holders, Holding, Keep, Turned};
 pub use message::{
     LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request, Response, Stored,
     TxState, Vote,
 };
-pub use moving::{ClusterError, ClusterRequest, CopyId, MoveAnswer, MoveRequest};
+pub use moving::{ClusterError, ClusterRequest, CopyId, Holds, MoveAnswer, MoveRequest};
 pub use op::{
     Answer, Content, DirEntry, EntryView, FsStat, Handle, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, Probe,
     RenameMode, Scope, SealKey, Statement,
 };
+pub use repair::{RepairRequest, Repaired};
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;

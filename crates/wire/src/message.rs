@@ -2,8 +2,12 @@
 
 use crate::account::Account;
 use crate::auth::{AuthAnswer, AuthError, AuthRequest};
+use crate::cut::{CutAnswer, CutError, CutRequest};
+use crate::filelocks::{FileLockAnswer, FileLockRequest};
+use crate::holds::{FileAt, Holders, Holding, Keep, Turned};
 use crate::moving::{ClusterError, ClusterRequest, MoveAnswer, MoveRequest};
 use crate::op::{Answer, Op, Probe, Statement};
+use crate::repair::{RepairRequest, Repaired};
 use pando_format::codec::{Blob, Codec, DecodeError, Reader};
 use pando_format::{
     Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, OwedRecord, Record, ReplyWrite, codec_enum,
@@ -60,6 +64,8 @@ pub enum Request {
         op: Op,
         /// What the statements in it of scope [`crate::Scope::Link`] hang on, in any order.
         ways: Vec<Statement>,
+        /// Under which session the sender keeps files open, if it does.
+        keep: Option<Keep>,
     },
     /// Registers a session with this server. Idempotent.
     OpenSession(SessionId),
@@ -86,6 +92,8 @@ pub enum Request {
     Cluster(ClusterRequest),
     /// From an operator: who may connect. For the server that the map names to serialise renames.
     Auth(AuthRequest),
+    /// A sign of life of a session that keeps files open, and which.
+    Holds(Holding),
     /// Entries of names in directories the asker has no statement of. All in slots of this server.
     Probe {
         /// Whose statements the answers will be.
@@ -95,6 +103,12 @@ pub enum Request {
         /// What.
         probes: Vec<Probe>,
     },
+    /// From an operator: a cut through all servers, for a backup.
+    Cut(CutRequest),
+    /// From an operator: records that are wrong are put right, if they are still as they were found.
+    Repair(RepairRequest),
+    /// Locks of programs on files.
+    Lock(FileLockRequest),
 }
 
 /// Answer to a request.
@@ -124,8 +138,16 @@ pub enum Response {
     Cluster(Result<Blob, ClusterError>),
     /// What became of a change of identities.
     Auth(Result<AuthAnswer, AuthError>),
+    /// Files without a name that the session is thought to have open.
+    Held(Vec<Turned>),
     /// For each probe, in order, equally many bytes: an entry sealed under the directory's key, or nothing (H99).
     Sealed(Vec<Blob>),
+    /// What became of a cut.
+    Cut(Result<CutAnswer, CutError>),
+    /// What became of a repair.
+    Repair(Repaired),
+    /// About locks on files.
+    Lock(FileLockAnswer),
 }
 
 /// Why a request was not executed. The client reacts to each; none is shown to programs as it is.
@@ -159,6 +181,8 @@ pub enum Refusal {
     ReadOnly,
     /// No server of this filesystem gave that handle to whoever asks.
     BadHandle,
+    /// The session that is to keep a file open is not registered here, or has not said what it has open.
+    KeeperUnknown,
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -290,8 +314,13 @@ pub enum PeerRequest {
 /// Answers between servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerAnswer {
-    /// Locked; these records were there.
-    Locked(Vec<(Key, Record)>),
+    /// Locked.
+    Locked {
+        /// What was there.
+        records: Vec<(Key, Record)>,
+        /// Which of the files among it somebody has open.
+        held: Vec<(FileAt, Holders)>,
+    },
     /// A vote.
     Vote(Vote),
     /// What was decided is applied and synced.
@@ -424,7 +453,7 @@ impl Codec for Message {
 }
 
 codec_enum!(Request {
-    1 => Op { request, again, map, instance, cred, op, ways },
+    1 => Op { request, again, map, instance, cred, op, ways, keep },
     2 => OpenSession(s),
     3 => KeepAlive(s),
     4 => CloseSession(s),
@@ -436,14 +465,20 @@ codec_enum!(Request {
     10 => Probe { instance, cred, probes },
     11 => Auth(a),
     12 => Cluster(c),
+    13 => Cut(c),
+    14 => Holds(h),
+    15 => Lock(l),
+    19 => Repair(r),
 });
 codec_enum!(Response {
     1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s),
-    8 => Refreshed { outcome, fresh }, 9 => Auth(a), 10 => Cluster(c)
+    8 => Refreshed { outcome, fresh }, 9 => Auth(a), 10 => Cluster(c), 12 => Held(h), 13 => Cut(c), 15 => Lock(l),
+    19 => Repair(r)
 });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseCoordinator,
-    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t), 11 => NotAllowed, 12 => ReadOnly, 13 => BadHandle
+    7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t), 11 => NotAllowed, 12 => ReadOnly, 13 => BadHandle,
+    14 => KeeperUnknown
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
@@ -464,7 +499,7 @@ codec_enum!(PeerRequest {
     20 => Moving(m),
 });
 codec_enum!(PeerAnswer {
-    1 => Locked(r), 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
+    1 => Locked { records, held }, 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
     6 => Lead { term, granted, echo, after, entries, map }, 7 => Heard { boot, upto }, 8 => Identities(t), 9 => Adopted,
     10 => Content(s), 11 => NotOwed,
     20 => Moving(m)

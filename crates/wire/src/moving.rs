@@ -1,5 +1,6 @@
 //! Slots that move between servers, and what operators ask about which servers there are.
 
+use crate::holds::Turned;
 use pando_format::codec::Blob;
 use pando_format::{Key, codec_enum, codec_struct};
 use pando_types::{BootEpoch, FsId, MapEpoch, ServerId, SessionId, Slot};
@@ -45,6 +46,10 @@ pub enum MoveRequest {
         made: MapEpoch,
         /// Sessions that have ended at the source, and may have had reply records there (H46).
         ended: Vec<SessionId>,
+        /// Files of these slots that sessions have open, and sessions that have not said what they have (H97).
+        holds: Holds,
+        /// Sessions that have locks on files of these slots, or may have.
+        lockers: Vec<(Slot, SessionId)>,
     },
     /// To the coordinator: slots have been copied by their owner, and wait for the map to say so.
     HandOver {
@@ -59,6 +64,15 @@ pub enum MoveRequest {
     },
     /// To a server that leaves: is anything left that others may ask it for?
     Left,
+}
+
+/// Who has what open in slots that move.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Holds {
+    /// Files, and under which session.
+    pub held: Vec<(SessionId, Turned)>,
+    /// Sessions that may have any.
+    pub unstated: Vec<SessionId>,
 }
 
 /// Answers.
@@ -119,11 +133,12 @@ pub enum ClusterError {
     BadAddress,
 }
 
+codec_struct!(Holds { held, unstated });
 codec_struct!(CopyId { source, boot, number });
 codec_enum!(MoveRequest {
     1 => Begin { copy, slots },
     2 => Records { copy, number, bundle, gone },
-    3 => Settle { copy, made, ended },
+    3 => Settle { copy, made, ended, holds, lockers },
     4 => HandOver { from, to, made, slots },
     5 => Left,
 });

@@ -5,8 +5,8 @@ mod codec;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{
-    Attr, AttrChange, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, Slot, Timestamp,
-    Watermark, XattrMode, XattrName,
+    Acl, AclKind, Acls, Attr, AttrChange, DirId, DirStat, Extended, FileKind, Generation, Guard, Ino, Mode,
+    Name, Perm, Realm, Slot, Timestamp, Watermark, XattrMode, XattrName,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.
@@ -38,8 +38,8 @@ pub struct Statement {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Number of the ACL; 0 is none.
-    pub acl: u64,
+    /// Its access control lists: servers check by the one, and what is new in it begins with the other.
+    pub acls: Acls,
     /// Realm.
     pub realm: Realm,
     /// Counts the changes of who may search it that others were told of: with the ID and generation it makes the key
@@ -84,13 +84,24 @@ impl Statement {
             perm: Perm::new(0o755),
             uid: 0,
             gid: 0,
-            acl: 0,
+            acls: Acls::default(),
             realm: Realm(0),
             seal: 0,
             scope: Scope::Way,
             way: Vec::new(),
             at: Watermark(u64::MAX),
             mac: 0,
+        }
+    }
+
+    /// Who may do what with the directory.
+    pub fn guard(&self) -> Guard<'_> {
+        Guard {
+            perm: self.perm,
+            uid: self.uid,
+            gid: self.gid,
+            acl: self.acls.access.as_ref(),
+            is_dir: true,
         }
     }
 
@@ -153,6 +164,37 @@ pub struct EntryView {
     pub home: Option<Statement>,
     /// Whether it has extended attributes.
     pub xattrs: bool,
+    /// What the access control list of anything but a directory says beyond the permission bits. (A directory's lists are in its
+    /// statement.)
+    pub acl: Option<Extended>,
+}
+
+impl EntryView {
+    /// Its access control lists.
+    pub fn acls(&self) -> Acls {
+        match &self.dir {
+            Some(dir) => dir.acls.clone(),
+            None => Acls {
+                access: self.acl.clone(),
+                default: None,
+            },
+        }
+    }
+
+    /// Who may do what with it.
+    pub fn guard(&self) -> Guard<'_> {
+        let acl = match &self.dir {
+            Some(dir) => dir.acls.access.as_ref(),
+            None => self.acl.as_ref(),
+        };
+        Guard {
+            perm: self.attr.perm,
+            uid: self.attr.uid,
+            gid: self.attr.gid,
+            acl,
+            is_dir: self.attr.kind == FileKind::Directory,
+        }
+    }
 }
 
 /// One line of a listing.
@@ -274,6 +316,17 @@ pub enum Op {
         /// Its incarnation.
         generation: Generation,
     },
+    /// Where a file is that others may have renamed or removed since the caller opened it: at home, or not any more.
+    Home {
+        /// Slot of its record when it was opened.
+        slot: Slot,
+        /// The file.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// Shows that the caller opened it.
+        proof: Handle,
+    },
     /// Free space.
     StatFs,
     /// Makes everything acknowledged before safe against a power failure (fsync, in either durability).
@@ -284,8 +337,8 @@ pub enum Op {
         dir: Statement,
         /// What.
         name: Name,
-        /// Permissions, umask applied.
-        perm: Perm,
+        /// Permissions, and the umask.
+        mode: Mode,
         /// EEXIST if it exists.
         exclusive: bool,
         /// READ, WRITE or both, checked if it exists.
@@ -308,8 +361,8 @@ pub enum Op {
         name: Name,
         /// Which of these.
         kind: FileKind,
-        /// Permissions, umask applied.
-        perm: Perm,
+        /// Permissions, and the umask.
+        mode: Mode,
         /// Number of a device, as Linux has it (`makedev`), in 32 bits.
         rdev: u64,
     },
@@ -319,8 +372,8 @@ pub enum Op {
         dir: Statement,
         /// What.
         name: Name,
-        /// Permissions, umask applied.
-        perm: Perm,
+        /// Permissions, and the umask.
+        mode: Mode,
     },
     /// Removes an empty directory.
     Rmdir {
@@ -369,6 +422,21 @@ pub enum Op {
         value: Blob,
         /// If there is one, or none.
         mode: XattrMode,
+    },
+    /// Sets an access control list, and with an access list permission bits, or removes it. Lists are shown with entries.
+    SetAcl {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// Which of its lists.
+        kind: AclKind,
+        /// The list; `None` removes it.
+        list: Option<Acl>,
     },
     /// Removes an extended attribute.
     RemoveXattr {
@@ -448,7 +516,7 @@ pub enum Op {
 pub enum Answer {
     /// Done, nothing to say.
     Done,
-    /// An entry (Lookup, Symlink, Mknod, Mkdir, SetAttr, SetXattr, RemoveXattr, Publish).
+    /// An entry (Lookup, Symlink, Mknod, Mkdir, SetAttr, SetXattr, RemoveXattr, SetAcl, Publish).
     Entry(EntryView),
     /// An open file.
     Opened {
@@ -460,8 +528,12 @@ pub enum Answer {
         created: bool,
         /// If it was opened for writing, what shows that.
         handle: Option<Handle>,
+        /// Shows that it was opened at all.
+        proof: Handle,
+        /// The session of the request keeps it open, by the turn of the request.
+        kept: bool,
     },
-    /// What was removed (Unlink, Rmdir).
+    /// What was removed (Unlink, Rmdir), as it was. No names, and a home: others have it open, and it is there (H97).
     Removed(EntryView),
     /// Rename: the moved entry under its new name, and what it replaced or was exchanged with.
     Renamed {
@@ -501,6 +573,7 @@ impl Op {
             Op::ReadDir { .. } => "readdir",
             Op::GetXattr { .. } => "getxattr",
             Op::ListXattr { .. } => "listxattr",
+            Op::Home { .. } => "home",
             Op::StatFs => "statfs",
             Op::Sync => "sync",
             Op::Create { .. } => "create",
@@ -512,6 +585,7 @@ impl Op {
             Op::SetAttr { .. } => "setattr",
             Op::SetXattr { .. } => "setxattr",
             Op::RemoveXattr { .. } => "removexattr",
+            Op::SetAcl { .. } => "setacl",
             Op::Publish { .. } => "publish",
             Op::Rename { .. } => "rename",
             Op::Link { .. } => "link",
@@ -531,6 +605,7 @@ impl Op {
                 | Op::ReadDir { .. }
                 | Op::GetXattr { .. }
                 | Op::ListXattr { .. }
+                | Op::Home { .. }
                 | Op::StatFs
                 | Op::Sync
         )
@@ -544,6 +619,7 @@ impl Op {
             | Op::Mknod { .. }
             | Op::Mkdir { .. }
             | Op::SetXattr { .. }
+            | Op::SetAcl { list: Some(_), .. }
             | Op::Rename { .. }
             | Op::Link { .. } => true,
             Op::Publish { content, .. } => !matches!(content, Content::None),
@@ -576,9 +652,10 @@ impl Op {
             | Op::ListXattr { dir, .. }
             | Op::SetXattr { dir, .. }
             | Op::RemoveXattr { dir, .. }
+            | Op::SetAcl { dir, .. }
             | Op::Publish { dir, .. } => [Some(dir), None],
             Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
-            Op::Release { .. } | Op::StatFs | Op::Sync => [None, None],
+            Op::Release { .. } | Op::Home { .. } | Op::StatFs | Op::Sync => [None, None],
         }
     }
 
@@ -602,9 +679,10 @@ impl Op {
             | Op::ListXattr { dir, .. }
             | Op::SetXattr { dir, .. }
             | Op::RemoveXattr { dir, .. }
+            | Op::SetAcl { dir, .. }
             | Op::Publish { dir, .. } => [Some(dir), None],
             Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
-            Op::Release { .. } | Op::StatFs | Op::Sync => [None, None],
+            Op::Release { .. } | Op::Home { .. } | Op::StatFs | Op::Sync => [None, None],
         }
     }
 
@@ -619,7 +697,7 @@ impl Op {
     /// The slot of the first name: the operation's home. `None` goes to any server.
     pub fn home(&self) -> Option<Slot> {
         match self {
-            Op::Release { slot, .. } => Some(*slot),
+            Op::Release { slot, .. } | Op::Home { slot, .. } => Some(*slot),
             _ => self.statements()[0].map(|dir| dir.id.slot()),
         }
     }

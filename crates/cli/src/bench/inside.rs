@@ -84,7 +84,7 @@ impl Inside {
             config,
             reactor.clone(),
             Rc::new(store),
-            Rc::new(open_blocks(&map)?),
+            Rc::new(open_blocks(dir, &map)?),
             Rc::new(Nobody),
             Rc::new(MemCoord::fixed(map.clone())),
         );

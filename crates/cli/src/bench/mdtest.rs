@@ -332,7 +332,7 @@ impl Worker {
             Phase::DirCreate => Op::Mkdir {
                 dir,
                 name,
-                perm: Perm::new(0o755),
+                mode: Perm::new(0o755).into(),
             },
             Phase::DirRemove => Op::Rmdir { dir, name },
             Phase::FileRemove => Op::Unlink {

@@ -226,7 +226,7 @@ fn make(conn: &Connection, above: &Statement, name: Name) -> Result<()> {
     let op = Op::Mkdir {
         dir: above.clone(),
         name,
-        perm: Perm::new(0o755),
+        mode: Perm::new(0o755).into(),
     };
     conn.run(conn.client.op(&Cred::root(), op))
         .context("cannot make a directory")?;

@@ -269,6 +269,7 @@ impl<'a> Bench<'a> {
             layout: Layout::None,
             marks: Marks::NONE,
             version: 0,
+            acl: None,
         };
         let record = Record::Entry(Entry {
             ordinal: 3,
@@ -305,6 +306,7 @@ impl<'a> Bench<'a> {
             version: 0,
             marks: Marks::NONE,
             seal: 0,
+            acls: Default::default(),
         };
         let record = Record::Entry(Entry {
             ordinal: 3,

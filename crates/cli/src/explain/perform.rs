@@ -2,12 +2,12 @@
 
 use super::{ExplainArgs, Operation, Step};
 use crate::connect::Connection;
-use crate::fs::{absolute, data_sync, octal, umask};
+use crate::fs::{absolute, data_sync, octal, usual};
 use anyhow::{Context, Result, bail};
 use pando_client::Client;
 use pando_client::file::{self, OpenFile, Place};
 use pando_env::Env;
-use pando_types::{Access, Attr, AttrChange, Cred, Errno, Perm, TimeChange};
+use pando_types::{Access, Attr, AttrChange, Cred, Errno, Mode, Perm, TimeChange};
 use pando_wire::RenameMode;
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -221,8 +221,8 @@ impl Plan {
     }
 }
 
-fn made(bits: u16) -> Perm {
-    Perm::new(bits & !umask())
+fn made(bits: u16) -> Mode {
+    usual(bits)
 }
 
 /// Does a part of it, and notes what that took.

@@ -21,6 +21,7 @@ pub fn refusal(why: &Refusal) -> &'static str {
         Refusal::NotAllowed => "not allowed",
         Refusal::ReadOnly => "read only",
         Refusal::BadHandle => "bad handle",
+        Refusal::KeeperUnknown => "keeper unknown",
     }
 }
 
@@ -74,12 +75,16 @@ pub fn kind(request: &Request) -> &'static str {
         Request::OpenSession(_) => "open-session",
         Request::KeepAlive(_) => "keep-alive",
         Request::CloseSession(_) => "close-session",
+        Request::Holds(_) => "holds",
         Request::GetMap => "get-map",
         Request::Null(_)
         | Request::Scan { .. }
         | Request::Status
         | Request::Auth(_)
+        | Request::Cut(_)
+        | Request::Repair(_)
         | Request::Cluster(_)
+        | Request::Lock(_)
         | Request::Peer(_) => "other",
     }
 }
@@ -110,12 +115,14 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
                 | Op::ListXattr { name, .. }
                 | Op::SetXattr { name, .. }
                 | Op::RemoveXattr { name, .. }
+                | Op::SetAcl { name, .. }
                 | Op::Publish { name, .. } => [Some(name), None],
                 Op::Reopen { .. }
                 | Op::DirStat { .. }
                 | Op::ReadDir { .. }
                 | Op::StatFs
                 | Op::Sync
+                | Op::Home { .. }
                 | Op::Release { .. } => [None, None],
             };
             let dirs = op.statements().into_iter().flatten().map(|s| s.id);

@@ -1,7 +1,7 @@
 //! `pando chmod`, `chown`, `touch`, `truncate`.
 
 use super::copy::data_sync;
-use super::{Fs, Why, absolute, nothing, octal, umask};
+use super::{Fs, Why, absolute, nothing, octal, usual};
 use crate::text::Names;
 use anyhow::{Context, Result};
 use pando_client::file::{self, OpenFile, Place};
@@ -166,7 +166,7 @@ pub fn touch(fs: &Rc<Fs>, args: &TouchArgs) -> Result<Value> {
         mtime: Some(time),
         ..AttrChange::default()
     };
-    let perm = Perm::new(0o666 & !umask());
+    let perm = usual(0o666);
     each(fs, &args.paths, async |path| {
         let client = fs.client();
         match client.set_attr(&fs.cred, path, true, change).await {
@@ -186,7 +186,7 @@ pub fn touch(fs: &Rc<Fs>, args: &TouchArgs) -> Result<Value> {
 }
 
 pub fn truncate(fs: &Rc<Fs>, args: &TruncateArgs) -> Result<Value> {
-    let perm = Perm::new(0o666 & !umask());
+    let perm = usual(0o666);
     each(fs, &args.paths, async |path| {
         let client = &**fs.client();
         let (place, opened) = match client.hold_path(&fs.cred, path, true).await {

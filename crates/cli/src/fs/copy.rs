@@ -3,7 +3,7 @@
 use super::{Fs, Why};
 use pando_client::file::{self, OpenFile, Place};
 use pando_cluster::ClusterFile;
-use pando_types::{Access, AttrChange, Errno, Perm, TimeChange, Timestamp};
+use pando_types::{Access, AttrChange, Errno, Mode, Perm, TimeChange, Timestamp};
 use pando_wire::{Answer, EntryView, Op};
 use std::io::{Read, Write};
 
@@ -25,9 +25,9 @@ pub async fn open(fs: &Fs, place: Place) -> Result<OpenFile, Errno> {
 }
 
 /// Opens a file for writing, creating it if it is not there. Its content is gone.
-pub async fn create(fs: &Fs, place: Place, perm: Perm) -> Result<OpenFile, Errno> {
+pub async fn create(fs: &Fs, place: Place, mode: impl Into<Mode>) -> Result<OpenFile, Errno> {
     let client = &**fs.client();
-    let opened = file::create(client, &fs.cred, &place, perm, false, Access::WRITE).await?;
+    let opened = file::create(client, &fs.cred, &place, mode, false, Access::WRITE).await?;
     let mut file = OpenFile::new(place, opened, data_sync(&fs.conn.file))?.gathering();
     if file.size() > 0 {
         let now = fs.world().now();

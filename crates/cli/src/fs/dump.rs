@@ -1,7 +1,7 @@
 //! `pando dump`: a tree as one stream, while it is in use. What is promised of changes meanwhile: `docs/dump.md`.
 
 use super::copy::{CHUNK, data_sync};
-use super::{Fs, Why, absolute, below};
+use super::{Fs, Why, absolute, below, lists};
 use crate::progress::{Progress, Unit};
 use anyhow::{Context, Result, bail};
 use pando_client::Listing;
@@ -25,8 +25,6 @@ use std::rc::Rc;
 const AHEAD: usize = 32;
 /// Data up to this size are fetched ahead.
 const SMALL: u64 = 256 << 10;
-/// So many blocks of one file are looked for at most.
-const BLOCKS_MAX: u64 = 1 << 28;
 
 /// Write a tree to a file or a pipe, in tar's format with checks, while it is in use; `pando load` reads it.
 #[derive(clap::Args, Debug)]
@@ -359,10 +357,11 @@ async fn enter(fs: &Fs, above: &Statement, name: &Name) -> Result<(Statement, Fo
     Ok((client.hold(&dir).await?, it))
 }
 
-/// The extended attributes of what a name stands for, as far as the caller may see them.
+/// The extended attributes of what a name stands for, as far as the caller may see them, and its access control lists.
 async fn xattrs(fs: &Fs, place: &Place, view: &EntryView) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    let mut all = lists::attributes(view);
     if !view.xattrs {
-        return Ok(Vec::new());
+        return Ok(all);
     }
     let (ino, generation) = (view.attr.ino, view.attr.generation);
     let (dir, name) = (place.dir.clone(), place.name.clone());
@@ -375,7 +374,6 @@ async fn xattrs(fs: &Fs, place: &Place, view: &EntryView) -> Result<Vec<(Vec<u8>
     let Answer::Names(names) = fs.client().op(&fs.cred, list).await? else {
         return Err(Errno::Io);
     };
-    let mut all = Vec::new();
     for attr in names {
         let get = Op::GetXattr {
             dir: dir.clone(),
@@ -470,28 +468,31 @@ async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {
 
 /// Where a large file has blocks.
 async fn extents(fs: &Fs, attr: &Attr, block: u64) -> Result<Vec<(u64, u64)>, Why> {
-    let count = attr.size.div_ceil(block.max(1));
-    if count > BLOCKS_MAX {
-        return Err("it is so large that its holes cannot be told from its data in time".into());
-    }
+    let block = block.max(1);
     let key = FileKey {
         ino: attr.ino,
         generation: attr.generation,
     };
+    let there = fs.conn.blocks.present(key, 0, attr.size.div_ceil(block)).await;
     let mut all: Vec<(u64, u64)> = Vec::new();
-    for n in 0..count {
-        let first = fs.conn.blocks.read(key, n, 0, 1).await;
-        if first.map_err(|e| e.to_string())?.is_empty() {
-            continue;
-        }
+    for n in there.map_err(|e| e.to_string())? {
         let (at, len) = (n * block, block.min(attr.size - n * block));
         match all.last_mut() {
             Some((start, end)) if *start + *end == at => *end += len,
             _ => all.push((at, len)),
         }
     }
-    if all.len() > EXTENTS_MAX {
-        return Ok(vec![(0, attr.size)]);
+    // More than a dump may name: the smallest holes between them become zeros.
+    let mut hole = block;
+    while all.len() > EXTENTS_MAX {
+        all.dedup_by(|next, last| {
+            let join = next.0 - (last.0 + last.1) <= hole;
+            if join {
+                last.1 = next.0 + next.1 - last.0;
+            }
+            join
+        });
+        hole = hole.saturating_mul(2);
     }
     Ok(all)
 }

@@ -1,8 +1,8 @@
 //! `pando mkdir`.
 
-use super::{Fs, absolute, nothing, octal, umask};
+use super::{Fs, absolute, nothing, octal, usual};
 use anyhow::Result;
-use pando_types::{AttrChange, Errno, Perm};
+use pando_types::{AttrChange, Errno, Mode, Perm};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::rc::Rc;
@@ -23,21 +23,22 @@ pub struct MkdirArgs {
 }
 
 pub fn run(fs: &Rc<Fs>, args: &MkdirArgs) -> Result<Value> {
-    let usual = Perm::new(0o777 & !umask());
     for path in &args.paths {
         let path = absolute(path);
-        if let Err(e) = fs.conn.run(make(fs, args, &path, usual)) {
+        if let Err(e) = fs.conn.run(make(fs, args, &path)) {
             fs.fail(&path, e);
         }
     }
     Ok(nothing())
 }
 
-async fn make(fs: &Rc<Fs>, args: &MkdirArgs, path: &[u8], usual: Perm) -> Result<(), Errno> {
+async fn make(fs: &Rc<Fs>, args: &MkdirArgs, path: &[u8]) -> Result<(), Errno> {
     let client = fs.client();
     if args.parents {
         // Whoever asks for a/b/c must be able to make b in a.
-        let above = Perm::new(usual.bits() | 0o300);
+        let Mode { perm, umask } = usual(0o777);
+        let umask = Perm::new(umask.bits() & !0o300);
+        let above = Mode { perm, umask };
         let cut = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
         let last = path[..cut].iter().rposition(|b| *b == b'/').unwrap_or(0);
         if last > 0 {
@@ -45,7 +46,11 @@ async fn make(fs: &Rc<Fs>, args: &MkdirArgs, path: &[u8], usual: Perm) -> Result
         }
     }
     match client
-        .mkdir(&fs.cred, path, args.mode.map_or(usual, Perm::new))
+        .mkdir(
+            &fs.cred,
+            path,
+            args.mode.map_or(usual(0o777), |bits| Perm::new(bits).into()),
+        )
         .await
     {
         Ok(_) => {}

@@ -1,6 +1,6 @@
 //! `pando mknod`.
 
-use super::{Fs, absolute, nothing, octal, umask};
+use super::{Fs, absolute, nothing, octal, usual};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use pando_types::{FileKind, Perm};
@@ -55,7 +55,7 @@ pub fn run(fs: &Rc<Fs>, args: &MknodArgs) -> Result<Value> {
         (true, ..) => bail!("a device has a major and a minor number, as in `pando mknod /null c 1 3`"),
         (false, ..) => bail!("only devices have numbers"),
     };
-    let perm = Perm::new(args.mode.unwrap_or(0o666 & !umask()));
+    let perm = args.mode.map_or(usual(0o666), |bits| Perm::new(bits).into());
     let path = absolute(&args.path);
     if let Err(e) = fs.conn.run(fs.client().mknod(&fs.cred, &path, kind, perm, rdev)) {
         fs.fail(&path, e);

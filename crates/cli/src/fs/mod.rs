@@ -1,5 +1,6 @@
 //! Commands on files, named and behaving as those of coreutils.
 
+mod acl;
 mod attrs;
 mod cat;
 mod copy;
@@ -7,6 +8,7 @@ mod df;
 mod du;
 mod dump;
 mod get;
+mod lists;
 mod ln;
 mod load;
 mod ls;
@@ -30,7 +32,7 @@ pub use copy::data_sync;
 use pando_client::Client;
 use pando_env::{Env, World};
 use pando_net::Options;
-use pando_types::{Cred, Errno};
+use pando_types::{Cred, Errno, Mode, Perm};
 use serde_json::{Map, Value, json};
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -65,6 +67,7 @@ pub enum FsCommand {
     Touch(attrs::TouchArgs),
     Truncate(attrs::TruncateArgs),
     Xattr(xattr::XattrArgs),
+    Acl(acl::AclArgs),
     Du(du::DuArgs),
     Df(df::DfArgs),
     Dump(dump::DumpArgs),
@@ -123,6 +126,7 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
         FsCommand::Touch(a) => attrs::touch(&fs, a),
         FsCommand::Truncate(a) => attrs::truncate(&fs, a),
         FsCommand::Xattr(a) => xattr::run(&fs, a),
+        FsCommand::Acl(a) => acl::run(&fs, a),
         FsCommand::Du(a) => du::run(&fs, a),
         FsCommand::Df(a) => df::run(&fs, a),
         FsCommand::Dump(a) => dump::run(&fs, a),
@@ -316,8 +320,16 @@ pub fn octal(text: &str) -> Result<u16, String> {
     }
 }
 
+/// Permissions of what is created, as far as the umask lets them: it does not count where there is a default list.
+pub fn usual(bits: u16) -> Mode {
+    Mode {
+        perm: Perm::new(bits),
+        umask: Perm::new(umask()),
+    }
+}
+
 /// The mask of permission bits that this process takes away from what it creates.
-pub fn umask() -> u16 {
+fn umask() -> u16 {
     use rustix::fs::Mode;
     let mask = rustix::process::umask(Mode::empty());
     rustix::process::umask(mask);

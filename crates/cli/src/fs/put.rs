@@ -1,7 +1,7 @@
 //! `pando put`.
 
 use super::copy::{create, fill, set, settle, without_foreign_set_ids};
-use super::{Fs, Why, absolute, base, below, umask};
+use super::{Fs, Why, absolute, base, below, usual};
 use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
 use anyhow::{Result, bail};
@@ -111,7 +111,7 @@ impl Copy {
                 return Err("standard input has no name; say which file in the directory".into());
             }
             let (dir, name) = client.hold_parent(&fs.cred, target).await?;
-            let mut file = create(fs, Place { dir, name }, Perm::new(0o666 & !umask())).await?;
+            let mut file = create(fs, Place { dir, name }, usual(0o666)).await?;
             let now = fs.world().now();
             fill(fs, &mut file, &mut std::io::stdin().lock(), now, &|n| {
                 self.moved(n)
@@ -233,7 +233,7 @@ impl Copy {
         let op = Op::Mkdir {
             dir: place.dir.clone(),
             name: place.name.clone(),
-            perm: Perm::new(perm(&meta).bits() | 0o700),
+            mode: Perm::new(perm(&meta).bits() | 0o700).into(),
         };
         let view: EntryView = match client.op(&fs.cred, op).await {
             Ok(Answer::Entry(view)) => view,

@@ -76,6 +76,8 @@ struct Numbered {
 struct Linked {
     home: Option<Home>,
     names: Vec<(Place, FileKind)>,
+    /// It is noted as one that stays without a name while it is open.
+    noted: bool,
 }
 
 /// What the record there says.
@@ -112,6 +114,8 @@ pub struct Counts {
     pub garbage: u64,
     /// Of them, held open by a session.
     pub held: u64,
+    /// Files without a name that are there while somebody has them open.
+    pub open_without_name: u64,
     /// Bytes of removed files.
     pub garbage_bytes: u64,
     /// Sessions, counted at each server.
@@ -291,6 +295,10 @@ impl Checker {
                 self.counts.garbage += 1;
                 self.counts.held += u64::from(g.holder.is_some());
                 self.counts.garbage_bytes += g.size;
+            }
+            (Key::Orphan(slot, ino, generation), _) => {
+                self.counts.open_without_name += 1;
+                self.linked.entry((*slot, *ino, *generation)).or_default().noted = true;
             }
             (Key::Prepared(_, tx), _) | (Key::Decision(tx), _) | (Key::Owed(tx), _) => {
                 self.pending.push((server, key.clone(), *tx))

@@ -8,6 +8,7 @@ mod check;
 mod collect;
 mod finding;
 mod range;
+mod repair;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -33,15 +34,21 @@ use std::time::Duration;
 
 /// Check every invariant across all servers, while the filesystem is in use.
 ///
-/// Change nothing.
+/// Change nothing, unless told to repair.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Exit status: 0 clean, 1 problems found, 2 could not check (a server is away).\n\nExamples:\n  pando fsck\n  pando fsck --data --json > report.json"
+    after_help = "Exit status: 0 clean, 1 problems found, 2 could not check (a server is away).\n\nExamples:\n  pando fsck\n  pando fsck --data --json > report.json\n  pando fsck --repair --dry-run"
 )]
 pub struct FsckArgs {
     /// Look for the data of large files too. A file without any is legal (it reads as zeros), and is noted.
     #[arg(long)]
     pub data: bool,
+    /// Put right what can be put right without guessing; what has no name any more goes to /lost+found.
+    #[arg(long)]
+    pub repair: bool,
+    /// Only say what would be repaired.
+    #[arg(short = 'n', long, requires = "repair")]
+    pub dry_run: bool,
     /// How often what looks wrong is looked at again before it is reported.
     #[arg(long, default_value_t = 5)]
     pub looks: u32,
@@ -97,10 +104,17 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
         Unit::Items,
         conn.client.map().servers.len() as u64 * u64::from(SLOTS),
     ));
-    let result = conn.run(check(&conn, fsck, &progress));
+    let result = match fsck.repair {
+        false => conn
+            .run(check(&conn, fsck, &progress))
+            .map(|outcome| (outcome, None)),
+        true => conn
+            .run(repair::run(&conn, fsck, &progress))
+            .map(|(outcome, done)| (outcome, Some(done))),
+    };
     progress.finish();
     match result {
-        Ok(outcome) => match report::print(args, &conn, &outcome) {
+        Ok((outcome, done)) => match report::print(args, &conn, &outcome, done.map(|done| (fsck, done))) {
             Ok(clean) if clean => ExitCode::SUCCESS,
             Ok(_) => ExitCode::FAILURE,
             Err(e) => could_not(format!("{e:#}")),

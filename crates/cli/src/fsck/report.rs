@@ -1,7 +1,8 @@
 //! Saying what was found, with paths where there are any.
 
 use super::finding::{Finding, Place, Subject};
-use super::{Outcome, key_hex};
+use super::repair::{self, Done};
+use super::{FsckArgs, Outcome, key_hex};
 use crate::args::Args;
 use crate::connect::Connection;
 use crate::text;
@@ -19,7 +20,12 @@ const SHOWN: usize = 1000;
 const DEPTH: usize = 4096;
 
 /// Prints the report. True: clean.
-pub fn print(args: &Args, conn: &Connection, outcome: &Outcome) -> Result<bool> {
+pub fn print(
+    args: &Args,
+    conn: &Connection,
+    outcome: &Outcome,
+    repaired: Option<(&FsckArgs, Done)>,
+) -> Result<bool> {
     let (notes, problems): (Vec<&Finding>, Vec<&Finding>) =
         outcome.findings.iter().partition(|f| f.kind.is_note());
     let mut paths = Paths {
@@ -42,16 +48,23 @@ pub fn print(args: &Args, conn: &Connection, outcome: &Outcome) -> Result<bool> 
     let (bad, noted) = (lines(&problems), lines(&notes));
     let c = &outcome.counts;
     if args.json {
-        let all = json!({
+        let mut all = json!({
             "checked": true, "clean": problems.is_empty(), "fs": conn.file.fs,
             "problems": bad.iter().map(Line::json).collect::<Vec<_>>(), "problem_count": problems.len(),
             "notes": noted.iter().map(Line::json).collect::<Vec<_>>(), "note_count": notes.len(),
             "suspected": outcome.suspected, "records": c.records, "directories": c.directories, "files": c.files,
             "bytes": c.bytes, "block_files": c.block_files, "sessions": c.sessions, "replies": c.replies,
             "garbage": { "files": c.garbage, "held": c.held, "bytes": c.garbage_bytes },
+            "open_without_name": c.open_without_name,
         });
+        if let Some((fsck, done)) = &repaired {
+            all["repair"] = repair::json(fsck, done);
+        }
         println!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(problems.is_empty());
+    }
+    if let Some((fsck, done)) = &repaired {
+        repair::tell(fsck, done);
     }
     for line in bad.iter().chain(&noted) {
         println!("{}", line.text());
@@ -77,13 +90,21 @@ pub fn print(args: &Args, conn: &Connection, outcome: &Outcome) -> Result<bool> 
             c.held
         );
     }
+    if c.open_without_name > 0 {
+        println!(
+            "{} files without a name are there while somebody has them open",
+            c.open_without_name
+        );
+    }
     if outcome.suspected > outcome.findings.len() {
         println!(
             "{} things looked wrong while they were changing, and were not",
             outcome.suspected - outcome.findings.len()
         );
     }
+    let left = repaired.is_some_and(|(fsck, _)| !fsck.dry_run);
     match problems.len() {
+        n if n > 0 && left => println!("{n} problems are left; docs/operations.md says what to do."),
         0 => println!("Clean."),
         1 => println!("1 problem. Nothing was changed; docs/operations.md says what to do."),
         n => println!("{n} problems. Nothing was changed; docs/operations.md says what to do."),

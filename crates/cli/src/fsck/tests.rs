@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 const TIME: Timestamp = Timestamp { secs: 1, nanos: 0 };
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
 }
 
@@ -51,15 +51,15 @@ fn map() -> ClusterMap {
 }
 
 /// Records in key order, with the server that holds them.
-struct Tree {
-    map: Rc<ClusterMap>,
-    records: BTreeMap<Vec<u8>, (ServerId, Key, Record)>,
+pub(super) struct Tree {
+    pub(super) map: Rc<ClusterMap>,
+    pub(super) records: BTreeMap<Vec<u8>, (ServerId, Key, Record)>,
     next: u64,
 }
 
 impl Tree {
     /// `/`, `/d`, `/d/e`, `/f` with inline data, `/d/g` in blocks, `/l` a long symlink, `/d/s` a short one.
-    fn new() -> Tree {
+    pub(super) fn new() -> Tree {
         let mut t = Tree {
             map: Rc::new(map()),
             records: BTreeMap::new(),
@@ -94,19 +94,19 @@ impl Tree {
         t
     }
 
-    fn put(&mut self, key: Key, record: Record) {
+    pub(super) fn put(&mut self, key: Key, record: Record) {
         let server = self.map.owner(key.slot());
         self.records.insert(key.encode(), (server, key, record));
     }
 
-    fn salt(&self, dir: DirId) -> u64 {
+    pub(super) fn salt(&self, dir: DirId) -> u64 {
         match self.records.get(&Key::Head(dir).encode()) {
             Some((_, _, Record::Head(h))) => h.salt,
             _ => 0,
         }
     }
 
-    fn key(&self, dir: DirId, text: &str) -> Key {
+    pub(super) fn key(&self, dir: DirId, text: &str) -> Key {
         let hash = self.map.widths().name(self.salt(dir), &name(text));
         Key::Entry {
             dir,
@@ -115,13 +115,13 @@ impl Tree {
         }
     }
 
-    fn touch(&mut self, dir: DirId, f: impl Fn(&mut DirStat)) {
+    pub(super) fn touch(&mut self, dir: DirId, f: impl Fn(&mut DirStat)) {
         if let Some((_, _, Record::Touch(t))) = self.records.get_mut(&Key::Touch(dir).encode()) {
             f(&mut t.stat);
         }
     }
 
-    fn number(&mut self, dir: DirId) -> (Ino, Generation) {
+    pub(super) fn number(&mut self, dir: DirId) -> (Ino, Generation) {
         let slot = dir.slot();
         let n = self.next;
         self.next += 1;
@@ -135,7 +135,7 @@ impl Tree {
         (Ino::new(slot, n), Generation::new(1, slot, n))
     }
 
-    fn add(&mut self, dir: DirId, text: &str, target: Target) {
+    pub(super) fn add(&mut self, dir: DirId, text: &str, target: Target) {
         let subdir = u64::from(matches!(target, Target::Dir(_)));
         let key = self.key(dir, text);
         self.put(key, Record::Entry(Entry { ordinal: 5, target }));
@@ -145,14 +145,14 @@ impl Tree {
         });
     }
 
-    fn generation(&self, dir: DirId) -> Generation {
+    pub(super) fn generation(&self, dir: DirId) -> Generation {
         match self.records.get(&Key::Head(dir).encode()) {
             Some((_, _, Record::Head(h))) => h.generation,
             _ => Generation::ABOVE_ROOT,
         }
     }
 
-    fn directory(&mut self, parent: DirId, text: &str) -> DirId {
+    pub(super) fn directory(&mut self, parent: DirId, text: &str) -> DirId {
         let birth = Birth {
             parent,
             name: name(text),
@@ -183,6 +183,7 @@ impl Tree {
             version: 0,
             marks: Marks::NONE,
             seal: 0,
+            acls: Default::default(),
         };
         self.add(parent, text, Target::Dir(access));
         let head = Head {
@@ -203,7 +204,7 @@ impl Tree {
         id
     }
 
-    fn inode(&mut self, dir: DirId, kind: FileKind, layout: Layout, size: u64) -> Target {
+    pub(super) fn inode(&mut self, dir: DirId, kind: FileKind, layout: Layout, size: u64) -> Target {
         let (ino, generation) = self.number(dir);
         Target::Inode(InodeRecord {
             ino,
@@ -221,20 +222,21 @@ impl Tree {
             layout,
             marks: Marks::NONE,
             version: 0,
+            acl: None,
         })
     }
 
-    fn file(&mut self, dir: DirId, text: &str, layout: Layout, size: u64) {
+    pub(super) fn file(&mut self, dir: DirId, text: &str, layout: Layout, size: u64) {
         let inode = self.inode(dir, FileKind::Regular, layout, size);
         self.add(dir, text, inode);
     }
 
-    fn link(&mut self, dir: DirId, text: &str, layout: Layout, size: u64) {
+    pub(super) fn link(&mut self, dir: DirId, text: &str, layout: Layout, size: u64) {
         let inode = self.inode(dir, FileKind::Symlink, layout, size);
         self.add(dir, text, inode);
     }
 
-    fn attach(&mut self, dir: DirId, text: &str, kind: AttachmentKind, len: usize) {
+    pub(super) fn attach(&mut self, dir: DirId, text: &str, kind: AttachmentKind, len: usize) {
         if let Key::Entry { dir, hash, name } = self.key(dir, text) {
             let key = Key::Attachment {
                 dir,
@@ -246,15 +248,15 @@ impl Tree {
         }
     }
 
-    fn remove(&mut self, key: &Key) -> (ServerId, Key, Record) {
+    pub(super) fn remove(&mut self, key: &Key) -> (ServerId, Key, Record) {
         self.records.remove(&key.encode()).expect("present")
     }
 
-    fn change(&mut self, key: &Key, f: impl Fn(&mut Record)) {
+    pub(super) fn change(&mut self, key: &Key, mut f: impl FnMut(&mut Record)) {
         f(&mut self.records.get_mut(&key.encode()).expect("present").2);
     }
 
-    fn change_head(&mut self, dir: DirId, f: impl Fn(&mut Head)) {
+    pub(super) fn change_head(&mut self, dir: DirId, f: impl Fn(&mut Head)) {
         self.change(&Key::Head(dir), |r| {
             if let Record::Head(h) = r {
                 f(h);
@@ -262,7 +264,7 @@ impl Tree {
         });
     }
 
-    fn change_entry(&mut self, dir: DirId, text: &str, f: impl Fn(&mut Entry)) {
+    pub(super) fn change_entry(&mut self, dir: DirId, text: &str, f: impl Fn(&mut Entry)) {
         let key = self.key(dir, text);
         self.change(&key, |r| {
             if let Record::Entry(e) = r {
@@ -271,11 +273,11 @@ impl Tree {
         });
     }
 
-    fn d(&self) -> DirId {
+    pub(super) fn d(&self) -> DirId {
         self.id_of("d", DirId::ROOT)
     }
 
-    fn id_of(&self, text: &str, parent: DirId) -> DirId {
+    pub(super) fn id_of(&self, text: &str, parent: DirId) -> DirId {
         let birth = Birth {
             parent,
             name: name(text),
@@ -284,7 +286,7 @@ impl Tree {
         self.map.widths().dir_id(&birth)
     }
 
-    fn checker(&self) -> Checker {
+    pub(super) fn checker(&self) -> Checker {
         let mut checker = Checker::new(self.map.clone());
         for (_, key, record) in self.records.values() {
             if let (Key::Head(id), Record::Head(head)) = (key, record) {
@@ -297,13 +299,13 @@ impl Tree {
         checker
     }
 
-    fn found(&self) -> Vec<(Kind, Subject)> {
+    pub(super) fn found(&self) -> Vec<(Kind, Subject)> {
         let mut found: Vec<_> = self.checker().finish().iter().map(|f| f.identity()).collect();
         found.sort();
         found
     }
 
-    fn kinds(&self) -> Vec<Kind> {
+    pub(super) fn kinds(&self) -> Vec<Kind> {
         let mut kinds: Vec<Kind> = self.found().into_iter().map(|(k, _)| k).collect();
         kinds.dedup();
         kinds
@@ -604,7 +606,7 @@ fn numbers() {
 }
 
 /// `/d/g` gets a second name, `/n`, as a server would have it.
-fn with_two_names() -> (Tree, Key) {
+pub(super) fn with_two_names() -> (Tree, Key) {
     let mut t = Tree::new();
     let d = t.d();
     let (_, _, record) = t.remove(&t.key(d, "g"));
@@ -666,6 +668,39 @@ fn names_of_a_file_at_home() {
     assert_eq!(t.kinds(), [Kind::Links]);
     // It is gone, and its names are not.
     let (mut t, home) = with_two_names();
+    t.remove(&home);
+    assert_eq!(t.kinds(), [Kind::Links]);
+    // One that is open without a name is noted.
+    let nameless = || {
+        let (mut t, home) = with_two_names();
+        let mut note = None;
+        t.change(&home, |r| match r {
+            Record::Entry(Entry {
+                target: Target::Inode(i),
+                ..
+            }) => {
+                i.nlink = 0;
+                note = Some((i.ino, i.generation));
+            }
+            _ => panic!("a file"),
+        });
+        for (dir, name) in [(DirId::ROOT, "n"), (t.d(), "g")] {
+            t.remove(&t.key(dir, name));
+            t.touch(dir, |s| s.entries -= 1);
+        }
+        let (ino, generation) = note.expect("a file");
+        let note = Key::Orphan(t.d().slot(), ino, generation);
+        t.put(note.clone(), Record::Orphan);
+        (t, home, note)
+    };
+    let (t, ..) = nameless();
+    assert_eq!(t.found(), []);
+    assert_eq!(t.checker().counts().open_without_name, 1);
+    // Nothing says that it goes when it is closed, or it has gone and that is not known.
+    let (mut t, _, note) = nameless();
+    t.remove(&note);
+    assert_eq!(t.kinds(), [Kind::Links]);
+    let (mut t, home, _) = nameless();
     t.remove(&home);
     assert_eq!(t.kinds(), [Kind::Links]);
     // A file under its name that counts several.

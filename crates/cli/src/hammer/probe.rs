@@ -165,7 +165,7 @@ impl Task {
             Kind::File => Op::Create {
                 dir,
                 name: name("f")?,
-                perm: Perm::new(0o644),
+                mode: Perm::new(0o644).into(),
                 exclusive: true,
                 want: 2,
             },

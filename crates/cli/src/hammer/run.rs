@@ -172,14 +172,14 @@ impl Task {
             Step::Create(s, n) => Op::Create {
                 dir: dir(*s),
                 name: name(n)?,
-                perm: Perm::new(0o644),
+                mode: Perm::new(0o644).into(),
                 exclusive: true,
                 want: 2,
             },
             Step::Mkdir(s, n) => Op::Mkdir {
                 dir: dir(*s),
                 name: name(n)?,
-                perm: Perm::new(0o755),
+                mode: Perm::new(0o755).into(),
             },
             Step::Unlink(s, n) => Op::Unlink {
                 dir: dir(*s),

@@ -134,12 +134,13 @@ fn act(call: &Call) -> Result<()> {
         path: spec.to_path_buf(),
         key: call.words.key.clone(),
     });
-    if let Err(e) = std::fs::symlink_metadata(&call.at)
+    let at = super::place(&call.at)?;
+    if table::find(&at).is_none()
+        && let Err(e) = std::fs::symlink_metadata(&call.at)
         && e.kind() == std::io::ErrorKind::NotFound
     {
         bail!("mount point {} does not exist", call.at.display());
     }
-    let at = super::place(&call.at)?;
     if call.words.remount {
         if call.fake {
             return check(dir.as_ref(), &at, &call.words);
@@ -208,6 +209,9 @@ fn check(dir: Option<&ClusterDir>, at: &Path, words: &Words) -> Result<()> {
     }
     if words.key.is_some() && words.key != key {
         return refuse("key");
+    }
+    if words.local_locks && !told.local_locks {
+        return refuse("nolock");
     }
     Ok(())
 }

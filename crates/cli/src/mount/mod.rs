@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use options::Words;
 use pando_client::ClientConfig;
 use pando_client::file::DataSync;
-use pando_fuse::{MountOptions, NetCluster};
+use pando_fuse::{MountOptions, NetCluster, table};
 use pando_net::{Options, Waiting};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,6 +48,16 @@ pub fn run(args: &Args, mount: &MountArgs) -> Result<()> {
 
 /// A directory as mount tables have it: without symbolic links. What does not exist, or does not answer, stays as it is said.
 pub fn place(mountpoint: &Path) -> Result<PathBuf> {
+    // What is mounted is not looked at: it would wait for servers that are away.
+    if let Ok(whole) = std::path::absolute(mountpoint)
+        && let (Some(parent), Some(name)) = (whole.parent(), whole.file_name())
+        && let Ok(parent) = parent.canonicalize()
+    {
+        let at = parent.join(name);
+        if table::find(&at).is_some() {
+            return Ok(at);
+        }
+    }
     match mountpoint.canonicalize() {
         Ok(path) => Ok(path),
         Err(_) => {
@@ -93,6 +103,14 @@ fn remount(args: &Args, dir: &ClusterDir, mountpoint: &Path, words: &Words) -> R
 
 pub fn run_umount(args: &Args, mountpoint: &Path, lazy: bool) -> Result<()> {
     let mountpoint = place(mountpoint)?;
+    if let Some(other) = table::find(&mountpoint).filter(|m| m.kind != pando_fuse::TYPE) {
+        bail!(
+            "what is mounted at {0} is not Pando's but {1} ({2}), and stays; `umount {0}` would unmount it",
+            mountpoint.display(),
+            other.kind,
+            other.source.display()
+        );
+    }
     pando_fuse::unmount(&mountpoint, lazy)?;
     if let Ok(dir) = ClusterDir::of(args) {
         // Its process publishes what is dirty before it ends.
@@ -117,6 +135,9 @@ pub fn arguments(words: &Words, source: Option<&str>) -> Vec<String> {
     }
     if words.allow_other {
         line.push("--allow-other".to_owned());
+    }
+    if words.local_locks {
+        line.extend(["-o".to_owned(), "nolock".to_owned()]);
     }
     if !words.flags.is_empty() {
         line.extend(["-o".to_owned(), words.flags.join(",")]);
@@ -154,6 +175,7 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
         options.timeout = Duration::try_from_secs_f64(timeout).context("--timeout")?;
     }
     options.flags = words.for_new();
+    options.local_locks = words.local_locks;
     options.source.clone_from(&mount.source);
     options.data_sync = if cluster_dir::mode(&file)? == Mode::Sync {
         DataSync::BeforePublish

@@ -46,6 +46,8 @@ pub struct Words {
     pub remount: bool,
     /// `allow_other`
     pub allow_other: bool,
+    /// `nolock`: locks of programs hold on this mount alone.
+    pub local_locks: bool,
     /// `timeout=SECONDS`
     pub timeout: Option<f64>,
     /// `key=FILE`
@@ -76,6 +78,7 @@ impl Words {
         match (name, value) {
             ("remount", None) => self.remount = true,
             ("allow_other", None) => self.allow_other = true,
+            ("nolock", None) => self.local_locks = true,
             ("timeout", Some(value)) => self.timeout = Some(seconds(value)?),
             ("key", Some(value)) if value.starts_with('/') => self.key = Some(value.into()),
             ("key", _) => return Err(format!("{word:?}: key=FILE wants an absolute path")),
@@ -126,6 +129,7 @@ mod tests {
         assert_eq!((words.timeout, words.key), (Some(0.5), Some("/k".into())));
         assert_eq!(parse("defaults,,").unwrap(), Words::default());
         assert!(parse("remount,rw").unwrap().remount);
+        assert!(parse("ro,nolock").unwrap().local_locks);
     }
 
     #[test]

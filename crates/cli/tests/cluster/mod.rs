@@ -58,6 +58,18 @@ impl Cluster {
         cluster
     }
 
+    /// A folder in which there is none yet.
+    pub fn prepare(servers: usize) -> Cluster {
+        let cluster = Cluster {
+            dir: Self::folder(),
+            temporary: true,
+            servers,
+            environment: Vec::new(),
+        };
+        std::fs::create_dir_all(&cluster.dir).expect("a folder");
+        cluster
+    }
+
     /// One whose blocks are elsewhere; all commands, and the servers, have this environment.
     pub fn with_blocks(servers: usize, blocks: &str, environment: Vec<(&'static str, String)>) -> Cluster {
         let cluster = Cluster {
@@ -147,7 +159,9 @@ impl Cluster {
 
     /// kill -9 of all.
     pub fn kill_all(&self) {
-        (0..self.servers).for_each(|s| self.kill(s));
+        // What was never started has nothing to be killed.
+        let ran = |s: &usize| self.path(&format!("run/server-{s}.lock")).exists();
+        (0..self.servers).filter(ran).for_each(|s| self.kill(s));
     }
 }
 

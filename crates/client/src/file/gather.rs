@@ -10,6 +10,29 @@ use super::{OpenFile, block_errno};
 use pando_data::Blocks;
 use pando_types::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Bytes of this process that may be gathered at once, of all its open files. Writes that find no room are stored at once.
+const MOST: u64 = 256 << 20;
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Room for one block of one open file, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Room(u64);
+
+impl Room {
+    fn take(bytes: u64) -> Option<Arc<Room>> {
+        let enough = |taken: u64| taken.checked_add(bytes).filter(|t| *t <= MOST);
+        let took = TAKEN.fetch_update(SeqCst, SeqCst, enough).is_ok();
+        took.then(|| Arc::new(Room(bytes)))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(self.0, SeqCst);
+    }
+}
 
 /// Bytes of one block that are not stored yet.
 #[derive(Clone, Debug)]
@@ -61,7 +84,7 @@ impl OpenFile {
                 gathered.put(within, part);
             } else {
                 self.drain(blocks).await?;
-                if self.gathers && n < block_size {
+                if self.gathers && n < block_size && self.has_room(block_size) {
                     let mut bytes = std::mem::take(&mut self.spare);
                     bytes.clear();
                     bytes.extend_from_slice(part);
@@ -87,6 +110,21 @@ impl OpenFile {
         Ok(())
     }
 
+    fn has_room(&mut self, block_size: u32) -> bool {
+        if self.room.is_none() {
+            self.room = Room::take(u64::from(block_size));
+        }
+        self.room.is_some()
+    }
+
+    /// Nothing is gathered: the room is for others.
+    pub(super) fn leave_room(&mut self) {
+        if self.gathered.is_none() {
+            self.spare = Vec::new();
+            self.room = None;
+        }
+    }
+
     /// Stores what was gathered. If that fails it is still there.
     pub(super) async fn drain(&mut self, blocks: &dyn Blocks) -> Result<(), Errno> {
         let Some(Gathered { block, from, bytes }) = self.gathered.take() else {
@@ -106,6 +144,11 @@ impl OpenFile {
                 Err(block_errno(e))
             }
         }
+    }
+
+    /// The block that something is gathered of.
+    pub(super) fn gathered_block(&self) -> Option<u64> {
+        self.gathered.as_ref().map(|g| g.block)
     }
 
     /// Whether a piece of a block is here whole.

@@ -1,16 +1,18 @@
 //! Opening and creating.
 
 use super::{Ops, Place};
+use crate::keep::Kept;
 use pando_format::Layout;
 use pando_format::codec::Blob;
-use pando_types::{Access, Cred, Errno, Perm};
-use pando_wire::{Answer, EntryView, Handle, Op};
+use pando_types::{Access, Cred, Errno, Mode};
+use pando_wire::{Answer, EntryView, Handle, Op, Outcome};
+use std::sync::Arc;
 
 /// How often a file that exists is opened again by who would have created it, if others replace it all the time.
 const AGAIN: usize = 10;
 
 /// What a server answered to an open.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Opened {
     /// The entry.
     pub entry: EntryView,
@@ -20,6 +22,10 @@ pub struct Opened {
     pub created: bool,
     /// If it was opened for writing, what shows that.
     pub handle: Option<Handle>,
+    /// Keeps it open, if that was asked for.
+    pub hold: Option<Arc<Kept>>,
+    /// What shows that it was opened.
+    pub proof: Handle,
 }
 
 /// Checks permission to open the file at `place` and fetches its inline data, if they may be seen.
@@ -29,7 +35,22 @@ pub async fn open(ops: &impl Ops, cred: &Cred, place: &Place, want: Access) -> R
         name: place.name.clone(),
         want: want.0,
     };
-    let opened = opened(ops.op(cred, op).await?)?;
+    let opened = opened((ops.op(cred, op).await, None))?;
+    readable(ops, place, want, opened).await
+}
+
+/// The same, of a file that is to stay there while it is open.
+pub async fn open_kept(ops: &impl Ops, cred: &Cred, place: &Place, want: Access) -> Result<Opened, Errno> {
+    let op = Op::Open {
+        dir: place.dir.clone(),
+        name: place.name.clone(),
+        want: want.0,
+    };
+    let opened = opened(ops.op_open(cred, op).await)?;
+    readable(ops, place, want, opened).await
+}
+
+async fn readable(ops: &impl Ops, place: &Place, want: Access, opened: Opened) -> Result<Opened, Errno> {
     if want.0 & Access::WRITE.0 != 0 {
         return Ok(with_bytes(ops, &ops.own(), place, opened).await);
     }
@@ -48,7 +69,7 @@ pub(super) async fn with_bytes(ops: &impl Ops, reader: &Cred, place: &Place, fir
         want: Access::READ.0,
     };
     let file = |e: &EntryView| (e.attr.ino, e.attr.generation);
-    match ops.op(reader, op).await.and_then(opened) {
+    match opened((ops.op(reader, op).await, None)) {
         Ok(again) if file(&again.entry) == file(&first.entry) => Opened {
             entry: again.entry,
             data: again.data,
@@ -63,19 +84,19 @@ pub async fn create(
     ops: &impl Ops,
     cred: &Cred,
     place: &Place,
-    perm: Perm,
+    mode: impl Into<Mode>,
     exclusive: bool,
     want: Access,
 ) -> Result<Opened, Errno> {
     let op = Op::Create {
         dir: place.dir.clone(),
         name: place.name.clone(),
-        perm,
+        mode: mode.into(),
         exclusive,
         want: want.0,
     };
     for _ in 0..AGAIN {
-        let found = opened(ops.op(cred, op.clone()).await?)?;
+        let found = opened(ops.op_open(cred, op.clone()).await)?;
         if want.0 & (Access::READ.0 | Access::EXEC.0) == 0 {
             if want.0 & Access::WRITE.0 == 0 {
                 return Ok(found);
@@ -92,18 +113,22 @@ pub async fn create(
     Err(Errno::Stale)
 }
 
-fn opened(answer: Answer) -> Result<Opened, Errno> {
-    match answer {
+fn opened((outcome, kept): (Outcome, Option<Kept>)) -> Result<Opened, Errno> {
+    match outcome? {
         Answer::Opened {
             entry,
             data,
             created,
             handle,
+            proof,
+            ..
         } => Ok(Opened {
             entry,
             data,
             created,
             handle,
+            hold: kept.map(Arc::new),
+            proof,
         }),
         _ => Err(Errno::Io),
     }

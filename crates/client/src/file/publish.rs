@@ -1,7 +1,7 @@
 //! Making changes visible and safe: flush, fsync, truncate, close.
 
 use super::open::with_bytes;
-use super::{Body, DataSync, OpenFile, Ops, SIZE_MAX, block_errno};
+use super::{Body, DataSync, OpenFile, Ops, Place, SIZE_MAX, block_errno};
 use pando_data::Blocks;
 use pando_format::codec::Blob;
 use pando_types::{Access, AttrChange, Cred, Errno, Timestamp};
@@ -35,7 +35,7 @@ impl OpenFile {
         let writer = self.writer.clone();
         let cred = writer.as_ref().unwrap_or(cred);
         let mut place = self.location.get();
-        let mut retried = false;
+        let (mut retried, mut sought) = (false, false);
         let answer = loop {
             let op = Op::Publish {
                 dir: place.dir.clone(),
@@ -52,6 +52,10 @@ impl OpenFile {
                     retried = true;
                     place = self.location.get();
                 }
+                Err(Errno::Stale | Errno::NotFound) if !sought && self.go_home(ops).await => {
+                    sought = true;
+                    place = self.location.get();
+                }
                 Err(Errno::NotFound) => return Err(Errno::Stale),
                 other => break other?,
             }
@@ -62,7 +66,7 @@ impl OpenFile {
         self.settle(&view);
         self.dirty = None;
         self.writer = None;
-        self.spare = Vec::new();
+        self.leave_room();
         Ok(())
     }
 
@@ -199,18 +203,17 @@ impl OpenFile {
     }
 
     async fn set_size(
-        &self,
+        &mut self,
         ops: &impl Ops,
         cred: &Cred,
         size: u64,
         through_handle: bool,
     ) -> Result<EntryView, Errno> {
-        let place = self.location.get();
         let handle = match through_handle {
             true => Some(self.handle.ok_or(Errno::BadHandle)?),
             false => None,
         };
-        let op = Op::SetAttr {
+        let op = |place: Place| Op::SetAttr {
             dir: place.dir,
             name: place.name,
             ino: self.key.ino,
@@ -221,7 +224,13 @@ impl OpenFile {
             },
             handle,
         };
-        match ops.op(cred, op).await? {
+        let answer = match ops.op(cred, op(self.location.get())).await {
+            Err(Errno::Stale | Errno::NotFound) if through_handle && self.go_home(ops).await => {
+                ops.op(cred, op(self.location.get())).await
+            }
+            other => other,
+        };
+        match answer? {
             Answer::Entry(view) => Ok(view),
             _ => Err(Errno::Io),
         }

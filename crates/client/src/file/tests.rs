@@ -80,6 +80,7 @@ impl Fake {
             version: 1,
             home: None,
             xattrs: false,
+            acl: None,
         };
         Fake {
             server: Rc::new(RefCell::new(Server {
@@ -115,10 +116,12 @@ impl Fake {
                 named(&name)?;
                 let shown = !self.shy.get() || want & Access::READ.0 != 0;
                 Ok(Answer::Opened {
+                    kept: false,
                     entry: s.view.clone(),
                     data: s.data.clone().filter(|_| shown),
                     created: false,
                     handle: Some(pando_wire::Handle(1)),
+                    proof: pando_wire::Handle(2),
                 })
             }
             Op::SetAttr { name, change, .. } => {

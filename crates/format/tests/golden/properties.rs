@@ -38,6 +38,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             11 => Key::Invalidation(Watermark(a)),
             12 => Key::Identity(IdentityId(a as u32)),
             13 => Key::Owed(tx),
+            14 => Key::Orphan(slot, Ino(a), Generation(b)),
             _ => Key::Session(SessionId(wide)),
         }
     })
@@ -88,6 +89,7 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                 Record::Decision(d) => d.participants = bytes.iter().map(|b| ServerId((*b).into())).collect(),
                 Record::Owed(o) => (o.head.salt, o.head.name) = (n, name),
                 Record::Prepared(p) => p.mutations.truncate(usize::from(small) % 5),
+                Record::Orphan => {}
                 Record::Garbage(g) => (g.size, g.holder) = (n, None),
                 Record::Session(s) => s.opened = time,
                 Record::HandOver(h) => h.epoch = MapEpoch(n),

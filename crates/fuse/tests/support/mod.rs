@@ -79,7 +79,7 @@ impl TestCluster {
             plan: pando_cluster::Plan::default(),
         };
         map.check().unwrap();
-        DirBlocks::create(data).unwrap();
+        pando_blocks::Store::create(&map.blocks, map.fs, None).unwrap();
         // The system chooses the ports; then everybody is told.
         let started: Vec<Started> = map
             .servers

@@ -1,18 +1,19 @@
 //! Every kind of message.
 
 use super::records::{self, DIR, SESSION, TIME, TX, name};
-use super::{identities, moving};
+use super::{cuts, filelocks, identities, moving};
 use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
 use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
 use pando_types::{
-    Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino, MapEpoch, Mono, Perm,
-    RequestId, RequestSlot, Sequence, ServerId, Slot, Term, TimeChange, Watermark, XattrMode, XattrName,
+    Acl, AclKind, Acls, Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino,
+    MapEpoch, Mono, Named, Perm, RequestId, RequestSlot, Sequence, ServerId, Slot, Term, TimeChange,
+    Watermark, XattrMode, XattrName,
 };
 use pando_wire::{
-    Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FsStat, Handle, LockMode, LockWant,
-    Message, Op, PeerAnswer, PeerRequest, Probe, Refusal, RenameMode, Request, Response, Scope, SealKey,
-    Statement, Stored, Task, TxState, Vote,
+    Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FileAt, FsStat, Handle, Holders,
+    Holding, Keep, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Probe, Refusal, RenameMode,
+    Repaired, Request, Response, Scope, SealKey, Statement, Stored, Task, Turned, TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
@@ -28,13 +29,33 @@ pub(super) fn statement(which: u128) -> Statement {
         perm: Perm::new(0o755),
         uid: 6,
         gid: 7,
-        acl: 0,
+        acls: lists(),
         realm: pando_types::Realm(1),
         seal: 8,
         scope: Scope::Link,
         way: vec![9, 10],
         at: Watermark(11),
         mac: which,
+    }
+}
+
+/// Both lists, with somebody named in each.
+pub(super) fn lists() -> Acls {
+    let list = list();
+    Acls {
+        access: list.split().1,
+        default: Some(list),
+    }
+}
+
+fn list() -> Acl {
+    Acl {
+        owner: 7,
+        users: vec![Named { id: 1000, may: 6 }],
+        group: 5,
+        groups: vec![Named { id: 7, may: 1 }, Named { id: 100, may: 4 }],
+        mask: Some(6),
+        other: 0,
     }
 }
 
@@ -78,6 +99,7 @@ pub(super) fn views() -> Vec<EntryView> {
         version: 4,
         home: None,
         xattrs: kind == FileKind::Regular,
+        acl: lists().access.filter(|_| kind == FileKind::Regular),
     };
     let dir = EntryView {
         dir: Some(statement(1)),
@@ -135,6 +157,14 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         value: Blob(vec![1, 0, 0, 2]),
         mode,
     };
+    let list_set = |kind, list| Op::SetAcl {
+        dir: dir(),
+        name: n(),
+        ino,
+        generation,
+        kind,
+        list,
+    };
     let rename = |mode| Op::Rename {
         src: dir(),
         src_name: n(),
@@ -169,7 +199,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         Op::Create {
             dir: dir(),
             name: n(),
-            perm: Perm::new(0o644),
+            mode: Perm::new(0o644).into(),
             exclusive: true,
             want: 6,
         },
@@ -182,13 +212,13 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             dir: dir(),
             name: n(),
             kind: FileKind::CharDevice,
-            perm: Perm::new(0o600),
+            mode: Perm::new(0o600).into(),
             rdev: 0x103,
         },
         Op::Mkdir {
             dir: dir(),
             name: n(),
-            perm: Perm::new(0o755),
+            mode: Perm::new(0o755).into(),
         },
         Op::Rmdir {
             dir: dir(),
@@ -213,6 +243,12 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         rename(RenameMode::Replace),
         rename(RenameMode::NoReplace),
         rename(RenameMode::Exchange),
+        Op::Home {
+            slot: Slot(0x0abc),
+            ino: Ino(0x0abc_0000_0000_0002),
+            generation: Generation(3),
+            proof: Handle(3),
+        },
         Op::Release {
             slot: Slot(1),
             ino,
@@ -243,6 +279,9 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         set(XattrMode::Any),
         set(XattrMode::Create),
         set(XattrMode::Replace),
+        list_set(AclKind::Access, Some(list())),
+        list_set(AclKind::Default, Some(list())),
+        list_set(AclKind::Default, None),
         Op::RemoveXattr {
             dir: dir(),
             name: n(),
@@ -253,6 +292,25 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
     ]
 }
 
+pub(super) fn turned() -> Turned {
+    Turned {
+        file: FileAt {
+            slot: Slot(0x0abc),
+            ino: Ino(0x0abc_0000_0000_0002),
+            generation: Generation(3),
+        },
+        turn: 7,
+    }
+}
+
+fn keep() -> Keep {
+    Keep {
+        session: SESSION.keeping(),
+        turn: 8,
+        closed: vec![turned()],
+    }
+}
+
 pub(super) fn ask(op: Op) -> Request {
     let request = op.mutates().then_some(RequestId {
         session: SESSION,
@@ -260,6 +318,7 @@ pub(super) fn ask(op: Op) -> Request {
         sequence: Sequence(1),
     });
     Request::Op {
+        keep: None,
         request,
         again: false,
         map: MapEpoch(1),
@@ -279,6 +338,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::OpenSession(SESSION),
         Request::KeepAlive(vec![SESSION]),
         Request::CloseSession(SESSION),
+        Request::OpenSession(filelocks::session()),
         Request::GetMap,
         Request::Null(true),
         Request::Scan {
@@ -295,7 +355,16 @@ pub(super) fn requests() -> Vec<Request> {
             }],
         },
     ];
+    for whole in [true, false] {
+        all.push(Request::Holds(Holding {
+            session: SESSION.keeping(),
+            held: vec![turned()],
+            closed: vec![turned()],
+            whole,
+        }));
+    }
     all.push(Request::Op {
+        keep: Some(keep()),
         request: None,
         again: false,
         map: MapEpoch(1),
@@ -307,6 +376,9 @@ pub(super) fn requests() -> Vec<Request> {
     all.extend(peer_requests().into_iter().map(Request::Peer));
     all.extend(identities::auth_requests().into_iter().map(Request::Auth));
     all.extend(moving::wishes().into_iter().map(Request::Cluster));
+    all.extend(cuts::requests().into_iter().map(Request::Cut));
+    all.push(Request::Repair(cuts::repair()));
+    all.extend(filelocks::requests().into_iter().map(Request::Lock));
     all
 }
 
@@ -402,10 +474,12 @@ pub(super) fn answers() -> Vec<Answer> {
         Answer::Done,
         Answer::Entry(views[0].clone()),
         Answer::Opened {
+            kept: true,
             entry: views[2].clone(),
             data: Some(Blob(b"hello".to_vec())),
             created: true,
             handle: Some(Handle(8)),
+            proof: Handle(9),
         },
         Answer::Removed(views[3].clone()),
         Answer::Renamed {
@@ -431,7 +505,14 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
     let mut all: Vec<Result<Response, Refusal>> =
         answers().into_iter().map(|a| Ok(Response::Op(Ok(a)))).collect();
     let peers = [
-        PeerAnswer::Locked(records::records()),
+        PeerAnswer::Locked {
+            records: records::records(),
+            held: vec![
+                (turned().file, Holders::One(SESSION)),
+                (turned().file, Holders::Several),
+                (turned().file, Holders::Nobody),
+            ],
+        },
         PeerAnswer::Vote(Vote::Yes),
         PeerAnswer::Vote(Vote::Exists),
         PeerAnswer::Vote(Vote::No),
@@ -461,6 +542,8 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         PeerAnswer::Adopted,
     ];
     all.extend(peers.into_iter().map(|p| Ok(Response::Peer(p))));
+    all.extend(cuts::answers().into_iter().map(|a| Ok(Response::Cut(a))));
+    all.extend([Repaired::Done, Repaired::Changed, Repaired::Wrong].map(|r| Ok(Response::Repair(r))));
     all.extend([
         Ok(Response::Op(Err(Errno::NotFound))),
         Ok(Response::Op(Err(Errno::Io))),
@@ -474,11 +557,13 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Ok(Response::Records(records::records())),
         Ok(Response::Status("{}".into())),
         Ok(Response::Sealed(vec![Blob(vec![1; 40])])),
+        Ok(Response::Held(vec![turned()])),
     ]);
     all.extend(identities::auth_errors().map(|e| Ok(Response::Auth(Err(e)))));
     let moves = moving::answers().into_iter().map(PeerAnswer::Moving);
     all.extend(moves.map(|m| Ok(Response::Peer(m))));
     all.push(Ok(Response::Cluster(Ok(Blob(vec![0; 16])))));
+    all.extend(filelocks::answers().into_iter().map(|a| Ok(Response::Lock(a))));
     all.extend(
         moving::errors()
             .into_iter()
@@ -498,6 +583,7 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Refusal::NotAllowed,
         Refusal::ReadOnly,
         Refusal::BadHandle,
+        Refusal::KeeperUnknown,
     ];
     all.extend(refusals.map(Err));
     all

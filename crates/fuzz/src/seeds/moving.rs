@@ -3,7 +3,7 @@
 use super::records::{self, SESSION};
 use pando_format::codec::Blob;
 use pando_types::{BootEpoch, FsId, MapEpoch, ServerId, Slot};
-use pando_wire::{ClusterError, ClusterRequest, CopyId, MoveAnswer, MoveRequest};
+use pando_wire::{ClusterError, ClusterRequest, CopyId, Holds, MoveAnswer, MoveRequest};
 
 pub(super) fn requests() -> Vec<MoveRequest> {
     let copy = CopyId {
@@ -27,6 +27,11 @@ pub(super) fn requests() -> Vec<MoveRequest> {
             copy,
             made: MapEpoch(6),
             ended: vec![SESSION],
+            holds: Holds {
+                held: vec![(SESSION.keeping(), super::messages::turned())],
+                unstated: vec![SESSION.keeping()],
+            },
+            lockers: vec![(Slot(7), SESSION)],
         },
         MoveRequest::HandOver {
             from: ServerId(2),

@@ -61,6 +61,7 @@ pub(super) fn keys() -> Vec<Key> {
         Key::HandOver,
         Key::Owed(TX),
         attachment(AttachmentKind::Xattrs),
+        Key::Orphan(Slot(0x0abc), Ino(0x0abc_0000_0000_0002), Generation(3)),
     ]
 }
 
@@ -151,7 +152,19 @@ fn entry(target: Target) -> Record {
 }
 
 fn inode(kind: FileKind, layout: Layout) -> Record {
+    entry(Target::Inode(inode_record(kind, layout)))
+}
+
+/// With an access control list.
+fn listed_file() -> Record {
     entry(Target::Inode(InodeRecord {
+        acl: super::messages::lists().access,
+        ..inode_record(FileKind::Regular, Layout::None)
+    }))
+}
+
+fn inode_record(kind: FileKind, layout: Layout) -> InodeRecord {
+    InodeRecord {
         ino: Ino(0x0abc_0000_0000_0002),
         generation: Generation(3),
         kind,
@@ -167,7 +180,8 @@ fn inode(kind: FileKind, layout: Layout) -> Record {
         layout,
         marks: Marks::NONE,
         version: 4,
-    }))
+        acl: None,
+    }
 }
 
 fn reply() -> ReplyRecord {
@@ -260,6 +274,11 @@ pub(super) fn records() -> Vec<(Key, Record)> {
         version: 1,
         marks: Marks::NONE,
         seal: 2,
+        acls: Default::default(),
+    };
+    let listed = AccessRecord {
+        acls: super::messages::lists(),
+        ..access.clone()
     };
     let touch = Touch {
         stat: stat(),
@@ -300,7 +319,9 @@ pub(super) fn records() -> Vec<(Key, Record)> {
                 participants: vec![ServerId(1), ServerId(2)],
             }),
         ),
+        (keys[4].clone(), entry(Target::Dir(listed))),
         (keys[4].clone(), entry(Target::Dir(access))),
+        (keys[4].clone(), listed_file()),
         (keys[5].clone(), Record::Garbage(garbage(Some(SESSION)))),
         (keys[5].clone(), Record::Garbage(garbage(None))),
         (keys[6].clone(), Record::Head(head())),
@@ -327,6 +348,7 @@ pub(super) fn records() -> Vec<(Key, Record)> {
     all.push((keys[16].clone(), Record::Owed(owed())));
     let attributes = Blob(xattrs().to_bytes());
     all.push((keys[17].clone(), Record::Attachment(attributes)));
+    all.push((keys[18].clone(), Record::Orphan));
     let layouts = [
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),

@@ -55,7 +55,7 @@ impl Script {
         self.op(Op::Mkdir {
             dir: statement(dir),
             name: name(text),
-            perm: Perm::new(0o755),
+            mode: Perm::new(0o755).into(),
         });
     }
 
@@ -63,7 +63,7 @@ impl Script {
         self.op(Op::Create {
             dir: statement(dir),
             name: name(text),
-            perm: Perm::new(0o644),
+            mode: Perm::new(0o644).into(),
             exclusive: true,
             want: 6,
         });
@@ -248,7 +248,7 @@ fn retries() -> Script {
         ask(Op::Create {
             dir: statement(ROOT),
             name: name(text),
-            perm: Perm::new(0o644),
+            mode: Perm::new(0o644).into(),
             exclusive: true,
             want: 6,
         })

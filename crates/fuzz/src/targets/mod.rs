@@ -45,7 +45,7 @@ pub const TARGETS: &[Target] = &[
     target("cluster_file", texts::cluster_file, 4096),
     target("secret", texts::secret, 512),
     target("path", texts::path, 4200),
-    target("server", server::server, 8192),
+    target("server", server::server, 16384),
 ];
 
 const fn target(name: &'static str, run: fn(&[u8]), max_len: usize) -> Target {

@@ -34,6 +34,7 @@ pub(crate) fn key(input: &[u8]) {
             KeyRange::prepared(*of)
         }
         Key::Garbage(..) => KeyRange::garbage(slot),
+        Key::Orphan(..) => KeyRange::orphans(slot),
         Key::Reply(_, session, _) => {
             assert!(KeyRange::all_replies(slot).contains(input));
             KeyRange::replies(slot, *session)

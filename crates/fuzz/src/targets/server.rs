@@ -350,6 +350,7 @@ impl Run {
     fn serves(&mut self) {
         assert!(!self.server.stopped());
         let lookup = Request::Op {
+            keep: None,
             request: None,
             again: false,
             map: MapEpoch(1),
@@ -405,6 +406,7 @@ impl Run {
 fn object(op: &mut Op) -> Option<(&mut Ino, &mut Generation)> {
     match op {
         Op::SetAttr { ino, generation, .. }
+        | Op::SetAcl { ino, generation, .. }
         | Op::Publish { ino, generation, .. }
         | Op::Release { ino, generation, .. } => Some((ino, generation)),
         _ => None,

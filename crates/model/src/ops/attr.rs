@@ -4,6 +4,7 @@ use crate::Model;
 use crate::access::{allow, without_set_ids};
 use crate::node::{Inner, Node, NodeId};
 use crate::op::{DirRef, ModelAnswer, SIZE_MAX};
+use crate::ops::acl::follow_bits;
 use crate::ops::xattr::lose_capability;
 use pando_types::{Access, AttrChange, Cred, Errno, FileKind, Name, Perm, TimeChange, Timestamp};
 
@@ -147,6 +148,7 @@ fn new_perm(cred: &Cred, node: &mut Node, change: &AttrChange) {
         } else {
             Perm::new(perm.bits() & !Perm::SETGID)
         };
+        follow_bits(node);
     }
 }
 

@@ -5,7 +5,8 @@ use crate::access::Entered;
 use crate::content::Content;
 use crate::node::{Inner, Node, NodeId};
 use crate::op::{DirRef, Fresh, ModelAnswer};
-use pando_types::{Access, Cred, Errno, FileKind, Name, Perm, SYMLINK_MAX, Timestamp};
+use crate::ops::acl::inherit;
+use pando_types::{Access, Cred, Errno, FileKind, Mode, Name, Perm, SYMLINK_MAX, Timestamp};
 
 impl Model {
     /// RULE (create). If the name exists: EEXIST for an exclusive create; a directory is EISDIR whatever is wanted; else
@@ -17,7 +18,7 @@ impl Model {
         cred: &Cred,
         dir: &DirRef,
         name: &Name,
-        perm: Perm,
+        mode: Mode,
         exclusive: bool,
         want: Access,
         now: Timestamp,
@@ -42,19 +43,9 @@ impl Model {
             size: 0,
             content: Content::Sparse,
         };
-        self.place_new(
-            &d,
-            name,
-            id,
-            Node::new(
-                d.perm_of_new(cred, perm),
-                cred.uid,
-                d.group_of_new(cred),
-                now,
-                inner,
-            ),
-            now,
-        );
+        let perm = d.perm_of_new(cred, mode.perm);
+        let node = Node::new(perm, cred.uid, d.group_of_new(cred), now, inner);
+        self.place_new(&d, name, id, inherit(&d, mode, perm, node), now);
         Ok(ModelAnswer::Opened {
             entry: self.shown(id),
             created: true,
@@ -107,7 +98,7 @@ impl Model {
         dir: &DirRef,
         name: &Name,
         kind: FileKind,
-        perm: Perm,
+        mode: Mode,
         rdev: u64,
         now: Timestamp,
         fresh: Option<Fresh>,
@@ -132,19 +123,9 @@ impl Model {
         };
         let rdev = if device { rdev } else { 0 };
         let inner = Inner::Special { kind, rdev };
-        self.place_new(
-            &d,
-            name,
-            id,
-            Node::new(
-                d.perm_of_new(cred, perm),
-                cred.uid,
-                d.group_of_new(cred),
-                now,
-                inner,
-            ),
-            now,
-        );
+        let perm = d.perm_of_new(cred, mode.perm);
+        let node = Node::new(perm, cred.uid, d.group_of_new(cred), now, inner);
+        self.place_new(&d, name, id, inherit(&d, mode, perm, node), now);
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
@@ -155,7 +136,7 @@ impl Model {
         cred: &Cred,
         dir: &DirRef,
         name: &Name,
-        perm: Perm,
+        mode: Mode,
         now: Timestamp,
         fresh: Option<Fresh>,
     ) -> Result<ModelAnswer, Errno> {
@@ -164,17 +145,13 @@ impl Model {
             Ok(ids) => ids,
             Err(fault) => return Ok(ModelAnswer::Identity(fault)),
         };
-        let mut bits = perm.bits() & 0o1777;
+        let mut bits = mode.perm.bits() & 0o1777;
         if d.is_setgid() {
             bits |= Perm::SETGID;
         }
-        self.place_new(
-            &d,
-            name,
-            id,
-            Node::dir(dir_id, Perm::new(bits), cred.uid, d.group_of_new(cred), now),
-            now,
-        );
+        let perm = Perm::new(bits);
+        let node = Node::dir(dir_id, perm, cred.uid, d.group_of_new(cred), now);
+        self.place_new(&d, name, id, inherit(&d, mode, perm, node), now);
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
@@ -196,6 +173,9 @@ impl Model {
         let d = self.make_in(cred, dst, dst_name)?;
         if self.node(id).is_dir() {
             return Err(Errno::Perm);
+        }
+        if self.node(id).names.is_empty() {
+            return Err(Errno::NotFound);
         }
         self.link(d.id, dst_name, id);
         self.node_mut(id).ctime = now;

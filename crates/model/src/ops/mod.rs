@@ -1,5 +1,6 @@
 //! The operations, apart from rename.
 
+pub(crate) mod acl;
 mod attr;
 mod create;
 mod publish;

@@ -51,6 +51,6 @@ impl Model {
         self.unlink_name(dir, name, id);
         self.lost_a_name(id, now);
         self.touch(dir, now);
-        ModelAnswer::Removed(view)
+        ModelAnswer::Removed(self.left(id).unwrap_or(view))
     }
 }

@@ -1,8 +1,8 @@
 //! The kernel's side: a directory of the local filesystem, and calls as other users.
 
-use crate::steps::{Call, Path, value};
+use crate::steps::{Call, Path, list_name, masked, value};
 use pando_model::RenameMode;
-use pando_types::{Access, Cred, Errno, FileKind, TimeChange, XattrMode};
+use pando_types::{Access, Acl, AclKind, Cred, Errno, FileKind, TimeChange, XattrMode};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -94,7 +94,15 @@ impl Kernel {
             set_thread_res_gid(None, Gid::from_raw(cred.gid), None).expect("setresgid");
             set_thread_res_uid(None, Uid::from_raw(cred.uid), None).expect("setresuid");
         }
+        let umask = match call {
+            Call::Create(_, perm, _, _) | Call::Mkdir(_, perm) | Call::Mknod(_, _, perm) => {
+                masked(*perm).umask
+            }
+            _ => pando_types::Perm::new(0),
+        };
+        rustix::process::umask(Mode::from_raw_mode(umask.bits().into()));
         let done = self.run(call, handle.as_ref());
+        rustix::process::umask(Mode::empty());
         if switch {
             set_thread_res_uid(None, Uid::ROOT, None).expect("back to root");
             set_thread_res_gid(None, Gid::ROOT, None).expect("back to root");
@@ -162,6 +170,11 @@ impl Kernel {
                 rustix::fs::lsetxattr(p.text(), *attr, &value(attr, *mode), flags)
             }
             Call::RemoveXattr(p, attr) => rustix::fs::lremovexattr(p.text(), *attr),
+            Call::SetAcl(p, kind, Some(list)) => {
+                let value = Acl::parse(list).expect("a list").to_xattr();
+                rustix::fs::lsetxattr(p.text(), list_name(*kind), &value, XattrFlags::empty())
+            }
+            Call::SetAcl(p, kind, None) => rustix::fs::lremovexattr(p.text(), list_name(*kind)),
             Call::Rename(from, to, mode) => {
                 let flags = match mode {
                     RenameMode::Replace => RenameFlags::empty(),
@@ -178,7 +191,10 @@ impl Kernel {
     pub fn has_xattrs(&self) -> bool {
         let set = |attr| rustix::fs::lsetxattr(".", attr, &value(attr, XattrMode::Any), XattrFlags::empty());
         let all = ["user.a", "trusted.t", "security.s", "security.capability"];
-        let some = all.iter().all(|attr| set(attr).is_ok());
+        let list = list_name(AclKind::Access);
+        let minimal = Acl::parse("u::7,g::7,o::7").expect("a list").to_xattr();
+        let lists = rustix::fs::lsetxattr(".", list, &minimal, XattrFlags::empty()).is_ok();
+        let some = lists && all.iter().all(|attr| set(attr).is_ok());
         for attr in all {
             let _ = rustix::fs::lremovexattr(".", attr);
         }

@@ -186,6 +186,10 @@ fn the_model_does_what_linux_does() {
             "GetXattr NoData",
             "GetXattr Access",
             "RemoveXattr ok",
+            "SetAcl ok",
+            "SetAcl Perm",
+            "SetAcl Access",
+            "SetAcl Unsupported",
         ];
         for must in attributes {
             assert!(!xattrs || met.contains(must), "never met: {must}");

@@ -1,10 +1,11 @@
 //! The model's side: paths are resolved by lookups, then one operation.
 
 use crate::kernel::{Seen, Times};
-use crate::steps::{Call, Path, value};
+use crate::steps::{Call, Path, list_name, masked, value};
 use pando_model::{Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId};
 use pando_types::{
-    AttrChange, Cred, DirId, Errno, FileKind, Generation, Ino, Name, Perm, Timestamp, XattrMode, XattrName,
+    Acl, AclKind, AttrChange, Cred, DirId, Errno, FileKind, Generation, Ino, Name, Perm, Timestamp,
+    XattrMode, XattrName,
 };
 use std::collections::BTreeMap;
 
@@ -181,7 +182,7 @@ impl Oracle {
                 ModelOp::Create {
                     dir,
                     name,
-                    perm: *perm,
+                    mode: masked(*perm),
                     exclusive: *exclusive,
                     want: *want,
                 }
@@ -199,7 +200,7 @@ impl Oracle {
                 ModelOp::Mkdir {
                     dir,
                     name,
-                    perm: *perm,
+                    mode: masked(*perm),
                 }
             }
             Call::Rmdir(p) => {
@@ -278,7 +279,7 @@ impl Oracle {
                     dir,
                     name,
                     kind: *kind,
-                    perm: *perm,
+                    mode: masked(*perm),
                     rdev: 0x103,
                 }
             }
@@ -313,6 +314,16 @@ impl Oracle {
                     attr: named(attr),
                     value: None,
                     mode: XattrMode::Replace,
+                }
+            }
+            Call::SetAcl(p, kind, list) => {
+                let (dir, name, id) = self.marked(cred, p)?;
+                ModelOp::SetAcl {
+                    dir,
+                    name,
+                    id,
+                    kind: *kind,
+                    list: list.map(|text| Acl::parse(text).expect("a list")),
                 }
             }
             Call::Rename(from, to, mode) => {
@@ -359,6 +370,15 @@ impl Oracle {
                 Body::Symlink(target) => (a.size, target.to_vec()),
                 Body::Special => (a.rdev, Vec::new()),
             };
+            let named = self.model.xattrs(w.view.id());
+            let mut xattrs: Vec<(String, Vec<u8>)> = named
+                .map(|(name, value)| (name.to_string(), value.to_vec()))
+                .collect();
+            let access = w.view.acls.access.map(|list| list.whole(a.perm));
+            for (kind, list) in [(AclKind::Access, access), (AclKind::Default, w.view.acls.default)] {
+                xattrs.extend(list.map(|list| (list_name(kind).to_owned(), list.to_xattr())));
+            }
+            xattrs.sort();
             let seen = Seen {
                 kind: a.kind,
                 perm: a.perm.bits(),
@@ -366,11 +386,7 @@ impl Oracle {
                 gid: a.gid,
                 count,
                 bytes,
-                xattrs: self
-                    .model
-                    .xattrs(w.view.id())
-                    .map(|(name, value)| (name.to_string(), value.to_vec()))
-                    .collect(),
+                xattrs,
             };
             let flat = |t: Timestamp| (t.secs, i64::from(t.nanos));
             let times = Times {

@@ -1,7 +1,7 @@
 //! What is done to both trees: operations on paths, as a program would call them.
 
 use pando_model::RenameMode;
-use pando_types::{Access, FileKind, Name, Perm, TimeChange, Timestamp, XattrMode};
+use pando_types::{Access, AclKind, FileKind, Mode, Name, Perm, TimeChange, Timestamp, XattrMode};
 use proptest::prelude::*;
 
 /// One to three of the names.
@@ -48,6 +48,42 @@ pub enum Call {
     GetXattr(Path, &'static str),
     SetXattr(Path, &'static str, XattrMode),
     RemoveXattr(Path, &'static str),
+    /// A list as text; none: removed.
+    SetAcl(Path, AclKind, Option<&'static str>),
+}
+
+/// With a umask, where the bits are such: it counts where there is no default list.
+pub fn masked(perm: Perm) -> Mode {
+    let umask = Perm::new(if perm.bits() & 7 == 7 { 0o027 } else { 0 });
+    Mode { perm, umask }
+}
+
+/// The attribute a list is kept in.
+pub fn list_name(kind: AclKind) -> &'static str {
+    match kind {
+        AclKind::Access => "system.posix_acl_access",
+        AclKind::Default => "system.posix_acl_default",
+    }
+}
+
+fn list() -> impl Strategy<Value = Option<&'static str>> {
+    let lists = [
+        "u::7,g::7,o::7",
+        "u::7,g::5,o::0",
+        "u::6,g::6,m::4,o::0",
+        "u::7,u:1000:7,g::0,m::7,o::0",
+        "u::7,u:1001:0,g::7,m::7,o::7",
+        "u::7,u:1002:7,u:1001:5,g::5,m::5,o::5",
+        "u::7,g::0,g:1000:7,m::7,o::0",
+        "u::7,g::4,g:1000:3,g:2000:1,m::7,o::7",
+        "u::7,u:1000:7,g::7,g:2000:0,m::0,o::5",
+        "u::0,u:0:0,u:1001:7,g::7,g:1001:7,m::3,o::1",
+    ];
+    prop_oneof![1 => Just(None), 6 => proptest::sample::select(lists.to_vec()).prop_map(Some)]
+}
+
+fn list_kind() -> impl Strategy<Value = AclKind> {
+    prop_oneof![Just(AclKind::Access), Just(AclKind::Default)]
 }
 
 /// What an attribute is set to: capabilities must look like some, in a kernel's eyes.
@@ -153,6 +189,7 @@ fn call() -> impl Strategy<Value = Call> {
         2 => (path(), attr()).prop_map(|(p, a)| Call::GetXattr(p, a)),
         6 => (path(), attr(), xattr_mode()).prop_map(|(p, a, m)| Call::SetXattr(p, a, m)),
         2 => (path(), attr()).prop_map(|(p, a)| Call::RemoveXattr(p, a)),
+        8 => (path(), list_kind(), list()).prop_map(|(p, k, l)| Call::SetAcl(p, k, l)),
     ]
 }
 

@@ -73,7 +73,7 @@ fn search_comes_before_existence_and_writing_after_it() {
     let op = ModelOp::Create {
         dir: fixed,
         name: name("f"),
-        perm: Perm::new(0),
+        mode: Perm::new(0).into(),
         exclusive: false,
         want: WRITE,
     };
@@ -142,7 +142,7 @@ fn create_of_what_exists() {
         w.apply(ModelOp::Create {
             dir: w.root,
             name: name(n),
-            perm: Perm::new(0o644),
+            mode: Perm::new(0o644).into(),
             exclusive,
             want,
         })

@@ -15,7 +15,7 @@ fn mkdir(w: &mut World, n: &str, fresh: Option<(u64, u64, u128)>) -> Answer {
         ModelOp::Mkdir {
             dir,
             name: name(n),
-            perm: Perm::new(0o755),
+            mode: Perm::new(0o755).into(),
         },
         fresh,
     )
@@ -71,7 +71,7 @@ fn something_must_be_named_where_something_is_made() {
     let op = ModelOp::Mkdir {
         dir,
         name: name("d"),
-        perm: Perm::new(0o755),
+        mode: Perm::new(0o755).into(),
     };
     let fresh = Fresh {
         ino: Ino(10),
@@ -82,7 +82,7 @@ fn something_must_be_named_where_something_is_made() {
     let create = |exclusive| ModelOp::Create {
         dir,
         name: name("f"),
-        perm: Perm::new(0o644),
+        mode: Perm::new(0o644).into(),
         exclusive,
         want: crate::READ,
     };

@@ -1,6 +1,7 @@
 //! Each rule of the model by example. `tests/linux` shows that the rules are the kernel's; this shows what they are, and
 //! holds those that the kernel cannot show (identities, stale handles, listings over time).
 
+mod acl;
 mod attr;
 mod entries;
 mod identity;
@@ -9,7 +10,7 @@ mod rename;
 mod shape;
 
 use pando_model::{DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, View};
-use pando_types::{Access, AttrChange, Cred, DirId, Errno, Generation, Ino, Name, Perm, Timestamp};
+use pando_types::{Access, Acls, AttrChange, Cred, DirId, Errno, Generation, Ino, Name, Perm, Timestamp};
 
 pub(crate) type Answer = Result<ModelAnswer, Errno>;
 
@@ -75,6 +76,19 @@ impl World {
         self.apply_as(op, Some(fresh))
     }
 
+    /// By what the request says of lists.
+    pub(crate) fn apply_by(&mut self, said: Vec<(NodeId, Acls)>, op: ModelOp) -> Answer {
+        self.clock += 1;
+        let number = self.clock as u64 + 10;
+        let fresh = Fresh {
+            ino: Ino(number),
+            generation: Generation(number),
+            dir_id: Some(DirId(u128::from(number))),
+        };
+        self.model
+            .apply_by(said, &self.cred, &op, at(self.clock), Some(fresh))
+    }
+
     /// Checks that the tree stays one, and that what fails changes nothing.
     pub(crate) fn apply_as(&mut self, op: ModelOp, fresh: Option<Fresh>) -> Answer {
         self.clock += 1;
@@ -92,7 +106,7 @@ impl World {
         self.apply(ModelOp::Create {
             dir,
             name: name(n),
-            perm: Perm::new(perm),
+            mode: Perm::new(perm).into(),
             exclusive: true,
             want,
         })
@@ -102,7 +116,7 @@ impl World {
         self.apply(ModelOp::Mkdir {
             dir,
             name: name(n),
-            perm: Perm::new(perm),
+            mode: Perm::new(perm).into(),
         })
     }
 

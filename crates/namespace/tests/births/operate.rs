@@ -99,7 +99,7 @@ impl World {
             What::Mkdir(spot) => Op::Mkdir {
                 dir: self.statement(setup, *spot).filter(bounded)?,
                 name: name(spot),
-                perm: Perm::new(0o755),
+                mode: Perm::new(0o755).into(),
             },
             What::Rmdir(spot) => Op::Rmdir {
                 dir: self.statement(setup, *spot)?,
@@ -161,6 +161,7 @@ impl World {
             let mut decision = None;
             for _ in 0..ROUNDS {
                 let inputs = Inputs {
+                    keeper: None,
                     cred: &cred,
                     session: None,
                     now: Timestamp::default(),

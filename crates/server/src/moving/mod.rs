@@ -231,6 +231,9 @@ impl MetaServer {
             }
             if was != is || left {
                 self.numbers.forget(slot);
+                if !is {
+                    self.file_locks.borrow_mut().left(slot);
+                }
                 self.locks.set_open(slot, is && !moving.sealed.contains(&slot));
             }
         }
@@ -241,6 +244,7 @@ impl MetaServer {
         }
         if !lost.is_empty() {
             self.private.borrow_mut().left_slots(&lost);
+            self.holds.borrow_mut().forget(&lost);
         }
     }
 

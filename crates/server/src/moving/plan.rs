@@ -36,7 +36,13 @@ impl MetaServer {
                 bundle,
                 gone,
             } => self.copied(copy, number, &pando_store::Bundle(bundle.0), gone),
-            MoveRequest::Settle { copy, made, ended } => self.copy_settles(copy, made, ended).await,
+            MoveRequest::Settle {
+                copy,
+                made,
+                ended,
+                holds,
+                lockers,
+            } => self.copy_settles(copy, made, (ended, lockers), holds).await,
             MoveRequest::HandOver {
                 from,
                 to,

@@ -325,6 +325,10 @@ impl MetaServer {
         }
         self.send_changed(copy).await?;
         let ended = self.sessions.borrow().ended_in(&copy.slots);
+        // Who has what open goes with the first message.
+        let mut holds = self.holds.borrow().of(&copy.slots);
+        // No lock is given here any more: these are all.
+        let mut lockers = self.file_locks.borrow().lockers(&copy.slots);
         // There may be more than one message holds.
         let mut rest = &ended[..];
         loop {
@@ -333,9 +337,11 @@ impl MetaServer {
                 copy: copy.id,
                 made,
                 ended: some.to_vec(),
+                holds: std::mem::take(&mut holds),
+                lockers: lockers.drain(..lockers.len().min(SESSIONS)).collect(),
             };
             self.tell_receiver(copy.to, settle, TRIES_AT_REST).await?;
-            if more.is_empty() {
+            if more.is_empty() && lockers.is_empty() {
                 return Ok(());
             }
             rest = more;

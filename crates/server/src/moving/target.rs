@@ -5,7 +5,7 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, KeyRange, Mutation, Record, SessionRecord};
 use pando_store::{Bundle, Level};
 use pando_types::{MapEpoch, SessionId, Slot, plant};
-use pando_wire::{CopyId, MoveAnswer, Refusal};
+use pando_wire::{CopyId, Holds, MoveAnswer, Refusal};
 use std::collections::BTreeSet;
 
 /// Records deleted at a time before a copy begins.
@@ -63,6 +63,7 @@ impl MetaServer {
             };
             moving.coming.insert(copy.source, coming);
         }
+        self.holds.borrow_mut().forget(&slots);
         // What is left over of what was owed when these were here is not to be told once they are here again (H118).
         self.drop_debts(|slot| slots.contains(&slot));
         for slot in slots {
@@ -139,7 +140,8 @@ impl MetaServer {
         &self,
         copy: CopyId,
         made: MapEpoch,
-        ended: Vec<SessionId>,
+        (ended, lockers): (Vec<SessionId>, Vec<(Slot, SessionId)>),
+        holds: Holds,
     ) -> Result<MoveAnswer, Failure> {
         let slots = {
             let moving = self.moving.borrow();
@@ -157,6 +159,29 @@ impl MetaServer {
             // Whoever gets these slots next is told so too (H120).
             if !plant!(H120) {
                 self.sessions.borrow_mut().had_in(*session, &slots);
+            }
+        }
+        // By whom a file is held is known here under their names, also after a restart (H165).
+        let holders = holds
+            .held
+            .iter()
+            .map(|(session, held)| (*session, held.file.slot));
+        let anywhere = slots.first().copied().unwrap_or_default();
+        for (session, slot) in holders.chain(holds.unstated.iter().map(|s| (*s, anywhere))) {
+            self.comes_with(session, slot)?;
+        }
+        // One that has ended here holds nothing.
+        let knows = |session: &SessionId| self.sessions.borrow().knows(*session);
+        let holds = Holds {
+            held: holds.held.into_iter().filter(|(s, _)| knows(s)).collect(),
+            unstated: holds.unstated.into_iter().filter(knows).collect(),
+        };
+        self.holds.borrow_mut().come(&holds, self.world.mono());
+        for (slot, session) in lockers.into_iter().filter(|(slot, _)| slots.contains(slot)) {
+            self.comes_with(session, slot)?;
+            // Whoever has locks there must say so here before others get some (H173).
+            if self.sessions.borrow().knows(session) {
+                self.file_locks.borrow_mut().comes(session, slot);
             }
         }
         for slot in slots {

@@ -316,8 +316,10 @@ fn settings(sim: &Rc<Sim>) -> Settings {
     settings.limits.inquire_after = Duration::from_millis(300);
     settings.limits.invalidations = 6;
     settings.limits.page = 100;
+    settings.limits.cut_hold = Duration::from_millis(200);
     settings.limits.requests = 16;
     settings.limits.identity_sessions = 32;
+    settings.limits.session_holds = 10;
     settings
 }
 

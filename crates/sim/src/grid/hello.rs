@@ -133,12 +133,17 @@ async fn request(a: &Arena, name: &str) -> Option<(ServerId, Vec<u8>)> {
     a.alice.open_session(server).await?;
     let (name, perm) = (super::speaker::named(name)?, Perm::new(0o755));
     let request = Request::Op {
+        keep: None,
         request: Some(a.alice.request(6)),
         again: false,
         map: MapEpoch(1),
         instance: a.alice.instance.get(),
         cred: alice(),
-        op: Op::Mkdir { dir, name, perm },
+        op: Op::Mkdir {
+            dir,
+            name,
+            mode: perm.into(),
+        },
         ways: Vec::new(),
     };
     let boot = a.alice.boot(server);

@@ -6,9 +6,12 @@
 //! attackers' own sessions are what they were, and who was attacked goes on. With the checks that the cell names taken
 //! out (the cargo feature `plant`) it succeeds: so it is these checks that stop it.
 
+mod acls;
 mod arena;
 mod hello;
+mod holds;
 mod homes;
+mod locks;
 mod peers;
 mod perms;
 mod requests;
@@ -72,8 +75,11 @@ pub fn cells() -> impl Iterator<Item = &'static Cell> {
         requests::CELLS,
         perms::CELLS,
         homes::CELLS,
+        holds::CELLS,
         xattrs::CELLS,
+        acls::CELLS,
         sessions::CELLS,
+        locks::CELLS,
         peers::CELLS,
     ];
     tables.into_iter().flatten()

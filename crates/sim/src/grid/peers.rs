@@ -111,7 +111,7 @@ pub(super) const CELLS: &[Cell] = &[
             )
             .await?
             {
-                PeerAnswer::Locked(records) => (!records.is_empty()).then_some(()),
+                PeerAnswer::Locked { records, .. } => (!records.is_empty()).then_some(()),
                 _ => None,
             }
         }
@@ -383,7 +383,7 @@ pub(super) const CELLS: &[Cell] = &[
                         Some(n) => n,
                         None => return,
                     },
-                    perm: pando_types::Perm::new(0o755),
+                    mode: pando_types::Perm::new(0o755).into(),
                 };
                 let asked = hers.asking(Some(id), &alice(), &op, &[]);
                 hers.ask_boot(home, hers.boot(home), &asked).await;
@@ -393,7 +393,13 @@ pub(super) const CELLS: &[Cell] = &[
                 if let Some((id, asker)) = question(&a, |p| {
                     matches!(p, PeerRequest::Prepare { .. } | PeerRequest::Lock { .. })
                 }) {
-                    let votes = [PeerAnswer::Vote(Vote::Yes), PeerAnswer::Locked(Vec::new())];
+                    let votes = [
+                        PeerAnswer::Vote(Vote::Yes),
+                        PeerAnswer::Locked {
+                            records: Vec::new(),
+                            held: Vec::new(),
+                        },
+                    ];
                     let asked_to_vote =
                         question(&a, |p| matches!(p, PeerRequest::Prepare { .. })).map(|(n, _)| n);
                     let answer = if asked_to_vote == Some(id) {

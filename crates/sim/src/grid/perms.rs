@@ -460,7 +460,7 @@ pub(super) const CELLS: &[Cell] = &[
             let op = Op::Create {
                 dir: dir.clone(),
                 name,
-                perm,
+                mode: perm.into(),
                 exclusive: false,
                 want: 2,
             };

@@ -4,7 +4,10 @@ use super::arena::{GROUP, READER, TENANT, alice, mallory};
 use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
 use pando_types::{AttrChange, Cred, DirId, Name, PeerId, Perm};
-use pando_wire::{Answer, AuthChange, AuthRequest, ClusterRequest, Handle, Op, Request, Response, Statement};
+use pando_wire::{
+    Answer, AuthChange, AuthRequest, ClusterRequest, CutId, CutRequest, Handle, Op, RepairRequest, Repaired,
+    Request, Response, Statement,
+};
 use std::rc::Rc;
 
 /// Mallory acts under these credentials, with statements that are her own.
@@ -363,6 +366,59 @@ pub(super) const CELLS: &[Cell] = &[
         ["G2"],
         "learns what others do",
         async |a: Rc<Arena>| operator(&a, Request::Status).await
+    ),
+    cell!(
+        "operator",
+        "a client asks for a cut",
+        ["G2"],
+        "holds all changes up",
+        async |a: Rc<Arena>| {
+            let (cut, map) = (CutId(7), a.cluster.map().epoch);
+            operator(&a, Request::Cut(CutRequest::Hold { cut, map })).await
+        }
+    ),
+    cell!(
+        "operator",
+        "a client asks for a repair of raw records",
+        ["G2"],
+        "deletes another's directory",
+        async |a: Rc<Arena>| {
+            let hers = a.at("/private").await?;
+            let name = pando_format::Key::Head(hers.id);
+            let disks = a.cluster.servers.iter().map(|s| s.device.disk.dump());
+            let there = disks.flatten().find(|(key, _)| *key == name)?.1;
+            a.mark().await;
+            let request = Request::Repair(RepairRequest {
+                expected: vec![(name.clone(), Some(there))],
+                changes: vec![(name, None)],
+                touches: Vec::new(),
+                invalidates: Vec::new(),
+            });
+            match a.mallory.ask(a.cluster.map().coordinator, &request).await? {
+                Response::Repair(Repaired::Done) => Some(()),
+                _ => None,
+            }
+        }
+    ),
+    cell!(
+        "operator",
+        "an operator begins cuts and never ends them",
+        ["G68"],
+        "nobody changes anything any more",
+        async |a: Rc<Arena>| {
+            let hers = a.alice.find(&alice(), "/private").await?;
+            for n in 1..=6 {
+                let (cut, map) = (CutId(n), a.cluster.map().epoch);
+                for server in &a.cluster.map().servers {
+                    a.root
+                        .ask(server.id, &Request::Cut(CutRequest::Hold { cut, map }))
+                        .await?;
+                }
+            }
+            let made = a.alice.mkdir(&alice(), &hers, "meanwhile", 0o700).await;
+            a.mark().await;
+            made.is_none().then_some(())
+        }
     ),
     cell!(
         "operator",

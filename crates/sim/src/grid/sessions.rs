@@ -33,7 +33,7 @@ async fn mkdir_as(a: &Arena, id: RequestId) -> Option<Answer> {
     let op = Op::Mkdir {
         dir: dir?,
         name: named("planted")?,
-        perm: Perm::new(0o755),
+        mode: Perm::new(0o755).into(),
     };
     a.mark().await;
     let asked = a.mallory.asking(Some(id), &mallory(), &op, &[]);

@@ -10,7 +10,7 @@ use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{
     Access, AttrChange, BootEpoch, Cred, DirId, IdentityId, Instance, MapEpoch, Name, PeerId, Perm,
-    RequestId, RequestSlot, Sequence, ServerId, SessionId,
+    RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
 };
 use pando_wire::{
     Answer, Content, EntryView, Handle, Message, Op, Probe, Refusal, RenameMode, Request, Response, SealKey,
@@ -110,6 +110,11 @@ impl Speaker {
         self.map.owner(dir.slot())
     }
 
+    /// The server of a slot.
+    pub fn owner(&self, slot: Slot) -> ServerId {
+        self.map.owner(slot)
+    }
+
     /// The boot of a server, as far as is known here.
     pub fn boot(&self, server: ServerId) -> BootEpoch {
         self.boots.borrow().get(&server).copied().unwrap_or_default()
@@ -178,6 +183,7 @@ impl Speaker {
     /// A request for an operation, as this one says it.
     pub fn asking(&self, request: Option<RequestId>, cred: &Cred, op: &Op, ways: &[Statement]) -> Request {
         Request::Op {
+            keep: None,
             request,
             again: false,
             map: MapEpoch(1),
@@ -258,7 +264,17 @@ impl Speaker {
     /// Makes a directory.
     pub async fn mkdir(&self, cred: &Cred, dir: &Statement, name: &str, perm: u16) -> Option<Statement> {
         let (dir, name, perm) = (dir.clone(), named(name)?, Perm::new(perm));
-        match self.op(cred, Op::Mkdir { dir, name, perm }).await? {
+        match self
+            .op(
+                cred,
+                Op::Mkdir {
+                    dir,
+                    name,
+                    mode: perm.into(),
+                },
+            )
+            .await?
+        {
             Answer::Entry(view) => view.dir,
             _ => None,
         }
@@ -275,7 +291,7 @@ impl Speaker {
         let op = Op::Create {
             dir: dir.clone(),
             name: named(name)?,
-            perm: Perm::new(perm),
+            mode: Perm::new(perm).into(),
             exclusive: true,
             want: 6,
         };
@@ -339,6 +355,21 @@ impl Speaker {
             Answer::Opened {
                 entry, data, handle, ..
             } => Some((entry, data.map(|d| d.0).unwrap_or_default(), handle)),
+            _ => None,
+        }
+    }
+
+    /// Opens a file. Its entry, and the proof of that.
+    pub async fn opened(
+        &self,
+        cred: &Cred,
+        dir: &Statement,
+        name: &str,
+        want: u8,
+    ) -> Option<(EntryView, Handle)> {
+        let (dir, name) = (dir.clone(), named(name)?);
+        match self.op(cred, Op::Open { dir, name, want }).await? {
+            Answer::Opened { entry, proof, .. } => Some((entry, proof)),
             _ => None,
         }
     }

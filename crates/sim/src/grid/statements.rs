@@ -44,7 +44,7 @@ async fn skips_group(a: &Arena, sub: &Statement, ways: &[Statement]) -> Option<(
     let op = Op::Mkdir {
         dir: sub.clone(),
         name: named("planted")?,
-        perm: Perm::new(0o755),
+        mode: Perm::new(0o755).into(),
     };
     a.mallory.op_with(&other(), op, ways).await.map(|_| ())
 }

@@ -145,7 +145,7 @@ pub(super) const CELLS: &[Cell] = &[
                 dir,
                 name: named("disk")?,
                 kind: FileKind::BlockDevice,
-                perm: Perm::new(0o666),
+                mode: Perm::new(0o666).into(),
                 rdev: 0x800,
             };
             a.mallory.op(&mallory(), op).await.map(|_| ())
@@ -163,7 +163,7 @@ pub(super) const CELLS: &[Cell] = &[
                 dir,
                 name: named("fifo")?,
                 kind: FileKind::Fifo,
-                perm: Perm::new(0o666),
+                mode: Perm::new(0o666).into(),
                 rdev: 0,
             };
             a.mallory.op(&mallory(), op).await.map(|_| ())

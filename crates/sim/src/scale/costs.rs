@@ -71,7 +71,7 @@ pub fn kind_of(message: &Message, map: &ClusterMap, me: ServerId) -> &'static st
         },
         Message::Reply { result, .. } => match result {
             Ok(Response::Peer(answer)) => match answer {
-                PeerAnswer::Locked(_) => "answer locked",
+                PeerAnswer::Locked { .. } => "answer locked",
                 PeerAnswer::Vote(_) => "answer vote",
                 PeerAnswer::Content(_) => "answer content",
                 PeerAnswer::Decided => "answer decided",

@@ -171,7 +171,7 @@ impl Worker {
                         Op::Mkdir {
                             dir,
                             name,
-                            perm: DIRS(),
+                            mode: DIRS().into(),
                         },
                     )
                     .await?;

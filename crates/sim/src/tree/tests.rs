@@ -64,6 +64,7 @@ fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
         version: 0,
         marks: Marks::NONE,
         seal: 0,
+        acls: Default::default(),
     };
     let key = Key::Entry {
         dir,

@@ -204,3 +204,37 @@ pub(super) fn damage(h: &mut dyn Harness) {
     assert_eq!(get(&s, &counter(3)), Some(count(1)));
     apply(&s, vec![insert(counter(7), count(1))]);
 }
+
+pub(super) fn pictures(h: &mut dyn Harness) {
+    let s = h.open();
+    apply(&s, (1..=80).map(|n| insert(counter(n), count(1))).collect());
+    apply(&s, vec![insert(Key::Touch(dir_in(4)), touch(1))]);
+    let (before, _) = ok(block_on(s.export(&everything(), usize::MAX).wait()));
+    let picture = ok(block_on(s.picture()));
+    // Whatever becomes of the store, it stays as it was.
+    let changed = (1..=40).map(|n| Mutation::Update {
+        key: counter(n),
+        record: count(2),
+    });
+    apply(&s, changed.collect());
+    apply(&s, vec![insert(counter(900), count(1)), touch_by(4, 3)]);
+    ok(s.delete_range(&KeyRange::slot(Slot(50))));
+    let (mut pieces, mut rest) = (Vec::new(), Some(everything()));
+    while let Some(range) = rest {
+        let (piece, left) = ok(block_on(picture.export(&range, 100)));
+        pieces.extend(ok(piece.records()));
+        rest = left;
+    }
+    assert_eq!(pieces, ok(before.records()));
+    let empty = ok(block_on(picture.export(&KeyRange::slot(Slot(900)), 1)));
+    assert_eq!(empty, (Bundle::of(Vec::new()), None));
+    // Another one is of another time.
+    let later = ok(block_on(s.picture()));
+    let (now, _) = ok(block_on(later.export(&everything(), usize::MAX)));
+    let (there, _) = ok(block_on(s.export(&everything(), usize::MAX).wait()));
+    assert_eq!(now, there);
+    assert_ne!(now, before);
+    drop((picture, later));
+    drop(s);
+    assert!(!list(&h.open(), &everything(), 1000).is_empty());
+}

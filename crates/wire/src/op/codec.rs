@@ -16,7 +16,7 @@ codec_struct!(Statement {
     perm,
     uid,
     gid,
-    acl,
+    acls,
     realm,
     seal,
     scope,
@@ -34,7 +34,8 @@ codec_struct!(EntryView {
     layout,
     version,
     xattrs,
-    home
+    home,
+    acl
 });
 codec_struct!(DirEntry {
     position,
@@ -57,9 +58,10 @@ codec_enum!(Op {
     8 => Reopen { dir },
     9 => GetXattr { dir, name, ino, generation, attr },
     10 => ListXattr { dir, name, ino, generation },
-    16 => Create { dir, name, perm, exclusive, want },
+    11 => Home { slot, ino, generation, proof },
+    16 => Create { dir, name, mode, exclusive, want },
     17 => Symlink { dir, name, target },
-    18 => Mkdir { dir, name, perm },
+    18 => Mkdir { dir, name, mode },
     19 => Rmdir { dir, name },
     20 => Unlink { dir, name, held },
     21 => SetAttr { dir, name, ino, generation, change, handle },
@@ -68,13 +70,14 @@ codec_enum!(Op {
     24 => Release { slot, ino, generation },
     25 => SetXattr { dir, name, ino, generation, attr, value, mode },
     26 => RemoveXattr { dir, name, ino, generation, attr },
-    27 => Mknod { dir, name, kind, perm, rdev },
+    27 => Mknod { dir, name, kind, mode, rdev },
     28 => Link { src, src_name, ino, generation, dst, dst_name },
+    32 => SetAcl { dir, name, ino, generation, kind, list },
 });
 codec_enum!(Answer {
     1 => Done,
     2 => Entry(e),
-    3 => Opened { entry, data, created, handle },
+    3 => Opened { entry, data, created, handle, proof, kept },
     4 => Removed(e),
     5 => Renamed { moved, other },
     6 => DirStat(s),

@@ -125,14 +125,14 @@ async fn make(client: &Client, kind: Kind, path: &[u8]) -> Result<(Instant, u64)
         Kind::File => Op::Create {
             dir,
             name,
-            perm: Perm::new(0o644),
+            mode: Perm::new(0o644).into(),
             exclusive: true,
             want: Access::WRITE.0,
         },
         Kind::Directory => Op::Mkdir {
             dir,
             name,
-            perm: Perm::new(0o755),
+            mode: Perm::new(0o755).into(),
         },
     };
     client.op(&cred, op).await?;

@@ -117,7 +117,7 @@ pub async fn make_directory(client: &Client, above: Statement, name: &str) -> Re
     let op = Op::Mkdir {
         dir: above,
         name: Name::new(name.as_bytes())?,
-        perm: Perm::new(0o755),
+        mode: Perm::new(0o755).into(),
     };
     match client.op(&Cred::root(), op).await? {
         pando_wire::Answer::Entry(entry) => entry.dir.ok_or(Errno::NotDir),
@@ -130,7 +130,7 @@ pub async fn make_file(client: &Client, dir: &Statement, name: &str) -> Result<(
     let op = Op::Create {
         dir: dir.clone(),
         name: Name::new(name.as_bytes())?,
-        perm: Perm::new(0o644),
+        mode: Perm::new(0o644).into(),
         exclusive: true,
         want: Access::WRITE.0,
     };

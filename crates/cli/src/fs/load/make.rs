@@ -2,13 +2,13 @@
 
 use super::in_the_way;
 use crate::fs::copy::{data_sync, set, without_foreign_set_ids};
-use crate::fs::{Fs, Why};
+use crate::fs::{Fs, Why, lists};
 use pando_client::file::{self, OpenFile, Place};
 use pando_dump::Entry;
 use pando_format::Layout;
 use pando_format::codec::Blob;
-use pando_types::{Access, Attr, AttrChange, Errno, FileKind, Perm, TimeChange, XattrMode, XattrName};
-use pando_wire::{Answer, EntryView, Op, Statement};
+use pando_types::{Access, Attr, AttrChange, Errno, FileKind, Name, Perm, TimeChange, XattrMode, XattrName};
+use pando_wire::{Answer, EntryView, Op, RenameMode, Statement};
 
 /// Bits of what is being filled: nobody else's yet.
 const OWN: u16 = 0o600;
@@ -63,7 +63,7 @@ pub async fn directory(fs: &Fs, place: &Place, go_on: bool) -> Result<(Statement
         dir: place.dir.clone(),
         name: place.name.clone(),
         // Others come in when it is filled.
-        perm: Perm::new(0o700),
+        mode: Perm::new(0o700).into(),
     };
     let view = match fs.client().op(&fs.cred, op).await {
         Ok(Answer::Entry(view)) => view,
@@ -112,7 +112,7 @@ pub async fn small(fs: &Fs, place: &Place, entry: &Entry, data: &[u8], go_on: bo
             dir,
             name,
             kind,
-            perm: Perm::new(OWN),
+            mode: Perm::new(OWN).into(),
             rdev: rustix::fs::makedev(entry.device.0, entry.device.1),
         },
     };
@@ -162,16 +162,19 @@ pub enum Whose {
     Others,
 }
 
-/// Sets extended attributes of an entry.
+/// Sets extended attributes of an entry, and with those that are not users' its access control lists.
 pub async fn attributes(fs: &Fs, place: &Place, entry: &Entry, whose: Whose) -> Result<(), Why> {
     let of = |name: &[u8]| match name.starts_with(b"user.") {
         true => Whose::Users,
         false => Whose::Others,
     };
+    if whose == Whose::Others {
+        lists::bring(fs, place, entry).await?;
+    }
     let mut wanted = entry
         .xattrs
         .iter()
-        .filter(|(name, _)| of(name) == whose)
+        .filter(|(name, _)| of(name) == whose && !lists::is_list(name))
         .peekable();
     if wanted.peek().is_none() {
         return Ok(());
@@ -244,11 +247,24 @@ pub struct Filling {
     at: u64,
     left: u64,
     mtime: pando_types::Timestamp,
+    /// Whose place it takes when it is whole; others see what was there until then.
+    replaces: Option<Place>,
+}
+
+/// What a file is filled as, beside the one it will replace. Found again if it was left by an interruption.
+fn beside(view: &EntryView) -> Result<Name, Errno> {
+    Name::new(format!(".pando-load.{:x}", view.attr.ino.0).as_bytes())
 }
 
 impl Filling {
     /// Begins with an empty file. `None`: it is there as it should be.
-    pub async fn begin(fs: &Fs, place: Place, entry: &Entry, go_on: bool) -> Result<Option<Filling>, Why> {
+    pub async fn begin(
+        fs: &Fs,
+        mut place: Place,
+        entry: &Entry,
+        go_on: bool,
+    ) -> Result<Option<Filling>, Why> {
+        let mut replaces = None;
         if go_on && let Some(view) = there(fs, &place).await? {
             if is_same(fs, &view, entry) {
                 return Ok(None);
@@ -257,9 +273,9 @@ impl Filling {
                 return Err("is there and is no file; remove it first".into());
             }
             // Its other names may be other files of the dump, or nothing of it: they keep what they have.
-            if view.attr.nlink > 1 {
-                remove(fs, &place).await?;
-            }
+            let name = std::mem::replace(&mut place.name, beside(&view)?);
+            let dir = place.dir.clone();
+            replaces = Some(Place { dir, name });
         }
         let (client, perm) = (&**fs.client(), Perm::new(OWN));
         let opened = file::create(client, &fs.cred, &place, perm, !go_on, Access::WRITE);
@@ -278,6 +294,7 @@ impl Filling {
             at: 0,
             left: 0,
             mtime: entry.mtime,
+            replaces,
         }))
     }
 
@@ -315,6 +332,17 @@ impl Filling {
         }
         let kept = attributes(fs, &self.place, entry, Whose::Users).await;
         set(fs, &self.place, &self.file.attr(), change_of(fs, entry)).await?;
+        if let Some(to) = self.replaces {
+            let op = Op::Rename {
+                src: self.place.dir,
+                src_name: self.place.name,
+                dst: to.dir,
+                dst_name: to.name,
+                mode: RenameMode::Replace,
+                held: false,
+            };
+            client.op(&fs.cred, op).await?;
+        }
         kept
     }
 
@@ -322,7 +350,7 @@ impl Filling {
     pub async fn give_up(self, fs: &Fs) {
         // What was written and never published is known here only.
         let _ = self.file.free(&*fs.conn.blocks).await;
-        if self.created {
+        if self.created || self.replaces.is_some() {
             let _ = remove(fs, &self.place).await;
         }
     }

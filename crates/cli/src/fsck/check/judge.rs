@@ -223,6 +223,19 @@ impl Checker {
                     Kind::Links,
                     format!("{names} names of inode {ino}, which is not there"),
                 ),
+                Some(home) if linked.noted != (home.names == 0) => {
+                    let kind = if moving(home.changed) {
+                        Kind::Moving
+                    } else {
+                        Kind::Links
+                    };
+                    let noted = if linked.noted { "noted" } else { "not noted" };
+                    let detail = format!(
+                        "inode {ino} counts {} names, and is {noted} as open without one",
+                        home.names
+                    );
+                    (kind, detail)
+                }
                 Some(home) if home.names as usize != names => {
                     let kind = if moving(home.changed) {
                         Kind::Moving

@@ -103,3 +103,27 @@ fn no_space_is_told_and_passes() {
     h.close().unwrap();
     assert_eq!(seen(&ops, &blocks), b"");
 }
+
+/// All open files together gather no more than so much; who finds no room stores at once.
+#[test]
+fn what_is_gathered_is_bounded() {
+    let data = vec![7; 70_000];
+    let open = || {
+        let (ops, blocks, mut h) = gathering(64 << 20, DataSync::BeforePublish);
+        h.write(0, &data).unwrap();
+        (ops, blocks, h)
+    };
+    let mut files: Vec<_> = (0..8).map(|_| open()).collect();
+    let stored = |files: &[(Fake, MemBlocks, Handle)]| -> usize {
+        files.iter().map(|(_, b, h)| b.count(h.file.key())).sum()
+    };
+    // Other tests may have a little of it just now.
+    assert!((4..=5).contains(&stored(&files)), "{}", stored(&files));
+    // Who publishes makes room.
+    for (_, _, h) in &mut files {
+        h.flush().unwrap();
+    }
+    assert_eq!(stored(&files), 8);
+    files.extend((0..3).map(|_| open()));
+    assert_eq!(stored(&files), 8);
+}

@@ -1,0 +1,799 @@
+//! What is to be done about each finding: a pure function of the records there are. Nothing is guessed: what is not known goes to
+//! `/lost+found`, or is said.
+
+use super::edit::{Edit, Records, Source};
+use crate::fsck::collect::Unread;
+use crate::fsck::finding::{Finding, Kind, Subject};
+use crate::fsck::range::prefixed;
+use pando_format::{
+    AccessRecord, AttachmentKind, CounterRecord, Entry, Head, Key, KeyRange, LinkRecord, Marks, Position,
+    Record, Target, Touch,
+};
+use pando_types::{Birth, DirId, DirStat, Ino, Name, Perm, Slot, Timestamp};
+use pando_wire::RepairRequest;
+use std::collections::BTreeSet;
+
+/// Entries of a lost directory that are taken care of in one go.
+const SOME: usize = 64;
+/// Versions of a birth that are tried.
+const VERSIONS: u32 = 256;
+/// Names tried in `/lost+found`.
+const NAMES: u32 = 100;
+
+/// What is to be done about a finding.
+#[derive(Debug)]
+pub enum Plan {
+    /// These, each by itself.
+    Repair(Vec<Repair>),
+    /// Nothing now: what else was found comes first, or it is well by now.
+    Later(&'static str),
+    /// It is needed and not there.
+    NeedsLostFound,
+    /// Nobody but people can say what is right.
+    Not(&'static str),
+}
+
+/// One repair.
+#[derive(Debug)]
+pub struct Repair {
+    /// What to ask for.
+    pub request: RepairRequest,
+    /// What it does.
+    pub does: String,
+    /// Of whose slot, if it is for the owner and not for the coordinator.
+    pub slot: Option<Slot>,
+}
+
+/// Makes plans.
+pub struct Planner<S> {
+    pub records: Records<S>,
+    /// `/lost+found`, if it is there.
+    pub lost: Option<DirId>,
+    pub now: Timestamp,
+}
+
+/// Why a plan ends early.
+pub enum Stop {
+    Plan(Plan),
+    Unread(Unread),
+}
+
+impl From<Unread> for Stop {
+    fn from(e: Unread) -> Stop {
+        Stop::Unread(e)
+    }
+}
+
+impl From<Plan> for Stop {
+    fn from(p: Plan) -> Stop {
+        Stop::Plan(p)
+    }
+}
+
+type Planned = Result<Plan, Stop>;
+
+const WELL: Plan = Plan::Later("it is well by now");
+
+fn repair(edit: Edit, does: impl Into<String>) -> Repair {
+    Repair {
+        request: edit.request,
+        does: does.into(),
+        slot: None,
+    }
+}
+
+fn one(edit: Edit, does: impl Into<String>) -> Planned {
+    Ok(Plan::Repair(vec![repair(edit, does)]))
+}
+
+impl<S: Source> Planner<S> {
+    /// What is to be done.
+    pub async fn plan(&self, finding: &Finding) -> Result<Plan, Unread> {
+        let planned = match (&finding.subject, finding.kind) {
+            (Subject::Dir(id), kind) => self.dir(*id, kind, finding).await,
+            (Subject::Bucket(place), kind) => self.bucket(place.dir, place.hash, kind).await,
+            (Subject::Ino(ino), Kind::Links) => self.links(*ino, finding).await,
+            (Subject::Ino(_), _) => Ok(Plan::Not(
+                "two files have one number; which of them others mean is not known: copy both, and remove them",
+            )),
+            (Subject::Counter(slot, largest), _) => self.counter(*slot, *largest).await,
+            (Subject::Slot(..), Kind::Foreign) => Ok(Plan::Not(
+                "whether its owner has newer ones is not known; if it has, they can be deleted with that server stopped",
+            )),
+            (Subject::Slot(..), Kind::Superblock) => {
+                Ok(Plan::Not("it is another server's store: put the right one there"))
+            }
+            (Subject::Slot(..), _) => Ok(Plan::Not("what it was is not known: restore it from a backup")),
+            (Subject::Range(..), _) => Ok(Plan::Not(
+                "what stood there is not known: restore it from a backup",
+            )),
+            (Subject::Record(..), _) => Ok(Plan::Not(
+                "its servers end it by themselves; one of them is away, or has damaged records",
+            )),
+        };
+        match planned {
+            Ok(plan) | Err(Stop::Plan(plan)) => Ok(plan),
+            Err(Stop::Unread(e)) => Err(e),
+        }
+    }
+
+    fn edit(&self) -> Edit {
+        Edit::new(self.now)
+    }
+
+    async fn dir(&self, id: DirId, kind: Kind, finding: &Finding) -> Planned {
+        match kind {
+            Kind::Counts | Kind::NoTouch => self.counts(id).await,
+            Kind::NoName => self.nameless(id).await,
+            Kind::NoContent => self.contentless(id, finding).await,
+            Kind::NoHead => self.headless(id).await,
+            Kind::TwoNames => self.two_names(id, finding).await,
+            Kind::Halves => self.halves(id, finding).await,
+            Kind::Unlisted => self.unlisted(id).await,
+            Kind::Listed => self.listed(finding).await,
+            Kind::Loop => self.looped(id).await,
+            Kind::NoParent => Ok(Plan::Later("what is left of its parent is moved first")),
+            Kind::Moving => Ok(Plan::Later("it is changing")),
+            _ => Ok(Plan::Not(
+                "its ID is not known to be right: what is in it can be copied, and it removed",
+            )),
+        }
+    }
+
+    async fn counts(&self, id: DirId) -> Planned {
+        let key = Key::Touch(id);
+        let before = self.records.touch(id).await?;
+        let entries = self.records.entries(KeyRange::entries(id)).await?;
+        if before != self.records.touch(id).await? {
+            return Ok(Plan::Later("it is changing"));
+        }
+        let subdirs = entries.iter().filter(|(_, e)| matches!(e.target, Target::Dir(_)));
+        let subdirs = subdirs.count() as u64;
+        let was = before.map_or(
+            DirStat {
+                entries: 0,
+                subdirs: 0,
+                atime: self.now,
+                mtime: self.now,
+                ctime: self.now,
+            },
+            |t| t.stat,
+        );
+        let touch = Touch {
+            stat: DirStat {
+                entries: entries.len() as u64,
+                subdirs,
+                ..was
+            },
+            explicit: before.is_some_and(|t| t.explicit),
+        };
+        if before == Some(touch) {
+            return Ok(WELL);
+        }
+        let mut edit = self.edit();
+        edit.set(key, before.map(Record::Touch), Some(Record::Touch(touch)));
+        one(edit, format!("counted {} entries", entries.len()))
+    }
+
+    /// A free name in `/lost+found` for what has this number.
+    async fn lose(
+        &self,
+        edit: &mut Edit,
+        ino: Ino,
+        target: Target,
+        attached: Vec<(AttachmentKind, Record)>,
+    ) -> Result<(DirId, Head, Name), Stop> {
+        let lost = self.lost.ok_or(Plan::NeedsLostFound)?;
+        let head = self.records.head(lost).await?.ok_or(Plan::NeedsLostFound)?;
+        for n in 0..NAMES {
+            let text = match n {
+                0 => format!("#{ino}"),
+                n => format!("#{ino}.{n}"),
+            };
+            let Ok(name) = Name::new(text.as_bytes()) else {
+                break;
+            };
+            let hash = self.records.map.widths().name(head.salt, &name);
+            let place = (lost, hash, name.clone());
+            if edit
+                .put(&self.records, place, target.clone(), attached.clone())
+                .await?
+                .is_some()
+            {
+                return Ok((lost, head, name));
+            }
+        }
+        Err(Plan::Not("there is no free name in /lost+found").into())
+    }
+
+    /// A directory goes to `/lost+found`.
+    async fn lose_dir(&self, edit: &mut Edit, access: AccessRecord, head: &Head) -> Result<Name, Stop> {
+        let (id, ino) = (access.id, access.ino);
+        let (lost, there, name) = self.lose(edit, ino, Target::Dir(access), Vec::new()).await?;
+        let place = (lost, there.generation, name.clone());
+        edit.place(&self.records, id, head, place).await?;
+        Ok(name)
+    }
+
+    async fn nameless(&self, id: DirId) -> Planned {
+        let Some(head) = self.records.head(id).await? else {
+            return Ok(WELL);
+        };
+        let mut edit = self.edit();
+        // Where it should be there is something else, or nothing.
+        if let Some(parent) = self.records.head(head.parent).await? {
+            let key = Key::Entry {
+                dir: head.parent,
+                hash: self.records.map.widths().name(parent.salt, &head.name),
+                name: head.name.clone(),
+            };
+            let there = self.records.get(&key).await?;
+            if let Some(Record::Entry(Entry {
+                target: Target::Dir(d),
+                ..
+            })) = &there
+                && d.id == id
+            {
+                return Ok(WELL);
+            }
+            edit.expect(key, there);
+        }
+        let access = AccessRecord {
+            id,
+            generation: head.generation,
+            ino: head.ino,
+            perm: Perm::new(0o700),
+            uid: 0,
+            gid: 0,
+            ctime: self.now,
+            realm: head.realm,
+            salt: head.salt,
+            version: 1,
+            marks: Marks::NONE,
+            acls: Default::default(),
+            seal: head.seal,
+        };
+        let name = self.lose_dir(&mut edit, access, &head).await?;
+        one(edit, format!("moved to /lost+found/{name}, root's, mode 0700"))
+    }
+
+    /// The access records of a directory among the places that a finding names.
+    async fn named(&self, id: DirId, finding: &Finding) -> Result<Vec<(Key, Entry, AccessRecord)>, Stop> {
+        let mut named = Vec::new();
+        let places: BTreeSet<_> = finding.places.iter().copied().collect();
+        for place in places {
+            for (key, entry) in self.records.bucket(place.dir, place.hash).await? {
+                match entry.target.clone() {
+                    Target::Dir(access) if access.id == id => named.push((key, entry, access)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(named)
+    }
+
+    async fn contentless(&self, id: DirId, finding: &Finding) -> Planned {
+        if self.records.head(id).await?.is_some() {
+            return Ok(WELL);
+        }
+        let named = self.named(id, finding).await?;
+        let [(key, entry, access)] = &named[..] else {
+            return Ok(Plan::Not("it has no name, or several: what it was is not known"));
+        };
+        let Key::Entry { dir, name, .. } = key else {
+            return Ok(WELL);
+        };
+        let mut edit = self.edit();
+        edit.expect(Key::Head(id), None);
+        let birth = |version| Birth {
+            parent: *dir,
+            name: name.clone(),
+            version,
+        };
+        let born = (0..VERSIONS)
+            .map(birth)
+            .find(|b| id == DirId::ROOT || self.records.map.widths().dir_id(b) == id);
+        let (Some(birth), Some(parent_generation)) = (born, self.records.generation(*dir).await?) else {
+            // Where it was born would have to be guessed.
+            edit.take_away(&self.records, key, entry).await?;
+            edit.moved(id, access.generation);
+            return one(
+                edit,
+                format!(
+                    "removed the name {name:?}: where it was born is not known; what is left in it goes to /lost+found"
+                ),
+            );
+        };
+        let list = Key::RenameList {
+            parent: birth.parent,
+            name: birth.name.clone(),
+        };
+        let listed = self
+            .records
+            .list(&list)
+            .await?
+            .is_some_and(|l| l.contains(birth.version));
+        let head = Head {
+            generation: access.generation,
+            ino: access.ino,
+            birth,
+            parent: *dir,
+            parent_generation,
+            name: name.clone(),
+            realm: access.realm,
+            salt: access.salt,
+            split: 0,
+            seal: access.seal,
+            listed,
+        };
+        edit.expect(key.clone(), Some(Record::Entry(entry.clone())));
+        edit.set(Key::Head(id), None, Some(Record::Head(head)));
+        one(edit, "its content is there again, with what was left in it")
+    }
+
+    async fn headless(&self, id: DirId) -> Planned {
+        if self.records.head(id).await?.is_some() {
+            return Ok(WELL);
+        }
+        let entries = self.records.entries(KeyRange::entries(id)).await?;
+        if entries.is_empty() {
+            let Some(touch) = self.records.touch(id).await? else {
+                return Ok(WELL);
+            };
+            let mut edit = self.edit();
+            edit.expect(Key::Head(id), None);
+            edit.set(Key::Touch(id), Some(Record::Touch(touch)), None);
+            return one(edit, "removed the counts of a directory that is not there");
+        }
+        let mut all = Vec::new();
+        let mut names = BTreeSet::new();
+        for (key, entry) in entries {
+            let ino = entry.target.identity().0;
+            // Of several that would get one name, one now and the others later.
+            if all.len() >= SOME || !names.insert(ino) {
+                continue;
+            }
+            let mut edit = self.edit();
+            edit.expect(Key::Head(id), None);
+            let attached = edit.take_away(&self.records, &key, &entry).await?;
+            edit.request.touches.clear();
+            let Key::Entry { name: was, .. } = &key else {
+                continue;
+            };
+            let name = match &entry.target {
+                Target::Dir(access) => match self.records.head(access.id).await? {
+                    Some(head) => {
+                        let (lost, there, name) =
+                            self.lose(&mut edit, ino, entry.target.clone(), attached).await?;
+                        let place = (lost, there.generation, name.clone());
+                        edit.place(&self.records, access.id, &head, place).await?;
+                        name
+                    }
+                    // It has no content either: that is mended first.
+                    None => continue,
+                },
+                target => self.lose(&mut edit, ino, target.clone(), attached).await?.2,
+            };
+            all.push(repair(edit, format!("moved {was:?} to /lost+found/{name}")));
+        }
+        match all.is_empty() {
+            true => Ok(Plan::Later("what is in it is mended first")),
+            false => Ok(Plan::Repair(all)),
+        }
+    }
+
+    async fn two_names(&self, id: DirId, finding: &Finding) -> Planned {
+        let Some(head) = self.records.head(id).await? else {
+            return Ok(Plan::Later("its content comes first"));
+        };
+        let named = self.named(id, finding).await?;
+        let right = |(key, _, access): &&(Key, Entry, AccessRecord)| {
+            matches!(key, Key::Entry { dir, name, .. } if (*dir, name) == (head.parent, &head.name))
+                && access.generation == head.generation
+        };
+        let Some((kept, entry, _)) = named.iter().find(right) else {
+            return Ok(Plan::Not("none of its names is the one that its content knows"));
+        };
+        let mut all = Vec::new();
+        for (key, other, access) in named.iter().filter(|(key, ..)| key != kept) {
+            let mut edit = self.edit();
+            edit.expect(Key::Head(id), Some(Record::Head(head.clone())));
+            edit.expect(kept.clone(), Some(Record::Entry(entry.clone())));
+            edit.take_away(&self.records, key, other).await?;
+            edit.moved(id, access.generation);
+            if let Key::Entry { dir, name, .. } = key {
+                all.push(repair(edit, format!("removed its other name {name:?} in {dir}")));
+            }
+        }
+        match all.is_empty() {
+            true => Ok(WELL),
+            false => Ok(Plan::Repair(all)),
+        }
+    }
+
+    async fn halves(&self, id: DirId, finding: &Finding) -> Planned {
+        let Some(head) = self.records.head(id).await? else {
+            return Ok(WELL);
+        };
+        let named = self.named(id, finding).await?;
+        let [(key, entry, access)] = &named[..] else {
+            return Ok(Plan::Later("its names come first"));
+        };
+        let Key::Entry { dir, name, .. } = key else {
+            return Ok(WELL);
+        };
+        if (access.generation, access.ino, access.salt) != (head.generation, head.ino, head.salt) {
+            return Ok(Plan::Not(
+                "name and content are of two directories: which of them is meant is not known",
+            ));
+        }
+        let Some(generation) = self.records.generation(*dir).await? else {
+            return Ok(Plan::Later("its parent comes first"));
+        };
+        let mut edit = self.edit();
+        edit.expect(key.clone(), Some(Record::Entry(entry.clone())));
+        edit.place(&self.records, id, &head, (*dir, generation, name.clone()))
+            .await?;
+        for (key, now) in &mut edit.request.changes {
+            if let (Key::Head(_), Some(Record::Head(head))) = (key, now) {
+                head.realm = access.realm;
+            }
+        }
+        one(edit, "its content knows its name and its parent again")
+    }
+
+    async fn unlisted(&self, id: DirId) -> Planned {
+        let Some(head) = self.records.head(id).await? else {
+            return Ok(WELL);
+        };
+        let now = Head {
+            listed: true,
+            ..head.clone()
+        };
+        let mut edit = self.edit();
+        edit.enlist(&self.records, &now).await?;
+        let (was, now) = (Some(Record::Head(head)), Some(Record::Head(now)));
+        edit.set(Key::Head(id), was, now);
+        one(edit, "it is on the rename list of its birth again")
+    }
+
+    async fn listed(&self, finding: &Finding) -> Planned {
+        let Some(key @ Key::RenameList { parent, name }) = finding.keys.first() else {
+            return Ok(WELL);
+        };
+        let Some(was) = self.records.list(key).await? else {
+            return Ok(WELL);
+        };
+        let (mut edit, mut list) = (self.edit(), was.clone());
+        for version in was.versions().take(1 << 16) {
+            let birth = Birth {
+                parent: *parent,
+                name: name.clone(),
+                version,
+            };
+            let id = self.records.map.widths().dir_id(&birth);
+            let head = self.records.head(id).await?;
+            let its = head.as_ref().filter(|h| h.birth == birth);
+            match its {
+                Some(head) if head.listed => continue,
+                Some(head) if (head.parent, &head.name) != (*parent, name) => {
+                    return Ok(Plan::Later("the directory comes first"));
+                }
+                _ => {}
+            }
+            list.remove(version);
+            edit.expect(Key::Head(id), head.map(Record::Head));
+        }
+        if list == was {
+            return Ok(WELL);
+        }
+        let now = (!list.is_empty()).then_some(Record::RenameList(list));
+        edit.set(key.clone(), Some(Record::RenameList(was)), now);
+        one(edit, "taken off the rename list: its ID may be given again")
+    }
+
+    /// One directory of a loop goes to `/lost+found`, and the others with it.
+    async fn looped(&self, id: DirId) -> Planned {
+        let (mut at, mut first) = (id, id);
+        loop {
+            let Some(head) = self.records.head(at).await? else {
+                return Ok(WELL);
+            };
+            if head.parent == id {
+                break;
+            }
+            at = head.parent;
+            first = first.min(at);
+            if at == DirId::ROOT || at == DirId::ABOVE_ROOT {
+                return Ok(WELL);
+            }
+        }
+        if first != id {
+            return Ok(Plan::Later("another directory of the loop is moved"));
+        }
+        let Some(head) = self.records.head(id).await? else {
+            return Ok(WELL);
+        };
+        let Some(parent) = self.records.head(head.parent).await? else {
+            return Ok(WELL);
+        };
+        let key = Key::Entry {
+            dir: head.parent,
+            hash: self.records.map.widths().name(parent.salt, &head.name),
+            name: head.name.clone(),
+        };
+        let Some(Record::Entry(entry)) = self.records.get(&key).await? else {
+            return Ok(Plan::Later("its name comes first"));
+        };
+        let mut edit = self.edit();
+        let attached = edit.take_away(&self.records, &key, &entry).await?;
+        let (lost, there, name) = self
+            .lose(&mut edit, head.ino, entry.target.clone(), attached)
+            .await?;
+        let place = (lost, there.generation, name.clone());
+        edit.place(&self.records, id, &head, place).await?;
+        one(
+            edit,
+            format!("moved to /lost+found/{name}, with what is below it"),
+        )
+    }
+
+    async fn links(&self, ino: Ino, finding: &Finding) -> Planned {
+        let mut home = None;
+        let mut names = Vec::new();
+        for place in finding.places.iter().collect::<BTreeSet<_>>() {
+            for (key, entry) in self.records.bucket(place.dir, place.hash).await? {
+                match &entry.target {
+                    Target::Inode(inode) if place.dir.is_homes() && inode.ino == ino => {
+                        home = Some((key, entry.clone(), inode.clone()));
+                    }
+                    Target::Link(link) if link.ino == ino => names.push((key, entry)),
+                    _ => {}
+                }
+            }
+        }
+        let Some((key, entry, inode)) = home else {
+            let mut all = Vec::new();
+            for (key, entry) in names {
+                let mut edit = self.edit();
+                if let Target::Link(link) = &entry.target {
+                    let dir = DirId::homes(link.slot);
+                    let name = Name::home(link.ino, link.generation);
+                    let hash = self.records.map.widths().name(0, &name);
+                    let home = Key::Entry { dir, hash, name };
+                    if self.records.get(&home).await?.is_some() {
+                        return Ok(WELL);
+                    }
+                    edit.expect(home, None);
+                }
+                edit.take_away(&self.records, &key, &entry).await?;
+                if let Key::Entry { dir, name, .. } = &key {
+                    all.push(repair(
+                        edit,
+                        format!("removed the name {name:?} in {dir}, of nothing"),
+                    ));
+                }
+            }
+            return match all.is_empty() {
+                true => Ok(WELL),
+                false => Ok(Plan::Repair(all)),
+            };
+        };
+        let Key::Entry { dir, .. } = &key else {
+            return Ok(WELL);
+        };
+        let file = (dir.slot(), inode.ino, inode.generation);
+        let names = self.records.source.names_of(file).await?;
+        if self.records.get(&key).await? != Some(Record::Entry(entry.clone())) {
+            return Ok(Plan::Later("it is changing"));
+        }
+        let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let mut edit = self.edit();
+        let mut does = format!("it counts {count} names");
+        for (at, link) in &names {
+            if let Target::Link(l) = &link.target
+                && l.kind != inode.kind
+            {
+                let right = Entry {
+                    target: Target::Link(LinkRecord {
+                        kind: inode.kind,
+                        ..*l
+                    }),
+                    ..link.clone()
+                };
+                let (was, now) = (Record::Entry(link.clone()), Record::Entry(right));
+                edit.set(at.clone(), Some(was), Some(now));
+            }
+        }
+        if count == 0 {
+            let link = LinkRecord {
+                slot: file.0,
+                ino: file.1,
+                generation: file.2,
+                kind: inode.kind,
+            };
+            let (_, _, name) = self.lose(&mut edit, ino, Target::Link(link), Vec::new()).await?;
+            does = format!("it has a name again: /lost+found/{name}");
+        }
+        let nlink = count.max(1);
+        if nlink == inode.nlink && edit.request.changes.is_empty() {
+            return Ok(WELL);
+        }
+        let mut right = inode.clone();
+        right.nlink = nlink;
+        let now = Entry {
+            target: Target::Inode(right),
+            ..entry.clone()
+        };
+        edit.set(key, Some(Record::Entry(entry)), Some(Record::Entry(now)));
+        one(edit, does)
+    }
+
+    async fn counter(&self, slot: Slot, largest: u64) -> Planned {
+        let key = Key::Counter(slot);
+        let was = self.records.get(&key).await?;
+        let before = match &was {
+            Some(Record::Counter(c)) => *c,
+            _ => CounterRecord {
+                reserved: 2,
+                epoch: 1,
+            },
+        };
+        if before.reserved > largest {
+            return Ok(WELL);
+        }
+        let right = CounterRecord {
+            reserved: largest + 1,
+            ..before
+        };
+        let mut edit = self.edit();
+        edit.set(key, was, Some(Record::Counter(right)));
+        let mut repair = repair(edit, format!("it goes on at {}", largest + 1));
+        repair.slot = Some(slot);
+        Ok(Plan::Repair(vec![repair]))
+    }
+
+    async fn bucket(&self, dir: DirId, hash: pando_format::NameHash, kind: Kind) -> Planned {
+        let entries = self.records.bucket(dir, hash).await?;
+        match kind {
+            Kind::Attachment => {
+                let mut prefix = dir.0.to_be_bytes().to_vec();
+                prefix.extend_from_slice(&hash.0.to_be_bytes()[1..]);
+                let found = self
+                    .records
+                    .source
+                    .read(prefixed(dir.slot(), b'A', &prefix))
+                    .await?;
+                let mut edit = self.edit();
+                for (key, record) in found {
+                    let Key::Attachment { name, .. } = &key else {
+                        continue;
+                    };
+                    let name = name.clone();
+                    let entry = Key::Entry { dir, hash, name };
+                    if !entries.iter().any(|(key, _)| *key == entry) {
+                        edit.expect(entry, None);
+                        edit.set(key, Some(record), None);
+                    }
+                }
+                match edit.request.changes.len() {
+                    0 => Ok(WELL),
+                    n => one(edit, format!("removed {n} attachments of nothing")),
+                }
+            }
+            Kind::Position => {
+                let (mut taken, mut edit) = (BTreeSet::new(), self.edit());
+                let all: BTreeSet<u8> = entries.iter().map(|(_, e)| e.ordinal).collect();
+                for (key, entry) in &entries {
+                    edit.expect(key.clone(), Some(Record::Entry(entry.clone())));
+                    let is_entry = Position::new(hash, entry.ordinal).is_entry();
+                    if is_entry && taken.insert(entry.ordinal) {
+                        continue;
+                    }
+                    let free =
+                        |n: &u8| !all.contains(n) && !taken.contains(n) && Position::new(hash, *n).is_entry();
+                    let Some(ordinal) = (0..=u8::MAX).find(free) else {
+                        return Ok(Plan::Not("its bucket is full"));
+                    };
+                    taken.insert(ordinal);
+                    let target = entry.target.clone();
+                    let now = Record::Entry(Entry { ordinal, target });
+                    edit.set(key.clone(), Some(Record::Entry(entry.clone())), Some(now));
+                }
+                match edit.request.changes.is_empty() {
+                    true => Ok(WELL),
+                    false => one(edit, "listed at a position of its own"),
+                }
+            }
+            Kind::Hash => self.misplaced(dir, hash, entries).await,
+            Kind::Links => self.one_name(dir, entries).await,
+            Kind::Layout => super::layout::plan(self, entries).await,
+            Kind::NoData => Ok(Plan::Later("it is legal")),
+            _ => Ok(Plan::Not("what is right is not known")),
+        }
+    }
+
+    async fn misplaced(
+        &self,
+        dir: DirId,
+        hash: pando_format::NameHash,
+        entries: Vec<(Key, Entry)>,
+    ) -> Planned {
+        let fixed = dir == DirId::ABOVE_ROOT || dir.is_homes();
+        let salt = match self.records.head(dir).await? {
+            Some(head) => head.salt,
+            None if fixed => 0,
+            None => return Ok(Plan::Later("its directory comes first")),
+        };
+        let mut all = Vec::new();
+        for (key, entry) in entries {
+            let Key::Entry { name, .. } = &key else { continue };
+            let right = self.records.map.widths().name(salt, name);
+            if right == hash {
+                continue;
+            }
+            let mut edit = self.edit();
+            let attached = edit.take_away(&self.records, &key, &entry).await?;
+            edit.request.touches.clear();
+            let place = (dir, right, name.clone());
+            let target = entry.target.clone();
+            let put = edit.put(&self.records, place, target, attached).await?;
+            if put.is_none() {
+                return Ok(Plan::Not(
+                    "there is something else under this name: rename that, and say it again",
+                ));
+            }
+            edit.request.touches.clear();
+            all.push(repair(edit, format!("{name:?} is where it is looked for")));
+        }
+        match all.is_empty() {
+            true => Ok(WELL),
+            false => Ok(Plan::Repair(all)),
+        }
+    }
+
+    /// Entries that count several names and are under one, and what does not belong at home.
+    async fn one_name(&self, dir: DirId, entries: Vec<(Key, Entry)>) -> Planned {
+        let mut edit = self.edit();
+        let mut does = "it counts one name";
+        for (key, entry) in entries {
+            match &entry.target {
+                Target::Inode(inode) if !dir.is_homes() && inode.nlink != 1 => {
+                    let mut right = inode.clone();
+                    right.nlink = 1;
+                    let target = Target::Inode(right);
+                    let now = Record::Entry(Entry {
+                        target,
+                        ..entry.clone()
+                    });
+                    edit.set(key, Some(Record::Entry(entry)), Some(now));
+                }
+                Target::Link(_) if dir.is_homes() => {
+                    edit.set(key, Some(Record::Entry(entry)), None);
+                    does = "removed what is at home and a name of something else";
+                }
+                Target::Inode(inode) if dir.is_homes() => {
+                    let right = Name::home(inode.ino, inode.generation);
+                    let Key::Entry { name, .. } = &key else { continue };
+                    if *name == right {
+                        continue;
+                    }
+                    let hash = self.records.map.widths().name(0, &right);
+                    let attached = edit.take_away(&self.records, &key, &entry).await?;
+                    let place = (dir, hash, right);
+                    let target = entry.target.clone();
+                    if edit.put(&self.records, place, target, attached).await?.is_none() {
+                        return Ok(Plan::Not("there is another file at its home"));
+                    }
+                    edit.request.touches.clear();
+                    does = "it is at home under its own name";
+                }
+                _ => {}
+            }
+        }
+        match edit.request.changes.is_empty() {
+            true => Ok(WELL),
+            false => one(edit, does),
+        }
+    }
+}

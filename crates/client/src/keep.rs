@@ -1,0 +1,301 @@
+//! Files that stay open whatever others do with their names (H97).
+//!
+//! All clients of a mount share one [`Keeping`]: a session under which the servers of open files know that they are open, and
+//! which files those are. Each open has a turn, so that what is said late of an earlier one does no harm. A server that has
+//! started again, or has got slots, is told all that is open there; a sign of life goes to every server that knows the session.
+
+mod state;
+
+pub use state::{Keeping, Kept};
+
+use crate::Client;
+use crate::session::new_id;
+use pando_env::CallError;
+use pando_types::{Cred, Errno, FileKind, ServerId, SessionId, Slot};
+use pando_wire::{
+    Answer, CLOSED_MAX, EntryView, FileAt, HOLDING_MAX, Holding, Keep, Op, Outcome, Refusal, Request,
+    Response,
+};
+use std::collections::BTreeSet;
+
+/// How often a file is opened again that moves to its home, or is replaced, meanwhile.
+const AGAIN: usize = 10;
+/// How often a server is told the same that starts again meanwhile.
+const TRIES: usize = 4;
+
+impl Client {
+    /// Opens or creates a file and keeps it open: as long as what is returned lives, and this session, the file is there.
+    pub async fn op_open(&self, cred: &Cred, op: Op) -> (Outcome, Option<Kept>) {
+        let Some(keeping) = self.config.keeping.clone() else {
+            return (self.op(cred, op).await, None);
+        };
+        for _ in 0..AGAIN {
+            let (outcome, kept) = self.open_once(&keeping, cred, op.clone()).await;
+            let Ok(Answer::Opened {
+                entry, kept: false, ..
+            }) = &outcome
+            else {
+                return (outcome, kept);
+            };
+            let want = match &op {
+                Op::Open { want, .. } | Op::Create { want, .. } => *want,
+                _ => return (outcome, None),
+            };
+            let Some(dir) = entry
+                .home
+                .clone()
+                .filter(|_| entry.attr.kind == FileKind::Regular)
+            else {
+                return (outcome, None);
+            };
+            // What is held is known where the file is, and that is at another server than its name.
+            let name = dir.name.clone();
+            match self.open_once(&keeping, cred, Op::Open { dir, name, want }).await {
+                (Err(Errno::NotFound | Errno::Stale) | Ok(Answer::Opened { kept: false, .. }), _) => {}
+                done => return done,
+            }
+        }
+        (Err(Errno::Stale), None)
+    }
+
+    async fn open_once(&self, keeping: &Keeping, cred: &Cred, op: Op) -> (Outcome, Option<Kept>) {
+        let turn = keeping.begin();
+        let here = op.home();
+        let outcome = self.op_in_turn(cred, op, turn.number).await;
+        let mut kept = None;
+        if let Ok(Answer::Opened {
+            entry,
+            proof,
+            kept: true,
+            ..
+        }) = &outcome
+            && let Some(slot) = entry.home.as_ref().map(|home| home.id.slot()).or(here)
+        {
+            let file = FileAt {
+                slot,
+                ino: entry.attr.ino,
+                generation: entry.attr.generation,
+            };
+            kept = Some(keeping.keep(file, turn.number, *proof));
+        }
+        (outcome, kept)
+    }
+
+    /// Where a file is that is kept open and not found any more by the name it had.
+    pub async fn find_home(&self, cred: &Cred, kept: &Kept) -> Result<EntryView, Errno> {
+        let FileAt {
+            slot,
+            ino,
+            generation,
+        } = kept.file();
+        let op = Op::Home {
+            slot,
+            ino,
+            generation,
+            proof: kept.proof(),
+        };
+        match self.op(cred, op).await? {
+            Answer::Entry(view) => Ok(view),
+            _ => Err(Errno::Io),
+        }
+    }
+
+    fn keeper(&self, keeping: &Keeping) -> SessionId {
+        keeping.session(|| new_id(&self.world, self.config.identity).keeping())
+    }
+
+    /// What an operation that is sent to `server` says of open files.
+    pub(crate) fn keep_for(&self, server: ServerId, op: &Op, turn: u64) -> Option<Keep> {
+        let keeping = self.config.keeping.as_ref()?;
+        let map = self.map();
+        let closed = keeping.closed(CLOSED_MAX, |slot| map.owner(slot) == server);
+        let matters = turn != 0 || matches!(op, Op::Unlink { .. } | Op::Rename { .. });
+        (matters || !closed.is_empty()).then(|| Keep {
+            session: self.keeper(keeping),
+            turn,
+            closed,
+        })
+    }
+
+    /// What was said was heard.
+    pub(crate) fn keep_heard(&self, keep: Option<Keep>) {
+        if let (Some(keeping), Some(keep)) = (&self.config.keeping, keep) {
+            keeping.heard(&keep.closed);
+        }
+    }
+
+    /// Before a file is opened at a server to be kept: it must know the session, and what that has open already.
+    pub(crate) async fn greet_keeper(&self, server: ServerId) -> Result<(), Option<CallError>> {
+        match &self.config.keeping {
+            Some(keeping) if !keeping.knows(server, self.boot_of(server)) => {
+                self.state(keeping, server).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A server does not know the session any more.
+    pub(crate) fn keeper_unknown(&self, server: ServerId) {
+        if let Some(keeping) = &self.config.keeping {
+            keeping.forget(server);
+        }
+    }
+
+    /// Registers the session with a server and says all that is open there.
+    async fn state(&self, keeping: &Keeping, server: ServerId) -> Result<(), Option<CallError>> {
+        for _ in 0..TRIES {
+            let session = self.keeper(keeping);
+            match self.try_once(server, &Request::OpenSession(session)).await {
+                Ok(Ok(Response::Ok)) => {}
+                Ok(Err(Refusal::SessionUnknown)) => {
+                    // It has ended there: under another name all is said anew, everywhere.
+                    keeping.renew(session);
+                    continue;
+                }
+                Ok(Err(Refusal::WrongBoot(_))) => continue,
+                Ok(_) => return Err(None),
+                Err(e) => return Err(Some(e)),
+            }
+            let boot = self.boot_of(server);
+            let map = self.map();
+            let stating = keeping.stating(server, boot, |slot| map.owner(slot) == server);
+            let mut rest = &stating.held[..];
+            let heard = loop {
+                let (some, more) = rest.split_at(rest.len().min(HOLDING_MAX));
+                let holding = Holding {
+                    session,
+                    held: some.to_vec(),
+                    closed: Vec::new(),
+                    whole: more.is_empty() && stating.whole,
+                };
+                match self.say(keeping, server, holding).await? {
+                    Ok(()) if more.is_empty() => break true,
+                    Ok(()) => rest = more,
+                    Err(_) => break false,
+                }
+            };
+            if heard {
+                keeping.stated(server, boot, &stating, session);
+                return Ok(());
+            }
+        }
+        Err(None)
+    }
+
+    /// One message of the session. The inner error: it was not heard.
+    async fn say(
+        &self,
+        keeping: &Keeping,
+        server: ServerId,
+        holding: Holding,
+    ) -> Result<Result<(), Refusal>, Option<CallError>> {
+        match self.try_once(server, &Request::Holds(holding)).await {
+            Ok(Ok(Response::Held(told))) => {
+                keeping.told(told);
+                Ok(Ok(()))
+            }
+            Ok(Err(Refusal::NotOwner(_))) => {
+                self.refresh_map_from(vec![server]).await;
+                Ok(Err(Refusal::Busy))
+            }
+            Ok(Err(refusal)) => Ok(Err(refusal)),
+            Ok(Ok(_)) => Err(None),
+            Err(e) => Err(Some(e)),
+        }
+    }
+
+    /// A sign of life to every server that knows the session, or has files that are open: with what is closed, and where that
+    /// is not known with all that is open. What is not heard is said the next time.
+    pub async fn keep_open(&self) {
+        let Some(keeping) = &self.config.keeping else {
+            return;
+        };
+        if !keeping.is_used() {
+            return;
+        }
+        self.look_for_map().await;
+        let map = self.map();
+        keeping.retain(|server| map.server(server).is_some());
+        let mut servers: BTreeSet<ServerId> = keeping.servers();
+        let slots = keeping.slots().into_iter().chain(keeping.closing());
+        servers.extend(slots.map(|slot| map.owner(slot)));
+        for server in servers {
+            let _ = self.sign(keeping, server).await;
+        }
+    }
+
+    async fn sign(&self, keeping: &Keeping, server: ServerId) -> Result<(), Option<CallError>> {
+        for _ in 0..TRIES {
+            if !keeping.is_done(server, self.boot_of(server)) {
+                self.state(keeping, server).await?;
+            }
+            let map = self.map();
+            let closed = keeping.closed(HOLDING_MAX, |slot| map.owner(slot) == server);
+            let holding = Holding {
+                session: self.keeper(keeping),
+                held: Vec::new(),
+                closed: closed.clone(),
+                whole: false,
+            };
+            let said = self.say(keeping, server, holding).await;
+            match said? {
+                Ok(()) => {
+                    keeping.heard(&closed);
+                    return Ok(());
+                }
+                Err(Refusal::SessionUnknown) => keeping.forget(server),
+                Err(_) => {}
+            }
+        }
+        Err(None)
+    }
+
+    /// Says what is not open any more, soon after it was closed.
+    pub async fn tell_closed(&self) {
+        let Some(keeping) = &self.config.keeping else {
+            return;
+        };
+        let map = self.map();
+        let servers: BTreeSet<ServerId> = keeping
+            .closing()
+            .into_iter()
+            .map(|slot| map.owner(slot))
+            .collect();
+        for server in servers {
+            if keeping.servers().contains(&server) {
+                let _ = self.sign(keeping, server).await;
+            }
+        }
+    }
+
+    /// The session under which files are kept open, if any was.
+    pub fn keeping_session(&self) -> Option<SessionId> {
+        self.config.keeping.as_ref()?.known_session()
+    }
+
+    /// The same, if the server of a slot says just now that it lives.
+    pub async fn keeps_at(&self, slot: Slot) -> Option<SessionId> {
+        let keeping = self.config.keeping.as_ref()?;
+        let server = self.map().owner(slot);
+        self.sign(keeping, server).await.ok()?;
+        keeping.known_session()
+    }
+
+    /// Ends the session everywhere: what was open is free to go.
+    pub async fn close_keeping(&self) {
+        let Some(keeping) = &self.config.keeping else {
+            return;
+        };
+        let Some(session) = keeping.ended() else {
+            return;
+        };
+        for server in keeping.servers() {
+            for _ in 0..TRIES {
+                match self.try_once(server, &Request::CloseSession(session)).await {
+                    Ok(Err(Refusal::WrongBoot(_))) => {}
+                    _ => break,
+                }
+            }
+        }
+    }
+}

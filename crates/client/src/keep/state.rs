@@ -1,0 +1,348 @@
+//! What the clients of a mount know together of its open files.
+
+use pando_types::{BootEpoch, ServerId, SessionId, Slot};
+use pando_wire::{FileAt, Handle, Turned};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The open files of a program or mount, shared by its clients. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Keeping(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    session: Option<SessionId>,
+    /// Of the latest open.
+    turn: u64,
+    files: BTreeMap<FileAt, Open>,
+    /// Turns of opens that have not been answered.
+    under_way: BTreeSet<u64>,
+    /// Servers that know the session.
+    servers: BTreeMap<ServerId, Stated>,
+    /// Closed and not said yet.
+    closing: BTreeSet<Turned>,
+    wake: Option<Box<dyn Fn() + Send>>,
+}
+
+struct Open {
+    /// How often.
+    times: usize,
+    /// The latest turn.
+    turn: u64,
+}
+
+/// What a server was told.
+struct Stated {
+    /// Which boot of it.
+    boot: BootEpoch,
+    /// Opens of turns up to this were under way when it was told: what they opened may be known to an earlier boot alone, so it
+    /// is to be told again when they are over. `None`: it knows all.
+    again: Option<u64>,
+}
+
+/// What a server is about to be told.
+pub(super) struct Stating {
+    pub held: Vec<Turned>,
+    /// Nothing more can come of opens that were under way.
+    pub whole: bool,
+    again: Option<u64>,
+}
+
+/// An open that is under way.
+pub(super) struct Turn {
+    keeping: Keeping,
+    pub number: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.keeping.lock().under_way.remove(&self.number);
+    }
+}
+
+/// A file that is kept open: until this is dropped.
+pub struct Kept {
+    keeping: Keeping,
+    file: FileAt,
+    proof: Handle,
+}
+
+impl std::fmt::Debug for Keeping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keeping({} files)", self.lock().files.len())
+    }
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kept({:?})", self.file)
+    }
+}
+
+impl Kept {
+    /// Which file, and where its record was when it was opened.
+    pub fn file(&self) -> FileAt {
+        self.file
+    }
+
+    /// Shows that it was opened.
+    pub fn proof(&self) -> Handle {
+        self.proof
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.keeping.close(self.file);
+    }
+}
+
+impl Keeping {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `wake` called when there is something to say ([`crate::Client::tell_closed`]).
+    pub fn on_close(&self, wake: impl Fn() + Send + 'static) {
+        self.lock().wake = Some(Box::new(wake));
+    }
+
+    /// How many files are open.
+    pub fn count(&self) -> usize {
+        self.lock().files.len()
+    }
+
+    pub(super) fn session(&self, make: impl FnOnce() -> SessionId) -> SessionId {
+        *self.lock().session.get_or_insert_with(make)
+    }
+
+    pub(super) fn known_session(&self) -> Option<SessionId> {
+        self.lock().session
+    }
+
+    /// The session has ended somewhere: it gets another name, which no server knows.
+    pub(super) fn renew(&self, ended: SessionId) {
+        let mut s = self.lock();
+        if s.session == Some(ended) {
+            s.session = None;
+            s.servers.clear();
+        }
+    }
+
+    /// The session, which is over.
+    pub(super) fn ended(&self) -> Option<SessionId> {
+        self.lock().session.take()
+    }
+
+    /// An open begins. It ends, and what it opened is known by then, when what is returned is dropped.
+    pub(super) fn begin(&self) -> Turn {
+        let mut s = self.lock();
+        s.turn += 1;
+        let number = s.turn;
+        s.under_way.insert(number);
+        let keeping = self.clone();
+        Turn { keeping, number }
+    }
+
+    pub(super) fn keep(&self, file: FileAt, turn: u64, proof: Handle) -> Kept {
+        let mut s = self.lock();
+        let open = s.files.entry(file).or_insert(Open { times: 0, turn });
+        open.times += 1;
+        open.turn = open.turn.max(turn);
+        Kept {
+            keeping: self.clone(),
+            file,
+            proof,
+        }
+    }
+
+    fn close(&self, file: FileAt) {
+        let mut s = self.lock();
+        let s = &mut *s;
+        let Some(open) = s.files.get_mut(&file) else {
+            return;
+        };
+        open.times -= 1;
+        if open.times > 0 {
+            return;
+        }
+        let turn = open.turn;
+        s.files.remove(&file);
+        s.closing.insert(Turned { file, turn });
+        if let Some(wake) = &s.wake {
+            wake();
+        }
+    }
+
+    /// Up to `most` of what was closed in some slots, to be said: until it is heard it is said again.
+    pub(super) fn closed(&self, most: usize, there: impl Fn(Slot) -> bool) -> Vec<Turned> {
+        let s = self.lock();
+        let closed = s.closing.iter().filter(|closed| there(closed.file.slot));
+        closed.take(most).copied().collect()
+    }
+
+    /// A server has heard what was closed.
+    pub(super) fn heard(&self, closed: &[Turned]) {
+        let mut s = self.lock();
+        for c in closed {
+            s.closing.remove(c);
+        }
+    }
+
+    /// Slots of what was closed.
+    pub(super) fn closing(&self) -> BTreeSet<Slot> {
+        self.lock().closing.iter().map(|c| c.file.slot).collect()
+    }
+
+    /// Slots of what is open.
+    pub(super) fn slots(&self) -> BTreeSet<Slot> {
+        self.lock().files.keys().map(|f| f.slot).collect()
+    }
+
+    /// Whether anything is or was open.
+    pub fn is_used(&self) -> bool {
+        let s = self.lock();
+        s.session.is_some() || !s.closing.is_empty()
+    }
+
+    pub(super) fn servers(&self) -> BTreeSet<ServerId> {
+        self.lock().servers.keys().copied().collect()
+    }
+
+    pub(super) fn retain(&self, there: impl Fn(ServerId) -> bool) {
+        self.lock().servers.retain(|server, _| there(*server));
+    }
+
+    pub(super) fn forget(&self, server: ServerId) {
+        self.lock().servers.remove(&server);
+    }
+
+    /// Whether this boot of a server knows the session and what it had open.
+    pub(super) fn knows(&self, server: ServerId, boot: BootEpoch) -> bool {
+        self.lock()
+            .servers
+            .get(&server)
+            .is_some_and(|told| told.boot == boot)
+    }
+
+    /// Whether there is nothing to be said again to this boot, or it cannot be yet.
+    pub(super) fn is_done(&self, server: ServerId, boot: BootEpoch) -> bool {
+        let s = self.lock();
+        let told = s.servers.get(&server).filter(|told| told.boot == boot);
+        told.is_some_and(|told| {
+            told.again
+                .is_some_and(|upto| s.under_way.first().is_some_and(|first| *first <= upto))
+                || told.again.is_none()
+        })
+    }
+
+    pub(super) fn stating(&self, server: ServerId, boot: BootEpoch, there: impl Fn(Slot) -> bool) -> Stating {
+        let s = self.lock();
+        let before = s.servers.get(&server).filter(|told| told.boot == boot);
+        // Opens that begin from now on are known to this boot if to any.
+        let upto = before.and_then(|told| told.again).unwrap_or(s.turn);
+        let again = s
+            .under_way
+            .first()
+            .is_some_and(|first| *first <= upto)
+            .then_some(upto);
+        let held = s.files.iter().filter(|(file, _)| there(file.slot));
+        let turned = |(file, open): (&FileAt, &Open)| {
+            let (file, turn) = (*file, open.turn);
+            Turned { file, turn }
+        };
+        Stating {
+            held: held.map(turned).collect(),
+            whole: again.is_none(),
+            again,
+        }
+    }
+
+    pub(super) fn stated(&self, server: ServerId, boot: BootEpoch, stating: &Stating, session: SessionId) {
+        let mut s = self.lock();
+        if s.session == Some(session) {
+            let again = stating.again;
+            s.servers.insert(server, Stated { boot, again });
+        }
+    }
+
+    /// Files that a server believes open: what is not was not heard of.
+    pub(super) fn told(&self, believed: Vec<Turned>) {
+        let mut s = self.lock();
+        let s = &mut *s;
+        for told in believed {
+            if !s.files.contains_key(&told.file) && !s.under_way.contains(&told.turn) {
+                s.closing.insert(told);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_types::{Generation, Ino};
+
+    const FILE: FileAt = FileAt {
+        slot: Slot(1),
+        ino: Ino(2),
+        generation: Generation(3),
+    };
+    const SERVER: ServerId = ServerId(1);
+
+    fn open(keeping: &Keeping) -> Kept {
+        let turn = keeping.begin();
+        keeping.keep(FILE, turn.number, Handle(0))
+    }
+
+    #[test]
+    fn a_file_is_closed_by_the_last_that_has_it_open() {
+        let keeping = Keeping::default();
+        let first = open(&keeping);
+        let second = open(&keeping);
+        drop(first);
+        assert_eq!(keeping.closed(9, |_| true), []);
+        drop(second);
+        let closed = keeping.closed(9, |slot| slot == FILE.slot);
+        assert_eq!(closed, [Turned { file: FILE, turn: 2 }]);
+        assert_eq!((keeping.count(), keeping.closing().len()), (0, 1));
+        keeping.heard(&closed);
+        assert_eq!(keeping.closing(), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_server_knows_all_only_when_opens_of_before_are_over() {
+        let keeping = Keeping::default();
+        let session = keeping.session(|| SessionId(1));
+        let late = keeping.begin();
+        let (boot, at) = (BootEpoch(2), |_| true);
+        let stating = keeping.stating(SERVER, boot, at);
+        assert!(!stating.whole);
+        keeping.stated(SERVER, boot, &stating, session);
+        assert!(keeping.knows(SERVER, boot) && keeping.is_done(SERVER, boot));
+        // One that begins now does not keep it from being whole.
+        let _later = keeping.begin();
+        let _kept = keeping.keep(FILE, late.number, Handle(0));
+        drop(late);
+        assert!(!keeping.is_done(SERVER, boot));
+        let stating = keeping.stating(SERVER, boot, at);
+        assert_eq!((stating.whole, stating.held.len()), (true, 1));
+        keeping.stated(SERVER, boot, &stating, session);
+        assert!(keeping.is_done(SERVER, boot));
+        assert!(!keeping.knows(SERVER, BootEpoch(3)));
+    }
+
+    #[test]
+    fn what_a_server_believes_open_and_is_not_is_closed() {
+        let keeping = Keeping::default();
+        let told = Turned { file: FILE, turn: 1 };
+        let kept = open(&keeping);
+        keeping.told(vec![told]);
+        assert_eq!(keeping.closing().len(), 0);
+        drop(kept);
+        keeping.heard(&keeping.closed(9, |_| true));
+        keeping.told(vec![told]);
+        keeping.told(vec![told]);
+        assert_eq!(keeping.closed(9, |_| true), [told]);
+    }
+}

@@ -1,0 +1,529 @@
+//! Locks of programs: from the kernel to the servers.
+//!
+//! All that is asked about locks goes through one thread, which has the mount's [`Locker`] and waits for nobody: what takes its
+//! time is answered when it is known. A second thread brings what the mount knows of a file up to date before a lock is
+//! granted: under a lock a program sees what the last holder wrote. What was written is published before a lock is given up.
+
+use crate::core::Core;
+use crate::driver::{Cluster, Driver};
+use pando_client::locks::{LockError, LockWish, Lockable, Locker};
+use pando_env::sync::{Sender, oneshot};
+use pando_types::{Errno, Generation, Hold, Ino, LockFamily, Span};
+use pando_wire::{LockPlace, LockView};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often a mount that has locks gives signs of life: so soon it notices that a server has started again, and others wait so
+/// long for it to say what it holds.
+const PERIOD: Duration = Duration::from_secs(2);
+/// A close does not wait longer for a server that is away. The locks are given up all the same, as soon as it is back.
+const CLOSING: Duration = Duration::from_secs(5);
+/// Signals that came before their calls are remembered, so many.
+const EARLY: usize = 256;
+
+/// Called with what became of a request.
+type Done<T> = Box<dyn FnOnce(Result<T, LockError>) + Send>;
+/// Somebody in the way, and whether on this mount.
+pub(crate) type InTheWay = Option<(LockView, bool)>;
+
+enum Job {
+    Set {
+        /// The kernel's number of the request.
+        unique: u64,
+        wish: LockWish,
+        wait: bool,
+        done: Done<()>,
+    },
+    Test {
+        unique: u64,
+        wish: LockWish,
+        done: Done<InTheWay>,
+    },
+    /// A signal came for whoever waits for this request.
+    Interrupt(u64),
+    Stop,
+}
+
+/// Jobs from any thread, for a future of one.
+#[derive(Default)]
+struct Queue(Mutex<(VecDeque<Job>, Option<Waker>)>);
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<Job>, Option<Waker>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, job: Job) {
+        let waker = {
+            let mut queue = self.lock();
+            queue.0.push_back(job);
+            queue.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    async fn next(&self) -> Job {
+        poll_fn(|cx| {
+            let mut queue = self.lock();
+            match queue.0.pop_front() {
+                Some(job) => Poll::Ready(job),
+                None => {
+                    queue.1 = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+type Owners = Arc<Mutex<BTreeSet<LockPlace>>>;
+type Task<C> = Box<dyn FnOnce(&Core<C>) + Send>;
+
+/// The locks of a mount.
+pub(crate) struct Locks<C: Cluster> {
+    queue: Arc<Queue>,
+    /// Owners that have asked for a lock, and have not closed since.
+    owners: Owners,
+    /// Owners that have lost some.
+    lost: Owners,
+    /// Directories in which files were locked: what is there is asked for each time, for programs that lock say by names
+    /// what they do.
+    dirs: Mutex<HashSet<Ino>>,
+    running: Mutex<Option<Running<C>>>,
+}
+
+struct Running<C: Cluster> {
+    threads: Vec<JoinHandle<()>>,
+    tasks: mpsc::Sender<Task<C>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<C: Cluster> Default for Locks<C> {
+    fn default() -> Locks<C> {
+        Locks {
+            queue: Arc::default(),
+            owners: Owners::default(),
+            lost: Owners::default(),
+            dirs: Mutex::default(),
+            running: Mutex::default(),
+        }
+    }
+}
+
+impl<C: Cluster> Locks<C> {
+    /// Nothing is locked after this, and what is held is given up.
+    pub fn stop(&self) {
+        let running = lock(&self.running).take();
+        if let Some(running) = running {
+            self.queue.push(Job::Stop);
+            drop(running.tasks);
+            for thread in running.threads {
+                // What stops the mount may be one of them.
+                if thread.thread().id() != std::thread::current().id() {
+                    let _ = thread.join();
+                }
+            }
+        }
+    }
+
+    /// A signal came for whoever waits for a request of the kernel.
+    pub fn interrupt(&self, unique: u64) {
+        if lock(&self.running).is_some() {
+            self.queue.push(Job::Interrupt(unique));
+        }
+    }
+
+    /// Whether the kernel may believe what it is told of names in a directory.
+    pub fn may_believe(&self, dir: Ino) -> bool {
+        !lock(&self.dirs).contains(&dir)
+    }
+
+    fn has_lost(&self, place: &LockPlace) -> bool {
+        lock(&self.lost).contains(place)
+    }
+}
+
+/// What the kernel says of a lock that is asked for or given up.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub fh: u64,
+    pub family: LockFamily,
+    pub token: u64,
+    pub span: Span,
+    pub hold: Option<Hold>,
+    pub pid: u32,
+}
+
+impl<C: Cluster> Core<C> {
+    fn lock_threads(self: &Arc<Self>) -> Result<mpsc::Sender<Task<C>>, LockError> {
+        let failed = |_| LockError::Failed(Errno::Io);
+        let mut running = lock(&self.locks.running);
+        if let Some(running) = &*running {
+            return Ok(running.tasks.clone());
+        }
+        let (tasks, todo) = mpsc::channel::<Task<C>>();
+        let core = self.clone();
+        let second = std::thread::Builder::new()
+            .name("pando-locked".into())
+            .spawn(move || {
+                for task in todo {
+                    task(&core);
+                }
+            });
+        let second = second.map_err(failed)?;
+        let (cluster, queue) = (self.cluster.clone(), self.locks.queue.clone());
+        let lost = self.locks.lost.clone();
+        let first = std::thread::Builder::new()
+            .name("pando-locks".into())
+            .spawn(move || serve(&*cluster, &queue, &lost));
+        let first = first.map_err(failed)?;
+        *running = Some(Running {
+            threads: vec![first, second],
+            tasks: tasks.clone(),
+        });
+        Ok(tasks)
+    }
+
+    /// What the servers must know of a file to lock it.
+    fn lockable(&self, fh: u64) -> Result<Lockable, LockError> {
+        let handle = self.files.get(fh).ok_or(LockError::Failed(Errno::BadHandle))?;
+        let state = handle.slot.read();
+        let file = state.open.as_ref().ok_or(LockError::Failed(Errno::BadHandle))?;
+        Ok(Lockable {
+            ino: file.key().ino,
+            generation: file.key().generation,
+            proof: file.proof(),
+        })
+    }
+
+    fn wish(&self, asked: &Asked) -> Result<LockWish, LockError> {
+        Ok(LockWish {
+            file: self.lockable(asked.fh)?,
+            family: asked.family,
+            token: asked.token,
+            span: asked.span,
+            hold: asked.hold,
+            pid: asked.pid,
+        })
+    }
+
+    /// Takes, changes or gives up a lock; `done` is called when that is known, on another thread perhaps.
+    pub fn set_lock(
+        self: &Arc<Self>,
+        unique: u64,
+        asked: Asked,
+        wait: bool,
+        done: impl FnOnce(Result<(), LockError>) + Send + 'static,
+    ) {
+        match self
+            .wish(&asked)
+            .and_then(|wish| Ok((wish, self.lock_threads()?)))
+        {
+            Ok((wish, tasks)) => self.begin_set((unique, asked.fh), wish, wait, tasks, done),
+            Err(e) => done(Err(e)),
+        }
+    }
+
+    fn begin_set(
+        self: &Arc<Self>,
+        (unique, fh): (u64, u64),
+        wish: LockWish,
+        wait: bool,
+        tasks: mpsc::Sender<Task<C>>,
+        done: impl FnOnce(Result<(), LockError>) + Send + 'static,
+    ) {
+        let place = place(&wish);
+        if let Some(handle) = self.files.get(fh) {
+            lock(&handle.lockers).insert((wish.family, wish.token));
+        }
+        let core = self.clone();
+        let finish: Done<()> = if wish.hold.is_some() {
+            lock(&self.locks.owners).insert(place);
+            Box::new(move |result| match result {
+                Ok(()) => {
+                    let task = move |core: &Core<C>| match core.with(|d| core.revalidate(d, wish.file.ino)) {
+                        Ok(()) => done(Ok(())),
+                        // It cannot be shown what is protected: then it is not locked.
+                        Err(e) => {
+                            let give_up = LockWish { hold: None, ..wish };
+                            core.locks.queue.push(Job::Set {
+                                unique: 0,
+                                wish: give_up,
+                                wait: false,
+                                done: Box::new(|_| {}),
+                            });
+                            done(Err(LockError::Failed(e)));
+                        }
+                    };
+                    let _ = tasks.send(Box::new(task));
+                }
+                Err(e) => done(Err(e)),
+            })
+        } else {
+            Box::new(move |result| {
+                if wish.span == Span::ALL {
+                    lock(&core.locks.lost).remove(&place);
+                }
+                done(result);
+            })
+        };
+        // Who may get the lock, or share it, sees what was written under it.
+        let published = if wish.hold != Some(Hold::Exclusive) {
+            self.with(|d| self.flush(d, fh))
+        } else {
+            Ok(())
+        };
+        self.locks.queue.push(Job::Set {
+            unique,
+            wish,
+            wait,
+            done: Box::new(move |result| {
+                finish(match published {
+                    Err(e) if wish.hold.is_none() => result.and(Err(LockError::Failed(e))),
+                    _ => result,
+                })
+            }),
+        });
+    }
+
+    /// Who is in the way of a lock.
+    pub fn test_lock(
+        self: &Arc<Self>,
+        unique: u64,
+        asked: Asked,
+        done: impl FnOnce(Result<InTheWay, LockError>) + Send + 'static,
+    ) {
+        match self
+            .wish(&asked)
+            .and_then(|wish| Ok((wish, self.lock_threads()?)))
+        {
+            Ok((wish, _)) => self.locks.queue.push(Job::Test {
+                unique,
+                wish,
+                done: Box::new(done),
+            }),
+            Err(e) => done(Err(e)),
+        }
+    }
+
+    /// A process has closed a descriptor of a file, or an open file is closed for good: its locks end. Returns when they
+    /// have, unless the server is away.
+    pub fn unlock_all(self: &Arc<Self>, fh: u64, family: LockFamily, token: u64) {
+        let Ok(file) = self.lockable(fh) else { return };
+        let wish = LockWish {
+            file,
+            family,
+            token,
+            span: Span::ALL,
+            hold: None,
+            pid: 0,
+        };
+        if let Some(handle) = self.files.get(fh) {
+            lock(&handle.lockers).remove(&(family, token));
+        }
+        let place = place(&wish);
+        if !lock(&self.locks.owners).remove(&place) {
+            return;
+        }
+        lock(&self.locks.lost).remove(&place);
+        let (told, hear) = mpsc::channel();
+        self.locks.queue.push(Job::Set {
+            unique: 0,
+            wish,
+            wait: false,
+            done: Box::new(move |_| {
+                // Nobody may wait for it any more.
+                let _ = told.send(());
+            }),
+        });
+        let _ = hear.recv_timeout(CLOSING);
+    }
+
+    /// Whoever has locked through a handle and has not closed it otherwise.
+    pub fn lockers_of(&self, fh: u64) -> Vec<(LockFamily, u64)> {
+        let handle = self.files.get(fh);
+        handle.map_or(Vec::new(), |h| lock(&h.lockers).iter().copied().collect())
+    }
+
+    /// Whoever has lost a lock on a file must not go on as if it had it.
+    pub fn check_locks(&self, fh: u64) -> Result<(), Errno> {
+        let Some(handle) = self.files.get(fh) else {
+            return Ok(());
+        };
+        let lockers = lock(&handle.lockers);
+        if lockers.is_empty() {
+            return Ok(());
+        }
+        let generation = match &handle.slot.read().open {
+            Some(file) => file.key().generation,
+            None => Generation(0),
+        };
+        let lost = lockers.iter().any(|(family, token)| {
+            self.locks.has_lost(&LockPlace {
+                ino: handle.ino,
+                generation,
+                family: *family,
+                token: *token,
+            })
+        });
+        if lost { Err(Errno::Io) } else { Ok(()) }
+    }
+
+    /// A lock was granted: what other mounts have written is taken over, and the kernel keeps nothing older.
+    fn revalidate(&self, d: &C::Driver, ino: Ino) -> Result<(), Errno> {
+        let parent = self.at(ino).map(|at| at.parent);
+        if let Ok(parent) = parent {
+            lock(&self.locks.dirs).insert(parent);
+        }
+        match self.getattr(d, ino) {
+            Ok(_) => {}
+            // It has no name any more: nobody else can write it.
+            Err(Errno::Stale) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let Some(slot) = self.nodes().file(ino) else {
+            return Ok(());
+        };
+        let changed = {
+            let mut state = slot.write();
+            match &mut state.open {
+                Some(f) if f.cached_version() != Some(f.version()) => {
+                    f.cache_dropped();
+                    true
+                }
+                _ => false,
+            }
+        };
+        // Without the file's own lock: the kernel may have to write or read pages first.
+        if let Some(notifier) = self.notifier.get() {
+            let offset = if changed { 0 } else { -1 };
+            if let Err(e) = notifier.inval_inode(fuser::INodeNo(ino.0), offset, 0)
+                && e.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(ino = ino.0, "the kernel keeps what it knew of a locked file: {e}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn place(wish: &LockWish) -> LockPlace {
+    LockPlace {
+        ino: wish.file.ino,
+        generation: wish.file.generation,
+        family: wish.family,
+        token: wish.token,
+    }
+}
+
+/// Those who wait, by the kernel's number of their requests, and signals that came before them.
+#[derive(Default)]
+struct Calls {
+    waiting: HashMap<u64, Sender<()>>,
+    early: VecDeque<u64>,
+}
+
+fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners) {
+    let driver = loop {
+        match cluster.connect() {
+            Ok(driver) => break driver,
+            Err(why) => tracing::error!(why, "the mount's locks cannot reach the cluster"),
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    };
+    let lost = lost.clone();
+    let on_lost = move |place: LockPlace| {
+        tracing::warn!(
+            ino = place.ino.0,
+            "a lock was lost: this mount was out of touch with the servers for too long"
+        );
+        lock(&lost).insert(place);
+    };
+    let Some(locker) = driver.locker(on_lost) else {
+        tracing::error!("this kind of cluster has no locks");
+        return;
+    };
+    let calls: Rc<RefCell<Calls>> = Rc::default();
+    driver.run(async {
+        driver.spawn(Box::pin(locker.clone().keep(PERIOD)));
+        loop {
+            match queue.next().await {
+                Job::Set {
+                    unique,
+                    wish,
+                    wait,
+                    done,
+                } => begin(&driver, &calls, unique, done, |cancel| {
+                    let locker = locker.clone();
+                    async move { locker.set(wish, wait, cancel).await }
+                }),
+                Job::Test { unique, wish, done } => begin(&driver, &calls, unique, done, |cancel| {
+                    let locker = locker.clone();
+                    async move { locker.test(wish, cancel).await }
+                }),
+                Job::Interrupt(unique) => {
+                    let calls = &mut *calls.borrow_mut();
+                    // Dropped, it breaks the call off.
+                    if calls.waiting.remove(&unique).is_none() {
+                        calls.early.push_back(unique);
+                        if calls.early.len() > EARLY {
+                            calls.early.pop_front();
+                        }
+                    }
+                }
+                Job::Stop => break,
+            }
+        }
+        close(&locker).await;
+    });
+    driver.close();
+}
+
+async fn close(locker: &Locker) {
+    locker.close().await;
+}
+
+/// Serves a call beside the others, until it is answered or broken off.
+fn begin<D: Driver, T: 'static, F: Future<Output = Result<T, LockError>> + 'static>(
+    driver: &D,
+    calls: &Rc<RefCell<Calls>>,
+    unique: u64,
+    done: Done<T>,
+    call: impl FnOnce(pando_env::sync::Receiver<()>) -> F,
+) {
+    let (sender, cancel) = oneshot();
+    {
+        let known = &mut *calls.borrow_mut();
+        let early = known.early.iter().position(|u| *u == unique);
+        if let Some(at) = early {
+            known.early.remove(at);
+            return done(Err(LockError::Interrupted));
+        }
+    }
+    // 0: nobody waits for it who could be told.
+    let unheard = if unique == 0 {
+        Some(sender)
+    } else {
+        calls.borrow_mut().waiting.insert(unique, sender);
+        None
+    };
+    let (calls, call) = (calls.clone(), call(cancel));
+    driver.spawn(Box::pin(async move {
+        let result = call.await;
+        calls.borrow_mut().waiting.remove(&unique);
+        drop(unheard);
+        done(result);
+    }));
+}

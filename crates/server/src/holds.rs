@@ -1,0 +1,371 @@
+//! Which sessions have which files open (H97).
+//!
+//! In memory: an open says under which session the file is kept, in the turn of that open, and is known before it is
+//! answered, under the lock of the file's record. While a file is held its record does not leave its slot, and what loses its
+//! last name stays at home without one (`orphans`). What a restart forgets the holders say again: until each session that
+//! may hold something has said all it has, every file counts as held by it (H165). Holds go along with slots that move (H167).
+
+use crate::{Failure, MetaServer};
+use pando_format::Record;
+use pando_types::{FileKind, Mono, SessionId, Slot, plant};
+use pando_wire::{
+    Answer, FileAt, HOLDING_MAX, Holders, Holding, Holds as Moved, Keep, Outcome, Refusal, Response, Turned,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Files without a name that a session is told of at one time.
+const TOLD: usize = 1000;
+
+/// All that is known of open files.
+#[derive(Default)]
+pub(crate) struct Holds {
+    /// Of each file, under which sessions it is open, and by which turn of theirs.
+    files: BTreeMap<FileAt, BTreeMap<SessionId, u64>>,
+    sessions: BTreeMap<SessionId, BTreeSet<FileAt>>,
+    /// Sessions that have not said yet what they have, and since when that is waited for.
+    unstated: BTreeMap<SessionId, Mono>,
+    /// Files without a name that were seen here.
+    orphans: BTreeSet<FileAt>,
+}
+
+impl Holds {
+    /// A session of before, which may have anything open.
+    pub fn expect(&mut self, session: SessionId, now: Mono) {
+        if session.keeps() && !plant!(H165) {
+            self.unstated.entry(session).or_insert(now);
+        }
+    }
+
+    /// Sessions that have been waited for so long: they live, or would have ended, and do not say what they have.
+    fn mute(&self, now: Mono, patience: Duration) -> Vec<SessionId> {
+        let mute = self
+            .unstated
+            .iter()
+            .filter(|(_, since)| now.since(**since) >= patience);
+        mute.map(|(session, _)| *session).collect()
+    }
+
+    /// Who has a file open, or may.
+    pub fn holders(&self, file: FileAt) -> Holders {
+        let known = self.files.get(&file).into_iter().flat_map(BTreeMap::keys);
+        known
+            .chain(self.unstated.keys())
+            .fold(Holders::Nobody, |all, session| all.and(*session))
+    }
+
+    /// How many files a session has open.
+    pub fn count(&self, session: SessionId) -> usize {
+        self.sessions.get(&session).map_or(0, BTreeSet::len)
+    }
+
+    fn has(&self, session: SessionId, file: FileAt) -> bool {
+        self.files.get(&file).is_some_and(|of| of.contains_key(&session))
+    }
+
+    fn note(&mut self, session: SessionId, Turned { file, turn }: Turned) {
+        let known = self.files.entry(file).or_default().entry(session).or_default();
+        *known = turn.max(*known);
+        self.sessions.entry(session).or_default().insert(file);
+    }
+
+    /// A file is not open any more, unless it was opened again since (H164).
+    fn close(&mut self, session: SessionId, Turned { file, turn }: Turned) {
+        let Some(holders) = self.files.get_mut(&file) else {
+            return;
+        };
+        if holders
+            .get(&session)
+            .is_some_and(|last| *last <= turn || plant!(H164))
+        {
+            holders.remove(&session);
+            if holders.is_empty() {
+                self.files.remove(&file);
+            }
+            if let Some(files) = self.sessions.get_mut(&session) {
+                files.remove(&file);
+            }
+        }
+    }
+
+    /// A session has ended.
+    pub fn end(&mut self, session: SessionId) {
+        self.unstated.remove(&session);
+        for file in self.sessions.remove(&session).unwrap_or_default() {
+            if let Some(holders) = self.files.get_mut(&file) {
+                holders.remove(&session);
+                if holders.is_empty() {
+                    self.files.remove(&file);
+                }
+            }
+        }
+    }
+
+    /// What goes with slots that move.
+    pub fn of(&self, slots: &BTreeSet<Slot>) -> Moved {
+        let mut moved = Moved {
+            held: Vec::new(),
+            unstated: self.unstated.keys().copied().collect(),
+        };
+        for (file, holders) in self.files.iter().filter(|(file, _)| slots.contains(&file.slot)) {
+            let turned = |(session, turn): (&SessionId, &u64)| {
+                let (file, turn) = (*file, *turn);
+                (*session, Turned { file, turn })
+            };
+            moved.held.extend(holders.iter().map(turned));
+        }
+        moved
+    }
+
+    /// It comes with slots.
+    pub fn come(&mut self, moved: &Moved, now: Mono) {
+        moved.unstated.iter().for_each(|s| self.expect(*s, now));
+        if !plant!(H167) {
+            moved
+                .held
+                .iter()
+                .for_each(|(session, held)| self.note(*session, *held));
+        }
+    }
+
+    /// These slots are another server's, or come anew: nothing here is said of them.
+    pub fn forget(&mut self, slots: &BTreeSet<Slot>) {
+        let gone: Vec<FileAt> = self
+            .files
+            .keys()
+            .filter(|f| slots.contains(&f.slot))
+            .copied()
+            .collect();
+        for file in gone {
+            for session in self.files.remove(&file).unwrap_or_default().into_keys() {
+                if let Some(files) = self.sessions.get_mut(&session) {
+                    files.remove(&file);
+                }
+            }
+        }
+        self.orphans.retain(|f| !slots.contains(&f.slot));
+    }
+
+    /// A file without a name was seen, or has gone.
+    pub fn orphan(&mut self, file: FileAt, there: bool) {
+        if there {
+            self.orphans.insert(file);
+        } else {
+            self.orphans.remove(&file);
+        }
+    }
+
+    /// Files without a name that a session is thought to have open.
+    fn orphans_of(&self, session: SessionId) -> Vec<Turned> {
+        let Some(files) = self.sessions.get(&session) else {
+            return Vec::new();
+        };
+        let orphans = files.intersection(&self.orphans).take(TOLD);
+        let turned = |file: &FileAt| {
+            let turn = *self.files.get(file)?.get(&session)?;
+            Some(Turned { file: *file, turn })
+        };
+        orphans.filter_map(turned).collect()
+    }
+}
+
+/// The file of an entry record, if it may be kept open.
+fn file_of(slot: Slot, record: &Record) -> Option<FileAt> {
+    match record {
+        Record::Entry(pando_format::Entry {
+            target: pando_format::Target::Inode(inode),
+            ..
+        }) if inode.kind == FileKind::Regular => Some(FileAt {
+            slot,
+            ino: inode.ino,
+            generation: inode.generation,
+        }),
+        _ => None,
+    }
+}
+
+impl MetaServer {
+    /// Who has those files open that are among records of this server. REQUIRES: they are locked.
+    pub(crate) fn held_among(&self, records: &[(pando_format::Key, Record)]) -> Vec<(FileAt, Holders)> {
+        let holds = self.holds.borrow();
+        let files = records
+            .iter()
+            .filter_map(|(key, record)| file_of(key.slot(), record));
+        files
+            .map(|file| (file, holds.holders(file)))
+            .filter(|(_, holders)| *holders != Holders::Nobody)
+            .collect()
+    }
+
+    /// Before an operation of a session that keeps files open: what it says was closed, and whether it is known, if it is to
+    /// keep another.
+    pub(crate) fn heed_keeper(&self, keep: &Keep) -> Result<(), Refusal> {
+        if keep.closed.len() > pando_wire::CLOSED_MAX || !keep.session.keeps() {
+            return Err(Refusal::Invalid);
+        }
+        self.closed(keep.session, &keep.closed);
+        if keep.turn == 0 {
+            return Ok(());
+        }
+        let now = self.world.mono();
+        let mut sessions = self.sessions.borrow_mut();
+        if !sessions.knows(keep.session) {
+            return Err(Refusal::KeeperUnknown);
+        }
+        sessions.seen(keep.session, now);
+        drop(sessions);
+        if self.holds.borrow().count(keep.session) >= self.limits.session_holds && !plant!(G71) {
+            return Err(Refusal::Busy);
+        }
+        Ok(())
+    }
+
+    /// Sessions that are alive and have not said what they have open, twice as long as one that is gone would be waited for.
+    pub(crate) fn mute_keepers(&self) -> Vec<SessionId> {
+        let patience = self.limits.session_timeout * 2;
+        self.holds.borrow().mute(self.world.mono(), patience)
+    }
+
+    fn closed(&self, session: SessionId, closed: &[Turned]) {
+        let mut holds = self.holds.borrow_mut();
+        closed.iter().for_each(|file| holds.close(session, *file));
+    }
+
+    /// A file was opened: it is held from now on, if its record is here. REQUIRES: the record is locked.
+    pub(crate) fn hold_opened(
+        &self,
+        keep: Option<&Keep>,
+        slot: Option<Slot>,
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
+        let (Some(keep), Ok(Answer::Opened { entry, kept, .. })) = (keep.filter(|k| k.turn != 0), outcome)
+        else {
+            return Ok(());
+        };
+        let Some(slot) = entry.home.as_ref().map(|home| home.id.slot()).or(slot) else {
+            return Ok(());
+        };
+        *kept = entry.attr.kind == FileKind::Regular && self.serves_slot(slot);
+        if !*kept {
+            return Ok(());
+        }
+        // It may have ended since the operation came.
+        if !self.sessions.borrow().knows(keep.session) {
+            return Err(Failure::Refused(Refusal::KeeperUnknown));
+        }
+        let file = FileAt {
+            slot,
+            ino: entry.attr.ino,
+            generation: entry.attr.generation,
+        };
+        let turn = keep.turn;
+        self.holds.borrow_mut().note(keep.session, Turned { file, turn });
+        Ok(())
+    }
+
+    /// What a session that keeps files open says.
+    pub(crate) fn hear_holding(&self, said: &Holding) -> Result<Response, Failure> {
+        let session = said.session;
+        let most = said.held.len().max(said.closed.len());
+        if !session.keeps() || most > HOLDING_MAX {
+            return Err(Failure::Refused(Refusal::Invalid));
+        }
+        if !self.sessions.borrow().knows(session) {
+            return Err(Failure::Refused(Refusal::SessionUnknown));
+        }
+        self.sessions.borrow_mut().seen(session, self.world.mono());
+        let all = said.held.iter().chain(&said.closed);
+        // What is elsewhere must be said there.
+        if let Some(slot) = all.map(|h| h.file.slot).find(|slot| !self.serves_slot(*slot)) {
+            return Err(Failure::Refused(self.not_served(slot)));
+        }
+        let mut holds = self.holds.borrow_mut();
+        let new = said
+            .held
+            .iter()
+            .filter(|held| !holds.has(session, held.file))
+            .count();
+        if holds.count(session) + new > self.limits.session_holds && !plant!(G71) {
+            return Err(Failure::Refused(Refusal::Busy));
+        }
+        said.held.iter().for_each(|file| holds.note(session, *file));
+        said.closed.iter().for_each(|file| holds.close(session, *file));
+        if said.whole {
+            holds.unstated.remove(&session);
+        }
+        Ok(Response::Held(holds.orphans_of(session)))
+    }
+}
+
+impl Holds {
+    /// For `status`: files that are open, and sessions that are waited for.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.files.len(), self.unstated.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_types::{Generation, IdentityId, Ino};
+
+    const FILE: FileAt = FileAt {
+        slot: Slot(3),
+        ino: Ino(7),
+        generation: Generation(1),
+    };
+
+    fn session(n: u128) -> SessionId {
+        SessionId::of(IdentityId::ANYONE, n << 1).keeping()
+    }
+
+    fn by(turn: u64) -> Turned {
+        Turned { file: FILE, turn }
+    }
+
+    #[test]
+    fn a_late_closing_does_not_take_a_later_open() {
+        let (a, b) = (session(1), session(2));
+        let mut holds = Holds::default();
+        holds.note(a, by(1));
+        holds.note(a, by(4));
+        holds.close(a, by(1));
+        assert_eq!(holds.holders(FILE), Holders::One(a));
+        holds.note(b, by(1));
+        assert_eq!(holds.holders(FILE), Holders::Several);
+        assert!(holds.holders(FILE).other_than(Some(a)));
+        holds.close(a, by(4));
+        assert_eq!(holds.holders(FILE), Holders::One(b));
+        assert!(!holds.holders(FILE).other_than(Some(b)));
+        holds.end(b);
+        assert_eq!((holds.holders(FILE), holds.counts()), (Holders::Nobody, (0, 0)));
+    }
+
+    #[test]
+    fn after_a_restart_every_file_may_be_open() {
+        let (a, b) = (session(1), session(2));
+        let mut holds = Holds::default();
+        holds.expect(a, Mono(0));
+        assert_eq!(holds.holders(FILE), Holders::One(a));
+        holds.expect(b, Mono(5));
+        assert_eq!(holds.holders(FILE), Holders::Several);
+        assert_eq!(holds.mute(Mono(7), Duration::from_nanos(6)), [a]);
+        holds.end(a);
+        holds.unstated.remove(&b);
+        assert_eq!(holds.counts(), (0, 0));
+        assert_eq!(holds.holders(FILE), Holders::Nobody);
+    }
+
+    #[test]
+    fn holds_move_with_their_slots() {
+        let a = session(1);
+        let slots = BTreeSet::from([Slot(3)]);
+        let (mut from, mut to) = (Holds::default(), Holds::default());
+        from.note(a, by(2));
+        from.expect(session(2), Mono(0));
+        to.come(&from.of(&slots), Mono(0));
+        assert_eq!(to.holders(FILE), Holders::Several);
+        from.forget(&slots);
+        assert_eq!(from.holders(FILE), Holders::One(session(2)));
+    }
+}

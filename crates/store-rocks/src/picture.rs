@@ -1,0 +1,66 @@
+//! The store as it was at one instant: a snapshot of RocksDB, on a thread of its own.
+
+use crate::pool::promise;
+use crate::read;
+use pando_format::KeyRange;
+use pando_store::{Exported, LocalFuture, Picture, StoreError};
+use rocksdb::{DB, Snapshot};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+type Job = Box<dyn FnOnce(&Snapshot<'_>) + Send>;
+
+/// Sends what is to be read to the thread that has the snapshot.
+struct RocksPicture {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Takes one. It is there when this completes.
+pub(crate) fn take(db: Arc<DB>) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
+    let (jobs, queue) = channel::<Job>();
+    let (there, taken) = promise();
+    let thread = std::thread::Builder::new()
+        .name("store-picture".into())
+        .spawn(move || {
+            let snapshot = db.snapshot();
+            there.keep(Ok(()));
+            while let Ok(job) = queue.recv() {
+                job(&snapshot);
+            }
+        });
+    Box::pin(async move {
+        let thread = thread.map_err(|e| StoreError::Device(format!("cannot start a thread: {e}")))?;
+        let picture = RocksPicture {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        };
+        taken.await?;
+        Ok(Rc::new(picture) as Rc<dyn Picture>)
+    })
+}
+
+impl Picture for RocksPicture {
+    fn export(&self, range: &KeyRange, bytes: usize) -> LocalFuture<Result<Exported, StoreError>> {
+        let (promise, kept) = promise();
+        let range = range.clone();
+        let job: Job = Box::new(move |snapshot| promise.keep(read::export_at(snapshot, range, bytes)));
+        if let Some(jobs) = &self.jobs {
+            // A thread that is gone drops the job, and who waits is told.
+            let _ = jobs.send(job);
+        }
+        kept
+    }
+}
+
+impl Drop for RocksPicture {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // Whoever opens the store next must find it closed.
+            let _ = thread.join();
+        }
+    }
+}
