@@ -15,8 +15,8 @@ sim=$CARGO_TARGET_DIR/release/pando-sim
 check "seeds of this commit" "$sim" run --ci "${PANDO_SIM_SEEDS:-300}"
 check "seeds that ever failed" "$sim" run --regressions
 check "the hostile client's grid, with and without each check" "$sim" grid
-# From one start here; `pando sim plant --all` takes three (docs/testing.md).
-check "planted bugs are found" "$sim" plant --all --starts 1 --more 0
+# From one start here, and first by the seeds that found them before; `pando sim plant --all` takes three (docs/testing.md).
+check "planted bugs are found" "$sim" plant --all --starts 1 --more 0 --finders-first
 check "planted bugs are found by the model of births" \
     cargo test --locked --package pando-namespace --features plant --test births counterexample
 finish

@@ -26,13 +26,15 @@ impl Certified {
         Certified(cluster)
     }
 
-    /// Who must not get in must hear soon why.
+    /// Who must not get in must hear why, and long before anybody who waits for servers gives up.
     #[track_caller]
     fn refused(&self, key: &str, why: &str) {
         let begin = Instant::now();
-        let complaint = self.with(key, &["ls", "/"]).unwrap_err();
+        let out = self.pando(&["--wait", "60", "--key", key, "ls", "/"]).output().unwrap();
+        let complaint = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success(), "{key} is let in");
         assert!(complaint.contains(why), "{complaint}");
-        assert!(begin.elapsed() < Duration::from_secs(6), "{complaint}");
+        assert!(begin.elapsed() < Duration::from_secs(30), "{complaint}");
     }
 
     #[track_caller]
@@ -225,12 +227,17 @@ fn revoked_certificates_end_at_once_and_replaced_ones_after_their_grace() {
     );
     // Its identity ends: nothing more is done for it from that moment on, though its connections stood.
     c.run(&["auth", "revoke", "laptop"]);
-    let done = {
-        std::thread::sleep(Duration::from_millis(300));
-        busy.acknowledged()
-    };
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(busy.acknowledged(), done);
+    // What was answered before may still be on its way to the log, for as long as a busy machine takes.
+    let mut quiet = 0;
+    for _ in 0..10 {
+        let done = busy.acknowledged();
+        std::thread::sleep(Duration::from_secs(1));
+        quiet = if busy.acknowledged() == done { quiet + 1 } else { 0 };
+        if quiet == 2 {
+            break;
+        }
+    }
+    assert_eq!(quiet, 2, "it goes on working");
     c.refused(&laptop, "pando auth");
 }
 

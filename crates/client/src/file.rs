@@ -20,7 +20,7 @@ mod publish;
 #[cfg(test)]
 mod tests;
 
-pub use open::{Opened, create, open, open_kept};
+pub use open::{Opened, create, create_unnamed, open, open_kept};
 
 use crate::keep::Kept;
 use pando_data::{BlockError, FileKey};

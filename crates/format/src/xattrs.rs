@@ -14,12 +14,24 @@ impl Marks {
     pub const NONE: Marks = Marks(0);
     /// Extended attributes, in the attachment [`crate::AttachmentKind::Xattrs`].
     pub const XATTRS: Marks = Marks(1);
+    /// Of a file without a name: it may get one, because it never had any (`O_TMPFILE`). What lost its last name may not.
+    pub const LINKABLE: Marks = Marks(4);
     /// All that this version understands.
-    const KNOWN: u64 = 1;
+    const KNOWN: u64 = 5;
 
     /// Whether there are extended attributes.
     pub fn has_xattrs(self) -> bool {
         self.0 & Marks::XATTRS.0 != 0
+    }
+
+    /// Whether it may get a first name.
+    pub fn is_linkable(self) -> bool {
+        self.0 & Marks::LINKABLE.0 != 0
+    }
+
+    /// The same of what has a name, or has lost its last.
+    pub fn without_linkable(self) -> Marks {
+        Marks(self.0 & !Marks::LINKABLE.0)
     }
 
     /// The same, with or without extended attributes.

@@ -8,7 +8,7 @@ use nix::libc;
 use pando_client::file::{self, OpenFile, Opened, Place};
 use pando_types::{Access, Cred, Errno, Guard, Ino, Mode, Name};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An open for execution, as the kernel marks it in the flags.
 const FMODE_EXEC: i32 = 0x20;
@@ -169,9 +169,45 @@ impl<C: Cluster> Core<C> {
             let opened = d.run(file::create(d.ops(), cred, &place, mode, exclusive, want.access))?;
             Ok((place, opened))
         })?;
+        self.admit(parent, name, &opened.entry, &opened.entry.attr)?;
+        self.made(d, cred, &want, place, opened)
+    }
+
+    /// `O_TMPFILE`: a file without a name, which may get one by link(2) unless it was opened with `O_EXCL`.
+    pub fn create_unnamed(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        parent: Ino,
+        mode: Mode,
+        flags: i32,
+    ) -> Result<(Shown, u64, FopenFlags), Errno> {
+        let linkable = flags & libc::O_EXCL == 0;
+        let opened = self.in_dir(d, parent, |dir| {
+            d.run(file::create_unnamed(d.ops(), cred, dir, mode, linkable))
+        })?;
+        let home = opened.entry.home.clone().ok_or(Errno::Io)?;
+        let name = home.name.clone();
+        {
+            let mut nodes = self.nodes();
+            nodes.see_unnamed(&opened.entry, Instant::now());
+            nodes.count(opened.entry.attr.ino);
+            nodes.shown(opened.entry.attr.ino, Some(opened.entry.version));
+        }
+        self.made(d, cred, &Want::new(flags), Place { dir: home, name }, opened)
+    }
+
+    /// Opens what was created, of which the kernel gets a reference.
+    fn made(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        want: &Want,
+        place: Place,
+        opened: Opened,
+    ) -> Result<(Shown, u64, FopenFlags), Errno> {
         let view = opened.entry.clone();
         let ino = view.attr.ino;
-        self.admit(parent, name, &view, &view.attr)?;
         // Not in one with what follows: that takes the lock of the nodes again.
         let slot = self.nodes().file(ino);
         let done = slot.ok_or(Errno::Unsupported).and_then(|slot| {
@@ -184,7 +220,7 @@ impl<C: Cluster> Core<C> {
                 ino,
                 &slot,
                 &mut state,
-                &want,
+                want,
                 Some((place, opened)),
                 keep,
             )?;

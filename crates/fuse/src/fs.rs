@@ -63,6 +63,26 @@ impl<C: Cluster> Mounted<C> {
         }
     }
 
+    /// What was created is open.
+    fn created(
+        &self,
+        parent: INodeNo,
+        reply: ReplyCreate,
+        result: Result<(Shown, u64, FopenFlags), Error>,
+    ) {
+        match result {
+            Ok((s, fh, flags)) => {
+                let ttl = self.ttl(parent);
+                reply.created(&ttl, &s.attr, Generation(s.generation.0), FileHandle(fh), flags);
+                if calls::cut_off() {
+                    self.release_again(fh);
+                    self.forget_again(s.attr.ino);
+                }
+            }
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
     /// The kernel was not given a reference after all.
     fn forget_again(&self, n: INodeNo) {
         self.0.forget(ino(n), 1);
@@ -449,17 +469,15 @@ impl<C: Cluster> Filesystem for Mounted<C> {
             self.0
                 .with(|d| self.0.create(d, &cred, ino(parent), &n, mode, flags))
         });
-        match result {
-            Ok((s, fh, flags)) => {
-                let ttl = self.ttl(parent);
-                reply.created(&ttl, &s.attr, Generation(s.generation.0), FileHandle(fh), flags);
-                if calls::cut_off() {
-                    self.release_again(fh);
-                    self.forget_again(s.attr.ino);
-                }
-            }
-            Err(e) => reply.error(errno(e)),
-        }
+        self.created(parent, reply, result);
+    }
+
+    fn tmpfile(&self, req: &Request, parent: INodeNo, mode: u32, umask: u32, flags: i32, reply: ReplyCreate) {
+        let (cred, mode) = (self.cred(req), asked(mode, umask));
+        let result = self
+            .0
+            .with(|d| self.0.create_unnamed(d, &cred, ino(parent), mode, flags));
+        self.created(parent, reply, result);
     }
 
     fn read(

@@ -13,6 +13,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// No directory: what it has no names are seen, but that of the root, and that by which a file without a name is known here.
+const NOWHERE: Ino = Ino(0);
+
 /// A directory's statement, and when it was learnt.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
@@ -73,7 +76,7 @@ impl Nodes {
     /// The root's node, which is never forgotten.
     pub fn with_root(view: &EntryView, now: Instant) -> Nodes {
         let mut nodes = Nodes::default();
-        nodes.see(Ino(0), &Name::root(), view, now);
+        nodes.see(NOWHERE, &Name::root(), view, now);
         nodes.count(Ino::ROOT);
         nodes
     }
@@ -138,7 +141,7 @@ impl Nodes {
             }
             let here = (parent, name.clone());
             let before = (node.parent, node.name.clone());
-            if before != here && (view.home.is_some() || node.home.is_some()) {
+            if before != here && before.0 != NOWHERE && (view.home.is_some() || node.home.is_some()) {
                 node.others.retain(|other| *other != here);
                 node.others.push(before);
             } else if before != here {
@@ -153,6 +156,11 @@ impl Nodes {
             node.incapable = (!view.xattrs).then_some(now);
         }
         self.names.insert((parent, name.clone()), ino);
+    }
+
+    /// A file without a name was made.
+    pub fn see_unnamed(&mut self, view: &EntryView, now: Instant) {
+        self.see(NOWHERE, &Name::home(view.attr.ino, view.attr.generation), view, now);
     }
 
     /// It is open now, or not any more.

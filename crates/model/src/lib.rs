@@ -48,6 +48,8 @@ pub struct Model {
     live_dirs: BTreeMap<DirId, NodeId>,
     /// Files that stay without a name, because somebody has them open.
     open: BTreeSet<NodeId>,
+    /// Those of them that never had a name and may get one.
+    linkable: BTreeSet<NodeId>,
     watches: Watches,
     /// Access control lists of directories as the request that is being carried out says.
     said: Vec<(NodeId, Acls)>,
@@ -62,6 +64,7 @@ impl Model {
             spent_dirs: BTreeSet::new(),
             live_dirs: BTreeMap::new(),
             open: BTreeSet::new(),
+            linkable: BTreeSet::new(),
             watches: Watches::default(),
             said: Vec::new(),
         };
@@ -112,6 +115,9 @@ impl Model {
                 exclusive,
                 want,
             } => self.create(cred, dir, name, *mode, *exclusive, *want, now, fresh),
+            ModelOp::Tmpfile { dir, mode, linkable } => {
+                self.unnamed(cred, dir, *mode, *linkable, now, fresh)
+            }
             ModelOp::Symlink { dir, name, target } => self.symlink(cred, dir, name, target, now, fresh),
             ModelOp::Mknod {
                 dir,
@@ -180,6 +186,7 @@ impl Model {
     /// Nobody has this file open: without a name it goes.
     pub fn closed(&mut self, id: NodeId) {
         self.open.remove(&id);
+        self.linkable.remove(&id);
         if self
             .nodes
             .get(&id)

@@ -99,6 +99,15 @@ pub enum ModelOp {
         /// Checked if it exists.
         want: Access,
     },
+    /// Creates a regular file without a name, and opens it.
+    Tmpfile {
+        /// In which directory it would be.
+        dir: DirRef,
+        /// Permissions, and the umask.
+        mode: Mode,
+        /// It may get a name.
+        linkable: bool,
+    },
     /// Creates a symlink.
     Symlink {
         /// Where.

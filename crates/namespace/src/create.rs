@@ -6,9 +6,9 @@ use crate::file::view_file;
 use crate::lookup::{Shown, opened};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
-use pando_format::{AttachmentKind, InodeRecord, Layout, Marks, Record, Target};
+use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Marks, Record, Target};
 use pando_types::{Access, Errno, FileKind, Mode, Name, Perm, SYMLINK_MAX};
-use pando_wire::{Answer, EntryView, Handle, Statement};
+use pando_wire::{Answer, EntryView, Handle, LockMode, LockWant, Statement};
 
 /// Symlink targets up to this long stand in the record itself.
 const SHORT_TARGET: usize = 256;
@@ -38,6 +38,37 @@ pub(crate) fn create(
     let entry = add(cx, &place, inode)?;
     Ok(Answer::Opened {
         entry,
+        data: None,
+        created: true,
+        handle: None,
+        proof: Handle(0),
+        kept: false,
+    })
+}
+
+/// Creates a regular file that has no name, at home in the directory's slot. Unless somebody has it open it goes as what has
+/// lost its last name does (H97).
+pub(crate) fn unnamed(
+    cx: &mut Context<'_>,
+    dir: &Statement,
+    mode: Mode,
+    linkable: bool,
+) -> Result<Answer, Stop> {
+    cx.require(vec![LockWant::Key(Key::Head(dir.id), LockMode::Shared)])?;
+    cx.enter(dir, Access::EXEC)?;
+    let new = new_inode(cx, dir, FileKind::Regular, mode)?;
+    let inode = InodeRecord {
+        nlink: 0,
+        marks: if linkable { Marks::LINKABLE } else { Marks::NONE },
+        ..new
+    };
+    let home = cx.new_home(dir.id.slot(), &inode)?;
+    cx.insert(
+        Key::Orphan(home.dir.slot(), inode.ino, inode.generation),
+        Record::Orphan,
+    );
+    Ok(Answer::Opened {
+        entry: view_file(&inode, home.dir),
         data: None,
         created: true,
         handle: None,

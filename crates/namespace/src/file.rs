@@ -27,6 +27,15 @@ impl File {
     pub fn view(&self) -> EntryView {
         view_file(&self.inode, self.body.dir)
     }
+
+    /// As who has it open knows it.
+    fn at(&self) -> FileAt {
+        FileAt {
+            slot: self.body.dir.slot(),
+            ino: self.inode.ino,
+            generation: self.inode.generation,
+        }
+    }
 }
 
 /// What operations may name the home of a file instead of a directory: those that look at it or change it, and only the one
@@ -198,11 +207,7 @@ impl Context<'_> {
         if file.inode.kind != FileKind::Regular || plant!(H97) {
             return Holders::Nobody;
         }
-        self.snapshot.holders(FileAt {
-            slot: file.body.dir.slot(),
-            ino: file.inode.ino,
-            generation: file.inode.generation,
-        })
+        self.snapshot.holders(file.at())
     }
 
     /// Whether another than the caller's session may have the file open (H97).
@@ -240,12 +245,19 @@ impl Context<'_> {
 
     /// Makes a home for a file that is under its one name, which the caller changes. Returns where.
     pub fn move_home(&mut self, place: &Place, file: &File, inode: &InodeRecord) -> Result<Place, Stop> {
-        let home = self.home(place.dir.slot(), inode.ino, inode.generation);
-        self.require(vec![home.bucket(LockMode::Exclusive)])?;
+        let home = self.new_home(place.dir.slot(), inode)?;
         let target = Target::Inode(inode.clone());
         self.require(attached::wants(place, &target).into_iter().collect())?;
         attached::carry(self, &Target::Inode(file.inode.clone()), place, &home)?;
+        Ok(home)
+    }
+
+    /// Puts a file that is not there yet at home. Returns where.
+    pub fn new_home(&mut self, slot: Slot, inode: &InodeRecord) -> Result<Place, Stop> {
+        let home = self.home(slot, inode.ino, inode.generation);
+        self.require(vec![home.bucket(LockMode::Exclusive)])?;
         let ordinal = self.free_ordinal(&home)?;
+        let target = Target::Inode(inode.clone());
         self.insert(home.key(), Record::Entry(Entry { ordinal, target }));
         Ok(home)
     }
@@ -348,13 +360,24 @@ pub(crate) fn link(
     let Some(mut file) = cx.file(&src, entry, LockMode::Exclusive)? else {
         return Err(Errno::Perm.into());
     };
-    // What has lost its last name does not get another: as on Linux.
     if file.inode.nlink == 0 {
-        return Err(Errno::NotFound.into());
+        // What has lost its last name does not get another: as on Linux.
+        if !file.inode.marks.is_linkable() {
+            return Err(Errno::NotFound.into());
+        }
+        let FileAt {
+            slot,
+            ino,
+            generation,
+        } = file.at();
+        let note = Key::Orphan(slot, ino, generation);
+        cx.require(vec![LockWant::Key(note.clone(), LockMode::Exclusive)])?;
+        cx.delete(note);
     }
     let nlink = file.inode.nlink.checked_add(1).ok_or(Errno::TooManyLinks)?;
     let inode = InodeRecord {
         nlink,
+        marks: file.inode.marks.without_linkable(),
         ctime: cx.inputs.now,
         ..file.inode.clone()
     };

@@ -78,6 +78,7 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             exclusive,
             want,
         } => create::create(cx, dir, name, *mode, *exclusive, *want),
+        Op::Tmpfile { dir, mode, linkable } => create::unnamed(cx, dir, *mode, *linkable),
         Op::Symlink { dir, name, target } => create::symlink(cx, dir, name, target),
         Op::Mknod {
             dir,

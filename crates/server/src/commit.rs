@@ -320,6 +320,7 @@ impl MetaServer {
     fn reply_write(&self, asked: &Asked<'_>, outcome: &Outcome) -> Option<ReplyWrite> {
         let request = asked.request?;
         let (dir, hash) = match asked.op {
+            Op::Tmpfile { dir, .. } => (dir.id, pando_format::NameHash(0)),
             Op::Create { dir, name, .. }
             | Op::Symlink { dir, name, .. }
             | Op::Mknod { dir, name, .. }

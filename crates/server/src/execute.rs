@@ -417,6 +417,7 @@ impl MetaServer {
     async fn fresh(&self, op: &Op) -> Result<Option<Fresh>, Failure> {
         let dir = match op {
             Op::Create { dir, .. }
+            | Op::Tmpfile { dir, .. }
             | Op::Symlink { dir, .. }
             | Op::Mknod { dir, .. }
             | Op::Mkdir { dir, .. } => dir,

@@ -155,6 +155,11 @@ impl Holds {
         }
     }
 
+    /// What of a slot has got a name since it was seen is forgotten.
+    pub fn orphans_in(&mut self, slot: Slot, noted: impl Fn(FileAt) -> bool) {
+        self.orphans.retain(|file| file.slot != slot || noted(*file));
+    }
+
     /// Files without a name that a session is thought to have open.
     fn orphans_of(&self, session: SessionId) -> Vec<Turned> {
         let Some(files) = self.sessions.get(&session) else {

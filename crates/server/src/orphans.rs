@@ -8,10 +8,18 @@ use pando_namespace::{Snapshot, reap, reap_wants};
 use pando_types::{Slot, plant};
 use pando_wire::{FileAt, Holders};
 
+fn note_of(file: FileAt) -> Key {
+    Key::Orphan(file.slot, file.ino, file.generation)
+}
+
 impl MetaServer {
     /// Removes what nobody has open of a slot's files without a name.
     pub(crate) async fn reap_slot(&self, slot: Slot) -> Result<(), Failure> {
-        for (key, _) in all(&*self.store, KeyRange::orphans(slot)).await? {
+        let notes = all(&*self.store, KeyRange::orphans(slot)).await?;
+        self.holds
+            .borrow_mut()
+            .orphans_in(slot, |file| notes.iter().any(|(key, _)| *key == note_of(file)));
+        for (key, _) in notes {
             let Key::Orphan(slot, ino, generation) = key else {
                 continue;
             };

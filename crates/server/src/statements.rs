@@ -114,8 +114,11 @@ impl MetaServer {
 
     /// Gives a handle to who has opened a file for writing, and proof to who has opened it at all.
     pub(crate) fn give_handle(&self, op: &Op, outcome: &mut Outcome, holder: IdentityId) {
-        let (Op::Open { want, .. } | Op::Create { want, .. }) = op else {
-            return;
+        let want = match op {
+            Op::Open { want, .. } | Op::Create { want, .. } => *want,
+            // Nobody makes one but to write it.
+            Op::Tmpfile { .. } => Access::WRITE.0,
+            _ => return,
         };
         let Ok(Answer::Opened {
             entry, handle, proof, ..

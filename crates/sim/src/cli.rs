@@ -15,11 +15,14 @@ Runs whole clusters in virtual time under faults, judged by a reference model.
         --keep-going      do not stop at the first finding
   replay SEED [--trace] [--tail N] [--plant BUG]
         runs a seed twice and compares the traces; --trace prints one line per event, --tail the last N lines
-  plant --all | BUG...  [--starts N] [--from SEED] [--limit N] [--more N] [--jobs N] [--histories-only] [--json]
+  plant --all | BUG...  [--starts N] [--from SEED] [--limit N] [--more N] [--jobs N] [--histories-only] [--finders-first]
+        [--write FILE] [--json]
         takes a rule out and looks for a seed that notices; needs a build with --features plant
         --starts N        so many times, each from other seeds on (default 3): the median is told
         --histories-only  nobody judges but the checker of histories, who does not know what servers do
         --limit N         a start that has not found it after so many seeds has failed (default 2000)
+        --finders-first   tries first the seed that found it when crates/sim/planted.txt was written
+        --write FILE      writes that list
 
   grid [--only TEXT] [--json] [--table]
         every cell of the hostile client's grid, with its checks and, in a build with --features plant, without them;
@@ -298,6 +301,8 @@ fn plant(mut args: Args) -> u8 {
     let json = args.flag("--json");
     let all = args.flag("--all");
     let histories_only = args.flag("--histories-only");
+    let finders_first = args.flag("--finders-first");
+    let write = args.value("--write");
     let numbers = (|| {
         Ok::<_, String>((
             args.number("--from", 1)?,
@@ -315,6 +320,7 @@ fn plant(mut args: Args) -> u8 {
             more,
             jobs,
             histories_only,
+            finders_first,
         },
         Err(e) => return usage(&e),
     };
@@ -347,6 +353,12 @@ fn plant(mut args: Args) -> u8 {
         );
     }
     let failed = hunts.iter().filter(|h| !h.ok()).count();
+    if let Some(file) = write {
+        let finders: String = hunts.iter().filter_map(crate::Hunt::finder).collect();
+        if let Err(e) = std::fs::write(&file, finders) {
+            return usage(&format!("{file:?} cannot be written: {e}"));
+        }
+    }
     if !json {
         println!(
             "{} planted bugs, {failed} not found by every start within {} seeds, or by seeds that fail without them",

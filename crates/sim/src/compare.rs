@@ -80,7 +80,12 @@ fn abuses_a_home(op: &Op) -> bool {
     let [first, second] = op.statements().map(|s| s.filter(|s| s.id.is_homes()));
     let looks_or_changes = !matches!(
         op,
-        Op::Create { .. } | Op::Symlink { .. } | Op::Mkdir { .. } | Op::Rmdir { .. } | Op::Unlink { .. }
+        Op::Create { .. }
+            | Op::Tmpfile { .. }
+            | Op::Symlink { .. }
+            | Op::Mkdir { .. }
+            | Op::Rmdir { .. }
+            | Op::Unlink { .. }
     );
     let name = match op {
         Op::Link { src_name, .. } => Some(src_name),
@@ -168,6 +173,11 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             mode: *mode,
             exclusive: *exclusive,
             want: Access(*want & 7),
+        },
+        Op::Tmpfile { dir, mode, linkable } => ModelOp::Tmpfile {
+            dir: dir_ref(dir),
+            mode: *mode,
+            linkable: *linkable,
         },
         Op::Symlink { dir, name, target } => ModelOp::Symlink {
             dir: dir_ref(dir),
@@ -420,7 +430,7 @@ fn same_answer(
             }
             // The bytes of what was there come with an open only: what may change something is kept with its answer.
             // Who opens for nothing, or to write, is shown them if it may read them.
-            let create = matches!(op, Op::Create { .. });
+            let create = matches!(op, Op::Create { .. } | Op::Tmpfile { .. });
             let nothing =
                 matches!(op, Op::Open { want, .. } if want & (Access::READ.0 | Access::EXEC.0) == 0);
             let may = cred.may(Access::READ, &b.guard());

@@ -291,6 +291,7 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         Op::ReadDir { .. }
         | Op::DirStat { .. }
         | Op::Reopen { .. }
+        | Op::Tmpfile { .. }
         | Op::StatFs
         | Op::Sync
         | Op::Home { .. }

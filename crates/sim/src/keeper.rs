@@ -50,6 +50,11 @@ fn file_name(n: u64) -> Option<Name> {
     Name::new(format!("f{n}").as_bytes()).ok()
 }
 
+/// A name that nothing has: of what is opened without one.
+fn unnamed() -> Option<Name> {
+    Name::new(b"none").ok()
+}
+
 impl Keeper {
     /// On a client's process.
     pub fn new(workload: &Rc<Workload>, life: &Rc<Life>, client: &Rc<Client>) -> Keeper {
@@ -152,12 +157,22 @@ impl Keeper {
             return;
         };
         let epoch = self.workload.cluster().judge().epoch();
-        let op = Op::Create {
-            dir,
-            name: name.clone(),
-            mode: Perm::new(0o600).into(),
-            exclusive: false,
-            want: 6,
+        let mode = Perm::new(0o600).into();
+        let (op, name) = match unnamed() {
+            Some(none) if rng.percent(25) => {
+                let linkable = rng.percent(70);
+                (Op::Tmpfile { dir, mode, linkable }, none)
+            }
+            _ => (
+                Op::Create {
+                    dir,
+                    name: name.clone(),
+                    mode,
+                    exclusive: false,
+                    want: 6,
+                },
+                name,
+            ),
         };
         // It may take several requests: replies are not judged here.
         let judge = self.workload.cluster().judge().clone();
@@ -204,7 +219,22 @@ impl Keeper {
         let file = self.held[which].kept.file();
         let (dir, name) = (home.clone(), home.name);
         let (ino, generation) = (file.ino, file.generation);
-        let op = match (rng.below(4), self.held[which].handle) {
+        let op = match (rng.below(5), self.held[which].handle) {
+            // What never had a name may get one; what has lost its last may not.
+            (3, _) => {
+                let n = rng.below(DIRS);
+                let (Some(dst), Some(dst_name)) = (self.dir(n).await, file_name(rng.below(FILES))) else {
+                    return;
+                };
+                Op::Link {
+                    src: dir,
+                    src_name: name,
+                    ino,
+                    generation,
+                    dst,
+                    dst_name,
+                }
+            }
             (0, Some(handle)) => Op::Publish {
                 dir,
                 name,

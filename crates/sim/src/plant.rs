@@ -11,6 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 const PAGE: &str = include_str!("../../../docs/hazards.md");
 
+/// Of each bug a seed that found it: `H44 17`.
+const FINDERS: &str = include_str!("../planted.txt");
+
 /// Checks of the hostile client's grid that the default workload finds missing, too.
 const OF_THE_GRID: &[&str] = &["G1", "G5", "G15", "G21", "G22", "G35", "G43", "G47", "G53"];
 
@@ -68,6 +71,14 @@ pub struct HuntOptions {
     pub jobs: usize,
     /// Whether nobody judges but the checker of histories.
     pub histories_only: bool,
+    /// Whether the first seed tried is the one that `planted.txt` says found it.
+    pub finders_first: bool,
+}
+
+/// The seed that found this bug when somebody last wrote that down.
+fn finder(name: &str) -> Option<u64> {
+    let mut lines = FINDERS.lines().filter_map(|l| l.split_once(' '));
+    lines.find(|(of, _)| *of == name)?.1.trim().parse().ok()
 }
 
 /// A seed that found a planted bug.
@@ -99,8 +110,10 @@ pub struct Hunt {
 /// One start of one bug.
 struct Search {
     name: String,
+    /// A seed that is tried before all others.
+    finder: Option<u64>,
     first: u64,
-    /// The next seed, counted from the first, and the one after the last.
+    /// The next try, counted from 0, and the one after the last.
     next: u64,
     end: u64,
     /// Seeds that are being run.
@@ -108,18 +121,33 @@ struct Search {
     found: Vec<Found>,
 }
 
+impl Search {
+    /// Which seed is tried in the try of this number.
+    fn seed(&self, at: u64) -> u64 {
+        match (self.finder, at) {
+            (Some(seed), 0) => seed,
+            (Some(_), _) => self.first + at - 1,
+            (None, _) => self.first + at,
+        }
+    }
+}
+
 /// Looks for planted bugs, on all threads at once: each takes the first search that nobody is at, and helps with others
 /// when there is none. `progress` hears which bug was found, or was not.
 pub fn hunt(names: &[String], how: &HuntOptions, progress: impl Fn(&str) + Sync) -> Vec<Hunt> {
     let starts = how.starts.max(1);
     let all = names.iter().flat_map(|name| {
-        (0..starts).map(move |start| Search {
-            name: name.clone(),
-            first: how.from + start * APART,
-            next: 0,
-            end: how.limit,
-            running: 0,
-            found: Vec::new(),
+        (0..starts).map(move |start| {
+            let finder = finder(name).filter(|_| how.finders_first);
+            Search {
+                name: name.clone(),
+                finder,
+                first: how.from + start * APART,
+                next: 0,
+                end: how.limit + u64::from(finder.is_some()),
+                running: 0,
+                found: Vec::new(),
+            }
         })
     });
     let searches = Mutex::new(all.collect::<Vec<Search>>());
@@ -177,7 +205,7 @@ fn failing(seeds: BTreeSet<u64>, jobs: usize) -> BTreeSet<u64> {
 /// One thread's share: seed by seed.
 fn search(searches: &Mutex<Vec<Search>>, how: &HuntOptions, progress: &(impl Fn(&str) + Sync)) {
     loop {
-        let (index, name, first, at) = {
+        let (index, name, seed, at) = {
             let mut all = searches.lock().unwrap_or_else(PoisonError::into_inner);
             let left = all.iter_mut().enumerate().filter(|(_, s)| s.next < s.end);
             let Some((index, s)) = left.min_by_key(|(_, s)| s.running) else {
@@ -185,14 +213,14 @@ fn search(searches: &Mutex<Vec<Search>>, how: &HuntOptions, progress: &(impl Fn(
             };
             s.next += 1;
             s.running += 1;
-            (index, s.name.clone(), s.first, s.next - 1)
+            (index, s.name.clone(), s.seed(s.next - 1), s.next - 1)
         };
         let options = Options {
             plants: vec![name],
             histories_only: how.histories_only,
             ..Options::default()
         };
-        let report = run_seed(first + at, &options);
+        let report = run_seed(seed, &options);
         let counts = |v: &Violation| match how.histories_only {
             true => v.text.starts_with(crate::history::WORD),
             false => v.kind != Kind::RiskedNothing,
@@ -204,7 +232,7 @@ fn search(searches: &Mutex<Vec<Search>>, how: &HuntOptions, progress: &(impl Fn(
             s.end = s.end.min(at + 1 + how.more);
             s.found.push(Found {
                 after: at + 1,
-                seed: first + at,
+                seed,
                 events: report.events,
                 finding,
             });
@@ -239,6 +267,12 @@ impl Hunt {
         all.get(all.len().saturating_sub(1) / 2)
             .copied()
             .filter(|n| *n != u64::MAX)
+    }
+
+    /// Its line in `planted.txt`.
+    pub fn finder(&self) -> Option<String> {
+        let first = self.starts.iter().flatten().next()?;
+        Some(format!("{} {}\n", self.name, first.seed))
     }
 
     fn replay(&self) -> String {
@@ -323,6 +357,27 @@ mod tests {
         }
         let names: std::collections::BTreeSet<_> = all.iter().map(|p| p.name).collect();
         assert_eq!(names.len(), all.len(), "a row stands twice");
+    }
+
+    #[test]
+    fn finders_are_of_bugs_that_are_planted() {
+        for line in FINDERS.lines() {
+            let (name, seed) = line.split_once(' ').expect(line);
+            assert!(plants().iter().any(|p| p.name == name), "{line}");
+            assert_eq!(finder(name), seed.parse().ok(), "{line}");
+        }
+        let mut search = Search {
+            name: "H44".into(),
+            finder: Some(7),
+            first: 1,
+            next: 0,
+            end: 3,
+            running: 0,
+            found: Vec::new(),
+        };
+        assert_eq!([0, 1, 2].map(|at| search.seed(at)), [7, 1, 2]);
+        search.finder = None;
+        assert_eq!([0, 1, 2].map(|at| search.seed(at)), [1, 2, 3]);
     }
 
     #[test]

@@ -120,6 +120,9 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
                 mode.perm.bits()
             )
         }
+        Op::Tmpfile { dir, mode, linkable } => {
+            format!("tmpfile {} {:o} linkable {linkable}", at(dir), mode.perm.bits())
+        }
         Op::Symlink { dir, name, target } => format!("symlink {}/{} {target:?}", at(dir), short(name)),
         Op::Mkdir { dir, name, mode } => format!("mkdir {}/{} {:o}", at(dir), short(name), mode.perm.bits()),
         Op::Unlink { dir, name, held } => format!("unlink {}/{} held {held}", at(dir), short(name)),

@@ -344,6 +344,15 @@ pub enum Op {
         /// READ, WRITE or both, checked if it exists.
         want: u8,
     },
+    /// Creates a regular file without a name, at home in the slot of a directory (`O_TMPFILE`). It is there while it is open.
+    Tmpfile {
+        /// Whose group, default list and server it gets; the caller must be allowed to create files there.
+        dir: Statement,
+        /// Permissions, and the umask.
+        mode: Mode,
+        /// It may get a name by [`Op::Link`].
+        linkable: bool,
+    },
     /// Creates a symlink.
     Symlink {
         /// Where.
@@ -577,6 +586,7 @@ impl Op {
             Op::StatFs => "statfs",
             Op::Sync => "sync",
             Op::Create { .. } => "create",
+            Op::Tmpfile { .. } => "tmpfile",
             Op::Symlink { .. } => "symlink",
             Op::Mknod { .. } => "mknod",
             Op::Mkdir { .. } => "mkdir",
@@ -615,6 +625,7 @@ impl Op {
     pub fn grows(&self) -> bool {
         match self {
             Op::Create { .. }
+            | Op::Tmpfile { .. }
             | Op::Symlink { .. }
             | Op::Mknod { .. }
             | Op::Mkdir { .. }
@@ -642,6 +653,7 @@ impl Op {
             | Op::Open { dir, .. }
             | Op::ReadDir { dir, .. }
             | Op::Create { dir, .. }
+            | Op::Tmpfile { dir, .. }
             | Op::Symlink { dir, .. }
             | Op::Mknod { dir, .. }
             | Op::Mkdir { dir, .. }
@@ -669,6 +681,7 @@ impl Op {
             | Op::Open { dir, .. }
             | Op::ReadDir { dir, .. }
             | Op::Create { dir, .. }
+            | Op::Tmpfile { dir, .. }
             | Op::Symlink { dir, .. }
             | Op::Mknod { dir, .. }
             | Op::Mkdir { dir, .. }

@@ -118,6 +118,7 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
                 | Op::SetAcl { name, .. }
                 | Op::Publish { name, .. } => [Some(name), None],
                 Op::Reopen { .. }
+                | Op::Tmpfile { .. }
                 | Op::DirStat { .. }
                 | Op::ReadDir { .. }
                 | Op::StatFs

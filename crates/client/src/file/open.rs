@@ -5,7 +5,7 @@ use crate::keep::Kept;
 use pando_format::Layout;
 use pando_format::codec::Blob;
 use pando_types::{Access, Cred, Errno, Mode};
-use pando_wire::{Answer, EntryView, Handle, Op, Outcome};
+use pando_wire::{Answer, EntryView, Handle, Op, Outcome, Statement};
 use std::sync::Arc;
 
 /// How often a file that exists is opened again by who would have created it, if others replace it all the time.
@@ -111,6 +111,17 @@ pub async fn create(
         }
     }
     Err(Errno::Stale)
+}
+
+/// Creates a file without a name that is there while it is open. `linkable`: it may get one.
+pub async fn create_unnamed(
+    ops: &impl Ops,
+    cred: &Cred,
+    dir: Statement,
+    mode: Mode,
+    linkable: bool,
+) -> Result<Opened, Errno> {
+    opened(ops.op_open(cred, Op::Tmpfile { dir, mode, linkable }).await)
 }
 
 fn opened((outcome, kept): (Outcome, Option<Kept>)) -> Result<Opened, Errno> {

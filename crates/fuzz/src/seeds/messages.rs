@@ -203,6 +203,11 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             exclusive: true,
             want: 6,
         },
+        Op::Tmpfile {
+            dir: dir(),
+            mode: Perm::new(0o600).into(),
+            linkable: true,
+        },
         Op::Symlink {
             dir: dir(),
             name: n(),

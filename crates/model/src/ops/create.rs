@@ -8,6 +8,17 @@ use crate::op::{DirRef, Fresh, ModelAnswer};
 use crate::ops::acl::inherit;
 use pando_types::{Access, Cred, Errno, FileKind, Mode, Name, Perm, SYMLINK_MAX, Timestamp};
 
+/// An empty file of the caller's.
+fn new_file(cred: &Cred, d: &Entered, mode: Mode, now: Timestamp) -> Node {
+    let inner = Inner::File {
+        size: 0,
+        content: Content::Sparse,
+    };
+    let perm = d.perm_of_new(cred, mode.perm);
+    let node = Node::new(perm, cred.uid, d.group_of_new(cred), now, inner);
+    inherit(d, mode, perm, node)
+}
+
 impl Model {
     /// RULE (create). If the name exists: EEXIST for an exclusive create; a directory is EISDIR whatever is wanted; else
     /// as for open. A new file is empty and belongs to the caller. Its set-gid bit is lost if it inherits a group that
@@ -39,13 +50,37 @@ impl Model {
             Ok((id, _)) => id,
             Err(fault) => return Ok(ModelAnswer::Identity(fault)),
         };
-        let inner = Inner::File {
-            size: 0,
-            content: Content::Sparse,
+        let node = new_file(cred, &d, mode, now);
+        self.place_new(&d, name, id, node, now);
+        Ok(ModelAnswer::Opened {
+            entry: self.shown(id),
+            created: true,
+        })
+    }
+
+    /// RULE (O_TMPFILE). The directory must allow a file to be made in it, and does not change. The file is as one that is created
+    /// there, has no name, and is there while it is open.
+    pub(crate) fn unnamed(
+        &mut self,
+        cred: &Cred,
+        dir: &DirRef,
+        mode: Mode,
+        linkable: bool,
+        now: Timestamp,
+        fresh: Option<Fresh>,
+    ) -> Result<ModelAnswer, Errno> {
+        let d = self.search(cred, dir)?;
+        d.change(cred)?;
+        let id = match self.admit(fresh, false) {
+            Ok((id, _)) => id,
+            Err(fault) => return Ok(ModelAnswer::Identity(fault)),
         };
-        let perm = d.perm_of_new(cred, mode.perm);
-        let node = Node::new(perm, cred.uid, d.group_of_new(cred), now, inner);
-        self.place_new(&d, name, id, inherit(&d, mode, perm, node), now);
+        let node = new_file(cred, &d, mode, now);
+        self.bear(id, node);
+        self.open.insert(id);
+        if linkable {
+            self.linkable.insert(id);
+        }
         Ok(ModelAnswer::Opened {
             entry: self.shown(id),
             created: true,
@@ -157,7 +192,7 @@ impl Model {
 
     /// RULE (link). In this order, which is Linux's: search permission where the object is, ENOENT if the name is missing, ESTALE
     /// if it stands for another; search permission where the new name is to be, EEXIST if that is taken, the permission to
-    /// change it; EPERM for a directory. Its ctime is now.
+    /// change it; EPERM for a directory; ENOENT for what has no name, but what was made without one to get one. Its ctime is now.
     pub(crate) fn hard_link(
         &mut self,
         cred: &Cred,
@@ -174,7 +209,7 @@ impl Model {
         if self.node(id).is_dir() {
             return Err(Errno::Perm);
         }
-        if self.node(id).names.is_empty() {
+        if self.node(id).names.is_empty() && !self.linkable.remove(&id) {
             return Err(Errno::NotFound);
         }
         self.link(d.id, dst_name, id);

@@ -72,6 +72,7 @@ codec_enum!(Op {
     26 => RemoveXattr { dir, name, ino, generation, attr },
     27 => Mknod { dir, name, kind, mode, rdev },
     28 => Link { src, src_name, ino, generation, dst, dst_name },
+    29 => Tmpfile { dir, mode, linkable },
     32 => SetAcl { dir, name, ino, generation, kind, list },
 });
 codec_enum!(Answer {
