@@ -30,7 +30,10 @@ impl Certified {
     #[track_caller]
     fn refused(&self, key: &str, why: &str) {
         let begin = Instant::now();
-        let out = self.pando(&["--wait", "60", "--key", key, "ls", "/"]).output().unwrap();
+        let out = self
+            .pando(&["--wait", "60", "--key", key, "ls", "/"])
+            .output()
+            .unwrap();
         let complaint = String::from_utf8_lossy(&out.stderr);
         assert!(!out.status.success(), "{key} is let in");
         assert!(complaint.contains(why), "{complaint}");

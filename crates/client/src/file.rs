@@ -9,12 +9,13 @@
 //! - **Nothing stale past the end.** Blocks may hold anything past the published size: a truncate whose cut failed, a
 //!   writer that crashed before it published. So whoever extends a file first clears what comes into view between
 //!   the old end and the first new byte; nobody relies on an earlier cut. Cuts after a truncate only give space back.
-//! - **A publish replaces the whole of what this mount knows.** Between mounts the promise is close-to-open: a file
-//!   opened after another mount closed it shows what that wrote; two that write at once get the last publish.
+//! - **A publish takes nothing back that others have published.** Between mounts the promise is close-to-open: a file opened after
+//!   another mount closed it shows what that wrote; of two that write at once each byte is that of the last publish that wrote it (`merge`).
 
 mod gather;
 mod holes;
 mod io;
+mod merge;
 mod open;
 mod publish;
 #[cfg(test)]
@@ -181,6 +182,8 @@ pub struct OpenFile {
     dirty: Option<Timestamp>,
     /// Who made the last unpublished write of those whose writes clear the set-id bits: whoever publishes it, it is theirs.
     writer: Option<Cred>,
+    /// What that is.
+    changes: merge::Changes,
     /// Blocks changed since they were last synced.
     unsynced: BTreeSet<u64>,
     /// Blocks that an earlier handle or another mount wrote may not be synced either.
@@ -231,6 +234,7 @@ impl OpenFile {
             attr: entry.attr,
             dirty: None,
             writer: None,
+            changes: merge::Changes::default(),
             unsynced: BTreeSet::new(),
             unsynced_before: !created && data_sync == DataSync::OnFsync,
             removed: false,

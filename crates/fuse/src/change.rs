@@ -51,6 +51,9 @@ impl<C: Cluster> Core<C> {
             let attr = self.whole(d, &view)?;
             return Ok(Shown::new(&attr));
         };
+        if change.atime.is_some() {
+            self.accesses.forget(ino);
+        }
         let mut state = slot.write();
         let state = &mut *state;
         let mut version = None;
@@ -85,7 +88,7 @@ impl<C: Cluster> Core<C> {
         };
         let version = state.open.as_ref().map(OpenFile::version).or(version);
         self.nodes().shown(ino, version);
-        Ok(Shown::new(&attr))
+        Ok(self.shown(attr))
     }
 
     fn set(&self, d: &C::Driver, cred: &Cred, ino: Ino, change: AttrChange) -> Result<EntryView, Errno> {

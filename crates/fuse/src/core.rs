@@ -1,5 +1,6 @@
 //! What all threads of a mount share, and how they talk to the cluster.
 
+use crate::accessed::Accesses;
 use crate::attr::{file_attr, joined, now};
 use crate::calls::Calls;
 use crate::cred::Creds;
@@ -25,6 +26,8 @@ pub(crate) struct Settings {
     pub data_sync: DataSync,
     /// The kernel keeps the locks of programs.
     pub local_locks: bool,
+    /// Reads move atimes.
+    pub atimes: bool,
 }
 
 pub(crate) struct Core<C: Cluster> {
@@ -35,6 +38,7 @@ pub(crate) struct Core<C: Cluster> {
     pub calls: Arc<Calls>,
     pub holder: Holder,
     pub locks: Locks<C>,
+    pub accesses: Arc<Accesses>,
     pub files: Handles<FileHandle>,
     pub dirs: Handles<DirHandle>,
     nodes: Mutex<Nodes>,
@@ -91,6 +95,7 @@ impl<C: Cluster> Core<C> {
             id: MountId::new(),
             holder: Holder::start(cluster.clone())?,
             locks: Locks::default(),
+            accesses: Arc::new(Accesses::new(settings.atimes)),
             cluster,
             settings,
             creds: Creds::default(),
@@ -100,6 +105,11 @@ impl<C: Cluster> Core<C> {
             nodes: Mutex::new(Nodes::with_root(root, Instant::now())),
             notifier: OnceLock::new(),
         })
+    }
+
+    /// What to show of a file.
+    pub fn shown(&self, attr: Attr) -> Shown {
+        Shown::new(&self.accesses.show(attr))
     }
 
     pub fn nodes(&self) -> MutexGuard<'_, Nodes> {
@@ -227,7 +237,7 @@ impl<C: Cluster> Core<C> {
             (version, shown) = (version.max(f.version()), f.merge(view));
         }
         self.nodes().shown(view.attr.ino, Some(version));
-        Ok(Shown::new(&shown))
+        Ok(self.shown(shown))
     }
 
     /// Close-to-open: if what was just opened is not what the kernel was last told of, it must not believe the size
@@ -394,13 +404,13 @@ impl<C: Cluster> Core<C> {
             (Ok(view), None) => {
                 self.nodes().learn(ino, &view, Instant::now());
                 self.nodes().shown(ino, Some(view.version));
-                Ok(Shown::new(&view.attr))
+                Ok(self.shown(view.attr))
             }
             (Ok(view), Some(slot)) => {
                 self.nodes().learn(ino, &view, Instant::now());
                 let (attr, version) = self.file_attr(d, &slot, view);
                 self.nodes().shown(ino, Some(version));
-                Ok(Shown::new(&attr))
+                Ok(self.shown(attr))
             }
             // Whoever has it open may still look at it.
             (Err(Errno::Stale), Some(slot)) => {
@@ -408,7 +418,7 @@ impl<C: Cluster> Core<C> {
                 state
                     .open
                     .as_ref()
-                    .map(|f| Shown::new(&f.attr()))
+                    .map(|f| self.shown(f.attr()))
                     .ok_or(Errno::Stale)
             }
             (Err(e), _) => Err(e),

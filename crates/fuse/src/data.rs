@@ -116,6 +116,10 @@ impl<C: Cluster> Core<C> {
         }
         let f = state.open.as_mut().ok_or(Errno::Stale)?;
         self.nodes().keep(ino, f.hold());
+        // What the kernel has of it it reads without us.
+        if keep && !clean && want.access.0 & Access::READ.0 != 0 && f.size() > 0 {
+            self.accesses.read(f, self.now());
+        }
         if want.truncate && !clean {
             let done = d.run(f.truncate(d.ops(), d.blocks(), cred, 0, self.now(), true));
             if let Err(e) = done {
@@ -214,18 +218,10 @@ impl<C: Cluster> Core<C> {
             let mut state = slot.write();
             let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
             let keep = before == Some(view.version);
-            let (fh, flags) = self.opened(
-                d,
-                cred,
-                ino,
-                &slot,
-                &mut state,
-                want,
-                Some((place, opened)),
-                keep,
-            )?;
+            let (fh, flags) =
+                self.opened(d, cred, ino, &slot, &mut state, want, Some((place, opened)), keep)?;
             let attr = state.open.as_ref().map_or(view.attr, OpenFile::attr);
-            Ok((Shown::new(&attr), fh, flags))
+            Ok((self.shown(attr), fh, flags))
         });
         if done.is_err() {
             self.forget(ino, 1);
@@ -238,7 +234,11 @@ impl<C: Cluster> Core<C> {
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
         let state = handle.slot.read();
         let f = state.open.as_ref().ok_or(Errno::BadHandle)?;
-        d.run(f.read(d.blocks(), offset, size))
+        let bytes = d.run(f.read(d.blocks(), offset, size))?;
+        if size > 0 {
+            self.accesses.read(f, self.now());
+        }
+        Ok(bytes)
     }
 
     /// `append`: at the end, wherever that is now.

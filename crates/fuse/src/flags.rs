@@ -29,7 +29,7 @@ const WORDS: [(&str, MsFlags, bool); 20] = [
     ("nostrictatime", MsFlags::MS_STRICTATIME, false),
     ("silent", MsFlags::MS_SILENT, true),
 ];
-/// Those that fusermount3 does not know. Reading changes no times here, so nothing is lost.
+/// Those that fusermount3 does not know. Atimes are as with `relatime` anyway.
 const NOT_FOR_USERS: [&str; 3] = ["relatime", "strictatime", "silent"];
 
 /// Flags of a mount. By default nothing on it is a device, and no program there gets other rights by a set-id bit.
@@ -55,6 +55,11 @@ impl Flags {
     /// Whether all changes are refused.
     pub fn read_only(self) -> bool {
         self.0.contains(MsFlags::MS_RDONLY)
+    }
+
+    /// Whether reads move atimes: as with `relatime`, whatever is said, unless nothing may change.
+    pub(crate) fn follows_reads(self) -> bool {
+        !self.0.intersects(MsFlags::MS_NOATIME | MsFlags::MS_RDONLY)
     }
 
     pub(crate) fn bits(self) -> MsFlags {

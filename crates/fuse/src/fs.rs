@@ -64,12 +64,7 @@ impl<C: Cluster> Mounted<C> {
     }
 
     /// What was created is open.
-    fn created(
-        &self,
-        parent: INodeNo,
-        reply: ReplyCreate,
-        result: Result<(Shown, u64, FopenFlags), Error>,
-    ) {
+    fn created(&self, parent: INodeNo, reply: ReplyCreate, result: Result<(Shown, u64, FopenFlags), Error>) {
         match result {
             Ok((s, fh, flags)) => {
                 let ttl = self.ttl(parent);
@@ -214,8 +209,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         // The kernel does not wait for the release of what was closed just before the end.
         let _ = self.0.with(|d| {
             self.0.publish_all(d);
+            self.0.tell_accesses(d, Duration::ZERO);
             Ok(())
         });
+        self.0.accesses.stop();
         self.0.locks.stop();
         self.0.holder.stop();
         self.0.calls.stop();

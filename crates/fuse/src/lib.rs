@@ -9,6 +9,7 @@
 //!
 //! Knows nothing of servers, retries or sessions: those are the client's.
 
+mod accessed;
 mod attach;
 mod attr;
 mod calls;

@@ -6,6 +6,7 @@
 
 use crate::core::Core;
 use crate::driver::{Cluster, Driver};
+use pando_client::file::Ops;
 use pando_client::locks::{LockError, LockWish, Lockable, Locker};
 use pando_env::sync::{Sender, oneshot};
 use pando_types::{Errno, Generation, Hold, Ino, LockFamily, Span};
@@ -386,6 +387,14 @@ impl<C: Cluster> Core<C> {
         let parent = self.at(ino).map(|at| at.parent);
         if let Ok(parent) = parent {
             lock(&self.locks.dirs).insert(parent);
+        }
+        // What was written here without a lock, or under another, is put together with what others have published.
+        let slot = self.nodes().file(ino);
+        if let Some(slot) = slot {
+            let mut state = slot.write();
+            if let Some(f) = state.open.as_mut().filter(|f| f.is_dirty()) {
+                d.run(f.flush(d.ops(), d.blocks(), &d.ops().own()))?;
+            }
         }
         match self.getattr(d, ino) {
             Ok(_) => {}

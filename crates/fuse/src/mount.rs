@@ -137,6 +137,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
         timeout: options.timeout,
         data_sync: options.data_sync,
         local_locks: options.local_locks,
+        atimes: options.flags.follows_reads(),
     };
     let name = options.source.clone().unwrap_or_else(|| cluster.name());
     let failed = |e| MountError::Failed(mountpoint.clone(), e);
@@ -151,6 +152,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
         }
     };
     let _ = core.notifier.set(session.notifier());
+    crate::accessed::start(&core).map_err(failed)?;
     let thread = std::thread::Builder::new()
         .name("pando-mount".into())
         .spawn(move || session.run())

@@ -115,9 +115,7 @@ impl Model {
                 exclusive,
                 want,
             } => self.create(cred, dir, name, *mode, *exclusive, *want, now, fresh),
-            ModelOp::Tmpfile { dir, mode, linkable } => {
-                self.unnamed(cred, dir, *mode, *linkable, now, fresh)
-            }
+            ModelOp::Tmpfile { dir, mode, linkable } => self.unnamed(cred, dir, *mode, *linkable, now, fresh),
             ModelOp::Symlink { dir, name, target } => self.symlink(cred, dir, name, target, now, fresh),
             ModelOp::Mknod {
                 dir,
@@ -160,7 +158,9 @@ impl Model {
                 content,
                 size,
                 mtime,
-            } => self.publish(cred, dir, name, *id, content, *size, *mtime, now),
+                base,
+            } => self.publish(cred, dir, name, *id, content, *size, (*mtime, *base), now),
+            ModelOp::Accessed { dir, name, id, ago } => self.accessed(dir, name, *id, *ago, now),
             ModelOp::Rename {
                 src,
                 src_name,
@@ -176,6 +176,11 @@ impl Model {
                 dst_name,
             } => self.hard_link(cred, (src, src_name), *id, (dst, dst_name), now),
         }
+    }
+
+    /// How often the content of a file was changed.
+    pub fn version(&self, id: NodeId) -> Option<u64> {
+        self.nodes.get(&id).map(|n| n.version)
     }
 
     /// Somebody has this file open: without a name it stays, until [`Model::closed`].

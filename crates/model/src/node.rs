@@ -49,6 +49,8 @@ pub(crate) struct Node {
     pub ctime: Timestamp,
     pub inner: Inner,
     pub xattrs: BTreeMap<XattrName, Vec<u8>>,
+    /// Of a file: how often its content was changed.
+    pub version: u64,
     /// Access control list, whole; always says of owner, mask and others what the bits say.
     pub list: Option<Acl>,
     /// Of a directory: what new objects in it begin with.
@@ -87,6 +89,7 @@ impl Node {
             ctime: now,
             inner,
             xattrs: BTreeMap::new(),
+            version: 0,
             list: None,
             default: None,
         }

@@ -228,6 +228,19 @@ pub enum ModelOp {
         size: u64,
         /// When it was last written; `None` is now.
         mtime: Option<Timestamp>,
+        /// Of which version of the content it was made.
+        base: Option<u64>,
+    },
+    /// A file that is open was read.
+    Accessed {
+        /// Where.
+        dir: DirRef,
+        /// What.
+        name: Name,
+        /// The object meant.
+        id: NodeId,
+        /// How many nanoseconds ago.
+        ago: u64,
     },
     /// Renames.
     Rename {

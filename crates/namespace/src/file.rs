@@ -52,6 +52,7 @@ pub(crate) fn check_homes(op: &Op) -> Result<(), Stop> {
         | Op::RemoveXattr { dir, name, .. }
         | Op::SetAcl { dir, name, .. }
         | Op::Publish { dir, name, .. }
+        | Op::Accessed { dir, name, .. }
         | Op::Link {
             src: dir,
             src_name: name,

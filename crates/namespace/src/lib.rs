@@ -4,6 +4,7 @@
 //! it gives an outcome and the mutations that bring it about. It knows nothing of servers, locks or transactions: the
 //! same function decides an operation on one server and one that spans four.
 
+mod accessed;
 mod acl;
 mod attached;
 mod attr;
@@ -149,7 +150,19 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             content,
             size,
             mtime,
-        } => publish::publish(cx, dir, name, (*ino, *generation), content, *size, *mtime),
+            base,
+        } => {
+            let when = (*mtime, *base);
+            publish::publish(cx, dir, name, (*ino, *generation), content, *size, when)
+        }
+        Op::Accessed {
+            dir,
+            name,
+            ino,
+            generation,
+            proof: _,
+            ago,
+        } => accessed::accessed(cx, dir, name, (*ino, *generation), *ago),
         Op::Rename {
             src,
             src_name,

@@ -17,7 +17,7 @@ pub(crate) fn publish(
     object: (Ino, Generation),
     content: &Content,
     size: u64,
-    mtime: Option<Timestamp>,
+    (mtime, base): (Option<Timestamp>, Option<u64>),
 ) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(vec![
@@ -38,6 +38,10 @@ pub(crate) fn publish(
     }
     if size > SIZE_MAX {
         return Err(Errno::TooBig.into());
+    }
+    // Another mount has published since: what this one did not write is theirs.
+    if base.is_some_and(|base| base != old.version) {
+        return Err(Errno::Busy.into());
     }
     let mut new = old.clone();
     match content {

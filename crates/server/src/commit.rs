@@ -332,6 +332,7 @@ impl MetaServer {
             | Op::RemoveXattr { dir, name, .. }
             | Op::SetAcl { dir, name, .. }
             | Op::Publish { dir, name, .. }
+            | Op::Accessed { dir, name, .. }
             | Op::Rename {
                 src: dir,
                 src_name: name,

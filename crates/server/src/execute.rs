@@ -79,7 +79,7 @@ impl Asked<'_> {
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
         let handle = match self.op {
             _ if self.basis != Basis::Shown => Some(true),
-            Op::Publish { .. } | Op::SetAttr { handle: Some(_), .. } => Some(true),
+            Op::Publish { .. } | Op::Accessed { .. } | Op::SetAttr { handle: Some(_), .. } => Some(true),
             Op::Reopen { .. } => Some(false),
             _ => None,
         };

@@ -82,6 +82,12 @@ impl MetaServer {
             generation,
             proof,
             ..
+        }
+        | Op::Accessed {
+            ino,
+            generation,
+            proof,
+            ..
         } = op
             && !self.keys.proved(*proof, (*ino, *generation), holder)
             && !plant!(G76)

@@ -299,6 +299,7 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             content,
             size,
             mtime,
+            base,
         } => ModelOp::Publish {
             dir: dir_ref(dir),
             name: name.clone(),
@@ -314,6 +315,20 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
                 _ => *size,
             },
             mtime: *mtime,
+            base: *base,
+        },
+        Op::Accessed {
+            dir,
+            name,
+            ino,
+            generation,
+            proof: _,
+            ago,
+        } => ModelOp::Accessed {
+            dir: dir_ref(dir),
+            name: name.clone(),
+            id: NodeId::new(*ino, *generation),
+            ago: *ago,
         },
         Op::Rename {
             src,
@@ -484,6 +499,7 @@ fn name_of(op: &Op) -> Option<&Name> {
         | Op::SetXattr { name, .. }
         | Op::RemoveXattr { name, .. }
         | Op::SetAcl { name, .. }
+        | Op::Accessed { name, .. }
         | Op::Publish { name, .. } => Some(name),
         _ => None,
     }
@@ -680,6 +696,15 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
         if expected != attr {
             return Err(format!(
                 "{name} in {dir:?}: expected {expected:?}, stored {attr:?}"
+            ));
+        }
+        if let Target::Inode(i) = &e.target
+            && model.version(id) != Some(i.version)
+        {
+            let expected = model.version(id);
+            return Err(format!(
+                "{name} in {dir:?}: expected content {expected:?}, stored {}",
+                i.version
             ));
         }
         let attachment = |kind| match tree.get(&Key::Attachment {

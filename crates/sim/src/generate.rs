@@ -470,6 +470,7 @@ impl Generator {
             });
         };
         let mtime = rng.percent(40).then(|| stamp(rng));
+        let base = rng.percent(30).then(|| rng.below(3));
         let op = |content, size| Op::Publish {
             dir: f.dir.clone(),
             name: f.name.clone(),
@@ -479,6 +480,7 @@ impl Generator {
             content,
             size,
             mtime,
+            base,
         };
         match rng.below(10) {
             0 => Task::Op(op(Content::None, size)),

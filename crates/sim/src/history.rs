@@ -273,6 +273,7 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         | Op::SetXattr { dir, name, .. }
         | Op::RemoveXattr { dir, name, .. }
         | Op::SetAcl { dir, name, .. }
+        | Op::Accessed { dir, name, .. }
         | Op::Publish { dir, name, .. } => [place(dir, name), None],
         Op::Rename {
             src,
@@ -439,6 +440,7 @@ fn single(
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
             | Op::SetAcl { .. }
+            | Op::Accessed { .. }
             | Op::Publish { .. },
             Ok(Answer::Entry(e)),
         ) => {
@@ -463,6 +465,7 @@ fn perhaps(op: &Op, first: Option<usize>, second: Option<usize>) -> Option<Maybe
         | Op::SetXattr { .. }
         | Op::RemoveXattr { .. }
         | Op::SetAcl { .. }
+        | Op::Accessed { .. }
         | Op::Publish { .. } => Maybe::Change(first?),
         Op::Rename { mode, .. } => match (first, second, *mode == RenameMode::Exchange) {
             (Some(a), Some(b), _) if a == b => return None,

@@ -198,8 +198,18 @@ impl Keeper {
         if let Some(dir) = self.dir(n).await
             && rng.percent(60)
         {
-            match self.entry(Op::Lookup { dir, name }).await {
-                Ok(e) if (e.attr.ino, e.attr.generation) == (file.ino, file.generation) => return,
+            let look = Op::Lookup {
+                dir: dir.clone(),
+                name: name.clone(),
+            };
+            match self.entry(look).await {
+                Ok(e) if (e.attr.ino, e.attr.generation) == (file.ino, file.generation) => {
+                    if rng.percent(30) {
+                        let read = self.read(rng, which, dir, name);
+                        let _ = self.op(read).await;
+                    }
+                    return;
+                }
                 Ok(_) | Err(Errno::NotFound) => {}
                 // It is not known.
                 Err(_) => return,
@@ -215,11 +225,25 @@ impl Keeper {
         }
     }
 
+    /// An open file was read, some time ago.
+    fn read(&self, rng: &mut Rng, which: usize, dir: Statement, name: Name) -> Op {
+        let kept = &self.held[which].kept;
+        Op::Accessed {
+            dir,
+            name,
+            ino: kept.file().ino,
+            generation: kept.file().generation,
+            proof: kept.proof(),
+            ago: rng.skewed(2_000 * MS),
+        }
+    }
+
     async fn use_at_home(&mut self, rng: &mut Rng, which: usize, home: Statement) {
         let file = self.held[which].kept.file();
         let (dir, name) = (home.clone(), home.name);
         let (ino, generation) = (file.ino, file.generation);
-        let op = match (rng.below(5), self.held[which].handle) {
+        let op = match (rng.below(6), self.held[which].handle) {
+            (4, _) => self.read(rng, which, dir, name),
             // What never had a name may get one; what has lost its last may not.
             (3, _) => {
                 let n = rng.below(DIRS);
@@ -244,6 +268,7 @@ impl Keeper {
                 content: Content::Inline(Blob(vec![rng.next() as u8; 8])),
                 size: 8 + rng.below(8),
                 mtime: None,
+                base: rng.percent(20).then(|| rng.below(3)),
             },
             (1, handle @ Some(_)) => Op::SetAttr {
                 dir,

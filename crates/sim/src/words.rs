@@ -177,16 +177,20 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             short(name),
             value.0.len()
         ),
+        Op::Accessed {
+            dir, name, ino, ago, ..
+        } => format!("accessed {}/{} ino {ino} {ago} ns ago", at(dir), short(name)),
         Op::Publish {
             dir,
             name,
             ino,
             content,
             size,
+            base,
             ..
         } => {
             format!(
-                "publish {}/{} ino {ino} {content:?} size {size}",
+                "publish {}/{} ino {ino} {content:?} size {size} base {base:?}",
                 at(dir),
                 short(name)
             )

@@ -478,6 +478,23 @@ pub enum Op {
         size: u64,
         /// When the last write happened, by the client's clock; `None` is the server's now.
         mtime: Option<Timestamp>,
+        /// The version of the content that this was made of: if it is another by now, EBUSY. `None`: whatever it is.
+        base: Option<u64>,
+    },
+    /// A file was read. Its atime follows as with `relatime`: if it is not later than its last change, or a day old.
+    Accessed {
+        /// Where.
+        dir: Statement,
+        /// What.
+        name: Name,
+        /// The object meant.
+        ino: Ino,
+        /// Its incarnation.
+        generation: Generation,
+        /// Shows that the caller opened it.
+        proof: Handle,
+        /// How long ago, in nanoseconds.
+        ago: u64,
     },
     /// Renames.
     Rename {
@@ -525,7 +542,7 @@ pub enum Op {
 pub enum Answer {
     /// Done, nothing to say.
     Done,
-    /// An entry (Lookup, Symlink, Mknod, Mkdir, SetAttr, SetXattr, RemoveXattr, SetAcl, Publish).
+    /// An entry (Lookup, Symlink, Mknod, Mkdir, SetAttr, SetXattr, RemoveXattr, SetAcl, Publish, Accessed).
     Entry(EntryView),
     /// An open file.
     Opened {
@@ -597,6 +614,7 @@ impl Op {
             Op::RemoveXattr { .. } => "removexattr",
             Op::SetAcl { .. } => "setacl",
             Op::Publish { .. } => "publish",
+            Op::Accessed { .. } => "accessed",
             Op::Rename { .. } => "rename",
             Op::Link { .. } => "link",
             Op::Release { .. } => "release",
@@ -665,6 +683,7 @@ impl Op {
             | Op::SetXattr { dir, .. }
             | Op::RemoveXattr { dir, .. }
             | Op::SetAcl { dir, .. }
+            | Op::Accessed { dir, .. }
             | Op::Publish { dir, .. } => [Some(dir), None],
             Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
             Op::Release { .. } | Op::Home { .. } | Op::StatFs | Op::Sync => [None, None],
@@ -693,6 +712,7 @@ impl Op {
             | Op::SetXattr { dir, .. }
             | Op::RemoveXattr { dir, .. }
             | Op::SetAcl { dir, .. }
+            | Op::Accessed { dir, .. }
             | Op::Publish { dir, .. } => [Some(dir), None],
             Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
             Op::Release { .. } | Op::Home { .. } | Op::StatFs | Op::Sync => [None, None],

@@ -116,6 +116,7 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
                 | Op::SetXattr { name, .. }
                 | Op::RemoveXattr { name, .. }
                 | Op::SetAcl { name, .. }
+                | Op::Accessed { name, .. }
                 | Op::Publish { name, .. } => [Some(name), None],
                 Op::Reopen { .. }
                 | Op::Tmpfile { .. }

@@ -226,6 +226,7 @@ impl Task {
                     content: data,
                     size,
                     mtime: None,
+                    base: None,
                 }
             }
         };

@@ -78,6 +78,7 @@ impl OpenFile {
         done?;
         self.size = size;
         self.dirty = Some(now);
+        self.changes.wrote(offset, end);
         self.wrote(cred);
         Ok(())
     }
@@ -151,6 +152,7 @@ impl OpenFile {
             Body::Unread => return Err(Errno::Access),
         }
         self.dirty = Some(now);
+        self.changes.wrote(offset, end);
         self.wrote(cred);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Making changes visible and safe: flush, fsync, truncate, close.
 
+use super::merge::Changes;
 use super::open::with_bytes;
 use super::{Body, DataSync, OpenFile, Ops, Place, SIZE_MAX, block_errno};
 use pando_data::Blocks;
@@ -7,6 +8,8 @@ use pando_format::codec::Blob;
 use pando_types::{Access, AttrChange, Cred, Errno, Timestamp};
 use pando_wire::{Answer, Content, EntryView, Op};
 
+/// How often a publish is made anew because others publish all the time.
+const MERGES: usize = 100;
 /// Blocks named in one sync call.
 const SYNC_BATCH: u64 = 1024;
 
@@ -19,21 +22,43 @@ impl OpenFile {
         if self.removed {
             self.dirty = None;
         }
-        let Some(time) = self.dirty else { return Ok(()) };
+        if self.dirty.is_none() {
+            return Ok(());
+        }
+        let writer = self.writer.clone();
+        let cred = writer.as_ref().unwrap_or(cred);
+        // Who may not see what is there can only replace it whole.
+        let mut sees = true;
+        for _ in 0..MERGES {
+            self.drain(blocks).await?;
+            if self.data_sync == DataSync::BeforePublish {
+                self.sync_blocks(blocks).await?;
+            }
+            match self.publish(ops, cred, Some(self.version).filter(|_| sees)).await {
+                Err(Errno::Busy) if sees => sees = self.take_over(ops, blocks, cred).await?,
+                done => {
+                    self.settle(&done?);
+                    self.dirty = None;
+                    self.writer = None;
+                    self.changes = Changes::default();
+                    self.leave_room();
+                    return Ok(());
+                }
+            }
+        }
+        Err(Errno::Busy)
+    }
+
+    /// Says once what the content is now. EBUSY: it is not that of version `base` any more.
+    async fn publish(&mut self, ops: &impl Ops, cred: &Cred, base: Option<u64>) -> Result<EntryView, Errno> {
         // Nobody writes who has not opened it for writing.
         let handle = self.handle.ok_or(Errno::BadHandle)?;
-        self.drain(blocks).await?;
-        if self.data_sync == DataSync::BeforePublish {
-            self.sync_blocks(blocks).await?;
-        }
         let content = match &self.body {
             Body::Memory(bytes) if bytes.is_empty() => Content::None,
             Body::Memory(bytes) => Content::Inline(Blob(bytes.clone())),
             Body::Blocks(size) => Content::Blocks(*size),
             Body::Unread => return Err(Errno::Access),
         };
-        let writer = self.writer.clone();
-        let cred = writer.as_ref().unwrap_or(cred);
         let mut place = self.location.get();
         let (mut retried, mut sought) = (false, false);
         let answer = loop {
@@ -45,7 +70,8 @@ impl OpenFile {
                 handle,
                 content: content.clone(),
                 size: self.size,
-                mtime: Some(time),
+                mtime: self.dirty,
+                base,
             };
             match ops.op(cred, op).await {
                 Err(Errno::Stale | Errno::NotFound) if !retried && self.location.get() != place => {
@@ -60,14 +86,10 @@ impl OpenFile {
                 other => break other?,
             }
         };
-        let Answer::Entry(view) = answer else {
-            return Err(Errno::Io);
-        };
-        self.settle(&view);
-        self.dirty = None;
-        self.writer = None;
-        self.leave_room();
-        Ok(())
+        match answer {
+            Answer::Entry(view) => Ok(view),
+            _ => Err(Errno::Io),
+        }
     }
 
     /// Publishes and makes content and metadata survive a power failure.
@@ -138,12 +160,13 @@ impl OpenFile {
             self.attr.mtime = now;
             self.attr.ctime = now;
         } else if self.dirty.is_some() {
-            let before = (self.body.clone(), self.size, self.dirty);
+            let before = (self.body.clone(), self.size, self.dirty, self.changes.clone());
             self.resize(size);
+            self.changes.resized(size);
             self.dirty = Some(now);
             if let Err(e) = self.flush(ops, blocks, cred).await {
                 // It was not cut: what was written is still to be published.
-                (self.body, self.size, self.dirty) = before;
+                (self.body, self.size, self.dirty, self.changes) = before;
                 return Err(e);
             }
         } else {

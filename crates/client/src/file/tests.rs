@@ -145,10 +145,14 @@ impl Fake {
                 size,
                 mtime,
                 ino,
+                base,
                 ..
             } => {
                 named(&name)?;
                 assert_eq!(ino, KEY.ino);
+                if base.is_some_and(|base| base != s.view.version) {
+                    return Err(Errno::Busy);
+                }
                 s.data = None;
                 s.view.layout = match content {
                     Content::None => Layout::None,

@@ -145,6 +145,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         content,
         size: 5,
         mtime: Some(TIME),
+        base: Some(7),
         handle: Handle(6),
     };
     let attr = XattrName::capability;
@@ -202,6 +203,14 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             mode: Perm::new(0o644).into(),
             exclusive: true,
             want: 6,
+        },
+        Op::Accessed {
+            dir: dir(),
+            name: n(),
+            ino,
+            generation,
+            proof: Handle(6),
+            ago: 1_000_000_000,
         },
         Op::Tmpfile {
             dir: dir(),

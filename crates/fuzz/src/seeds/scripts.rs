@@ -78,6 +78,7 @@ impl Script {
             content,
             size,
             mtime: None,
+            base: None,
             handle: Handle(0),
         });
     }

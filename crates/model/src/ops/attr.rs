@@ -117,6 +117,7 @@ fn carry_out(cred: &Cred, node: &mut Node, change: &AttrChange, now: Timestamp) 
     if let (Some(new), Inner::File { size, content }) = (change.size, &mut node.inner) {
         // Also if the size stays: POSIX, and what Linux does through a handle.
         *size = new;
+        node.version += 1;
         *content = content.clone().cut(new);
         node.mtime = now;
     }

@@ -261,6 +261,7 @@ impl Oracle {
                     content,
                     size: *size,
                     mtime: None,
+                    base: None,
                 }
             }
             // Not even looked up.

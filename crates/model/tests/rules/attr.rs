@@ -35,6 +35,7 @@ fn publish(dir: DirRef, n: &str, id: NodeId, content: Content, size: u64) -> Mod
         content,
         size,
         mtime: None,
+        base: None,
     }
 }
 
@@ -310,6 +311,7 @@ fn publishing() {
         content: Content::Blocks(4096),
         size: 9,
         mtime,
+        base: None,
     };
     let v = view(w.apply(op));
     assert_eq!(

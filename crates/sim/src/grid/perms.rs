@@ -416,6 +416,7 @@ pub(super) const CELLS: &[Cell] = &[
                 content: pando_wire::Content::None,
                 size: 0,
                 mtime: Some(then),
+                base: None,
             };
             let Answer::Entry(after) = a.mallory.op(&mallory(), op).await? else {
                 return None;

@@ -338,6 +338,7 @@ impl Speaker {
             content: Content::Inline(Blob(text.as_bytes().to_vec())),
             size: text.len() as u64,
             mtime: None,
+            base: None,
         };
         self.op(cred, op).await
     }

@@ -65,7 +65,7 @@ codec_enum!(Op {
     19 => Rmdir { dir, name },
     20 => Unlink { dir, name, held },
     21 => SetAttr { dir, name, ino, generation, change, handle },
-    22 => Publish { dir, name, ino, generation, handle, content, size, mtime },
+    22 => Publish { dir, name, ino, generation, handle, content, size, mtime, base },
     23 => Rename { src, src_name, dst, dst_name, mode, held },
     24 => Release { slot, ino, generation },
     25 => SetXattr { dir, name, ino, generation, attr, value, mode },
@@ -73,6 +73,7 @@ codec_enum!(Op {
     27 => Mknod { dir, name, kind, mode, rdev },
     28 => Link { src, src_name, ino, generation, dst, dst_name },
     29 => Tmpfile { dir, mode, linkable },
+    30 => Accessed { dir, name, ino, generation, proof, ago },
     32 => SetAcl { dir, name, ino, generation, kind, list },
 });
 codec_enum!(Answer {

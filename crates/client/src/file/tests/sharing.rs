@@ -85,7 +85,7 @@ fn close_to_open_and_what_a_cache_stands_for() {
     assert_eq!(a.file.cached_version(), None, "what was cached before is old");
     a.file.cache_dropped();
     assert_eq!(a.file.cached_version(), Some(3));
-    // Writes of both: the last publish wins, and a's cache is not trusted any more.
+    // Writes of both: of the same byte the last to publish is there, and a's cache is not trusted any more.
     a.write(0, b"F").unwrap();
     let mut c = Handle::open(&ops, &blocks, DataSync::BeforePublish);
     c.write(0, b"C").unwrap();
@@ -102,4 +102,71 @@ fn close_to_open_and_what_a_cache_stands_for() {
     a.flush().unwrap();
     c.truncate(4, true).unwrap();
     assert_eq!(c.all(), b"newm");
+}
+
+/// Two mounts change the file at once, each its own bytes: all are there.
+fn both(block_size: u32, before: &[u8], a: (u64, &[u8]), b: (u64, &[u8])) -> Vec<u8> {
+    let (ops, blocks, mut first) = new(block_size);
+    first.write(0, before).unwrap();
+    first.flush().unwrap();
+    let mut second = Handle::open(&ops, &blocks, DataSync::BeforePublish);
+    first.write(a.0, a.1).unwrap();
+    second.write(b.0, b.1).unwrap();
+    first.flush().unwrap();
+    second.flush().unwrap();
+    let all = second.all();
+    assert_eq!(all, Handle::open(&ops, &blocks, DataSync::BeforePublish).all());
+    all
+}
+
+fn expected(before: &[u8], writes: [(u64, &[u8]); 2]) -> Vec<u8> {
+    let mut all = before.to_vec();
+    for (at, bytes) in writes {
+        let (from, to) = (at as usize, at as usize + bytes.len());
+        all.resize(all.len().max(to), 0);
+        all[from..to].copy_from_slice(bytes);
+    }
+    all
+}
+
+#[test]
+fn who_writes_other_bytes_takes_none_back() {
+    let long = [7; 3 * LIMIT as usize];
+    let cases: [(&[u8], (u64, &[u8]), (u64, &[u8])); 8] = [
+        (b"0123456789", (2, b"aa"), (7, b"b")),
+        (b"0123456789", (10, b"longer"), (0, b"b")),
+        (b"0123456789", (0, b"a"), (20, b"past a hole")),
+        // One comes to blocks meanwhile.
+        (b"0123456789", (100, b"a"), (3, b"b")),
+        (b"0123456789", (3, b"a"), (100, b"b")),
+        (b"0123456789", (0, b"aaa"), (5, &long)),
+        (&long, (1, b"a"), (180, b"b")),
+        (&long, (192, b"a"), (0, b"b")),
+    ];
+    for block_size in [16, 64] {
+        for (before, a, b) in cases {
+            assert_eq!(
+                both(block_size, before, a, b),
+                expected(before, [a, b]),
+                "{a:?} {b:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_size_that_was_set_is_not_taken_back() {
+    let (ops, blocks, mut a) = new(32);
+    a.write(0, b"0123456789").unwrap();
+    a.flush().unwrap();
+    let mut b = Handle::open(&ops, &blocks, DataSync::BeforePublish);
+    b.write(8, b"bbbb").unwrap();
+    b.flush().unwrap();
+    a.write(0, b"a").unwrap();
+    a.truncate(5, true).unwrap();
+    assert_eq!(a.all(), b"a1234");
+    // Who only knows the longer one has not written what was cut.
+    b.write(1, b"b").unwrap();
+    b.flush().unwrap();
+    assert_eq!(b.all(), b"ab234");
 }
