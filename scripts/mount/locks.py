@@ -263,6 +263,31 @@ def seen(a, b):
     os.close(two)
 
 
+def disjoint(a, b):
+    """Each writes bytes of its own under a lock of its own, at the same time: all are there."""
+    for size in (200, 100_000, 9_000_000):
+        path, other = f"{a}-{size}", f"{b}-{size}"
+        with open(path, "wb") as f:
+            f.write(b"." * size)
+        until(lambda: os.path.exists(other) and os.path.getsize(other) == size, "the file is there")
+        fds = [open_lock(path), open_lock(other)]
+        for n in range(20):
+            for who, fd in enumerate(fds):
+                set_lock(fd, "posix", "ex", who * 100, 100, wait=True)
+            for who, fd in enumerate(fds):
+                os.pwrite(fd, b"%d" % who, who * 100 + n)
+            for who, fd in enumerate(fds):
+                fcntl.lockf(fd, fcntl.LOCK_UN, 100, who * 100)
+        for fd in fds:
+            set_lock(fd, "posix", "sh", wait=True)
+            data = os.pread(fd, size + 1, 0)
+            expect(len(data), size, "size")
+            for who in (0, 1):
+                expect(data[who * 100 : who * 100 + 20], b"%d" % who * 20, f"bytes of {who} in {size}")
+            fcntl.lockf(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
 def unlock(fd, kind):
     if kind == "flock":
         fcntl.flock(fd, fcntl.LOCK_UN)
@@ -338,7 +363,7 @@ def main(args):
         return prepare(args[1])
     if args[0] == "verify":
         return verify(args[1], int(args[2]))
-    for rule in (flocks, ranges, waiting, deadlock, seen):
+    for rule in (flocks, ranges, waiting, deadlock, seen, disjoint):
         began = time.monotonic()
         names = [os.path.join(folder, rule.__name__) for folder in args]
         os.close(open_lock(names[0]))

@@ -136,8 +136,73 @@ def round(n, wait=None):
     return len(fds)
 
 
+def unnamed():
+    """O_TMPFILE: no name, until it is given one."""
+    d = f"{a}/open"
+    before = os.stat(d)
+    fd = os.open(d, os.O_TMPFILE | os.O_RDWR, 0o640)
+    st = os.fstat(fd)
+    assert (st.st_nlink, st.st_size, st.st_mode & 0o777) == (0, 0, 0o640), st
+    data = rand.randbytes(200_000)
+    assert os.pwrite(fd, data, 0) == len(data)
+    os.fsync(fd)
+    os.setxattr(fd, "user.tmp", b"1")
+    after = os.stat(d)
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns), "the directory has not changed"
+    os.link(f"/proc/self/fd/{fd}", f"{d}/tmpfile", src_dir_fd=fd, follow_symlinks=True)
+    assert os.fstat(fd).st_nlink == 1 and os.fstat(fd).st_ino == os.stat(f"{d}/tmpfile").st_ino
+    os.pwrite(fd, b"later", 0)
+    os.close(fd)
+    seen(f"{b}/open/tmpfile")
+    with open(f"{b}/open/tmpfile", "rb") as f:
+        assert f.read() == b"later" + data[5:]
+    assert os.getxattr(f"{b}/open/tmpfile", "user.tmp") == b"1"
+    os.unlink(f"{b}/open/tmpfile")
+    # One that nobody may name, one that nobody does.
+    for flags in (os.O_EXCL, 0):
+        fd = os.open(d, os.O_TMPFILE | os.O_WRONLY | flags, 0o600)
+        os.write(fd, data)
+        if flags:
+            try:
+                os.link(f"/proc/self/fd/{fd}", f"{d}/tmpfile", src_dir_fd=fd, follow_symlinks=True)
+                raise AssertionError("it was linked")
+            except FileNotFoundError:
+                pass
+        os.close(fd)
+
+
+def relatime():
+    """A read moves the atime if that is not later than the last change; the other mount sees it soon."""
+    path = f"{a}/open/read"
+    write(path, b"x" * 1000)
+    os.utime(path, (1000, 2000))
+    before = os.stat(path)
+    with open(path, "rb") as f:
+        f.read()
+    read = os.stat(path)
+    assert read.st_atime > before.st_ctime - 1 and read.st_atime > 2000, read
+    assert (read.st_mtime, read.st_ctime_ns) == (2000, before.st_ctime_ns), read
+    end = time.monotonic() + 10
+    while os.stat(f"{b}/open/read").st_atime < before.st_ctime - 1:
+        assert time.monotonic() < end, "the other mount does not see it"
+        time.sleep(0.1)
+    # Once read it stays as it is.
+    time.sleep(2.5)
+    settled = os.stat(path).st_atime_ns
+    with open(path, "rb") as f:
+        f.read()
+    time.sleep(2.5)
+    assert os.stat(path).st_atime_ns == settled == os.stat(f"{b}/open/read").st_atime_ns
+    os.utime(path, (1000, 2000))
+    assert os.stat(path).st_atime == 1000
+    os.unlink(path)
+
+
 total = 0
 if mode == "plain":
+    os.makedirs(f"{a}/open", exist_ok=True)
+    unnamed()
+    relatime()
     for n in range(3):
         total += round(n)
     # Two mounts have it open, and a third name of nobody: the last to close it ends it.
