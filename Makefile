@@ -6,7 +6,7 @@ SERVERS ?= 4
 N ?= 50
 export MOUNT SERVERS DIR PROFILE DURABILITY TIME PREFIX DESTDIR CARGO_TARGET_DIR
 
-.PHONY: help setup build install up down test soak fuzz posix flaky env clean
+.PHONY: help setup build install up down test soak fuzz posix stress flaky env clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo 'make fuzz      fuzzes every decoder and a server (TIME=seconds for each, default 60)'
 	@echo 'make flaky     the tests with real processes and mounts, N=50 times over'
 	@echo 'make posix     pjdfstest on a mount of its own (as root)'
+	@echo 'make stress    fsx and stress-ng on two mounts at once while servers are killed (as root; MINUTES=n, default 30)'
 	@echo 'make setup     only install what is missing      make build    only build'
 	@echo 'make install   the program in /usr/local/bin, and the helper that mount(8) and fstab need (PREFIX=dir  DESTDIR=dir)'
 	@echo 'make env       print the build environment, for: eval "$$(make -s env)"'
@@ -49,6 +50,9 @@ fuzz:
 
 posix:
 	@scripts/posix.sh
+
+stress:
+	@scripts/stress.sh $(MINUTES)
 
 flaky:
 	@scripts/test.sh --only 'process|mount' --repeat $(N)
