@@ -209,8 +209,12 @@ impl Model {
         if self.node(id).is_dir() {
             return Err(Errno::Perm);
         }
-        if self.node(id).names.is_empty() && !self.linkable.remove(&id) {
-            return Err(Errno::NotFound);
+        if self.node(id).names.is_empty() {
+            if !self.linkable.remove(&id) {
+                return Err(Errno::NotFound);
+            }
+            // From now on it is there for its name.
+            self.open.remove(&id);
         }
         self.link(d.id, dst_name, id);
         self.node_mut(id).ctime = now;
