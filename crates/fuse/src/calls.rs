@@ -4,11 +4,11 @@
 //! kills. What is answered:
 //! - **Who is killed** gets EINTR at once and is gone. A change that may have reached a server goes on to its outcome
 //!   in its thread; what has not is given up.
-//! - **Who handles the signal** gets EINTR once the call has waited for [`STALLED`], if it has changed nothing and will
-//!   not. So no timer of a program ends calls that servers answer.
+//! - **Who handles a signal that asks it to end** (SIGINT, SIGTERM, SIGQUIT, SIGHUP) gets EINTR once the call has waited for [`STALLED`], if it
+//!   has changed nothing and will not. Other signals that are handled end nothing: programs do not expect it of a filesystem.
 //! - **Who closes a file** is not known by number. The call ends after [`STALLED`], or [`CLOSING`] if the publish may
 //!   have reached a server; the release that follows publishes what is not published.
-//! - Signals that do neither (stops, what is ignored) end nothing.
+//! - Signals that do neither (stops, what is ignored, timers) end nothing.
 
 use pando_client::Interrupt;
 use pando_types::Errno;
@@ -238,10 +238,11 @@ impl Signals {
         ]
         .into_iter()
         .fold(0, |all, s| all | bit(s));
+        let asks = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter().fold(0, |all, s| all | bit(s));
         let pending = (own | shared) & !blocked;
         if pending & !caught & !ignored & !harmless != 0 {
             Signals::Kill
-        } else if pending & caught != 0 {
+        } else if pending & caught & asks != 0 {
             Signals::Handled
         } else {
             Signals::Nothing
@@ -263,14 +264,16 @@ mod tests {
 
     #[test]
     fn what_signals_do() {
-        let (int, kill, tstp) = (1 << 1, 1 << 8, 1 << 19);
+        let (int, kill, alarm, urgent, tstp) = (1 << 1, 1 << 8, 1 << 13, 1 << 22, 1 << 19);
         assert_eq!(status(0, 0, 0, 0, 0), Signals::Nothing);
         assert_eq!(status(0, int, 0, 0, 0), Signals::Kill);
         assert_eq!(status(int, 0, 0, 0, int), Signals::Handled);
         assert_eq!(status(0, int, 0, int, 0), Signals::Nothing);
         assert_eq!(status(0, int, int, 0, int), Signals::Nothing);
         assert_eq!(status(0, tstp, 0, 0, 0), Signals::Nothing);
-        assert_eq!(status(0, tstp, 0, 0, tstp), Signals::Handled);
+        // Nobody asks the program to end: a timer, what runtimes tell themselves.
+        assert_eq!(status(alarm, urgent, 0, 0, alarm | urgent), Signals::Nothing);
+        assert_eq!(status(0, tstp, 0, 0, tstp), Signals::Nothing);
         // As the kernel marks the threads of a program that a signal kills, whatever the signal was.
         assert_eq!(status(kill, int, 0, 0, int), Signals::Kill);
         assert_eq!(Signals::in_status("Name:\tx\n"), Signals::Unknown);
