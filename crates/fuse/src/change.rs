@@ -51,6 +51,9 @@ impl<C: Cluster> Core<C> {
             let attr = self.whole(d, &view)?;
             return Ok(Shown::new(&attr));
         };
+        if let (Some(fh), Some(_)) = (fh, change.size) {
+            self.check_locks(fh)?;
+        }
         let mut state = slot.write();
         let state = &mut *state;
         let mut version = None;

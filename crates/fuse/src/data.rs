@@ -214,16 +214,8 @@ impl<C: Cluster> Core<C> {
             let mut state = slot.write();
             let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
             let keep = before == Some(view.version);
-            let (fh, flags) = self.opened(
-                d,
-                cred,
-                ino,
-                &slot,
-                &mut state,
-                want,
-                Some((place, opened)),
-                keep,
-            )?;
+            let (fh, flags) =
+                self.opened(d, cred, ino, &slot, &mut state, want, Some((place, opened)), keep)?;
             let attr = state.open.as_ref().map_or(view.attr, OpenFile::attr);
             Ok((Shown::new(&attr), fh, flags))
         });
@@ -257,6 +249,7 @@ impl<C: Cluster> Core<C> {
         if mode & !(libc::FALLOC_FL_KEEP_SIZE | HOLE) != 0 {
             return Err(Errno::Unsupported);
         }
+        self.check_locks(fh)?;
         let handle = self
             .files
             .get(fh)
@@ -283,11 +276,28 @@ impl<C: Cluster> Core<C> {
         if !handle.slot.read().open.as_ref().is_some_and(OpenFile::is_dirty) {
             return Ok(());
         }
+        let locked = self.still_locked(handle);
         let mut state = handle.slot.write();
+        if let Err(e) = locked {
+            self.forget_changes(d, handle, &mut state);
+            return Err(e);
+        }
         match &mut state.open {
             Some(f) => d.run(f.flush(d.ops(), d.blocks(), &handle.cred)),
             None => Ok(()),
         }
+    }
+
+    /// What was written under a lock that was lost is not published: it would overwrite what its next holder wrote.
+    fn forget_changes(&self, d: &C::Driver, handle: &FileHandle, state: &mut FileState) {
+        let Some(f) = state.open.as_mut().filter(|f| f.is_dirty()) else {
+            return;
+        };
+        tracing::error!(
+            ino = handle.ino.0,
+            "writes under a lock that was lost were dropped, for others may have had the lock since"
+        );
+        d.run(f.forget_changes(d.ops(), &handle.cred));
     }
 
     pub fn fsync(&self, d: &C::Driver, fh: u64) -> Result<(), Errno> {
@@ -304,7 +314,11 @@ impl<C: Cluster> Core<C> {
         let Some(handle) = self.files.remove(fh) else {
             return;
         };
+        let locked = self.still_locked(&handle);
         let mut state = handle.slot.write();
+        if locked.is_err() {
+            self.forget_changes(d, &handle, &mut state);
+        }
         state.handles = state.handles.saturating_sub(1);
         let last = state.handles == 0;
         let Some(f) = &mut state.open else { return };
