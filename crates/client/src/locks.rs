@@ -8,6 +8,9 @@
 //! is told so, until it unlocks or closes.
 
 mod keep;
+mod signs;
+
+pub use signs::Signs;
 
 use crate::Client;
 use pando_env::sync::{Either, Receiver, Sender, first, oneshot};
@@ -25,6 +28,8 @@ use std::time::Duration;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 /// For whom there was no room in the queue, or whose place another thread of the same process took.
 const AGAIN: Duration = Duration::from_millis(30);
+/// For whom a server does not park until it is its turn: shorter than the time for which nobody overtakes it then.
+const UNTOLD: Duration = Duration::from_millis(500);
 
 /// Why there is no lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +98,8 @@ impl LockWish {
 type FileId = (Ino, Generation);
 /// At which server, under which session.
 type Pair = (ServerId, SessionId);
+/// What is held of some bytes.
+pub type Piece = (Span, Option<Hold>);
 
 #[derive(Default)]
 struct File {
@@ -148,6 +155,7 @@ pub struct Locker {
     state: RefCell<State>,
     /// Told of each owner that lost something.
     on_lost: Box<dyn Fn(LockPlace)>,
+    signs: Signs,
 }
 
 /// Nobody else speaks of an owner meanwhile.
@@ -164,25 +172,26 @@ impl Drop for Turn<'_> {
 }
 
 impl Locker {
-    /// Without locks. `on_lost` hears of each owner that loses some.
-    pub fn new(client: Rc<Client>, on_lost: impl Fn(LockPlace) + 'static) -> Rc<Locker> {
+    /// Without locks. `on_lost` hears of each owner that loses some; `signs` says of which servers something was heard.
+    pub fn new(client: Rc<Client>, signs: Signs, on_lost: impl Fn(LockPlace) + 'static) -> Rc<Locker> {
         Rc::new(Locker {
             client,
             state: RefCell::default(),
             on_lost: Box::new(on_lost),
+            signs,
         })
     }
 
-    /// Takes, changes or gives up a lock. `cancel`: breaks the waiting off.
+    /// Takes, changes or gives up a lock. `cancel`: breaks the waiting off. Returns what was held there before, of a lock
+    /// that is taken.
     pub async fn set(
         self: &Rc<Self>,
         wish: LockWish,
         wait: bool,
         cancel: Receiver<()>,
-    ) -> Result<(), LockError> {
+    ) -> Result<Vec<Piece>, LockError> {
         if wish.hold.is_none() {
-            self.unlock(wish).await;
-            return Ok(());
+            return self.unlock(wish).await.map(|()| Vec::new());
         }
         {
             let mut state = self.state.borrow_mut();
@@ -212,6 +221,56 @@ impl Locker {
             _ => self.leave(&wish.file),
         }
         result
+    }
+
+    /// Whether a setting makes something shared, or gives something up, that is held exclusively.
+    pub fn lowers(&self, wish: &LockWish) -> bool {
+        let exclusive = |(_, hold): &Piece| *hold == Some(Hold::Exclusive);
+        wish.hold != Some(Hold::Exclusive) && self.pieces(wish).iter().any(exclusive)
+    }
+
+    fn pieces(&self, wish: &LockWish) -> Vec<Piece> {
+        let state = self.state.borrow();
+        let file = state.files.get(&(wish.file.ino, wish.file.generation));
+        match file.and_then(|f| f.held.get(&wish.family)) {
+            Some(held) => held.pieces(wish.token, wish.span),
+            None => vec![(wish.span, None)],
+        }
+    }
+
+    /// A lock that was just granted is not wanted after all: `before` is held again. What was made shared stays so: others may
+    /// share it by now.
+    pub async fn take_back(self: &Rc<Self>, wish: LockWish, before: Vec<Piece>) {
+        {
+            let mut state = self.state.borrow_mut();
+            let Some(file) = state.files.get_mut(&(wish.file.ino, wish.file.generation)) else {
+                return;
+            };
+            file.users += 1;
+        }
+        {
+            // Others may have spoken of it since, or it was lost.
+            let _turn = self.turn_of(wish.place()).await;
+            let now = self.pieces(&wish);
+            let mut state = self.state.borrow_mut();
+            let file = state.files.get_mut(&(wish.file.ino, wish.file.generation));
+            let held = file.and_then(|f| f.held.get_mut(&wish.family));
+            if let Some(held) = held.filter(|_| now == [(wish.span, wish.hold)]) {
+                for (span, hold) in before {
+                    let hold = hold.map(|_| match (hold, wish.hold) {
+                        (Some(Hold::Exclusive), Some(Hold::Exclusive)) => Hold::Exclusive,
+                        _ => Hold::Shared,
+                    });
+                    held.set(wish.token, span, hold, wish.pid);
+                }
+            }
+        }
+        // Nobody waits for the server: it may be away.
+        let me = self.clone();
+        self.client.world.spawn(Box::pin(async move {
+            me.restore(&wish).await;
+            me.leave(&wish.file);
+        }));
     }
 
     /// Who is in the way of a lock; and whether that is on this mount.
@@ -271,51 +330,67 @@ impl Locker {
         held || f.has_lost(family, token) || f.users > 0
     }
 
-    /// It is unlocked here at once, and there for certain, whatever becomes of who waits for this.
-    async fn unlock(self: &Rc<Self>, wish: LockWish) {
+    /// It is unlocked for certain, whatever becomes of who waits for this; unless what is left would be too many pieces.
+    async fn unlock(self: &Rc<Self>, wish: LockWish) -> Result<(), LockError> {
         {
             let id = (wish.file.ino, wish.file.generation);
             let mut state = self.state.borrow_mut();
             let Some(file) = state.files.get_mut(&id) else {
-                return;
+                return Ok(());
             };
             file.users += 1;
         }
         let (done, told) = oneshot();
         let me = self.clone();
         self.client.world.spawn(Box::pin(async move {
-            me.give_up(&wish).await;
+            let result = me.give_up(&wish).await;
             me.leave(&wish.file);
-            done.send(());
+            done.send(result);
         }));
-        told.await;
+        told.await.unwrap_or(Ok(()))
     }
 
-    async fn give_up(&self, wish: &LockWish) {
+    async fn give_up(&self, wish: &LockWish) -> Result<(), LockError> {
         let id = (wish.file.ino, wish.file.generation);
         let _turn = self.turn_of(wish.place()).await;
-        {
-            let mut state = self.state.borrow_mut();
-            let Some(file) = state.files.get_mut(&id) else {
-                return;
-            };
-            for spans in [&mut file.held, &mut file.lost] {
-                if let Some(spans) = spans.get_mut(&wish.family) {
-                    spans.set(wish.token, wish.span, None, wish.pid);
-                }
-            }
+        // What splits may be refused: then all of it is still held.
+        let splits = {
+            let state = self.state.borrow();
+            let held = state.files.get(&id).and_then(|f| f.held.get(&wish.family));
+            held.is_some_and(|held| held.growth(wish.token, wish.span, None).is_ok())
+        };
+        if !splits {
+            self.forget(wish);
         }
         let mut tries = Tries::new(self, false);
         while !self.is_closed() {
             match self.exchange(wish, (wish.span, None), false, &mut tries).await {
                 Ok(None) => {}
+                Ok(Some(FileLockAnswer::TooMany)) if splits => return Err(LockError::NoLocks),
                 // It is done, or the session is over and the lock with it.
-                Ok(Some(_)) | Err(_) => return,
+                Ok(Some(_)) | Err(_) => break,
+            }
+        }
+        if splits {
+            self.forget(wish);
+        }
+        Ok(())
+    }
+
+    /// What was given up is not held, nor was it lost.
+    fn forget(&self, wish: &LockWish) {
+        let mut state = self.state.borrow_mut();
+        let Some(file) = state.files.get_mut(&(wish.file.ino, wish.file.generation)) else {
+            return;
+        };
+        for spans in [&mut file.held, &mut file.lost] {
+            if let Some(spans) = spans.get_mut(&wish.family) {
+                spans.set(wish.token, wish.span, None, wish.pid);
             }
         }
     }
 
-    async fn acquire(&self, wish: &LockWish, wait: bool) -> Result<(), LockError> {
+    async fn acquire(&self, wish: &LockWish, wait: bool) -> Result<Vec<Piece>, LockError> {
         let id = (wish.file.ino, wish.file.generation);
         let mut tries = Tries::new(self, !wait);
         loop {
@@ -325,12 +400,13 @@ impl Locker {
                 .await?
             {
                 Some(FileLockAnswer::Done) => {
+                    let before = self.pieces(wish);
                     let mut state = self.state.borrow_mut();
                     if let Some(file) = state.files.get_mut(&id) {
                         let held = file.held.entry(wish.family).or_default();
                         held.set(wish.token, wish.span, wish.hold, wish.pid);
                     }
-                    return Ok(());
+                    return Ok(before);
                 }
                 Some(FileLockAnswer::Taken(_)) => return Err(LockError::Taken),
                 Some(FileLockAnswer::Deadlock) => return Err(LockError::Deadlock),
@@ -350,8 +426,14 @@ impl Locker {
         let (server, session, _) = self.ready(&wish.file, tries).await?;
         let place = wish.place();
         let request = FileLockRequest::Await { session, place };
+        let asked = self.client.world.mono();
         match self.ask(server, session, request, tries).await? {
             Some(FileLockAnswer::NotQueued) => self.client.world.sleep(AGAIN).await,
+            // Too many wait there to be told when it is their turn.
+            Some(FileLockAnswer::Queued) if self.client.world.mono().since(asked) < UNTOLD => {
+                let random = (self.client.world.random() % 1024) as f64 / 1024.0;
+                self.client.world.sleep(UNTOLD.mul_f64(0.5 + random)).await;
+            }
             Some(_) => tries.fresh(),
             None => {}
         }
@@ -377,14 +459,7 @@ impl Locker {
                 Ok(_) => continue,
                 Err(_) => return,
             }
-            let pieces = {
-                let state = self.state.borrow();
-                let held = state.files.get(&id).and_then(|f| f.held.get(&wish.family));
-                match held {
-                    Some(held) => held.pieces(wish.token, wish.span),
-                    None => vec![(wish.span, None)],
-                }
-            };
+            let pieces = self.pieces(wish);
             let mut all = true;
             for (span, hold) in pieces {
                 match self.exchange(wish, (span, hold), false, &mut tries).await {
@@ -430,6 +505,8 @@ impl Locker {
             .get_mut(&(wish.file.ino, wish.file.generation))
         {
             file.at = Some((server, boot));
+            self.signs
+                .kept((wish.file.ino, wish.file.generation), (server, session));
         }
         Ok(answer)
     }
@@ -505,6 +582,7 @@ impl Locker {
             f.users = f.users.saturating_sub(1);
             if f.is_idle() {
                 state.files.remove(&id);
+                self.signs.forget(id);
             }
         }
     }
@@ -541,8 +619,13 @@ impl Locker {
         request: FileLockRequest,
         tries: &mut Tries<'_>,
     ) -> Result<Option<FileLockAnswer>, LockError> {
+        let sent = self.signs.now();
         match self.client.try_once(server, &Request::Lock(request)).await {
-            Ok(Ok(Response::Lock(answer))) => return Ok(Some(answer)),
+            Ok(Ok(Response::Lock(answer))) => {
+                // The session lived when that was sent.
+                self.signs.answered((server, session), sent);
+                return Ok(Some(answer));
+            }
             Ok(Ok(_)) => return Err(LockError::Failed(Errno::Io)),
             Ok(Err(refusal)) => match refusal {
                 Refusal::WrongBoot(_) => {}

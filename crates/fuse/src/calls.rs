@@ -213,8 +213,17 @@ impl Signals {
         }
         match std::fs::read_to_string(format!("/proc/{pid}/status")) {
             Ok(status) => Signals::in_status(&status),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Signals::Kill,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Signals::unseen(pid),
             Err(_) => Signals::Unknown,
+        }
+    }
+
+    /// Of one that is not shown: it is gone, or hidden (`hidepid`).
+    fn unseen(pid: u32) -> Signals {
+        let pid = i32::try_from(pid).map(nix::unistd::Pid::from_raw);
+        match pid.map(|pid| nix::sys::signal::kill(pid, None)) {
+            Ok(Err(nix::errno::Errno::ESRCH)) => Signals::Kill,
+            _ => Signals::Unknown,
         }
     }
 
@@ -238,7 +247,9 @@ impl Signals {
         ]
         .into_iter()
         .fold(0, |all, s| all | bit(s));
-        let asks = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter().fold(0, |all, s| all | bit(s));
+        let asks = [SIGINT, SIGTERM, SIGQUIT, SIGHUP]
+            .into_iter()
+            .fold(0, |all, s| all | bit(s));
         let pending = (own | shared) & !blocked;
         if pending & !caught & !ignored & !harmless != 0 {
             Signals::Kill
@@ -278,6 +289,9 @@ mod tests {
         assert_eq!(status(kill, int, 0, 0, int), Signals::Kill);
         assert_eq!(Signals::in_status("Name:\tx\n"), Signals::Unknown);
         assert_eq!(Signals::of(0), Signals::Unknown);
+        // One that lives and is not shown; there are no processes of such numbers.
+        assert_eq!(Signals::unseen(std::process::id()), Signals::Unknown);
+        assert_eq!(Signals::unseen(i32::MAX as u32), Signals::Kill);
         assert_eq!(Signals::of(std::process::id()), Signals::Nothing);
     }
 }

@@ -54,6 +54,9 @@ impl<C: Cluster> Core<C> {
         if change.atime.is_some() {
             self.accesses.forget(ino);
         }
+        if let (Some(fh), Some(_)) = (fh, change.size) {
+            self.check_locks(fh)?;
+        }
         let mut state = slot.write();
         let state = &mut *state;
         let mut version = None;

@@ -37,7 +37,7 @@ pub(crate) struct Core<C: Cluster> {
     pub creds: Creds,
     pub calls: Arc<Calls>,
     pub holder: Holder,
-    pub locks: Locks<C>,
+    pub locks: Locks,
     pub accesses: Arc<Accesses>,
     pub files: Handles<FileHandle>,
     pub dirs: Handles<DirHandle>,

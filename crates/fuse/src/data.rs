@@ -257,6 +257,7 @@ impl<C: Cluster> Core<C> {
         if mode & !(libc::FALLOC_FL_KEEP_SIZE | HOLE) != 0 {
             return Err(Errno::Unsupported);
         }
+        self.check_locks(fh)?;
         let handle = self
             .files
             .get(fh)
@@ -283,11 +284,28 @@ impl<C: Cluster> Core<C> {
         if !handle.slot.read().open.as_ref().is_some_and(OpenFile::is_dirty) {
             return Ok(());
         }
+        let locked = self.still_locked(handle);
         let mut state = handle.slot.write();
+        if let Err(e) = locked {
+            self.forget_changes(d, handle, &mut state);
+            return Err(e);
+        }
         match &mut state.open {
             Some(f) => d.run(f.flush(d.ops(), d.blocks(), &handle.cred)),
             None => Ok(()),
         }
+    }
+
+    /// What was written under a lock that was lost is not published: it would overwrite what its next holder wrote.
+    fn forget_changes(&self, d: &C::Driver, handle: &FileHandle, state: &mut FileState) {
+        let Some(f) = state.open.as_mut().filter(|f| f.is_dirty()) else {
+            return;
+        };
+        tracing::error!(
+            ino = handle.ino.0,
+            "writes under a lock that was lost were dropped, for others may have had the lock since"
+        );
+        d.run(f.forget_changes(d.ops(), &handle.cred));
     }
 
     pub fn fsync(&self, d: &C::Driver, fh: u64) -> Result<(), Errno> {
@@ -304,7 +322,11 @@ impl<C: Cluster> Core<C> {
         let Some(handle) = self.files.remove(fh) else {
             return;
         };
+        let locked = self.still_locked(&handle);
         let mut state = handle.slot.write();
+        if locked.is_err() {
+            self.forget_changes(d, &handle, &mut state);
+        }
         state.handles = state.handles.saturating_sub(1);
         let last = state.handles == 0;
         let Some(f) = &mut state.open else { return };

@@ -2,7 +2,7 @@
 
 use pando_client::Keeping;
 use pando_client::file::Ops;
-use pando_client::locks::Locker;
+use pando_client::locks::{Locker, Signs};
 use pando_data::Blocks;
 use pando_env::LocalFuture;
 use pando_types::Errno;
@@ -29,7 +29,7 @@ pub trait Driver: 'static {
     /// Space of all servers.
     fn statfs(&self) -> Result<FsStat, Errno>;
     /// What locks files; none if this cluster has no locks.
-    fn locker(&self, _on_lost: impl Fn(LockPlace) + 'static) -> Option<Rc<Locker>> {
+    fn locker(&self, _signs: Signs, _on_lost: impl Fn(LockPlace) + 'static) -> Option<Rc<Locker>> {
         None
     }
     /// Runs a task beside the future that is driven.

@@ -43,6 +43,8 @@ impl<C: Cluster> Core<C> {
         (to, out): (u64, u64),
         len: u64,
     ) -> Result<u64, Errno> {
+        self.check_locks(from)?;
+        self.check_locks(to)?;
         let source = self.files.get(from).ok_or(Errno::BadHandle)?;
         let target = self
             .files

@@ -1,14 +1,16 @@
 //! Locks of programs: from the kernel to the servers.
 //!
 //! All that is asked about locks goes through one thread, which has the mount's [`Locker`] and waits for nobody: what takes its
-//! time is answered when it is known. A second thread brings what the mount knows of a file up to date before a lock is
+//! time is answered when it is known. A few others bring what the mount knows of a file up to date before a lock is
 //! granted: under a lock a program sees what the last holder wrote. What was written is published before a lock is given up.
 
+use crate::calls;
 use crate::core::Core;
 use crate::driver::{Cluster, Driver};
+use crate::open::FileHandle;
 use pando_client::file::Ops;
-use pando_client::locks::{LockError, LockWish, Lockable, Locker};
-use pando_env::sync::{Sender, oneshot};
+use pando_client::locks::{LockError, LockWish, Lockable, Locker, Signs};
+use pando_env::sync::{Either, Receiver, Sender, first, oneshot};
 use pando_types::{Errno, Generation, Hold, Ino, LockFamily, Span};
 use pando_wire::{LockPlace, LockView};
 use std::cell::RefCell;
@@ -18,13 +20,22 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a mount that has locks gives signs of life: so soon it notices that a server has started again, and others wait so
 /// long for it to say what it holds.
 const PERIOD: Duration = Duration::from_secs(2);
 /// A close does not wait longer for a server that is away. The locks are given up all the same, as soon as it is back.
 const CLOSING: Duration = Duration::from_secs(5);
+/// Servers end the session of a mount after 60 seconds of silence, and give its locks to others. Before that it acts under none
+/// of them, and what is under way needs time.
+const SILENT: Duration = Duration::from_secs(52);
+/// So long a call waits to hear whether the locks are lost.
+const DOUBT: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// Threads that look what was written by others: so many files' servers may be away before the rest waits for them.
+const LOOKING: usize = 4;
 /// Signals that came before their calls are remembered, so many.
 const EARLY: usize = 256;
 
@@ -39,6 +50,8 @@ enum Job {
         unique: u64,
         wish: LockWish,
         wait: bool,
+        /// What was written under it could not be published.
+        unpublished: Option<Errno>,
         done: Done<()>,
     },
     Test {
@@ -90,47 +103,44 @@ type Owners = Arc<Mutex<BTreeSet<LockPlace>>>;
 type Task<C> = Box<dyn FnOnce(&Core<C>) + Send>;
 
 /// The locks of a mount.
-pub(crate) struct Locks<C: Cluster> {
+pub(crate) struct Locks {
     queue: Arc<Queue>,
     /// Owners that have asked for a lock, and have not closed since.
     owners: Owners,
     /// Owners that have lost some.
     lost: Owners,
+    signs: Signs,
     /// Directories in which files were locked: what is there is asked for each time, for programs that lock say by names
     /// what they do.
     dirs: Mutex<HashSet<Ino>>,
-    running: Mutex<Option<Running<C>>>,
-}
-
-struct Running<C: Cluster> {
-    threads: Vec<JoinHandle<()>>,
-    tasks: mpsc::Sender<Task<C>>,
+    /// The threads, while they run.
+    running: Mutex<Option<Vec<JoinHandle<()>>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<C: Cluster> Default for Locks<C> {
-    fn default() -> Locks<C> {
+impl Default for Locks {
+    fn default() -> Locks {
         Locks {
             queue: Arc::default(),
             owners: Owners::default(),
             lost: Owners::default(),
+            signs: Signs::new(pando_net::boot_time),
             dirs: Mutex::default(),
             running: Mutex::default(),
         }
     }
 }
 
-impl<C: Cluster> Locks<C> {
+impl Locks {
     /// Nothing is locked after this, and what is held is given up.
     pub fn stop(&self) {
         let running = lock(&self.running).take();
         if let Some(running) = running {
             self.queue.push(Job::Stop);
-            drop(running.tasks);
-            for thread in running.threads {
+            for thread in running {
                 // What stops the mount may be one of them.
                 if thread.thread().id() != std::thread::current().id() {
                     let _ = thread.join();
@@ -154,6 +164,12 @@ impl<C: Cluster> Locks<C> {
     fn has_lost(&self, place: &LockPlace) -> bool {
         lock(&self.lost).contains(place)
     }
+
+    /// Whether others may have a file's locks by now, although nobody has said so.
+    fn in_doubt(&self, ino: Ino, generation: Generation) -> bool {
+        let silence = self.signs.silence(ino, generation);
+        silence.is_some_and(|silence| silence >= SILENT)
+    }
 }
 
 /// What the kernel says of a lock that is asked for or given up.
@@ -168,33 +184,36 @@ pub(crate) struct Asked {
 }
 
 impl<C: Cluster> Core<C> {
-    fn lock_threads(self: &Arc<Self>) -> Result<mpsc::Sender<Task<C>>, LockError> {
+    fn lock_threads(self: &Arc<Self>) -> Result<(), LockError> {
         let failed = |_| LockError::Failed(Errno::Io);
         let mut running = lock(&self.locks.running);
-        if let Some(running) = &*running {
-            return Ok(running.tasks.clone());
+        if running.is_some() {
+            return Ok(());
         }
         let (tasks, todo) = mpsc::channel::<Task<C>>();
-        let core = self.clone();
-        let second = std::thread::Builder::new()
-            .name("pando-locked".into())
-            .spawn(move || {
-                for task in todo {
+        let (cluster, queue) = (self.cluster.clone(), self.locks.queue.clone());
+        let (lost, signs) = (self.locks.lost.clone(), self.locks.signs.clone());
+        let todo = Arc::new(Mutex::new(todo));
+        let mut lookers = Vec::new();
+        for _ in 0..LOOKING {
+            let (core, todo) = (self.clone(), todo.clone());
+            let looker = std::thread::Builder::new().name("pando-locked".into());
+            let looker = looker.spawn(move || {
+                loop {
+                    let next = lock(&todo).recv();
+                    let Ok(task) = next else { break };
                     task(&core);
                 }
             });
-        let second = second.map_err(failed)?;
-        let (cluster, queue) = (self.cluster.clone(), self.locks.queue.clone());
-        let lost = self.locks.lost.clone();
+            lookers.push(looker.map_err(failed)?);
+        }
         let first = std::thread::Builder::new()
             .name("pando-locks".into())
-            .spawn(move || serve(&*cluster, &queue, &lost));
-        let first = first.map_err(failed)?;
-        *running = Some(Running {
-            threads: vec![first, second],
-            tasks: tasks.clone(),
-        });
-        Ok(tasks)
+            .spawn(move || serve::<C>(&*cluster, &queue, &lost, signs, &tasks));
+        let mut threads = vec![first.map_err(failed)?];
+        threads.append(&mut lookers);
+        *running = Some(threads);
+        Ok(())
     }
 
     /// What the servers must know of a file to lock it.
@@ -230,9 +249,9 @@ impl<C: Cluster> Core<C> {
     ) {
         match self
             .wish(&asked)
-            .and_then(|wish| Ok((wish, self.lock_threads()?)))
+            .and_then(|wish| self.lock_threads().map(|_| wish))
         {
-            Ok((wish, tasks)) => self.begin_set((unique, asked.fh), wish, wait, tasks, done),
+            Ok(wish) => self.begin_set((unique, asked.fh), wish, wait, done),
             Err(e) => done(Err(e)),
         }
     }
@@ -242,61 +261,55 @@ impl<C: Cluster> Core<C> {
         (unique, fh): (u64, u64),
         wish: LockWish,
         wait: bool,
-        tasks: mpsc::Sender<Task<C>>,
         done: impl FnOnce(Result<(), LockError>) + Send + 'static,
     ) {
         let place = place(&wish);
-        if let Some(handle) = self.files.get(fh) {
-            lock(&handle.lockers).insert((wish.family, wish.token));
-        }
-        let core = self.clone();
-        let finish: Done<()> = if wish.hold.is_some() {
-            lock(&self.locks.owners).insert(place);
-            Box::new(move |result| match result {
-                Ok(()) => {
-                    let task = move |core: &Core<C>| match core.with(|d| core.revalidate(d, wish.file.ino)) {
-                        Ok(()) => done(Ok(())),
-                        // It cannot be shown what is protected: then it is not locked.
-                        Err(e) => {
-                            let give_up = LockWish { hold: None, ..wish };
-                            core.locks.queue.push(Job::Set {
-                                unique: 0,
-                                wish: give_up,
-                                wait: false,
-                                done: Box::new(|_| {}),
-                            });
-                            done(Err(LockError::Failed(e)));
-                        }
-                    };
-                    let _ = tasks.send(Box::new(task));
-                }
-                Err(e) => done(Err(e)),
-            })
-        } else {
-            Box::new(move |result| {
-                if wish.span == Span::ALL {
-                    lock(&core.locks.lost).remove(&place);
-                }
-                done(result);
-            })
-        };
         // Who may get the lock, or share it, sees what was written under it.
         let published = if wish.hold != Some(Hold::Exclusive) {
             self.with(|d| self.flush(d, fh))
         } else {
             Ok(())
         };
+        let core = self.clone();
+        let (finish, unpublished) = if wish.hold.is_some() {
+            self.note_locker(fh, place);
+            let finish: Done<()> = Box::new(move |result| {
+                // Another descriptor may have been closed while this was waited for.
+                if result.is_ok() {
+                    core.note_locker(fh, place);
+                }
+                done(result);
+            });
+            (finish, published.err())
+        } else {
+            // What is not published keeps its lock; what was dropped with a lost one does not.
+            let kept = published.err().filter(|_| self.check_locks(fh).is_ok());
+            if let Some(e) = kept {
+                return done(Err(LockError::Failed(e)));
+            }
+            let finish: Done<()> = Box::new(move |result| {
+                if wish.span == Span::ALL && result.is_ok() {
+                    lock(&core.locks.lost).remove(&place);
+                }
+                done(result.and(published.map_err(LockError::Failed)));
+            });
+            (finish, None)
+        };
         self.locks.queue.push(Job::Set {
             unique,
             wish,
             wait,
-            done: Box::new(move |result| {
-                finish(match published {
-                    Err(e) if wish.hold.is_none() => result.and(Err(LockError::Failed(e))),
-                    _ => result,
-                })
-            }),
+            unpublished,
+            done: finish,
         });
+    }
+
+    /// An owner has locks, or may get some: they are given up when it closes.
+    fn note_locker(&self, fh: u64, place: LockPlace) {
+        if let Some(handle) = self.files.get(fh) {
+            lock(&handle.lockers).insert((place.family, place.token));
+        }
+        lock(&self.locks.owners).insert(place);
     }
 
     /// Who is in the way of a lock.
@@ -344,6 +357,7 @@ impl<C: Cluster> Core<C> {
             unique: 0,
             wish,
             wait: false,
+            unpublished: None,
             done: Box::new(move |_| {
                 // Nobody may wait for it any more.
                 let _ = told.send(());
@@ -360,18 +374,28 @@ impl<C: Cluster> Core<C> {
 
     /// Whoever has lost a lock on a file must not go on as if it had it.
     pub fn check_locks(&self, fh: u64) -> Result<(), Errno> {
-        let Some(handle) = self.files.get(fh) else {
-            return Ok(());
-        };
-        let lockers = lock(&handle.lockers);
-        if lockers.is_empty() {
+        match self.files.get(fh) {
+            Some(handle) => self.still_locked(&handle),
+            None => Ok(()),
+        }
+    }
+
+    /// The same. Waits a little for what is not known: a machine that wakes up hears soon what became of its locks.
+    pub fn still_locked(&self, handle: &FileHandle) -> Result<(), Errno> {
+        if lock(&handle.lockers).is_empty() {
             return Ok(());
         }
         let generation = match &handle.slot.read().open {
             Some(file) => file.key().generation,
             None => Generation(0),
         };
-        let lost = lockers.iter().any(|(family, token)| {
+        let until = Instant::now() + DOUBT;
+        while self.locks.in_doubt(handle.ino, generation) && Instant::now() < until && !calls::cut_off() {
+            std::thread::sleep(LOOK);
+        }
+        // In this order: who hears of a loss says so before the doubt ends.
+        let doubt = self.locks.in_doubt(handle.ino, generation);
+        let lost = lock(&handle.lockers).iter().any(|(family, token)| {
             self.locks.has_lost(&LockPlace {
                 ino: handle.ino,
                 generation,
@@ -379,7 +403,7 @@ impl<C: Cluster> Core<C> {
                 token: *token,
             })
         });
-        if lost { Err(Errno::Io) } else { Ok(()) }
+        if lost || doubt { Err(Errno::Io) } else { Ok(()) }
     }
 
     /// A lock was granted: what other mounts have written is taken over, and the kernel keeps nothing older.
@@ -437,14 +461,91 @@ fn place(wish: &LockWish) -> LockPlace {
     }
 }
 
+/// A result that another thread finds.
+struct Found<T>(Arc<Mutex<(Option<T>, Option<Waker>)>>);
+
+impl<T> Clone for Found<T> {
+    fn clone(&self) -> Found<T> {
+        Found(self.0.clone())
+    }
+}
+
+impl<T> Found<T> {
+    fn new() -> Found<T> {
+        Found(Arc::default())
+    }
+
+    fn put(&self, found: T) {
+        let waker = {
+            let mut place = lock(&self.0);
+            place.0 = Some(found);
+            place.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    async fn get(&self) -> T {
+        poll_fn(|cx| {
+            let mut place = lock(&self.0);
+            match place.0.take() {
+                Some(found) => Poll::Ready(found),
+                None => {
+                    place.1 = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Takes, changes or gives up a lock, and shows what is protected before it is taken. Both receivers break that off.
+async fn set<C: Cluster>(
+    locker: Rc<Locker>,
+    (wish, wait): (LockWish, bool),
+    unpublished: Option<Errno>,
+    tasks: mpsc::Sender<Task<C>>,
+    (cancel, cancel_looking): (Receiver<()>, Receiver<()>),
+) -> Result<(), LockError> {
+    // Others would not see what was written under it.
+    if let Some(e) = unpublished.filter(|_| locker.lowers(&wish)) {
+        return Err(LockError::Failed(e));
+    }
+    let before = locker.set(wish, wait, cancel).await?;
+    if wish.hold.is_none() {
+        return Ok(());
+    }
+    let found = Found::new();
+    let finds = found.clone();
+    let task: Task<C> = Box::new(move |core: &Core<C>| {
+        finds.put(core.with(|d| core.revalidate(d, wish.file.ino)));
+    });
+    let posted = tasks.send(task).map_err(|_| LockError::Failed(Errno::Io));
+    let seen = match posted {
+        Ok(()) => match first(Box::pin(found.get()), cancel_looking).await {
+            Either::Left(seen) => seen.map_err(LockError::Failed),
+            Either::Right(_) => Err(LockError::Interrupted),
+        },
+        Err(e) => Err(e),
+    };
+    if seen.is_err() {
+        // It cannot be shown what is protected: then it is not locked.
+        locker.take_back(wish, before).await;
+    }
+    seen
+}
+
 /// Those who wait, by the kernel's number of their requests, and signals that came before them.
 #[derive(Default)]
 struct Calls {
-    waiting: HashMap<u64, Sender<()>>,
+    /// Dropped, they break a call off, whatever it waits for.
+    waiting: HashMap<u64, (Sender<()>, Sender<()>)>,
     early: VecDeque<u64>,
 }
 
-fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners) {
+fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners, signs: Signs, tasks: &mpsc::Sender<Task<C>>) {
     let driver = loop {
         match cluster.connect() {
             Ok(driver) => break driver,
@@ -460,7 +561,7 @@ fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners) {
         );
         lock(&lost).insert(place);
     };
-    let Some(locker) = driver.locker(on_lost) else {
+    let Some(locker) = driver.locker(signs, on_lost) else {
         tracing::error!("this kind of cluster has no locks");
         return;
     };
@@ -473,15 +574,22 @@ fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners) {
                     unique,
                     wish,
                     wait,
+                    unpublished,
                     done,
-                } => begin(&driver, &calls, unique, done, |cancel| {
+                } => {
+                    // What is given up is not broken off.
+                    let heeds = wish.hold.is_some();
+                    let (locker, tasks) = (locker.clone(), tasks.clone());
+                    begin(&driver, &calls, (unique, heeds), done, |cancel| {
+                        set::<C>(locker, (wish, wait), unpublished, tasks, cancel)
+                    });
+                }
+                Job::Test { unique, wish, done } => {
                     let locker = locker.clone();
-                    async move { locker.set(wish, wait, cancel).await }
-                }),
-                Job::Test { unique, wish, done } => begin(&driver, &calls, unique, done, |cancel| {
-                    let locker = locker.clone();
-                    async move { locker.test(wish, cancel).await }
-                }),
+                    begin(&driver, &calls, (unique, true), done, |(cancel, _)| async move {
+                        locker.test(wish, cancel).await
+                    });
+                }
                 Job::Interrupt(unique) => {
                     let calls = &mut *calls.borrow_mut();
                     // Dropped, it breaks the call off.
@@ -508,17 +616,21 @@ async fn close(locker: &Locker) {
 fn begin<D: Driver, T: 'static, F: Future<Output = Result<T, LockError>> + 'static>(
     driver: &D,
     calls: &Rc<RefCell<Calls>>,
-    unique: u64,
+    (unique, heeds): (u64, bool),
     done: Done<T>,
-    call: impl FnOnce(pando_env::sync::Receiver<()>) -> F,
+    call: impl FnOnce((Receiver<()>, Receiver<()>)) -> F,
 ) {
-    let (sender, cancel) = oneshot();
+    let (one, first) = oneshot();
+    let (other, second) = oneshot();
+    let (sender, cancel) = ((one, other), (first, second));
     {
         let known = &mut *calls.borrow_mut();
         let early = known.early.iter().position(|u| *u == unique);
         if let Some(at) = early {
             known.early.remove(at);
-            return done(Err(LockError::Interrupted));
+            if heeds {
+                return done(Err(LockError::Interrupted));
+            }
         }
     }
     // 0: nobody waits for it who could be told.

@@ -4,7 +4,7 @@ use crate::calls;
 use crate::driver::{Cluster, Driver};
 use pando_auth::Introduction;
 use pando_blocks::Store;
-use pando_client::locks::Locker;
+use pando_client::locks::{Locker, Signs};
 use pando_client::{Client, ClientConfig, Keeping};
 use pando_cluster::ClusterMap;
 use pando_data::Blocks;
@@ -124,8 +124,8 @@ impl Driver for NetDriver {
         self.run(self.client.statfs())
     }
 
-    fn locker(&self, on_lost: impl Fn(LockPlace) + 'static) -> Option<Rc<Locker>> {
-        Some(Locker::new(self.client.clone(), on_lost))
+    fn locker(&self, signs: Signs, on_lost: impl Fn(LockPlace) + 'static) -> Option<Rc<Locker>> {
+        Some(Locker::new(self.client.clone(), signs, on_lost))
     }
 
     fn spawn(&self, task: LocalFuture<()>) {

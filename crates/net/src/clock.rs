@@ -14,6 +14,12 @@ pub fn mono() -> Mono {
     Mono(nanos(clock_gettime(ClockId::Monotonic)).max(0) as u64)
 }
 
+/// CLOCK_BOOTTIME, which goes on while the machine sleeps.
+pub fn boot_time() -> Duration {
+    let nanos = nanos(clock_gettime(ClockId::Boottime)).max(0);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
 /// CLOCK_REALTIME.
 pub fn now() -> Timestamp {
     Timestamp::from_nanos(nanos(clock_gettime(ClockId::Realtime)))

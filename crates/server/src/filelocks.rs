@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// For so long one who waits for its turn is not answered; clients ask again after longer.
 const PARKED: Duration = Duration::from_millis(1500);
+/// Of the requests that an identity may have served at one time one in so many may wait for its turn.
+const PARKING: usize = 4;
 /// Locks in one statement.
 const STATED: usize = 4096;
 /// Most locks that are listed.
@@ -68,15 +70,7 @@ impl MetaServer {
             }
             FileLockRequest::Await { session, place } => {
                 self.serves_file(&place)?;
-                let (wake, woken) = oneshot();
-                let parked = self.file_locks.borrow_mut().park(session, &place, now, wake);
-                match parked {
-                    Err(answer) => answer,
-                    Ok(()) => {
-                        first(woken, self.world.sleep(PARKED)).await;
-                        self.file_locks.borrow().is_called(session, &place)
-                    }
-                }
+                self.await_turn(holder, session, place).await
             }
             FileLockRequest::Test { session, map, lock } => {
                 self.may_lock(holder, &lock)?;
@@ -98,6 +92,29 @@ impl MetaServer {
             FileLockRequest::List(_) => FileLockAnswer::Locks(Vec::new()),
         };
         Ok(Response::Lock(answer))
+    }
+
+    /// Answers when it is one's turn, or after a while. Who waits has one of its identity's requests: with a part of them taken by
+    /// such, the rest is answered at once, and comes again.
+    async fn await_turn(&self, holder: IdentityId, session: SessionId, place: LockPlace) -> FileLockAnswer {
+        let now = self.world.mono();
+        let most = (self.limits.requests / PARKING).max(1);
+        let woken = {
+            let mut locks = self.file_locks.borrow_mut();
+            if !locks.parks(holder, most) {
+                return locks.asks_again(session, &place, now);
+            }
+            let (wake, woken) = oneshot();
+            if let Err(answer) = locks.park(session, &place, now, wake) {
+                locks.parks_no_more(holder);
+                return answer;
+            }
+            woken
+        };
+        first(woken, self.world.sleep(PARKED)).await;
+        let mut locks = self.file_locks.borrow_mut();
+        locks.parks_no_more(holder);
+        locks.is_called(session, &place)
     }
 
     /// Whether a session under which files may be locked lives; that it asks is a sign of life.

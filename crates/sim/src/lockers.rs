@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Time};
-use pando_client::locks::{LockError, LockWish, Lockable, Locker};
+use pando_client::locks::{LockError, LockWish, Lockable, Locker, Signs};
 use pando_client::{Client, ClientConfig};
 use pando_env::Env;
 use pando_env::sync::{Sender, oneshot};
@@ -122,7 +122,9 @@ impl Lockers {
         let client = Client::new(life.world(), config);
         life.set_receiver(client.clone());
         let (me, number) = (Rc::downgrade(self), life.number);
-        let locker = Locker::new(client, move |place: LockPlace| {
+        // Nobody asks how old the last sign is: time comes from the world.
+        let signs = Signs::new(|| Duration::ZERO);
+        let locker = Locker::new(client, signs, move |place: LockPlace| {
             if let Some(me) = me.upgrade() {
                 me.unbook((place.ino, place.family), (number, place.token), Span::ALL);
             }
@@ -266,7 +268,7 @@ impl Lockers {
         let result = locker.set(wish, wait, cancel).await;
         self.cluster.effects.borrow_mut().locks.1 += u64::from(result.is_err());
         match result {
-            Ok(()) => {
+            Ok(_) => {
                 self.cluster.effects.borrow_mut().locks.0 += 1;
                 self.book(place, owner, &wish);
                 true

@@ -162,6 +162,17 @@ impl<O: Copy + Ord> Spans<O> {
         self.0 = kept;
     }
 
+    /// By how many pieces there are more after [`Spans::set`]; `Err`: so many fewer, or as many.
+    pub fn growth(&self, owner: O, span: Span, hold: Option<Hold>) -> Result<usize, usize> {
+        let mut own = Spans(self.of(owner).copied().collect());
+        let before = own.len();
+        own.set(owner, span, hold, 0);
+        match own.len() {
+            after if after > before => Ok(after - before),
+            after => Err(before - after),
+        }
+    }
+
     /// What an owner has of these bytes, piece by piece, with those it has nothing of.
     pub fn pieces(&self, owner: O, span: Span) -> Vec<(Span, Option<Hold>)> {
         let mut pieces = Vec::new();

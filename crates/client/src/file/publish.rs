@@ -92,6 +92,26 @@ impl OpenFile {
         }
     }
 
+    /// Drops what is not published, which nobody is to see any more, and takes over what the servers have. What was stored in
+    /// blocks is there.
+    pub async fn forget_changes(&mut self, ops: &impl Ops, cred: &Cred) {
+        if self.dirty.take().is_none() || self.removed {
+            return;
+        }
+        self.writer = None;
+        self.changes = Changes::default();
+        self.gathered = None;
+        self.leave_room();
+        if matches!(self.body, Body::Memory(_)) {
+            self.body = Body::Unread;
+        }
+        self.size = self.attr.size;
+        // Whatever is answered is newer.
+        self.version = 0;
+        self.cached = None;
+        self.reload(ops, cred).await;
+    }
+
     /// Publishes and makes content and metadata survive a power failure.
     pub async fn fsync(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) -> Result<(), Errno> {
         self.sync_blocks(blocks).await?;

@@ -107,6 +107,7 @@ impl Locker {
         for id in files {
             if let Some(file) = state.files.get_mut(&id).filter(|f| f.session == Some(session)) {
                 file.at = Some((server, boot));
+                self.signs.kept(id, (server, session));
             }
         }
         state.pairs.insert((server, session), Some(boot));
@@ -135,6 +136,7 @@ impl Locker {
         for (id, family, token, span) in lost {
             self.lose(id, family, token, span);
         }
+        self.signs.over((server, session));
         self.wake();
     }
 
@@ -215,6 +217,7 @@ impl Locker {
             std::mem::take(&mut state.pairs).into_keys().collect()
         };
         for (server, session) in pairs {
+            self.signs.over((server, session));
             let _ = self
                 .client
                 .try_once(server, &Request::CloseSession(session))

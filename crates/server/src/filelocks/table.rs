@@ -2,7 +2,9 @@
 //! is to be woken is woken by dropping what it waits for.
 
 use pando_env::sync::Sender;
-use pando_types::{Generation, Held, Hold, Ino, LockFamily, Mono, SessionId, Slot, Span, Spans, plant};
+use pando_types::{
+    Generation, Held, Hold, IdentityId, Ino, LockFamily, Mono, SessionId, Slot, Span, Spans, plant,
+};
 use pando_wire::{FileLockAnswer, LockPlace, LockView, WantedLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +17,7 @@ type Kept = (Ino, Generation, LockFamily);
 /// Bounds of locks on files.
 #[derive(Clone, Copy, Debug)]
 pub struct FileLockBounds {
-    /// Locks, and owners in queues, of a session.
+    /// Locks of a session; and so many owners, of locks or in queues.
     pub session: usize,
     /// Locks of a family on a file, and owners in its queue.
     pub file: usize,
@@ -77,6 +79,8 @@ struct Locker {
     floor: u64,
     /// The last turn of each that has something.
     turns: BTreeMap<LockPlace, u64>,
+    /// How many locks it has.
+    spans: usize,
 }
 
 /// What a session has not said yet.
@@ -104,7 +108,14 @@ pub(crate) struct FileLocks {
     files: BTreeMap<Kept, Locked>,
     sessions: BTreeMap<SessionId, Locker>,
     unsaid: BTreeMap<SessionId, Unsaid>,
+    /// In which queues an owner is, or was a moment ago.
+    waits: BTreeMap<Owner, BTreeSet<Kept>>,
+    /// Who is not answered until it is its turn, by identity.
+    parked: BTreeMap<IdentityId, usize>,
 }
+
+/// So many locks and waiters are looked at to find out whether somebody would wait for itself: all others wait for the answer.
+const LOOKED_AT: usize = 16_384;
 
 fn kept(place: &LockPlace) -> Kept {
     (place.ino, place.generation, place.family)
@@ -201,7 +212,17 @@ impl FileLocks {
             .copied()
             .collect();
         for file in gone {
-            self.files.remove(&file);
+            let Some(locked) = self.files.remove(&file) else {
+                continue;
+            };
+            for held in locked.held.iter() {
+                if let Some(locker) = self.sessions.get_mut(&held.owner.0) {
+                    locker.spans = locker.spans.saturating_sub(1);
+                }
+            }
+            for w in &locked.queue {
+                self.waits_not(w.owner, &file);
+            }
         }
         let here = |place: &LockPlace| place.ino.slot() != slot;
         for locker in self.sessions.values_mut() {
@@ -223,6 +244,7 @@ impl FileLocks {
     /// A session is over: so are its locks.
     pub fn end(&mut self, session: SessionId, now: Mono) {
         self.unsaid.remove(&session);
+        self.waits.retain(|owner, _| owner.0 != session);
         // Planted: they stay.
         if self.sessions.remove(&session).is_none() || plant!(H172) {
             return;
@@ -300,9 +322,14 @@ impl FileLocks {
     fn settle(&mut self, session: SessionId, place: &LockPlace) {
         let file = kept(place);
         let owner = (session, place.token);
+        let locked = self.files.get(&file);
+        if locked.is_some_and(|l| l.queue.iter().any(|w| w.owner == owner)) {
+            self.waits.entry(owner).or_default().insert(file);
+            return;
+        }
+        self.waits_not(owner, &file);
         if let Some(locked) = self.files.get(&file) {
-            let busy =
-                locked.held.of(owner).next().is_some() || locked.queue.iter().any(|w| w.owner == owner);
+            let busy = locked.held.of(owner).next().is_some();
             if locked.is_empty() {
                 self.files.remove(&file);
             }
@@ -315,6 +342,34 @@ impl FileLocks {
         {
             locker.floor = locker.floor.max(turn);
         }
+    }
+
+    fn waits_not(&mut self, owner: Owner, file: &Kept) {
+        if let Some(files) = self.waits.get_mut(&owner) {
+            files.remove(file);
+            if files.is_empty() {
+                self.waits.remove(&owner);
+            }
+        }
+    }
+
+    /// From now on an owner has this lock, or none, on these bytes. False: there would be too many.
+    fn put(&mut self, session: SessionId, lock: &WantedLock, bounds: &FileLockBounds) -> bool {
+        let owner = (session, lock.place.token);
+        let held = &mut self.files.entry(kept(&lock.place)).or_default().held;
+        let locker = self.sessions.entry(session).or_default();
+        match held.growth(owner, lock.span, lock.hold) {
+            Ok(more) => {
+                let many = locker.spans + more > bounds.session && !plant!(G74);
+                if many || held.len() + more > bounds.file {
+                    return false;
+                }
+                locker.spans += more;
+            }
+            Err(fewer) => locker.spans = locker.spans.saturating_sub(fewer),
+        }
+        held.set(owner, lock.span, lock.hold, lock.pid);
+        true
     }
 
     /// A setting whose turn was taken.
@@ -343,9 +398,13 @@ impl FileLocks {
         let held = self.sessions.get(&session).map_or(0, |s| s.turns.len());
         let locked = self.files.entry(file).or_default();
         let Some(hold) = lock.hold else {
-            // What an owner gives up it does not wait for either, whatever became of its asking.
-            locked.held.set(owner, lock.span, None, lock.pid);
-            locked.call(now);
+            // One piece may become two.
+            if !self.put(session, lock, bounds) {
+                return FileLockAnswer::TooMany;
+            }
+            if let Some(locked) = self.files.get_mut(&file) {
+                locked.call(now);
+            }
             return FileLockAnswer::Done;
         };
         let by = locked
@@ -364,18 +423,19 @@ impl FileLocks {
         let overtakes = wait && ahead.iter().any(|w| reserved(&w));
         if by.is_none() && !overtakes {
             let many = held > bounds.session && !plant!(G74);
-            if locked.held.len() + 2 > bounds.file || many {
+            if many || !self.put(session, lock, bounds) {
                 return FileLockAnswer::TooMany;
             }
-            locked.queue.retain(|w| w.owner != owner);
-            locked.held.set(owner, lock.span, Some(hold), lock.pid);
-            locked.call(now);
+            if let Some(locked) = self.files.get_mut(&file) {
+                locked.queue.retain(|w| w.owner != owner);
+                locked.call(now);
+            }
             return FileLockAnswer::Done;
         }
         if !wait {
             return by.map_or(FileLockAnswer::NotQueued, FileLockAnswer::Taken);
         }
-        if file.2 == LockFamily::Posix && self.would_wait_for_itself(file, owner, lock.span, hold, bounds) {
+        if file.2 == LockFamily::Posix && self.would_wait_for_itself(file, owner, lock.span, hold) {
             let queue = self.files.get_mut(&file).map(|l| &mut l.queue);
             queue.into_iter().for_each(|q| q.retain(|w| w.owner != owner));
             return FileLockAnswer::Deadlock;
@@ -402,47 +462,73 @@ impl FileLocks {
         FileLockAnswer::Queued
     }
 
-    /// Whether those in the way of a lock wait, by way of whomever, for who asks for it.
-    fn would_wait_for_itself(
-        &self,
-        file: Kept,
-        owner: Owner,
-        span: Span,
-        hold: Hold,
-        bounds: &FileLockBounds,
-    ) -> bool {
-        let holders = |file: &Kept, owner: Owner, span, hold| -> Vec<Owner> {
-            let locked = self.files.get(file);
-            locked
-                .map(|l| l.held.against(owner, span, hold).map(|h| h.owner).collect())
-                .unwrap_or_default()
-        };
-        let mut next = holders(&file, owner, span, hold);
+    /// Whether those in the way of a lock wait, by way of whomever, for who asks for it. Not, as far as is known, if there is too
+    /// much to look at.
+    fn would_wait_for_itself(&self, file: Kept, owner: Owner, span: Span, hold: Hold) -> bool {
+        let mut left = LOOKED_AT;
         let mut seen: BTreeSet<Owner> = BTreeSet::new();
-        while let Some(one) = next.pop() {
-            if one == owner {
-                return true;
-            }
-            if seen.len() > bounds.file || !seen.insert(one) {
-                continue;
-            }
-            let (session, token) = one;
-            let Some(locker) = self.sessions.get(&session) else {
-                continue;
-            };
-            let places = locker
-                .turns
-                .keys()
-                .filter(|p| p.token == token && p.family == LockFamily::Posix);
-            for place in places {
-                let file = kept(place);
-                let waits = self.files.get(&file).into_iter().flat_map(|l| &l.queue);
-                for w in waits.filter(|w| w.owner == one) {
-                    next.extend(holders(&file, one, w.span, w.hold));
+        let mut next: Vec<Owner> = Vec::new();
+        let mut wanted = vec![(file, owner, span, hold)];
+        loop {
+            while let Some((file, who, span, hold)) = wanted.pop() {
+                let Some(locked) = self.files.get(&file) else {
+                    continue;
+                };
+                let Some(rest) = left.checked_sub(locked.held.len()) else {
+                    return false;
+                };
+                left = rest;
+                for held in locked.held.against(who, span, hold) {
+                    if held.owner == owner {
+                        return true;
+                    }
+                    if seen.insert(held.owner) {
+                        next.push(held.owner);
+                    }
                 }
             }
+            let Some(one) = next.pop() else { return false };
+            for file in self.waits.get(&one).into_iter().flatten() {
+                let Some(locked) = self.files.get(file).filter(|_| file.2 == LockFamily::Posix) else {
+                    continue;
+                };
+                let Some(rest) = left.checked_sub(locked.queue.len()) else {
+                    return false;
+                };
+                left = rest;
+                let waits = locked.queue.iter().filter(|w| w.owner == one);
+                wanted.extend(waits.map(|w| (*file, one, w.span, w.hold)));
+            }
         }
-        false
+    }
+
+    /// Counts one that is not answered until it is its turn. False: of this identity there are too many.
+    pub fn parks(&mut self, holder: IdentityId, most: usize) -> bool {
+        let parked = self.parked.entry(holder).or_default();
+        if *parked >= most {
+            return false;
+        }
+        *parked += 1;
+        true
+    }
+
+    /// One of them is answered.
+    pub fn parks_no_more(&mut self, holder: IdentityId) {
+        if let Some(parked) = self.parked.get_mut(&holder) {
+            *parked -= 1;
+            if *parked == 0 {
+                self.parked.remove(&holder);
+            }
+        }
+    }
+
+    /// Whether it is somebody's turn, who still waits.
+    pub fn asks_again(&mut self, session: SessionId, place: &LockPlace, now: Mono) -> FileLockAnswer {
+        let locked = self.files.get_mut(&kept(place));
+        if let Some(w) = locked.and_then(|l| l.waiter((session, place.token))) {
+            w.asked = now;
+        }
+        self.is_called(session, place)
     }
 
     /// Leaves the queue.
@@ -510,14 +596,14 @@ impl FileLocks {
         let locked = self.files.entry(file).or_default();
         let has = locked.held.pieces(owner, lock.span) == [(lock.span, Some(hold))];
         let free = locked.held.against(owner, lock.span, hold).next().is_none();
-        let room = locked.held.len() + 2 <= bounds.file;
-        let good = has || may && free && room;
+        let locker = self.sessions.get(&session);
+        let few = locker.is_none_or(|s| s.turns.contains_key(&lock.place) || s.turns.len() < bounds.session);
+        let good = (has || may && free && few) && self.put(session, lock, bounds);
         if good {
-            locked.held.set(owner, lock.span, Some(hold), lock.pid);
             let locker = self.sessions.entry(session).or_default();
             let last = locker.turns.entry(lock.place).or_default();
             *last = turn.max(*last);
-        } else if locked.is_empty() {
+        } else if self.files.get(&file).is_some_and(Locked::is_empty) {
             self.files.remove(&file);
         }
         good

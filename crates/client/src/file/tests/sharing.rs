@@ -170,3 +170,28 @@ fn a_size_that_was_set_is_not_taken_back() {
     b.flush().unwrap();
     assert_eq!(b.all(), b"ab234");
 }
+
+#[test]
+fn what_must_not_be_published_is_forgotten() {
+    for len in [3_usize, 100] {
+        let (ops, blocks, mut h) = new(32);
+        h.write(0, b"before").unwrap();
+        h.flush().unwrap();
+        h.write(0, &vec![7; len]).unwrap();
+        let mut other = Handle::open(&ops, &blocks, DataSync::BeforePublish);
+        other.write(0, b"next!!!").unwrap();
+        other.flush().unwrap();
+        run(h.file.forget_changes(&ops, &user()));
+        assert!(!h.file.is_dirty());
+        assert_eq!(h.file.cached_version(), None);
+        let calls = ops.calls.get();
+        h.close().unwrap();
+        assert_eq!(ops.calls.get(), calls, "nothing is published");
+        assert_eq!(h.all(), b"next!!!");
+        // It goes on from there.
+        h.write(7, b"x").unwrap();
+        h.flush().unwrap();
+        let last = Handle::open(&ops, &blocks, DataSync::BeforePublish);
+        assert_eq!(last.all(), b"next!!!x");
+    }
+}

@@ -226,3 +226,85 @@ fn locks_are_bounded() {
     assert_eq!(w.set(1, &lock(2, 1, ALL, None), false), FileLockAnswer::Done);
     assert_eq!(w.set(1, &lock(100, 1, ALL, SH), false), FileLockAnswer::Done);
 }
+
+#[test]
+fn what_splits_is_bounded_too() {
+    let bounds = FileLockBounds {
+        session: 6,
+        file: 4,
+        ..BOUNDS
+    };
+    let (mut locks, mut turn) = (FileLocks::default(), 0);
+    let mut set = |file, span, hold| {
+        let wanted = lock(file, 1, span, hold);
+        turn += 1;
+        assert!(locks.turn(session(1), &wanted.place, turn));
+        let answer = locks.set(session(1), &wanted, false, Mono(0), &bounds);
+        (answer, locks.counts().0, locks.sessions[&session(1)].spans)
+    };
+    assert_eq!(set(5, ALL, EX), (FileLockAnswer::Done, 1, 1));
+    assert_eq!(set(5, bytes(10, 10), None), (FileLockAnswer::Done, 2, 2));
+    assert_eq!(set(5, bytes(20, 20), SH), (FileLockAnswer::Done, 4, 4));
+    // The file has as many as it may have. What is told once more is none more.
+    assert_eq!(set(5, bytes(30, 30), None), (FileLockAnswer::TooMany, 4, 4));
+    assert_eq!(set(5, bytes(20, 20), SH), (FileLockAnswer::Done, 4, 4));
+    assert_eq!(set(5, bytes(0, 9), None), (FileLockAnswer::Done, 3, 3));
+    assert_eq!(set(6, ALL, SH), (FileLockAnswer::Done, 4, 4));
+    assert_eq!(set(6, bytes(1, 1), EX), (FileLockAnswer::Done, 6, 6));
+    // So has the session.
+    assert_eq!(set(6, bytes(5, 5), None), (FileLockAnswer::TooMany, 6, 6));
+    assert_eq!(set(5, ALL, None), (FileLockAnswer::Done, 3, 3));
+    locks.left(Slot(3));
+    assert_eq!(locks.sessions[&session(1)].spans, 0);
+    // What is stated is bounded in the same way.
+    let mut locks = FileLocks::after_restart([session(1)].into_iter(), Mono(0));
+    let stated = (0..9).filter(|n| locks.state(session(1), &lock(5, 1, bytes(n * 2, n * 2), EX), 1, &bounds));
+    assert_eq!(stated.count(), 4);
+    let stated = (10..20).filter(|n| locks.state(session(1), &lock(*n, 1, ALL, EX), 1, &bounds));
+    assert_eq!(stated.count(), 2);
+}
+
+#[test]
+fn many_who_wait_are_looked_at_for_a_while() {
+    let bounds = FileLockBounds {
+        session: 1 << 20,
+        file: 1 << 14,
+        ..BOUNDS
+    };
+    let (mut locks, mut turn) = (FileLocks::default(), 0);
+    let mut set = |file, token, hold| {
+        let wanted = lock(file, token, ALL, hold);
+        turn += 1;
+        assert!(locks.turn(session(1), &wanted.place, turn));
+        locks.set(session(1), &wanted, true, Mono(0), &bounds)
+    };
+    // All share two files, and each wants one of them for itself: whoever is in the way of one is in the way of all.
+    for token in 0..400 {
+        assert_eq!(set(5, token, SH), FileLockAnswer::Done);
+        assert_eq!(set(6, token, SH), FileLockAnswer::Done);
+    }
+    assert_eq!(set(5, 0, EX), FileLockAnswer::Queued);
+    assert_eq!(set(6, 1, EX), FileLockAnswer::Deadlock);
+    for token in 1000..1400 {
+        assert_eq!(set(5, token, EX), FileLockAnswer::Queued);
+    }
+    assert_eq!(locks.waits.len(), 401);
+    locks.leave(session(1), &lock(5, 0, ALL, None).place, Mono(0));
+    assert_eq!(locks.waits.len(), 400);
+    locks.end(session(1), Mono(0));
+    assert!(locks.waits.is_empty() && locks.files.is_empty());
+}
+
+#[test]
+fn not_all_of_an_identity_park() {
+    let mut locks = FileLocks::default();
+    assert!(locks.parks(IdentityId(1), 2) && locks.parks(IdentityId(1), 2));
+    assert!(!locks.parks(IdentityId(1), 2));
+    assert!(locks.parks(IdentityId(2), 2));
+    locks.parks_no_more(IdentityId(1));
+    assert!(locks.parks(IdentityId(1), 2));
+    for identity in [1, 1, 2] {
+        locks.parks_no_more(IdentityId(identity));
+    }
+    assert!(locks.parked.is_empty());
+}
