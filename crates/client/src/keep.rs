@@ -8,9 +8,10 @@ mod state;
 
 pub use state::{Keeping, Kept};
 
-use crate::Client;
 use crate::session::new_id;
+use crate::{Beside, Client};
 use pando_env::CallError;
+use pando_env::sync::join_all;
 use pando_types::{Cred, Errno, FileKind, ServerId, SessionId, Slot};
 use pando_wire::{
     Answer, CLOSED_MAX, EntryView, FileAt, HOLDING_MAX, Holding, Keep, Op, Outcome, Refusal, Request,
@@ -219,9 +220,15 @@ impl Client {
         let mut servers: BTreeSet<ServerId> = keeping.servers();
         let slots = keeping.slots().into_iter().chain(keeping.closing());
         servers.extend(slots.map(|slot| map.owner(slot)));
-        for server in servers {
-            let _ = self.sign(keeping, server).await;
-        }
+        self.sign_all(keeping, servers).await;
+    }
+
+    /// All at once: those that are away would make the others wait too long.
+    async fn sign_all(&self, keeping: &Keeping, servers: impl IntoIterator<Item = ServerId>) {
+        let sign = |server: ServerId| -> Beside<'_> {
+            Box::pin(async move { _ = self.sign(keeping, server).await })
+        };
+        join_all(servers.into_iter().map(sign).collect()).await;
     }
 
     async fn sign(&self, keeping: &Keeping, server: ServerId) -> Result<(), Option<CallError>> {
@@ -261,11 +268,9 @@ impl Client {
             .into_iter()
             .map(|slot| map.owner(slot))
             .collect();
-        for server in servers {
-            if keeping.servers().contains(&server) {
-                let _ = self.sign(keeping, server).await;
-            }
-        }
+        let known = keeping.servers();
+        self.sign_all(keeping, servers.into_iter().filter(|s| known.contains(s)))
+            .await;
     }
 
     /// The session under which files are kept open, if any was.

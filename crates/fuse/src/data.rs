@@ -214,16 +214,8 @@ impl<C: Cluster> Core<C> {
             let mut state = slot.write();
             let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
             let keep = before == Some(view.version);
-            let (fh, flags) = self.opened(
-                d,
-                cred,
-                ino,
-                &slot,
-                &mut state,
-                want,
-                Some((place, opened)),
-                keep,
-            )?;
+            let (fh, flags) =
+                self.opened(d, cred, ino, &slot, &mut state, want, Some((place, opened)), keep)?;
             let attr = state.open.as_ref().map_or(view.attr, OpenFile::attr);
             Ok((Shown::new(&attr), fh, flags))
         });

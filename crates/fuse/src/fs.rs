@@ -64,12 +64,7 @@ impl<C: Cluster> Mounted<C> {
     }
 
     /// What was created is open.
-    fn created(
-        &self,
-        parent: INodeNo,
-        reply: ReplyCreate,
-        result: Result<(Shown, u64, FopenFlags), Error>,
-    ) {
+    fn created(&self, parent: INodeNo, reply: ReplyCreate, result: Result<(Shown, u64, FopenFlags), Error>) {
         match result {
             Ok((s, fh, flags)) => {
                 let ttl = self.ttl(parent);

@@ -160,7 +160,12 @@ impl Nodes {
 
     /// A file without a name was made.
     pub fn see_unnamed(&mut self, view: &EntryView, now: Instant) {
-        self.see(NOWHERE, &Name::home(view.attr.ino, view.attr.generation), view, now);
+        self.see(
+            NOWHERE,
+            &Name::home(view.attr.ino, view.attr.generation),
+            view,
+            now,
+        );
     }
 
     /// It is open now, or not any more.
