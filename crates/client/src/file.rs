@@ -178,6 +178,8 @@ pub struct OpenFile {
     version: u64,
     size: u64,
     body: Body,
+    /// The servers know of its blocks: they delete them, and keep them as long as a backup needs them.
+    stored: bool,
     /// Time of the last change that is not published.
     dirty: Option<Timestamp>,
     /// Who made the last unpublished write of those whose writes clear the set-id bits: whoever publishes it, it is theirs.
@@ -230,6 +232,7 @@ impl OpenFile {
             data_sync,
             version: entry.version,
             size: entry.attr.size,
+            stored: in_blocks(&entry),
             body: body(&entry, data)?,
             attr: entry.attr,
             dirty: None,
@@ -267,6 +270,7 @@ impl OpenFile {
         // With a newer key, perhaps.
         self.proof = proof;
         self.location.learn(&entry);
+        self.stored |= in_blocks(&entry);
         // An answer may have been overtaken by a publish of ours: versions only rise (H49).
         if entry.version < self.version || self.removed {
             return Ok(false);
@@ -393,6 +397,7 @@ impl OpenFile {
     pub fn learn(&mut self, view: &EntryView) {
         if view.attr.ino == self.key.ino && view.attr.generation == self.key.generation && !self.removed {
             self.location.learn(view);
+            self.stored |= in_blocks(view);
             // A size that another mount has set is not taken over without the content.
             self.attr = Attr {
                 size: self.size,
@@ -439,6 +444,10 @@ impl OpenFile {
         attr.ctime = now;
         Ok(())
     }
+}
+
+fn in_blocks(view: &EntryView) -> bool {
+    matches!(view.layout, Layout::Blocks(_))
 }
 
 /// Content of an entry that was opened with `data`.

@@ -8,12 +8,13 @@ mod state;
 
 pub use state::{Keeping, Kept};
 
-use crate::Client;
 use crate::session::new_id;
+use crate::{Beside, Client};
 use pando_env::CallError;
-use pando_types::{Cred, Errno, FileKind, ServerId, SessionId, Slot};
+use pando_env::sync::join_all;
+use pando_types::{Cred, Errno, FileKind, MapEpoch, ServerId, SessionId, Slot};
 use pando_wire::{
-    Answer, CLOSED_MAX, EntryView, FileAt, HOLDING_MAX, Holding, Keep, Op, Outcome, Refusal, Request,
+    Answer, CLOSED_MAX, EntryView, FileAt, HOLDING_MAX, Held, Holding, Keep, Op, Outcome, Refusal, Request,
     Response,
 };
 use std::collections::BTreeSet;
@@ -105,16 +106,25 @@ impl Client {
     }
 
     /// What an operation that is sent to `server` says of open files.
-    pub(crate) fn keep_for(&self, server: ServerId, op: &Op, turn: u64) -> Option<Keep> {
+    /// `closed`: what was closed, too.
+    pub(crate) fn keep_for(&self, server: ServerId, op: &Op, turn: u64, closed: bool) -> Option<Keep> {
         let keeping = self.config.keeping.as_ref()?;
         let map = self.map();
-        let closed = keeping.closed(CLOSED_MAX, |slot| map.owner(slot) == server);
+        let most = if closed { CLOSED_MAX } else { 0 };
+        let closed = keeping.closed(most, |slot| map.owner(slot) == server);
         let matters = turn != 0 || matches!(op, Op::Unlink { .. } | Op::Rename { .. });
         (matters || !closed.is_empty()).then(|| Keep {
             session: self.keeper(keeping),
             turn,
             closed,
         })
+    }
+
+    /// An open in this turn is about to be sent to a server.
+    pub(crate) fn keeper_asks(&self, turn: u64, server: ServerId, map: MapEpoch) {
+        if let Some(keeping) = &self.config.keeping {
+            keeping.goes(turn, server, map);
+        }
     }
 
     /// What was said was heard.
@@ -158,24 +168,33 @@ impl Client {
             }
             let boot = self.boot_of(server);
             let map = self.map();
-            let stating = keeping.stating(server, boot, |slot| map.owner(slot) == server);
-            let mut rest = &stating.held[..];
+            let told = (boot, map.epoch);
+            let stating = keeping.stating(server, told, |slot| map.owner(slot) == server);
+            let mut rest: Vec<&[Held]> = stating.held.chunks(HOLDING_MAX).collect();
             let heard = loop {
-                let (some, more) = rest.split_at(rest.len().min(HOLDING_MAX));
+                // Without anything that is open it says that this is all.
+                let some = rest.pop().unwrap_or_default();
                 let holding = Holding {
                     session,
+                    map: map.epoch,
                     held: some.to_vec(),
                     closed: Vec::new(),
-                    whole: more.is_empty() && stating.whole,
+                    whole: rest.is_empty() && stating.whole,
                 };
                 match self.say(keeping, server, holding).await? {
-                    Ok(()) if more.is_empty() => break true,
-                    Ok(()) => rest = more,
+                    Ok(()) if rest.is_empty() => break true,
+                    Ok(()) => {}
+                    // The secret was changed since one of them was opened: it is without its hold, the others are not.
+                    Err(Refusal::BadHandle) if some.len() > 1 => {
+                        let (a, b) = some.split_at(some.len() / 2);
+                        rest.extend([a, b]);
+                    }
+                    Err(Refusal::BadHandle) => {}
                     Err(_) => break false,
                 }
             };
             if heard {
-                keeping.stated(server, boot, &stating, session);
+                keeping.stated(server, told, &stating, session);
                 return Ok(());
             }
         }
@@ -219,20 +238,28 @@ impl Client {
         let mut servers: BTreeSet<ServerId> = keeping.servers();
         let slots = keeping.slots().into_iter().chain(keeping.closing());
         servers.extend(slots.map(|slot| map.owner(slot)));
-        for server in servers {
-            let _ = self.sign(keeping, server).await;
-        }
+        self.sign_all(keeping, servers).await;
+    }
+
+    /// All at once: those that are away would make the others wait too long.
+    async fn sign_all(&self, keeping: &Keeping, servers: impl IntoIterator<Item = ServerId>) {
+        let sign = |server: ServerId| -> Beside<'_> {
+            Box::pin(async move { _ = self.sign(keeping, server).await })
+        };
+        join_all(servers.into_iter().map(sign).collect()).await;
     }
 
     async fn sign(&self, keeping: &Keeping, server: ServerId) -> Result<(), Option<CallError>> {
         for _ in 0..TRIES {
-            if !keeping.is_done(server, self.boot_of(server)) {
+            let map = self.map();
+            if !keeping.is_done(server, self.boot_of(server), map.epoch) {
                 self.state(keeping, server).await?;
             }
             let map = self.map();
             let closed = keeping.closed(HOLDING_MAX, |slot| map.owner(slot) == server);
             let holding = Holding {
                 session: self.keeper(keeping),
+                map: map.epoch,
                 held: Vec::new(),
                 closed: closed.clone(),
                 whole: false,
@@ -261,11 +288,9 @@ impl Client {
             .into_iter()
             .map(|slot| map.owner(slot))
             .collect();
-        for server in servers {
-            if keeping.servers().contains(&server) {
-                let _ = self.sign(keeping, server).await;
-            }
-        }
+        let known = keeping.servers();
+        self.sign_all(keeping, servers.into_iter().filter(|s| known.contains(s)))
+            .await;
     }
 
     /// The session under which files are kept open, if any was.

@@ -139,6 +139,9 @@ struct Session {
     heirs: BTreeSet<ServerId>,
 }
 
+/// What runs beside others.
+pub(crate) type Beside<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
+
 type HearMap = Box<dyn Fn(&ClusterMap)>;
 
 /// A client on one thread.

@@ -68,6 +68,8 @@ impl Client {
         // When the first message under the present identity was sent.
         let mut first_tried = self.world.mono();
         let (mut ways, mut sent) = (None, None);
+        // What was closed may be of a slot that moves: it is said another time.
+        let mut refused = false;
         loop {
             let map = self.map();
             let server = if at_coordinator {
@@ -136,9 +138,12 @@ impl Client {
             if request.is_some() {
                 self.change()?;
             }
+            if turn != 0 {
+                self.keeper_asks(turn, server, map.epoch);
+            }
             sent = request;
             let in_doubt = uncertain || again;
-            let keep = self.keep_for(server, &op, turn);
+            let keep = self.keep_for(server, &op, turn, !refused);
             let message = Request::Op {
                 keep: keep.clone(),
                 request,
@@ -155,6 +160,7 @@ impl Client {
             if matches!(answer, Ok(Ok(_))) {
                 self.keep_heard(keep);
             }
+            refused |= matches!(answer, Ok(Err(Refusal::Busy | Refusal::NotOwner(_))));
             match answer {
                 Ok(Ok(Response::Op(outcome))) => return self.learnt(&op, outcome, &[], tried),
                 Ok(Ok(Response::Refreshed { outcome, fresh })) => {

@@ -1,10 +1,14 @@
 //! The client's session: registered with each server before the first mutating request there.
 
-use crate::Client;
+use crate::{Beside, Client};
+use pando_env::sync::join_all;
 use pando_env::{CallError, World};
 use pando_types::{IdentityId, ServerId, SessionId, plant};
 use pando_wire::{Refusal, Request, Response};
 use std::collections::BTreeSet;
+
+/// Servers that are asked for a newer map, if they do not answer.
+const ASKED: usize = 3;
 
 /// A name nobody ever had (H48).
 pub(crate) fn new_id(world: &World, identity: IdentityId) -> SessionId {
@@ -109,17 +113,24 @@ impl Client {
             let s = self.session.borrow();
             (s.id, s.opened.iter().copied().collect::<Vec<_>>())
         };
-        for server in &servers {
-            let _ = self.try_once(*server, &Request::KeepAlive(vec![id])).await;
-        }
+        // All at once: those that are away would make the others wait too long.
+        let alive = Request::KeepAlive(vec![id]);
+        let sign = |server: &ServerId| -> Beside<'_> {
+            let (server, alive) = (*server, &alive);
+            Box::pin(async move { _ = self.try_once(server, alive).await })
+        };
+        join_all(servers.iter().map(sign).collect()).await;
         // A server may have got slots with something of this session, and must know that it lives.
         self.look_for_map().await;
         let heirs = std::mem::take(&mut self.session.borrow_mut().heirs);
-        for server in heirs {
-            if !self.greet(server, true).await && self.map().server(server).is_some() {
-                self.session.borrow_mut().heirs.insert(server);
-            }
-        }
+        let greet = |server: ServerId| -> Beside<'_> {
+            Box::pin(async move {
+                if !self.greet(server, true).await && self.map().server(server).is_some() {
+                    self.session.borrow_mut().heirs.insert(server);
+                }
+            })
+        };
+        join_all(heirs.into_iter().map(greet).collect()).await;
     }
 
     /// Asks whoever answers first, another one each time, whether there is a newer map.
@@ -127,7 +138,8 @@ impl Client {
         let mut servers: Vec<ServerId> = self.map().servers.iter().map(|s| s.id).collect();
         let first = self.world.random() as usize % servers.len().max(1);
         servers.rotate_left(first);
-        for server in servers {
+        // Who is away is waited for: not for all of them, when others wait for a sign of life.
+        for server in servers.into_iter().take(ASKED) {
             if let Some(newer) = self.map_of(server).await {
                 self.adopt_map(newer);
                 return;

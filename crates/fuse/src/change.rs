@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 
 /// `f`, of which `view` was shown before, has lost a name in a directory of `slot`.
 fn lost_one(f: &mut OpenFile, view: &EntryView, slot: Slot, now: pando_types::Timestamp) {
-    // Others have it open, too: it is at home, and goes on as any other.
+    // Others have it open, too, or this mount by a name it did not know of: it is at home, and goes on as any other.
     if view.attr.nlink == 0 {
         f.learn(view);
         return;
     }
     if view.attr.nlink == 1 {
+        // Others may have published blocks of it.
+        f.learn(view);
         f.removed(slot, now);
         return;
     }

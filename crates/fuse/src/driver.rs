@@ -34,10 +34,16 @@ pub trait Driver: 'static {
     }
     /// Runs a task beside the future that is driven.
     fn spawn(&self, task: LocalFuture<()>);
-    /// A sign of life for this driver's session, and for that of open files.
+    /// A sign of life for this driver's session.
     fn keep_alive(&self) {}
+    /// Gives signs of life for it so often beside whatever is driven.
+    fn stay_alive(&self, _every: Duration) {}
+    /// A sign of life for the session of open files.
+    fn keep_open(&self) {}
     /// Tells the servers what was closed.
     fn tell_closed(&self) {}
+    /// Ends the session of open files in an orderly way.
+    fn close_keeping(&self) {}
     /// Ends this driver's session in an orderly way.
     fn close(&self) {}
 }

@@ -3,6 +3,8 @@
 //! A file that is removed while open keeps its data until the session that removed it lets go of it, or ends. Requests
 //! come in on any of the mount's threads, each with a session of its own; so whatever begins or ends a hold goes
 //! through one thread, whose session lives, and is kept alive, as long as the mount. It is rare enough for a thread hop.
+//! Another thread speaks for what is open: it waits for no operation, or one server that is away would make all others
+//! believe that the mount is gone.
 
 use crate::driver::{Cluster, Driver};
 use pando_client::Keeping;
@@ -17,84 +19,103 @@ use std::time::{Duration, Instant};
 /// What is closed is said after so long: more may be.
 const TELL_AFTER: Duration = Duration::from_millis(50);
 
-enum Job {
-    /// An operation of the holding session.
-    Op {
-        /// For whom; `None`: nobody in particular.
-        cred: Option<Cred>,
-        op: Op,
-        /// `None`: nobody waits.
-        answer: Option<Sender<Outcome>>,
-    },
-    /// Files were closed: the servers are to be told.
-    Closed,
+/// An operation of the holding session.
+struct Job {
+    /// For whom; `None`: nobody in particular.
+    cred: Option<Cred>,
+    op: Op,
+    /// `None`: nobody waits.
+    answer: Option<Sender<Outcome>>,
 }
 
-type Jobs = Arc<Mutex<Option<Sender<Job>>>>;
+/// Files were closed: the servers are to be told.
+struct Closed;
 
-fn send(jobs: &Mutex<Option<Sender<Job>>>, job: Job) {
+type Jobs<T> = Arc<Mutex<Option<Sender<T>>>>;
+
+fn send<T>(jobs: &Mutex<Option<Sender<T>>>, job: T) {
     if let Some(jobs) = &*jobs.lock().unwrap_or_else(PoisonError::into_inner) {
         // If the thread is gone the answer's sender is dropped, and the caller sees that.
         let _ = jobs.send(job);
     }
 }
 
-pub(crate) struct Holder {
-    jobs: Jobs,
+/// A thread and what it is given to do.
+struct Worker<T> {
+    jobs: Jobs<T>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl<T: Send + 'static> Worker<T> {
+    fn start(name: &str, serve: impl FnOnce(Receiver<T>) + Send + 'static) -> std::io::Result<Worker<T>> {
+        let (jobs, receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || serve(receiver))?;
+        Ok(Worker {
+            jobs: Arc::new(Mutex::new(Some(jobs))),
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    fn stop(&self) {
+        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) struct Holder {
+    operations: Worker<Job>,
+    signs: Worker<Closed>,
 }
 
 impl Holder {
     pub fn start<C: Cluster>(cluster: Arc<C>) -> std::io::Result<Holder> {
-        let (jobs, receiver) = mpsc::channel();
-        let jobs = Arc::new(Mutex::new(Some(jobs)));
+        let c = cluster.clone();
+        let operations = Worker::start("pando-holds", move |jobs| operate(&*c, &jobs))?;
+        let c = cluster.clone();
+        let signs = Worker::start("pando-signs", move |closed| give_signs(&*c, &closed))?;
         if let Some(keeping) = cluster.keeping() {
-            let jobs = Arc::downgrade(&jobs);
+            let closed = Arc::downgrade(&signs.jobs);
             keeping.on_close(move || {
-                if let Some(jobs) = jobs.upgrade() {
-                    send(&jobs, Job::Closed);
+                if let Some(closed) = closed.upgrade() {
+                    send(&closed, Closed);
                 }
             });
         }
-        let thread = std::thread::Builder::new()
-            .name("pando-holds".into())
-            .spawn(move || serve(&*cluster, &receiver))?;
-        Ok(Holder {
-            jobs,
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Holder { operations, signs })
     }
 
     /// Runs an operation under the holding session.
     pub fn op(&self, cred: &Cred, op: Op) -> Outcome {
         crate::calls::change()?;
         let (sender, receiver) = mpsc::channel();
-        let job = Job::Op {
+        let job = Job {
             cred: Some(cred.clone()),
             op,
             answer: Some(sender),
         };
-        send(&self.jobs, job);
+        send(&self.operations.jobs, job);
         receiver.recv().unwrap_or(Err(Errno::Io))
     }
 
     /// The same, for what nobody waits for.
     pub fn send_off(&self, op: Op) {
-        let job = Job::Op {
+        let job = Job {
             cred: None,
             op,
             answer: None,
         };
-        send(&self.jobs, job);
+        send(&self.operations.jobs, job);
     }
 
     /// Ends the session, and with it all holds. Nothing is run after this.
     pub fn stop(&self) {
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        self.operations.stop();
+        self.signs.stop();
     }
 }
 
@@ -104,18 +125,14 @@ impl Drop for Holder {
     }
 }
 
-fn serve<C: Cluster>(cluster: &C, jobs: &Receiver<Job>) {
+fn operate<C: Cluster>(cluster: &C, jobs: &Receiver<Job>) {
     let every = cluster.keep_alive_every();
-    let keeping = cluster.keeping();
-    let in_use = || keeping.as_ref().is_some_and(Keeping::is_used);
     // Nothing is connected before there is something to hold.
     let mut driver: Option<C::Driver> = None;
     let mut due = Instant::now() + every;
-    let mut tell: Option<Instant> = None;
     loop {
-        let next = tell.map_or(due, |tell| tell.min(due));
-        match jobs.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(Job::Op { cred, op, answer }) => {
+        match jobs.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(Job { cred, op, answer }) => {
                 let outcome = run(cluster, &mut driver, cred, op);
                 match answer {
                     Some(answer) => drop(answer.send(outcome)),
@@ -126,30 +143,58 @@ fn serve<C: Cluster>(cluster: &C, jobs: &Receiver<Job>) {
                     }
                 }
             }
-            Ok(Job::Closed) => {
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if due <= Instant::now() {
+            if let Some(driver) = &driver {
+                driver.keep_alive();
+            }
+            due = Instant::now() + every;
+        }
+    }
+    if let Some(driver) = driver {
+        driver.close();
+    }
+}
+
+fn give_signs<C: Cluster>(cluster: &C, closed: &Receiver<Closed>) {
+    let every = cluster.keep_alive_every();
+    let keeping = cluster.keeping();
+    let in_use = || keeping.as_ref().is_some_and(Keeping::is_used);
+    let mut driver: Option<C::Driver> = None;
+    let mut due = Instant::now() + every;
+    let mut tell: Option<Instant> = None;
+    loop {
+        let next = tell.map_or(due, |tell| tell.min(due));
+        match closed.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(Closed) => {
                 tell.get_or_insert(Instant::now() + TELL_AFTER);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
         let now = Instant::now();
-        if tell.is_some_and(|tell| tell <= now) {
+        // That also says what was closed.
+        if due <= now {
+            tell = None;
+            if in_use()
+                && let Ok(driver) = connected(cluster, &mut driver)
+            {
+                driver.keep_open();
+            }
+            due = Instant::now() + every;
+        } else if tell.is_some_and(|tell| tell <= now) {
             tell = None;
             if let Ok(driver) = connected(cluster, &mut driver) {
                 driver.tell_closed();
             }
         }
-        if due <= now {
-            if (driver.is_some() || in_use())
-                && let Ok(driver) = connected(cluster, &mut driver)
-            {
-                driver.keep_alive();
-            }
-            due = Instant::now() + every;
-        }
     }
-    if in_use() {
-        let _ = connected(cluster, &mut driver);
+    if in_use()
+        && let Ok(driver) = connected(cluster, &mut driver)
+    {
+        driver.close_keeping();
     }
     if let Some(driver) = driver {
         driver.close();
@@ -167,7 +212,12 @@ fn connected<'a, C: Cluster>(cluster: &C, driver: &'a mut Option<C::Driver>) -> 
 }
 
 fn run<C: Cluster>(cluster: &C, driver: &mut Option<C::Driver>, cred: Option<Cred>, op: Op) -> Outcome {
+    let new = driver.is_none();
     let driver = connected(cluster, driver)?;
+    if new {
+        // An operation may wait for one server for minutes: the others must know meanwhile that the session lives.
+        driver.stay_alive(cluster.keep_alive_every());
+    }
     let cred = cred.unwrap_or_else(|| driver.ops().own());
     driver.run(driver.ops().op(&cred, op))
 }

@@ -15,6 +15,7 @@ use pando_wire::{EntryView, FsStat, LockPlace};
 use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A cluster reached over the network, its blocks in a directory or a bucket.
 #[derive(Clone, Debug)]
@@ -133,21 +134,33 @@ impl Driver for NetDriver {
     }
 
     fn keep_alive(&self) {
-        self.run(async {
-            self.client.keep_alive().await;
-            self.client.keep_open().await;
-        });
+        self.run(self.client.keep_alive());
+    }
+
+    fn stay_alive(&self, every: Duration) {
+        let (reactor, client) = (self.reactor.clone(), self.client.clone());
+        self.spawn(Box::pin(async move {
+            loop {
+                reactor.sleep(every).await;
+                client.keep_alive().await;
+            }
+        }));
+    }
+
+    fn keep_open(&self) {
+        self.run(self.client.keep_open());
     }
 
     fn tell_closed(&self) {
         self.run(self.client.tell_closed());
     }
 
+    fn close_keeping(&self) {
+        self.run(self.client.close_keeping());
+    }
+
     fn close(&self) {
-        self.run(async {
-            self.client.close_keeping().await;
-            self.client.close().await;
-        });
+        self.run(self.client.close());
     }
 }
 

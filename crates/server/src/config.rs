@@ -75,6 +75,8 @@ pub struct Limits {
     pub request_bytes: usize,
     /// Files that one session may have open at one server; more are refused as busy.
     pub session_holds: usize,
+    /// The same of all sessions of one identity.
+    pub identity_holds: usize,
     /// Slots that are moved together.
     pub slots_at_once: usize,
     /// How long a slot that moves is waited for to come to rest; it is served by nobody meanwhile.
@@ -116,6 +118,7 @@ impl Default for Limits {
             requests: 4096,
             request_bytes: 64 << 20,
             session_holds: 1 << 20,
+            identity_holds: 4 << 20,
             slots_at_once: 64,
             rest_wait: Duration::from_millis(100),
             cut_hold: Duration::from_secs(1),

@@ -3,13 +3,15 @@
 //! In memory: an open says under which session the file is kept, in the turn of that open, and is known before it is
 //! answered, under the lock of the file's record. While a file is held its record does not leave its slot, and what loses its
 //! last name stays at home without one (`orphans`). What a restart forgets the holders say again: until each session that
-//! may hold something has said all it has, every file counts as held by it (H165). Holds go along with slots that move (H167).
+//! may hold something has said all it has, every file counts as held by it (H165), and no slot moves away. Holds go along
+//! with slots that move (H167).
 
 use crate::{Failure, MetaServer};
 use pando_format::Record;
-use pando_types::{FileKind, Mono, SessionId, Slot, plant};
+use pando_types::{AuthMode, FileKind, IdentityId, MapEpoch, Mono, SessionId, Slot, plant};
 use pando_wire::{
-    Answer, FileAt, HOLDING_MAX, Holders, Holding, Holds as Moved, Keep, Outcome, Refusal, Response, Turned,
+    Answer, FileAt, HOLDING_MAX, Held, Holders, Holding, Holds as Moved, Keep, Outcome, Refusal, Response,
+    Turned,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,6 +25,10 @@ pub(crate) struct Holds {
     /// Of each file, under which sessions it is open, and by which turn of theirs.
     files: BTreeMap<FileAt, BTreeMap<SessionId, u64>>,
     sessions: BTreeMap<SessionId, BTreeSet<FileAt>>,
+    /// How many all sessions of an identity have open.
+    owners: BTreeMap<IdentityId, usize>,
+    /// The map that this boot began with: by an older one nobody knows what is here.
+    since: MapEpoch,
     /// Sessions that have not said yet what they have, and since when that is waited for.
     unstated: BTreeMap<SessionId, Mono>,
     /// Files without a name that were seen here.
@@ -30,6 +36,19 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
+    /// Of a server that starts with this map.
+    pub fn starting(since: MapEpoch) -> Holds {
+        Holds {
+            since,
+            ..Holds::default()
+        }
+    }
+
+    /// Whether somebody has yet to say what it has.
+    pub fn awaits(&self) -> bool {
+        !self.unstated.is_empty()
+    }
+
     /// A session of before, which may have anything open.
     pub fn expect(&mut self, session: SessionId, now: Mono) {
         if session.keeps() && !plant!(H165) {
@@ -59,6 +78,17 @@ impl Holds {
         self.sessions.get(&session).map_or(0, BTreeSet::len)
     }
 
+    /// How many an identity has open.
+    fn count_of(&self, owner: IdentityId) -> usize {
+        self.owners.get(&owner).copied().unwrap_or_default()
+    }
+
+    /// Slots in which a session has files open.
+    pub fn slots_of(&self, session: SessionId) -> impl Iterator<Item = Slot> {
+        let files = self.sessions.get(&session).into_iter().flatten();
+        files.map(|file| file.slot)
+    }
+
     fn has(&self, session: SessionId, file: FileAt) -> bool {
         self.files.get(&file).is_some_and(|of| of.contains_key(&session))
     }
@@ -66,7 +96,30 @@ impl Holds {
     fn note(&mut self, session: SessionId, Turned { file, turn }: Turned) {
         let known = self.files.entry(file).or_default().entry(session).or_default();
         *known = turn.max(*known);
-        self.sessions.entry(session).or_default().insert(file);
+        if self.sessions.entry(session).or_default().insert(file) {
+            *self.owners.entry(session.owner()).or_default() += 1;
+        }
+    }
+
+    /// Its file is not among a session's any more.
+    fn strike(&mut self, session: SessionId, file: FileAt) {
+        let Some(files) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let gone = usize::from(files.remove(&file));
+        if files.is_empty() {
+            self.sessions.remove(&session);
+        }
+        self.fewer(session.owner(), gone);
+    }
+
+    fn fewer(&mut self, owner: IdentityId, gone: usize) {
+        if let Some(all) = self.owners.get_mut(&owner) {
+            *all -= gone;
+            if *all == 0 {
+                self.owners.remove(&owner);
+            }
+        }
     }
 
     /// A file is not open any more, unless it was opened again since (H164).
@@ -82,16 +135,16 @@ impl Holds {
             if holders.is_empty() {
                 self.files.remove(&file);
             }
-            if let Some(files) = self.sessions.get_mut(&session) {
-                files.remove(&file);
-            }
+            self.strike(session, file);
         }
     }
 
     /// A session has ended.
     pub fn end(&mut self, session: SessionId) {
         self.unstated.remove(&session);
-        for file in self.sessions.remove(&session).unwrap_or_default() {
+        let files = self.sessions.remove(&session).unwrap_or_default();
+        self.fewer(session.owner(), files.len());
+        for file in files {
             if let Some(holders) = self.files.get_mut(&file) {
                 holders.remove(&session);
                 if holders.is_empty() {
@@ -103,10 +156,7 @@ impl Holds {
 
     /// What goes with slots that move.
     pub fn of(&self, slots: &BTreeSet<Slot>) -> Moved {
-        let mut moved = Moved {
-            held: Vec::new(),
-            unstated: self.unstated.keys().copied().collect(),
-        };
+        let mut moved = Moved::default();
         for (file, holders) in self.files.iter().filter(|(file, _)| slots.contains(&file.slot)) {
             let turned = |(session, turn): (&SessionId, &u64)| {
                 let (file, turn) = (*file, *turn);
@@ -118,8 +168,7 @@ impl Holds {
     }
 
     /// It comes with slots.
-    pub fn come(&mut self, moved: &Moved, now: Mono) {
-        moved.unstated.iter().for_each(|s| self.expect(*s, now));
+    pub fn come(&mut self, moved: &Moved) {
         if !plant!(H167) {
             moved
                 .held
@@ -138,9 +187,7 @@ impl Holds {
             .collect();
         for file in gone {
             for session in self.files.remove(&file).unwrap_or_default().into_keys() {
-                if let Some(files) = self.sessions.get_mut(&session) {
-                    files.remove(&file);
-                }
+                self.strike(session, file);
             }
         }
         self.orphans.retain(|f| !slots.contains(&f.slot));
@@ -208,6 +255,11 @@ impl MetaServer {
         if keep.closed.len() > pando_wire::CLOSED_MAX || !keep.session.keeps() {
             return Err(Refusal::Invalid);
         }
+        // What is elsewhere must be said there.
+        let mut slots = keep.closed.iter().map(|closed| closed.file.slot);
+        if let Some(slot) = slots.find(|slot| !self.serves_slot(*slot)) {
+            return Err(self.not_served(slot));
+        }
         self.closed(keep.session, &keep.closed);
         if keep.turn == 0 {
             return Ok(());
@@ -219,10 +271,20 @@ impl MetaServer {
         }
         sessions.seen(keep.session, now);
         drop(sessions);
-        if self.holds.borrow().count(keep.session) >= self.limits.session_holds && !plant!(G71) {
-            return Err(Refusal::Busy);
+        if self.has_room(&self.holds.borrow(), keep.session, 1) {
+            Ok(())
+        } else {
+            Err(Refusal::Busy)
         }
-        Ok(())
+    }
+
+    /// Whether a session may have so many more files open.
+    fn has_room(&self, holds: &Holds, session: SessionId, new: usize) -> bool {
+        let limits = &self.limits;
+        // In mode `none` all are one identity.
+        let crowded = self.map().auth != AuthMode::None
+            && holds.count_of(session.owner()) + new > limits.identity_holds;
+        !crowded && holds.count(session) + new <= limits.session_holds || plant!(G71)
     }
 
     /// Sessions that are alive and have not said what they have open, twice as long as one that is gone would be waited for.
@@ -269,7 +331,7 @@ impl MetaServer {
     }
 
     /// What a session that keeps files open says.
-    pub(crate) fn hear_holding(&self, said: &Holding) -> Result<Response, Failure> {
+    pub(crate) fn hear_holding(&self, holder: IdentityId, said: &Holding) -> Result<Response, Failure> {
         let session = said.session;
         let most = said.held.len().max(said.closed.len());
         if !session.keeps() || most > HOLDING_MAX {
@@ -279,21 +341,33 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::SessionUnknown));
         }
         self.sessions.borrow_mut().seen(session, self.world.mono());
-        let all = said.held.iter().chain(&said.closed);
+        let all = said.held.iter().map(|held| &held.open).chain(&said.closed);
         // What is elsewhere must be said there.
         if let Some(slot) = all.map(|h| h.file.slot).find(|slot| !self.serves_slot(*slot)) {
             return Err(Failure::Refused(self.not_served(slot)));
         }
         let mut holds = self.holds.borrow_mut();
-        let new = said
-            .held
-            .iter()
-            .filter(|held| !holds.has(session, held.file))
-            .count();
-        if holds.count(session) + new > self.limits.session_holds && !plant!(G71) {
+        // With an older map it does not know of all slots that are here.
+        if said.whole && said.map < self.gained.get().max(holds.since) {
+            return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
+        }
+        let new = || {
+            said.held
+                .iter()
+                .filter(|held| !holds.has(session, held.open.file))
+        };
+        let proved = |held: &Held| {
+            let FileAt { ino, generation, .. } = held.open.file;
+            self.keys.proved(held.proof, (ino, generation), holder) || plant!(G76)
+        };
+        if !new().all(proved) {
+            self.count(|s| s.forged += 1);
+            return Err(Failure::Refused(Refusal::BadHandle));
+        }
+        if !self.has_room(&holds, session, new().count()) {
             return Err(Failure::Refused(Refusal::Busy));
         }
-        said.held.iter().for_each(|file| holds.note(session, *file));
+        said.held.iter().for_each(|held| holds.note(session, held.open));
         said.closed.iter().for_each(|file| holds.close(session, *file));
         if said.whole {
             holds.unstated.remove(&session);
@@ -357,8 +431,26 @@ mod tests {
         assert_eq!(holds.mute(Mono(7), Duration::from_nanos(6)), [a]);
         holds.end(a);
         holds.unstated.remove(&b);
-        assert_eq!(holds.counts(), (0, 0));
+        assert_eq!((holds.counts(), holds.awaits()), ((0, 0), false));
         assert_eq!(holds.holders(FILE), Holders::Nobody);
+    }
+
+    #[test]
+    fn what_an_identity_has_open_is_counted() {
+        let (a, b) = (session(1), session(2));
+        let mut holds = Holds::default();
+        for s in [a, a, b] {
+            holds.note(s, by(1));
+        }
+        assert_eq!(holds.count_of(IdentityId::ANYONE), 2);
+        holds.close(a, by(1));
+        holds.close(a, by(1));
+        assert_eq!(holds.count_of(IdentityId::ANYONE), 1);
+        holds.end(b);
+        assert_eq!(holds.count_of(IdentityId::ANYONE), 0);
+        holds.note(a, by(2));
+        holds.forget(&BTreeSet::from([FILE.slot]));
+        assert_eq!((holds.count(a), holds.count_of(IdentityId::ANYONE)), (0, 0));
     }
 
     #[test]
@@ -367,10 +459,9 @@ mod tests {
         let slots = BTreeSet::from([Slot(3)]);
         let (mut from, mut to) = (Holds::default(), Holds::default());
         from.note(a, by(2));
-        from.expect(session(2), Mono(0));
-        to.come(&from.of(&slots), Mono(0));
-        assert_eq!(to.holders(FILE), Holders::Several);
+        to.come(&from.of(&slots));
+        assert_eq!(to.holders(FILE), Holders::One(a));
         from.forget(&slots);
-        assert_eq!(from.holders(FILE), Holders::One(session(2)));
+        assert_eq!(from.holders(FILE), Holders::Nobody);
     }
 }

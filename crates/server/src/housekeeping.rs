@@ -56,13 +56,19 @@ impl MetaServer {
         for session in expired {
             // It may have been heard of while others were ended.
             let silent = |s: &Sessions| s.is_silent(session, self.world.mono(), timeout);
+            // What it has open is on its way here with its slot.
+            if self.comes_along(session) {
+                self.sessions.borrow_mut().seen(session, now);
+                continue;
+            }
             // Its slot did not come, and may yet: then it must not be spent here.
             let awaits = self
                 .file_locks
                 .borrow()
                 .only_awaits(session, |slot| self.serves_slot(slot));
-            if awaits && silent(&self.sessions.borrow()) {
+            if (awaits || self.came_in_vain(session)) && silent(&self.sessions.borrow()) {
                 self.file_locks.borrow_mut().end(session, now);
+                self.holds.borrow_mut().end(session);
                 self.sessions.borrow_mut().forget_unused(session);
                 let key = Key::Session(session);
                 self.write(&Batch::of(vec![Mutation::Delete { key }]))?;
@@ -78,6 +84,28 @@ impl MetaServer {
             self.remove_replies(session, written, None).await?;
         }
         Ok(())
+    }
+
+    /// Whether a session that keeps files open, and has never spoken here, has some in a slot that is coming.
+    fn comes_along(&self, session: SessionId) -> bool {
+        session.keeps()
+            && self.sessions.borrow().only_came(session)
+            && self
+                .holds
+                .borrow()
+                .slots_of(session)
+                .any(|slot| self.is_coming(slot))
+    }
+
+    /// Whether one has none in a slot that is here.
+    fn came_in_vain(&self, session: SessionId) -> bool {
+        session.keeps()
+            && self.sessions.borrow().only_came(session)
+            && !self
+                .holds
+                .borrow()
+                .slots_of(session)
+                .any(|slot| self.serves_slot(slot))
     }
 
     /// Ends a session whose client did not say goodbye. It may be out of reach and have requests whose outcome it does

@@ -118,7 +118,7 @@ impl MetaServer {
                 sessions.iter().for_each(|s| table.seen(*s, now));
                 Ok(Response::Ok)
             }
-            Request::Holds(said) => self.hear_holding(&said),
+            Request::Holds(said) => self.hear_holding(holder, &said),
             Request::CloseSession(session) => self.close_session(session).await.map(|()| Response::Ok),
             Request::GetMap => Ok(self.show_map()),
             Request::Null(durable) => self.null(durable).await,

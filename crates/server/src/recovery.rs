@@ -127,7 +127,7 @@ impl MetaServer {
             }
         }
         let mut sessions = Sessions::default();
-        let mut holds = Holds::default();
+        let mut holds = Holds::starting(config.map.epoch);
         for (key, record) in all(&*store, KeyRange::sessions()).await? {
             if let (Key::Session(id), Record::Session(record)) = (key, record) {
                 if record.ended.is_some() {

@@ -39,6 +39,8 @@ struct Session {
     seen: Mono,
     lanes: BTreeMap<RequestSlot, Lane>,
     written: Written,
+    /// It came with slots, and its client has not spoken here.
+    came: bool,
 }
 
 impl Session {
@@ -119,15 +121,30 @@ impl Sessions {
         if self.ended.contains_key(&id) && !plant!(H46) {
             return false;
         }
-        self.live
-            .entry(id)
-            .or_insert_with(|| Session {
-                seen: now,
-                lanes: BTreeMap::new(),
-                written: Written::nowhere(),
-            })
-            .seen = now;
+        let session = self.live.entry(id).or_insert_with(|| Session {
+            seen: now,
+            lanes: BTreeMap::new(),
+            written: Written::nowhere(),
+            came: false,
+        });
+        session.seen = now;
+        session.came = false;
         true
+    }
+
+    /// Adds a session that comes with slots, as [`Sessions::open`] does.
+    pub fn come(&mut self, id: SessionId, now: Mono) -> bool {
+        let came = self.live.get(&id).is_none_or(|s| s.came);
+        let opened = self.open(id, now);
+        if let Some(session) = self.live.get_mut(&id) {
+            session.came = came;
+        }
+        opened
+    }
+
+    /// Whether a session is known here only because it came with slots.
+    pub fn only_came(&self, id: SessionId) -> bool {
+        self.live.get(&id).is_some_and(|s| s.came && s.lanes.is_empty())
     }
 
     /// Adds a session of an earlier boot.
@@ -136,6 +153,7 @@ impl Sessions {
             seen: now,
             lanes: BTreeMap::new(),
             written: Written::Anywhere,
+            came: false,
         };
         self.live.insert(id, session);
     }

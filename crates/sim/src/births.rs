@@ -11,7 +11,7 @@ use pando_client::Client;
 use pando_cluster::DirectoryUpdates;
 use pando_env::Env;
 use pando_format::Key;
-use pando_types::{Birth, Cred, DirId, Errno, Name, Perm};
+use pando_types::{Birth, Cred, DirId, Errno, Ino, Name, Perm};
 use pando_wire::{Answer, Op, Outcome, RenameMode, Statement};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -87,6 +87,15 @@ impl Program {
         records.filter(|(key, _)| matches!(key, Key::Garbage(..))).count()
     }
 
+    /// Notes of this file that it has no name.
+    pub fn orphans(&self, file: Ino) -> usize {
+        let servers = &self.workload.cluster().servers;
+        let records = servers.iter().flat_map(|s| s.device.disk.dump());
+        records
+            .filter(|(key, _)| matches!(key, Key::Orphan(_, ino, _) if *ino == file))
+            .count()
+    }
+
     pub fn counted(&self, of: &str) -> u64 {
         self.workload.cluster().stats().get(of).copied().unwrap_or(0)
     }
@@ -159,6 +168,7 @@ where
     let workload = Workload::new(&cluster);
     // Nothing is given up on the way.
     workload.strict.set(true);
+    workload.keeps.set(true);
     for index in 0..cluster.servers.len() {
         cluster.set_downtime(index, Some(10 * MS));
         cluster.start(index);

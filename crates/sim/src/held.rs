@@ -69,3 +69,33 @@ fn a_file_that_is_replaced_from_another_server_stays_while_it_is_held() {
         assert_eq!(p.garbage(), 0, "nobody holds it");
     });
 }
+
+/// A mount does not know of all names of a file that it has open: what it takes for another's is its own, and stays.
+#[test]
+fn a_file_stays_that_is_open_by_another_name_where_its_last_is_removed() {
+    on_a_cluster(128, |p| async move {
+        let dir = p.dir_elsewhere(None).await;
+        p.make_file(&dir, "f").await;
+        let (cred, name, want) = (Cred::root(), named("f"), 4);
+        let open = Op::Open {
+            dir: dir.clone(),
+            name,
+            want,
+        };
+        let (_, kept) = p.client.op_open(&cred, open).await;
+        let kept = kept.expect("it is kept");
+        let removed = p.op(Op::Unlink {
+            dir,
+            name: named("f"),
+            held: false,
+        });
+        removed.await.expect("removed");
+        p.wait(Duration::from_secs(30)).await;
+        p.client.find_home(&cred, &kept).await.expect("it is there");
+        let again = kept.file();
+        drop(kept);
+        p.client.tell_closed().await;
+        p.wait(Duration::from_secs(30)).await;
+        assert_eq!(p.orphans(again.ino), 0, "nobody has it open");
+    });
+}

@@ -104,6 +104,8 @@ pub struct Workload {
     try_timeout: Duration,
     /// After the healing an operation that was given up is a finding.
     pub strict: Cell<bool>,
+    /// Every client keeps what it opens.
+    pub keeps: Cell<bool>,
     /// What a mover moved last, and where to, so that others may do the opposite.
     pub duel: Cell<Option<(DirId, DirId)>>,
     /// What the scribes know.
@@ -153,6 +155,7 @@ impl Workload {
             try_timeout: Duration::from_millis(rng.range(100, 3_000)).min(s.limits.session_timeout / 4),
             rng: RefCell::new(rng),
             strict: Cell::new(false),
+            keeps: Cell::new(false),
             duel: Cell::new(None),
             library: Rc::default(),
         })
@@ -222,7 +225,7 @@ impl Workload {
         config.identity = self.identity_of(life.node);
         config.own = own(config.identity);
         let machine = self.machines.iter().find(|m| m.node == life.node);
-        if machine.is_some_and(|m| matches!(m.keeper, Some(Program::Keeper))) {
+        if self.keeps.get() || machine.is_some_and(|m| matches!(m.keeper, Some(Program::Keeper))) {
             config.keeping = Some(Keeping::default());
         }
         // Most as in production.

@@ -1,7 +1,8 @@
 //! What clients say of the files they keep open, and servers of who does (H97).
 
+use crate::Handle;
 use pando_format::{codec_enum, codec_struct};
-use pando_types::{Generation, Ino, SessionId, Slot};
+use pando_types::{Generation, Ino, MapEpoch, SessionId, Slot};
 
 /// Files in one message.
 pub const HOLDING_MAX: usize = 16_384;
@@ -28,6 +29,15 @@ pub struct Turned {
     pub turn: u64,
 }
 
+/// A file that is open, said to a server that may not know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Which.
+    pub open: Turned,
+    /// Shows that it was opened.
+    pub proof: Handle,
+}
+
 /// What an operation says of the session under which its sender keeps files open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keep {
@@ -44,8 +54,10 @@ pub struct Keep {
 pub struct Holding {
     /// Which session.
     pub session: SessionId,
+    /// Epoch of the map by which it is known what is at this server.
+    pub map: MapEpoch,
     /// Files that are open.
-    pub held: Vec<Turned>,
+    pub held: Vec<Held>,
     /// Files that are not open any more.
     pub closed: Vec<Turned>,
     /// With this all that is open at this server was said to its present boot.
@@ -90,6 +102,7 @@ codec_struct!(FileAt {
     generation
 });
 codec_struct!(Turned { file, turn });
+codec_struct!(Held { open, proof });
 codec_struct!(Keep {
     session,
     turn,
@@ -97,6 +110,7 @@ codec_struct!(Keep {
 });
 codec_struct!(Holding {
     session,
+    map,
     held,
     closed,
     whole

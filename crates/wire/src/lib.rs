@@ -20,7 +20,7 @@ pub use cut::{CutAnswer, CutError, CutId, CutRequest};
 pub use filelocks::{FileLockAnswer, FileLockRequest, LockPlace, LockView, WantedLock};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
-pub use holds::{CLOSED_MAX, FileAt, HOLDING_MAX, Holders, Holding, Keep, Turned};
+pub use holds::{CLOSED_MAX, FileAt, HOLDING_MAX, Held, Holders, Holding, Keep, Turned};
 pub use message::{
     LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request, Response, Stored,
     TxState, Vote,

@@ -46,7 +46,7 @@ pub enum MoveRequest {
         made: MapEpoch,
         /// Sessions that have ended at the source, and may have had reply records there (H46).
         ended: Vec<SessionId>,
-        /// Files of these slots that sessions have open, and sessions that have not said what they have (H97).
+        /// Files of these slots that sessions have open (H97).
         holds: Holds,
         /// Sessions that have locks on files of these slots, or may have.
         lockers: Vec<(Slot, SessionId)>,
@@ -71,8 +71,6 @@ pub enum MoveRequest {
 pub struct Holds {
     /// Files, and under which session.
     pub held: Vec<(SessionId, Turned)>,
-    /// Sessions that may have any.
-    pub unstated: Vec<SessionId>,
 }
 
 /// Answers.
@@ -133,7 +131,7 @@ pub enum ClusterError {
     BadAddress,
 }
 
-codec_struct!(Holds { held, unstated });
+codec_struct!(Holds { held });
 codec_struct!(CopyId { source, boot, number });
 codec_enum!(MoveRequest {
     1 => Begin { copy, slots },

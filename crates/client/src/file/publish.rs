@@ -229,8 +229,10 @@ impl OpenFile {
     /// those that were never published.
     pub async fn free(&self, blocks: &dyn Blocks) -> Result<(), Errno> {
         match self.body {
-            Body::Blocks(_) => blocks.remove(self.key, 0, u64::MAX).await.map_err(block_errno),
-            Body::Memory(_) | Body::Unread => Ok(()),
+            Body::Blocks(_) if !self.stored => {
+                blocks.remove(self.key, 0, u64::MAX).await.map_err(block_errno)
+            }
+            Body::Blocks(_) | Body::Memory(_) | Body::Unread => Ok(()),
         }
     }
 
@@ -291,6 +293,7 @@ impl OpenFile {
     /// A change of ours was published, and the entry is now `view`.
     fn settle(&mut self, view: &EntryView) {
         self.location.learn(view);
+        self.stored |= super::in_blocks(view);
         // If the version rose by more than our change, another mount has written since we looked. Its blocks, and
         // what a front end has cached, may be mixed with ours.
         let alone = view.version == self.version + 1;

@@ -1,7 +1,7 @@
 //! What the clients of a mount know together of its open files.
 
-use pando_types::{BootEpoch, ServerId, SessionId, Slot};
-use pando_wire::{FileAt, Handle, Turned};
+use pando_types::{BootEpoch, MapEpoch, ServerId, SessionId, Slot};
+use pando_wire::{FileAt, Handle, Held, Turned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,8 +15,8 @@ struct State {
     /// Of the latest open.
     turn: u64,
     files: BTreeMap<FileAt, Open>,
-    /// Turns of opens that have not been answered.
-    under_way: BTreeSet<u64>,
+    /// Turns of opens that have not been answered, and who may know of them.
+    under_way: BTreeMap<u64, Way>,
     /// Servers that know the session.
     servers: BTreeMap<ServerId, Stated>,
     /// Closed and not said yet.
@@ -29,12 +29,33 @@ struct Open {
     times: usize,
     /// The latest turn.
     turn: u64,
+    /// Shows that it was opened.
+    proof: Handle,
+}
+
+/// Where an open that is under way was sent.
+#[derive(Default)]
+struct Way {
+    /// To these.
+    servers: BTreeSet<ServerId>,
+    /// By this map at first: with another, what it opened may have moved anywhere.
+    map: Option<MapEpoch>,
+}
+
+impl State {
+    /// Whether an open of a turn up to this may be known to a server, and its outcome is not here yet.
+    fn awaits(&self, upto: u64, server: ServerId, map: MapEpoch) -> bool {
+        let mut ways = self.under_way.range(..=upto).map(|(_, way)| way);
+        ways.any(|way| way.servers.contains(&server) || way.map.is_some_and(|by| by != map))
+    }
 }
 
 /// What a server was told.
 struct Stated {
     /// Which boot of it.
     boot: BootEpoch,
+    /// By which map.
+    map: MapEpoch,
     /// Opens of turns up to this were under way when it was told: what they opened may be known to an earlier boot alone, so it
     /// is to be told again when they are over. `None`: it knows all.
     again: Option<u64>,
@@ -42,7 +63,7 @@ struct Stated {
 
 /// What a server is about to be told.
 pub(super) struct Stating {
-    pub held: Vec<Turned>,
+    pub held: Vec<Held>,
     /// Nothing more can come of opens that were under way.
     pub whole: bool,
     again: Option<u64>,
@@ -139,16 +160,35 @@ impl Keeping {
         let mut s = self.lock();
         s.turn += 1;
         let number = s.turn;
-        s.under_way.insert(number);
+        s.under_way.insert(number, Way::default());
         let keeping = self.clone();
         Turn { keeping, number }
     }
 
+    /// An open is about to be sent to a server.
+    pub(crate) fn goes(&self, turn: u64, server: ServerId, map: MapEpoch) {
+        if let Some(way) = self.lock().under_way.get_mut(&turn) {
+            way.servers.insert(server);
+            way.map.get_or_insert(map);
+        }
+    }
+
     pub(super) fn keep(&self, file: FileAt, turn: u64, proof: Handle) -> Kept {
         let mut s = self.lock();
-        let open = s.files.entry(file).or_insert(Open { times: 0, turn });
+        let s = &mut *s;
+        // What was not said of a later turn is not true any more: the next closing says it.
+        let late = |c: &&Turned| c.file == file;
+        let unsaid: Vec<Turned> = s.closing.iter().filter(late).copied().collect();
+        let turn = unsaid.iter().fold(turn, |turn, c| turn.max(c.turn));
+        unsaid.iter().for_each(|c| _ = s.closing.remove(c));
+        let open = s.files.entry(file).or_insert(Open {
+            times: 0,
+            turn,
+            proof,
+        });
         open.times += 1;
         open.turn = open.turn.max(turn);
+        open.proof = proof;
         Kept {
             keeping: self.clone(),
             file,
@@ -174,10 +214,13 @@ impl Keeping {
         }
     }
 
-    /// Up to `most` of what was closed in some slots, to be said: until it is heard it is said again.
+    /// Up to `most` of what was closed in some slots, to be said: until it is heard it is said again. Not what an open that is
+    /// under way may be of: its hold would go, too.
     pub(super) fn closed(&self, most: usize, there: impl Fn(Slot) -> bool) -> Vec<Turned> {
         let s = self.lock();
-        let closed = s.closing.iter().filter(|closed| there(closed.file.slot));
+        let first = s.under_way.keys().next();
+        let over = |closed: &Turned| first.is_none_or(|first| closed.turn < *first);
+        let closed = s.closing.iter().filter(|c| there(c.file.slot) && over(c));
         closed.take(most).copied().collect()
     }
 
@@ -225,31 +268,29 @@ impl Keeping {
             .is_some_and(|told| told.boot == boot)
     }
 
-    /// Whether there is nothing to be said again to this boot, or it cannot be yet.
-    pub(super) fn is_done(&self, server: ServerId, boot: BootEpoch) -> bool {
+    /// Whether there is nothing to be said again to this boot, which may have got slots with another map, or it cannot be yet.
+    pub(super) fn is_done(&self, server: ServerId, boot: BootEpoch, map: MapEpoch) -> bool {
         let s = self.lock();
-        let told = s.servers.get(&server).filter(|told| told.boot == boot);
-        told.is_some_and(|told| {
-            told.again
-                .is_some_and(|upto| s.under_way.first().is_some_and(|first| *first <= upto))
-                || told.again.is_none()
-        })
+        let told = s.servers.get(&server).filter(|t| t.boot == boot && t.map == map);
+        told.is_some_and(|told| told.again.is_none_or(|upto| s.awaits(upto, server, map)))
     }
 
-    pub(super) fn stating(&self, server: ServerId, boot: BootEpoch, there: impl Fn(Slot) -> bool) -> Stating {
+    pub(super) fn stating(
+        &self,
+        server: ServerId,
+        (boot, map): (BootEpoch, MapEpoch),
+        there: impl Fn(Slot) -> bool,
+    ) -> Stating {
         let s = self.lock();
-        let before = s.servers.get(&server).filter(|told| told.boot == boot);
+        let before = s.servers.get(&server).filter(|t| t.boot == boot && t.map == map);
         // Opens that begin from now on are known to this boot if to any.
         let upto = before.and_then(|told| told.again).unwrap_or(s.turn);
-        let again = s
-            .under_way
-            .first()
-            .is_some_and(|first| *first <= upto)
-            .then_some(upto);
+        let again = s.awaits(upto, server, map).then_some(upto);
         let held = s.files.iter().filter(|(file, _)| there(file.slot));
         let turned = |(file, open): (&FileAt, &Open)| {
-            let (file, turn) = (*file, open.turn);
-            Turned { file, turn }
+            let (file, turn, proof) = (*file, open.turn, open.proof);
+            let open = Turned { file, turn };
+            Held { open, proof }
         };
         Stating {
             held: held.map(turned).collect(),
@@ -258,11 +299,17 @@ impl Keeping {
         }
     }
 
-    pub(super) fn stated(&self, server: ServerId, boot: BootEpoch, stating: &Stating, session: SessionId) {
+    pub(super) fn stated(
+        &self,
+        server: ServerId,
+        (boot, map): (BootEpoch, MapEpoch),
+        stating: &Stating,
+        session: SessionId,
+    ) {
         let mut s = self.lock();
         if s.session == Some(session) {
             let again = stating.again;
-            s.servers.insert(server, Stated { boot, again });
+            s.servers.insert(server, Stated { boot, map, again });
         }
     }
 
@@ -271,7 +318,7 @@ impl Keeping {
         let mut s = self.lock();
         let s = &mut *s;
         for told in believed {
-            if !s.files.contains_key(&told.file) && !s.under_way.contains(&told.turn) {
+            if !s.files.contains_key(&told.file) && !s.under_way.contains_key(&told.turn) {
                 s.closing.insert(told);
             }
         }
@@ -289,6 +336,7 @@ mod tests {
         generation: Generation(3),
     };
     const SERVER: ServerId = ServerId(1);
+    const MAP: MapEpoch = MapEpoch(5);
 
     fn open(keeping: &Keeping) -> Kept {
         let turn = keeping.begin();
@@ -310,25 +358,49 @@ mod tests {
         assert_eq!(keeping.closing(), BTreeSet::new());
     }
 
+    /// The server has noted the later turn for both.
+    #[test]
+    fn a_closing_waits_for_opens_of_before() {
+        let keeping = Keeping::default();
+        let early = keeping.begin();
+        drop(open(&keeping));
+        assert_eq!(
+            (keeping.closing().len(), keeping.closed(9, |_| true)),
+            (1, vec![])
+        );
+        let kept = keeping.keep(FILE, early.number, Handle(0));
+        drop(early);
+        assert_eq!(keeping.closing().len(), 0);
+        drop(kept);
+        assert_eq!(keeping.closed(9, |_| true), [Turned { file: FILE, turn: 2 }]);
+    }
+
     #[test]
     fn a_server_knows_all_only_when_opens_of_before_are_over() {
         let keeping = Keeping::default();
         let session = keeping.session(|| SessionId(1));
         let late = keeping.begin();
-        let (boot, at) = (BootEpoch(2), |_| true);
+        let (boot, at) = ((BootEpoch(2), MAP), |_| true);
+        keeping.goes(late.number, SERVER, MAP);
+        // Who was not asked knows nothing of it.
+        assert!(keeping.stating(ServerId(9), boot, at).whole);
         let stating = keeping.stating(SERVER, boot, at);
         assert!(!stating.whole);
         keeping.stated(SERVER, boot, &stating, session);
-        assert!(keeping.knows(SERVER, boot) && keeping.is_done(SERVER, boot));
+        assert!(keeping.knows(SERVER, boot.0) && keeping.is_done(SERVER, boot.0, MAP));
+        assert!(!keeping.is_done(SERVER, boot.0, MapEpoch(6)));
         // One that begins now does not keep it from being whole.
-        let _later = keeping.begin();
+        let later = keeping.begin();
+        keeping.goes(later.number, SERVER, MAP);
         let _kept = keeping.keep(FILE, late.number, Handle(0));
         drop(late);
-        assert!(!keeping.is_done(SERVER, boot));
+        assert!(!keeping.is_done(SERVER, boot.0, MAP));
         let stating = keeping.stating(SERVER, boot, at);
         assert_eq!((stating.whole, stating.held.len()), (true, 1));
         keeping.stated(SERVER, boot, &stating, session);
-        assert!(keeping.is_done(SERVER, boot));
+        assert!(keeping.is_done(SERVER, boot.0, MAP));
+        // With another map what the later one opens may be here, from somebody else's earlier boot.
+        assert!(!keeping.stating(SERVER, (boot.0, MapEpoch(6)), at).whole);
         assert!(!keeping.knows(SERVER, BootEpoch(3)));
     }
 

@@ -11,7 +11,7 @@ use pando_types::{
     Watermark, XattrMode, XattrName,
 };
 use pando_wire::{
-    Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FileAt, FsStat, Handle, Holders,
+    Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FileAt, FsStat, Handle, Held, Holders,
     Holding, Keep, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Probe, Refusal, RenameMode,
     Repaired, Request, Response, Scope, SealKey, Statement, Stored, Task, Turned, TxState, Vote,
 };
@@ -372,7 +372,11 @@ pub(super) fn requests() -> Vec<Request> {
     for whole in [true, false] {
         all.push(Request::Holds(Holding {
             session: SESSION.keeping(),
-            held: vec![turned()],
+            map: MapEpoch(1),
+            held: vec![Held {
+                open: turned(),
+                proof: Handle(5),
+            }],
             closed: vec![turned()],
             whole,
         }));

@@ -29,7 +29,6 @@ pub(super) fn requests() -> Vec<MoveRequest> {
             ended: vec![SESSION],
             holds: Holds {
                 held: vec![(SESSION.keeping(), super::messages::turned())],
-                unstated: vec![SESSION.keeping()],
             },
             lockers: vec![(Slot(7), SESSION)],
         },

@@ -136,6 +136,11 @@ impl MetaServer {
         self.owner(slot) == self.id && self.may_serve(slot)
     }
 
+    /// Whether a copy of a slot is on its way here.
+    pub(crate) fn is_coming(&self, slot: Slot) -> bool {
+        self.moving.borrow().is_coming(slot)
+    }
+
     fn may_serve(&self, slot: Slot) -> bool {
         let moving = self.moving.borrow();
         !moving.sealed.contains(&slot) && moving.believes(&self.map())

@@ -8,7 +8,7 @@ use pando_format::codec::Blob;
 use pando_format::{Key, KeyRange};
 use pando_store::{Bundle, RawRecord, StoreError};
 use pando_types::{MapEpoch, ServerId, Slot, plant};
-use pando_wire::{CopyId, MoveAnswer, MoveRequest, PeerAnswer, PeerRequest, Refusal};
+use pando_wire::{CopyId, Holds, MoveAnswer, MoveRequest, PeerAnswer, PeerRequest, Refusal};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,8 +24,9 @@ const ROUNDS: usize = 12;
 /// How often one message is sent before the copy is broken off, and when nobody may use the slots.
 const TRIES: u32 = 8;
 const TRIES_AT_REST: u32 = 3;
-/// Sessions that have ended in one message.
+/// Sessions that have ended in one message, and open files.
 const SESSIONS: usize = 50_000;
+const HOLDS: usize = 32_768;
 /// Between two looks at what a slot waits for.
 const LOOK: Duration = Duration::from_millis(1);
 /// After a copy that was broken off.
@@ -86,6 +87,10 @@ impl MetaServer {
 
     /// Some slots that are to move to one server, if any are.
     fn due(&self) -> Option<(ServerId, BTreeSet<Slot>)> {
+        // What is open in them is not known yet: it could not go along. Who does not say it in time is ended.
+        if self.holds.borrow().awaits() {
+            return None;
+        }
         let (map, now) = (self.map(), self.world.mono());
         let mut moving = self.moving.borrow_mut();
         // By a map from before they were given up they would still be ours (H121).
@@ -325,8 +330,8 @@ impl MetaServer {
         }
         self.send_changed(copy).await?;
         let ended = self.sessions.borrow().ended_in(&copy.slots);
-        // Who has what open goes with the first message.
-        let mut holds = self.holds.borrow().of(&copy.slots);
+        // Nothing is opened here any more, and all have said what they have: this is what is open.
+        let mut held = self.holds.borrow().of(&copy.slots).held;
         // No lock is given here any more: these are all.
         let mut lockers = self.file_locks.borrow().lockers(&copy.slots);
         // There may be more than one message holds.
@@ -337,11 +342,13 @@ impl MetaServer {
                 copy: copy.id,
                 made,
                 ended: some.to_vec(),
-                holds: std::mem::take(&mut holds),
+                holds: Holds {
+                    held: held.drain(..held.len().min(HOLDS)).collect(),
+                },
                 lockers: lockers.drain(..lockers.len().min(SESSIONS)).collect(),
             };
             self.tell_receiver(copy.to, settle, TRIES_AT_REST).await?;
-            if more.is_empty() && lockers.is_empty() {
+            if more.is_empty() && lockers.is_empty() && held.is_empty() {
                 return Ok(());
             }
             rest = more;

@@ -150,7 +150,8 @@ impl MetaServer {
                 _ => return Ok(MoveAnswer::Lost),
             }
         };
-        for session in &ended {
+        // What kept files open may live here though it has ended there: it has no reply records.
+        for session in ended.iter().filter(|s| !s.keeps()) {
             if self.sessions.borrow().knows(*session) {
                 self.expire(*session, |_| true).await?;
             } else {
@@ -162,21 +163,13 @@ impl MetaServer {
             }
         }
         // By whom a file is held is known here under their names, also after a restart (H165).
-        let holders = holds
-            .held
-            .iter()
-            .map(|(session, held)| (*session, held.file.slot));
-        let anywhere = slots.first().copied().unwrap_or_default();
-        for (session, slot) in holders.chain(holds.unstated.iter().map(|s| (*s, anywhere))) {
-            self.comes_with(session, slot)?;
+        for (session, held) in &holds.held {
+            self.comes_with(*session, held.file.slot)?;
         }
         // One that has ended here holds nothing.
         let knows = |session: &SessionId| self.sessions.borrow().knows(*session);
-        let holds = Holds {
-            held: holds.held.into_iter().filter(|(s, _)| knows(s)).collect(),
-            unstated: holds.unstated.into_iter().filter(knows).collect(),
-        };
-        self.holds.borrow_mut().come(&holds, self.world.mono());
+        let held = holds.held.into_iter().filter(|(s, _)| knows(s)).collect();
+        self.holds.borrow_mut().come(&Holds { held });
         for (slot, session) in lockers.into_iter().filter(|(slot, _)| slots.contains(slot)) {
             self.comes_with(session, slot)?;
             // Whoever has locks there must say so here before others get some (H173).
@@ -226,7 +219,7 @@ impl MetaServer {
         let mut sessions = self.sessions.borrow_mut();
         let known = sessions.knows(session);
         // One that has ended here stays ended; its records go when its name is forgotten.
-        let opened = sessions.open(session, self.world.mono());
+        let opened = sessions.come(session, self.world.mono());
         sessions.wrote(session, slot);
         drop(sessions);
         if opened && !known {

@@ -320,6 +320,7 @@ fn settings(sim: &Rc<Sim>) -> Settings {
     settings.limits.requests = 16;
     settings.limits.identity_sessions = 32;
     settings.limits.session_holds = 10;
+    settings.limits.identity_holds = 15;
     settings
 }
 

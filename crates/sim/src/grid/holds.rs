@@ -3,8 +3,8 @@
 use super::arena::{alice, mallory};
 use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
-use pando_types::{Generation, Ino, ServerId, SessionId, Slot};
-use pando_wire::{Answer, FileAt, Handle, Holding, Keep, Op, Request, Response, Turned};
+use pando_types::{Generation, Ino, Perm, SLOTS, ServerId, SessionId, Slot};
+use pando_wire::{Answer, FileAt, Handle, Held, Holding, Keep, Op, Request, Response, Turned};
 use std::rc::Rc;
 
 /// The session under which somebody keeps files open, registered at a server.
@@ -28,11 +28,12 @@ async fn says(
     a: &Arena,
     server: ServerId,
     session: SessionId,
-    (held, closed): (Vec<Turned>, Vec<Turned>),
+    (held, closed): (Vec<Held>, Vec<Turned>),
 ) -> Option<()> {
     let whole = true;
     let said = Holding {
         session,
+        map: a.cluster.map().epoch,
         held,
         closed,
         whole,
@@ -41,6 +42,38 @@ async fn says(
         Response::Held(_) => Some(()),
         _ => None,
     }
+}
+
+/// Mallory opens a file of its own: which, and what shows it.
+async fn own_file(a: &Arena) -> Option<Held> {
+    let dir = a.mallory.find(&mallory(), "/open").await?;
+    let op = Op::Create {
+        dir,
+        name: named("mine")?,
+        mode: Perm::new(0o600).into(),
+        exclusive: false,
+        want: 6,
+    };
+    match a.mallory.op(&mallory(), op).await? {
+        Answer::Opened { entry, proof, .. } => {
+            let (ino, generation) = (entry.attr.ino, entry.attr.generation);
+            let (slot, turn) = (Slot(0), 1);
+            let file = FileAt {
+                slot,
+                ino,
+                generation,
+            };
+            let open = Turned { file, turn };
+            Some(Held { open, proof })
+        }
+        _ => None,
+    }
+}
+
+fn held_at(slot: Slot, held: &Held) -> Held {
+    let mut held = *held;
+    held.open.file.slot = slot;
+    held
 }
 
 /// Alice opens a file of hers, by one of its two names. Its home's slot, and what shows that she opened it.
@@ -141,11 +174,50 @@ pub(super) const CELLS: &[Cell] = &[
         ["G71"],
         "fills a server's memory with files that are not there",
         async |a: Rc<Arena>| {
+            let (_, server) = at_open(&a).await?;
+            let session = keeper(&a.mallory, server).await?;
+            let proof = own_file(&a).await?;
+            a.mark().await;
+            // What shows that it was opened does not say where it is.
+            let map = a.cluster.map();
+            let slots = (0..SLOTS).map(Slot).filter(|s| map.owner(*s) == server);
+            let held = slots.take(20).map(|slot| held_at(slot, &proof)).collect();
+            says(&a, server, session, (held, Vec::new())).await
+        }
+    ),
+    cell!(
+        "open file",
+        "more than an identity may have, under two sessions",
+        ["G71"],
+        "fills a server's memory with files that are not there",
+        async |a: Rc<Arena>| {
+            let (_, server) = at_open(&a).await?;
+            let first = keeper(&a.mallory, server).await?;
+            let second = SessionId(first.0 ^ 0x100);
+            a.mallory.ask(server, &Request::OpenSession(second)).await?;
+            let proof = own_file(&a).await?;
+            let map = a.cluster.map();
+            let slots = (0..SLOTS).map(Slot).filter(|s| map.owner(*s) == server);
+            let held: Vec<Held> = slots.take(10).map(|slot| held_at(slot, &proof)).collect();
+            says(&a, server, first, (held.clone(), Vec::new())).await?;
+            a.mark().await;
+            says(&a, server, second, (held, Vec::new())).await
+        }
+    ),
+    cell!(
+        "open file",
+        "one that was never opened, said to be",
+        ["G76"],
+        "keeps a file that others remove, and fills a server's memory",
+        async |a: Rc<Arena>| {
             let (slot, server) = at_open(&a).await?;
             let session = keeper(&a.mallory, server).await?;
             a.mark().await;
-            let held = (0..20).map(|n| file(slot, n)).collect();
-            says(&a, server, session, (held, Vec::new())).await
+            let held = Held {
+                open: file(slot, 9),
+                proof: Handle(0),
+            };
+            says(&a, server, session, (vec![held], Vec::new())).await
         }
     ),
     cell!(

@@ -20,6 +20,19 @@ fn removed_files_go_on_and_are_released() {
     assert_eq!(blocks.count(KEY), 0);
 }
 
+/// A backup may still read what was published: the servers know when it goes.
+#[test]
+fn published_blocks_are_the_servers_to_delete() {
+    let (ops, blocks, mut h) = new(32);
+    h.write(0, &[1; 100]).unwrap();
+    h.flush().unwrap();
+    let there = blocks.count(KEY);
+    h.file.removed(pando_types::Slot(0), time(9));
+    h.close().unwrap();
+    assert!(ops.server.borrow().released && there > 0);
+    assert_eq!(blocks.count(KEY), there);
+}
+
 #[test]
 fn renamed_here_is_found_renamed_elsewhere_is_stale() {
     let (ops, _, mut h) = new(32);
