@@ -110,7 +110,7 @@ pub fn make(
         for server in &map.servers {
             stores::make(&dir.store(server.id.0), server.id, map, owner)?;
         }
-        Ok(())
+        Ok(|| Ok(()))
     })
 }
 
@@ -137,11 +137,12 @@ pub fn blocks_at(wanted: Option<&str>) -> String {
     }
 }
 
-/// Makes the filesystem that a file describes; `fill` makes its stores. Last comes `cluster.json`.
-pub fn make_as(
+/// Makes the filesystem that a file describes; `fill` makes its stores, and says what makes them so that no other command replaces
+/// them: that is done when all that may fail is done. Last comes `cluster.json`.
+pub fn make_as<L: FnOnce() -> Result<()>>(
     dir: &ClusterDir,
     file: ClusterFile,
-    fill: impl FnOnce(&ClusterMap) -> Result<()>,
+    fill: impl FnOnce(&ClusterMap) -> Result<L>,
 ) -> Result<ClusterFile> {
     let map = file.map(&dir.path)?;
     for server in &map.servers {
@@ -151,13 +152,14 @@ pub fn make_as(
     let making = begin(dir)?;
     Store::create(&map.blocks, map.fs, Some(&dir.path))
         .with_context(|| format!("cannot make the block store {}", map.blocks))?;
-    fill(&map)?;
+    let last = fill(&map)?;
     if map.auth == AuthMode::Tls {
         Authority::make(dir, &map)?;
     }
     dir.save_secret(&Secret::new(random_key()?))?;
     // Last but one: whatever fails before leaves nothing anywhere but in this folder, where it does not count yet.
     coordination::create(dir, &file)?;
+    last()?;
     dir.save(&file)?;
     std::fs::remove_file(process::lock_path(dir, FORMAT_LOCK))?;
     drop(making);

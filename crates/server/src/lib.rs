@@ -47,7 +47,7 @@ pub use mkfs::{format_store, superblock};
 pub use moving::MoveStats;
 pub use recovery::StartError;
 pub use repair::changes_of;
-pub use restore::{Restore, RestoreError, Restored, restored};
+pub use restore::{Raise, Restore, RestoreError, Restored, restored};
 
 use account::Notes;
 use locks::Locks;

@@ -184,9 +184,16 @@ impl Restore {
         store.ok_or_else(|| RestoreError::Contradiction(format!("server {server} has no store")))
     }
 
-    /// Brings what was under way to its end, raises all epochs, and waits until everything is synced. Servers may be started then,
-    /// in boots above `boot`.
-    pub async fn finish(mut self, boot: BootEpoch) -> Result<Restored, RestoreError> {
+    /// [`Restore::rest`], and [`Raise::boots`] at once.
+    pub async fn finish(self, boot: BootEpoch) -> Result<Restored, RestoreError> {
+        let (counts, raise) = self.rest().await?;
+        raise.boots(boot).await?;
+        Ok(counts)
+    }
+
+    /// Brings what was under way to its end, raises all epochs, and waits until everything is synced. Until boots are raised too,
+    /// these are stores that nobody has used.
+    pub async fn rest(mut self) -> Result<(Restored, Raise), RestoreError> {
         for server in self.pending.keys().copied().collect::<Vec<_>>() {
             self.flush(server)?;
         }
@@ -203,24 +210,18 @@ impl Restore {
         for content in std::mem::take(&mut self.owed) {
             self.pay(&content).await?;
         }
-        self.raise_epochs()?;
+        self.raise_epochs().await?;
         // Only a root makes it a filesystem.
         if self.get(&Key::Head(DirId::ROOT)).await?.is_none() {
             return Err(RestoreError::Contradiction("there is no root directory".into()));
         }
-        for (id, store) in &self.stores {
-            let superblock = Superblock {
-                format: FORMAT_VERSION,
-                boot,
-                ..crate::superblock(*id, &self.map)
-            };
-            let lsn = store.apply(&Batch::of(vec![Mutation::Update {
-                key: Key::Superblock,
-                record: Record::Superblock(superblock),
-            }]))?;
-            store.wait(lsn, Level::Synced).await?;
-        }
-        Ok(self.counts)
+        Ok((
+            self.counts,
+            Raise {
+                map: self.map,
+                stores: self.stores,
+            },
+        ))
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Record>, RestoreError> {
@@ -329,7 +330,7 @@ impl Restore {
     }
 
     /// Every slot gives its numbers under an epoch that none had: what the old filesystem gave after the cut is not given again (H155).
-    fn raise_epochs(&self) -> Result<(), RestoreError> {
+    async fn raise_epochs(&self) -> Result<(), RestoreError> {
         let highest = self.counters.values().map(|c| c.epoch).max().unwrap_or(1).max(1);
         let Some(epoch) = highest.checked_add(1) else {
             return Err(RestoreError::Contradiction(
@@ -354,7 +355,35 @@ impl Restore {
             });
         }
         for (server, batch) in batches {
-            self.store(server)?.apply(&Batch::of(batch))?;
+            let store = self.store(server)?;
+            let lsn = store.apply(&Batch::of(batch))?;
+            store.wait(lsn, Level::Synced).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What is left to be done when all records are there.
+pub struct Raise {
+    map: ClusterMap,
+    stores: BTreeMap<ServerId, Rc<dyn Store>>,
+}
+
+impl Raise {
+    /// Servers may be started when this is done, in boots above `boot`. Comes when nothing else can fail any more: from then on these
+    /// are stores that nobody replaces.
+    pub async fn boots(self, boot: BootEpoch) -> Result<(), RestoreError> {
+        for (id, store) in &self.stores {
+            let superblock = Superblock {
+                format: FORMAT_VERSION,
+                boot,
+                ..crate::superblock(*id, &self.map)
+            };
+            let lsn = store.apply(&Batch::of(vec![Mutation::Update {
+                key: Key::Superblock,
+                record: Record::Superblock(superblock),
+            }]))?;
+            store.wait(lsn, Level::Synced).await?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::piece::{PIECE, Writer};
 use super::{Backup, frame};
 use crate::fsck::{Collector, Unread};
 use anyhow::{Context, Result, bail};
-use pando_data::{Blocks, FileKey, Listing};
+use pando_data::{Blocks, FileKey};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::{InodeRecord, KeyRange, Record, Target};
@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Blocks that are read at one time.
-const AT_ONCE: u64 = 4;
+const AT_ONCE: usize = 4;
+/// Block numbers that are asked for at one time.
+const ASKED: u64 = 1 << 16;
 /// Files that the manifest lists by number.
 const LISTED: usize = 1000;
 
@@ -45,37 +47,42 @@ impl BlockFile {
 
 /// Copies what there is of the blocks of these files, and finds out which files were changed meanwhile.
 pub async fn copy_blocks(
-    backup: &mut Backup,
+    backup: &Backup,
     folder: &Path,
     files: Vec<BlockFile>,
     manifest: &mut Manifest,
 ) -> Result<()> {
     manifest.files = files.len() as u64;
     let mut writer = Writer::new(folder, "data", PIECE);
-    let stored = stored(backup, &files).await?;
     for file in &files {
-        // Most of a large file may be a hole.
-        let there = stored.get(&file.key).copied().unwrap_or(0);
-        let (mut block, mut found) = (0, 0);
-        while block < file.blocks && found < there {
-            let next = (block + AT_ONCE).min(file.blocks);
-            let reading = (block..next).map(|n| {
-                let read: LocalFuture<_> = Box::pin(backup.conn.blocks.read(file.key, n, 0, file.block_size));
-                read
-            });
-            let read = join_all(reading.collect()).await;
-            for (n, data) in (block..next).zip(read) {
-                let data = data.with_context(|| format!("block {n} of inode {}", file.key.ino))?;
-                if data.is_empty() {
-                    continue;
+        let mut from = 0;
+        while from < file.blocks {
+            // Most of a large file may be a hole. Asked when its turn comes, and after the cut: blocks that are filled meanwhile come
+            // along, and none of the cut goes.
+            let to = (from + ASKED).min(file.blocks);
+            let present = backup.conn.blocks.present(file.key, from, to).await;
+            let present =
+                present.with_context(|| format!("cannot list the blocks of inode {}", file.key.ino))?;
+            for some in present.chunks(AT_ONCE) {
+                let reading = some.iter().map(|n| {
+                    let read: LocalFuture<_> =
+                        Box::pin(backup.conn.blocks.read(file.key, *n, 0, file.block_size));
+                    read
+                });
+                let read = join_all(reading.collect()).await;
+                for (n, data) in some.iter().zip(read) {
+                    let data = data.with_context(|| format!("block {n} of inode {}", file.key.ino))?;
+                    if data.is_empty() {
+                        continue;
+                    }
+                    manifest.blocks += 1;
+                    manifest.block_bytes += data.len() as u64;
+                    backup.progress.add(data.len() as u64);
+                    writer.put(&frame(file.key, *n, data))?;
                 }
-                found += 1;
-                manifest.blocks += 1;
-                manifest.block_bytes += data.len() as u64;
-                backup.progress.add(data.len() as u64);
-                writer.put(&frame(file.key, n, data))?;
+                backup.alive().await?;
             }
-            block = next;
+            from = to;
             backup.alive().await?;
         }
     }
@@ -86,23 +93,8 @@ pub async fn copy_blocks(
     Ok(())
 }
 
-/// How many blocks the store has of each of these files.
-async fn stored(backup: &mut Backup, files: &[BlockFile]) -> Result<BTreeMap<FileKey, u64>> {
-    let mut stored = BTreeMap::new();
-    if files.is_empty() {
-        return Ok(stored);
-    }
-    for part in 0..=u8::MAX {
-        let listed = backup.conn.blocks.files(part).await;
-        let listed = listed.context("cannot list the block store")?;
-        stored.extend(listed.into_iter().map(|f| (f.file, f.blocks)));
-        backup.alive().await?;
-    }
-    Ok(stored)
-}
-
 /// Those of these files whose content is another one now.
-pub async fn newer_files(backup: &mut Backup, files: &[BlockFile]) -> Result<Vec<FileKey>> {
+pub async fn newer_files(backup: &Backup, files: &[BlockFile]) -> Result<Vec<FileKey>> {
     if files.is_empty() {
         return Ok(Vec::new());
     }

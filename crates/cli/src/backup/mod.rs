@@ -17,6 +17,7 @@ use data::{BlockFile, copy_blocks};
 use manifest::Manifest;
 use pando_client::{Cut, CutFailed};
 use pando_env::Env;
+use pando_env::sync::{Either, first};
 use pando_format::{Codec, Key, KeyRange, Layout, Mutation, Record, Target};
 use pando_net::Waiting;
 use pando_server::restored;
@@ -25,12 +26,15 @@ use pando_types::FileKind;
 use pando_wire::CutError;
 use piece::{PIECE, Writer};
 use serde_json::json;
+use std::cell::Cell;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Between two signs of life: servers forget a cut that nobody reads.
 const ALIVE: Duration = Duration::from_secs(3);
+/// Signs in a row that may go unanswered: a server that is slow for a moment does not end a backup of hours.
+const UNANSWERED: u32 = 4;
 
 /// Copy the filesystem, as it is at one instant, into a folder, while it is in use.
 ///
@@ -52,18 +56,42 @@ pub struct BackupArgs {
 struct Backup {
     conn: Connection,
     cut: Cut,
-    heard: Instant,
+    heard: Cell<Instant>,
+    unanswered: Cell<u32>,
     progress: Progress,
 }
 
 impl Backup {
     /// Tells servers that we are there, if it is time.
-    async fn alive(&mut self) -> Result<()> {
-        if self.heard.elapsed() >= ALIVE {
-            self.heard = Instant::now();
-            self.cut.keep().await?;
+    async fn alive(&self) -> Result<()> {
+        if self.heard.get().elapsed() < ALIVE {
+            return Ok(());
+        }
+        self.heard.set(Instant::now());
+        match self.cut.keep().await {
+            Ok(()) => self.unanswered.set(0),
+            Err(CutFailed::Silent(_)) if self.unanswered.get() < UNANSWERED => {
+                self.unanswered.set(self.unanswered.get() + 1);
+            }
+            Err(e) => return Err(e.into()),
         }
         Ok(())
+    }
+
+    /// Does it, and tells servers all the while that we are there: they forget a cut whose reader waits for something else.
+    async fn meanwhile_alive<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let alive = async {
+            loop {
+                self.conn.reactor.sleep(ALIVE).await;
+                if let Err(e) = self.alive().await {
+                    return e;
+                }
+            }
+        };
+        match first(Box::pin(work), Box::pin(alive)).await {
+            Either::Left(done) => done,
+            Either::Right(gone) => Err(gone),
+        }
     }
 }
 
@@ -81,13 +109,15 @@ pub fn backup(args: &Args, options: &BackupArgs) -> Result<()> {
     manifest.taken = conn.reactor.now().secs;
     let held = cut.held;
     let reactor = conn.reactor.clone();
-    let mut backup = Backup {
+    let backup = Backup {
         conn,
         cut,
-        heard: Instant::now(),
+        heard: Cell::new(Instant::now()),
+        unanswered: Cell::new(0),
         progress: Progress::new("backing up", Unit::Bytes, 0),
     };
-    let result = reactor.block_on(copy(&mut backup, &folder, &mut manifest, options.no_data));
+    let copying = copy(&backup, &folder, &mut manifest, options.no_data);
+    let result = reactor.block_on(backup.meanwhile_alive(copying));
     backup.progress.finish();
     let ended = result.and_then(|()| Ok(backup.conn.reactor.clone().block_on(backup.cut.end())?));
     ended.with_context(|| {
@@ -101,7 +131,7 @@ pub fn backup(args: &Args, options: &BackupArgs) -> Result<()> {
     Ok(())
 }
 
-async fn copy(backup: &mut Backup, folder: &Path, manifest: &mut Manifest, no_data: bool) -> Result<()> {
+async fn copy(backup: &Backup, folder: &Path, manifest: &mut Manifest, no_data: bool) -> Result<()> {
     let files = copy_records(backup, folder, manifest).await?;
     match no_data {
         true => Ok(()),
@@ -117,11 +147,20 @@ fn make_folder(folder: &Path) -> Result<()> {
             folder.display()
         ),
         true => Ok(()),
-        false => std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .with_context(|| format!("cannot make {}", folder.display())),
+        false => {
+            let missing: Vec<&Path> = folder.ancestors().take_while(|p| !p.exists()).collect();
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+            // Its own name, and those of the folders above it, stay too (H104).
+            for parent in missing.iter().filter_map(|p| p.parent()) {
+                let sync = || std::fs::File::open(parent)?.sync_all();
+                sync().with_context(|| format!("cannot sync {}", parent.display()))?;
+            }
+            Ok(())
+        }
     }
 }
 
@@ -158,7 +197,7 @@ async fn take(conn: &Connection, deadline: Instant) -> Result<Cut> {
 }
 
 /// All records that are worth it. Returns the files whose data are in blocks.
-async fn copy_records(backup: &mut Backup, folder: &Path, manifest: &mut Manifest) -> Result<Vec<BlockFile>> {
+async fn copy_records(backup: &Backup, folder: &Path, manifest: &mut Manifest) -> Result<Vec<BlockFile>> {
     let mut writer = Writer::new(folder, "records", PIECE);
     let mut files = Vec::new();
     let map = backup.cut.map.clone();

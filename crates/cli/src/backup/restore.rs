@@ -12,7 +12,7 @@ use pando_blocks::Store as BlockStore;
 use pando_cluster::{ClusterFile, ClusterMap, PlanText};
 use pando_coord::Place;
 use pando_data::{Blocks, FileKey};
-use pando_server::{Restore, Restored};
+use pando_server::{Raise, Restore, Restored};
 use pando_store::{Bundle, Store};
 use pando_types::{BootEpoch, ServerId};
 use serde_json::json;
@@ -93,8 +93,10 @@ pub fn restore(args: &Args, options: &RestoreArgs) -> Result<()> {
     let mut restored = Restored::default();
     let file = format::make_as(&dir, file, |map| {
         restore_data(&folder, &manifest, map)?;
-        restored = restore_records(&dir, &folder, &manifest, map)?;
-        Ok(())
+        let (counts, raise) = restore_records(&dir, &folder, &manifest, map)?;
+        restored = counts;
+        let boot = BootEpoch(manifest.boot);
+        Ok(move || Ok(coordination::block_on(raise.boots(boot))?))
     })?;
     report(args, &dir, &file, &restored, &manifest, began);
     Ok(())
@@ -151,7 +153,7 @@ fn restore_records(
     folder: &Path,
     manifest: &Manifest,
     map: &ClusterMap,
-) -> Result<Restored> {
+) -> Result<(Restored, Raise)> {
     let mut made: BTreeMap<ServerId, Rc<dyn Store>> = BTreeMap::new();
     for server in &map.servers {
         let store = stores::make_empty(&dir.store(server.id.0), server.id, map)?;
@@ -169,7 +171,7 @@ fn restore_records(
             Ok(())
         })?;
     }
-    let restored = coordination::block_on(restore.finish(BootEpoch(manifest.boot)))?;
+    let restored = coordination::block_on(restore.rest())?;
     progress.finish();
     Ok(restored)
 }

@@ -248,6 +248,11 @@ impl Load {
                 if let Err(why) = make::attributes(&me.fs, &place, &entry, Whose::Users).await {
                     me.fail(&entry.path, why);
                 }
+                if let Err(why) = make::lists_before_bits(&me.fs, &place, &attr, &entry).await {
+                    // Rather nobody's than everybody's.
+                    me.fail(&entry.path, why);
+                    return false;
+                }
                 let set = super::copy::set(&me.fs, &place, &attr, change_of(&me.fs, &entry)).await;
                 if let Err(e) = set {
                     me.fail(&entry.path, e);

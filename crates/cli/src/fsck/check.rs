@@ -6,6 +6,7 @@
 mod judge;
 
 use super::finding::{Finding, Kind, Place, Subject};
+use super::numbers::identities;
 use pando_cluster::ClusterMap;
 use pando_data::FileKey;
 use pando_format::{
@@ -249,6 +250,11 @@ impl Checker {
     }
 
     fn take(&mut self, lane: &mut Lane, server: ServerId, key: &Key, record: &Record) {
+        identities(key, Some(record), &mut |ino, _| {
+            if let Some(largest) = self.largest.get_mut(usize::from(ino.slot().0)) {
+                *largest = (*largest).max(ino.0 & 0xFFFF_FFFF_FFFF);
+            }
+        });
         match (key, record) {
             (Key::Head(id), Record::Head(head)) => self.head(*id, head),
             (Key::Touch(id), Record::Touch(touch)) => {
@@ -400,9 +406,6 @@ impl Checker {
                 return;
             }
         };
-        if let Some(largest) = self.largest.get_mut(usize::from(ino.slot().0)) {
-            *largest = (*largest).max(ino.0 & 0xFFFF_FFFF_FFFF);
-        }
         self.numbers.push(Numbered {
             ino: ino.0,
             dir,

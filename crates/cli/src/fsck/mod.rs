@@ -7,6 +7,7 @@
 mod check;
 mod collect;
 mod finding;
+mod numbers;
 mod range;
 mod repair;
 mod report;
@@ -104,28 +105,43 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
         Unit::Items,
         conn.client.map().servers.len() as u64 * u64::from(SLOTS),
     ));
-    let result = match fsck.repair {
-        false => conn
-            .run(check(&conn, fsck, &progress))
-            .map(|outcome| (outcome, None)),
-        true => conn
-            .run(repair::run(&conn, fsck, &progress))
-            .map(|(outcome, done)| (outcome, Some(done))),
+    let (result, done) = match fsck.repair {
+        false => (conn.run(check(&conn, fsck, &progress)), None),
+        true => {
+            let (result, done) = conn.run(repair::run(&conn, fsck, &progress));
+            (result, Some(done))
+        }
     };
     progress.finish();
-    match result {
-        Ok((outcome, done)) => match report::print(args, &conn, &outcome, done.map(|done| (fsck, done))) {
-            Ok(clean) if clean => ExitCode::SUCCESS,
-            Ok(_) => ExitCode::FAILURE,
-            Err(e) => could_not(format!("{e:#}")),
-        },
+    let why = match result {
+        Ok(outcome) => {
+            return match report::print(args, &conn, &outcome, done.map(|done| (fsck, done))) {
+                Ok(clean) if clean => ExitCode::SUCCESS,
+                Ok(_) => ExitCode::FAILURE,
+                Err(e) => could_not(format!("{e:#}")),
+            };
+        }
         Err(Unread::Away(server)) => {
             let because = conn.because();
-            could_not(format!(
+            format!(
                 "server {server} does not answer{because}, so the filesystem cannot be checked; `pando up` starts what is missing on this machine"
-            ))
+            )
         }
-        Err(Unread::Damaged) => could_not("a range cannot be read".into()),
+        Err(Unread::Damaged) => "a range cannot be read".into(),
+    };
+    // What was repaired before that stays repaired.
+    match done {
+        Some(done) if args.json => {
+            let all =
+                serde_json::json!({ "checked": false, "error": why, "repair": repair::json(fsck, &done) });
+            println!("{all}");
+            ExitCode::from(2)
+        }
+        Some(done) => {
+            repair::tell(fsck, &done);
+            could_not(why)
+        }
+        None => could_not(why),
     }
 }
 

@@ -360,7 +360,7 @@ fn halves_of_directories() {
 
     let changes: [fn(&mut Head); 5] = [
         |h| h.generation = Generation(77),
-        |h| h.ino = Ino(77),
+        |h| h.ino = Ino::ROOT,
         |h| h.name = name("other"),
         |h| h.realm = Realm(3),
         |h| h.parent_generation = Generation(77),
@@ -756,7 +756,7 @@ fn transactions_and_garbage_are_counted() {
         holder: None,
     };
     t.put(
-        Key::Garbage(Slot(6), Ino(7), Generation(7)),
+        Key::Garbage(Slot(6), Ino::new(Slot(6), 1), Generation(7)),
         Record::Garbage(garbage),
     );
     let mut checker = t.checker();

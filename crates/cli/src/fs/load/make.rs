@@ -119,6 +119,7 @@ pub async fn small(fs: &Fs, place: &Place, entry: &Entry, data: &[u8], go_on: bo
     match make(fs, place, entry, op, go_on).await? {
         Some(view) => {
             attributes(fs, place, entry, Whose::Users).await?;
+            lists_before_bits(fs, place, &view.attr, entry).await?;
             set(fs, place, &view.attr, change_of(fs, entry)).await?;
             Ok(true)
         }
@@ -197,6 +198,24 @@ pub async fn attributes(fs: &Fs, place: &Place, entry: &Entry, whose: Whose) -> 
         })?;
     }
     Ok(())
+}
+
+/// Gives an object its lists, and takes those that it has inherited, while its bits are still those of what is being filled: with the
+/// bits that it gets, an inherited list would let others in for a moment. Its owner comes before: lists speak of it.
+pub async fn lists_before_bits(fs: &Fs, place: &Place, attr: &Attr, entry: &Entry) -> Result<(), Why> {
+    let has = entry.xattrs.iter().any(|(name, _)| lists::is_list(name));
+    if entry.kind == FileKind::Symlink || !has && place.dir.acls.default.is_none() {
+        return Ok(());
+    }
+    if fs.cred.is_root() {
+        let owner = AttrChange {
+            uid: Some(entry.uid),
+            gid: Some(entry.gid),
+            ..AttrChange::default()
+        };
+        set(fs, place, attr, owner).await?;
+    }
+    lists::bring(fs, place, entry).await
 }
 
 /// Does `op`, which makes what the entry says. `None`: it was there.
@@ -331,6 +350,8 @@ impl Filling {
                 .await?;
         }
         let kept = attributes(fs, &self.place, entry, Whose::Users).await;
+        // Rather nobody's than everybody's.
+        lists_before_bits(fs, &self.place, &self.file.attr(), entry).await?;
         set(fs, &self.place, &self.file.attr(), change_of(fs, entry)).await?;
         if let Some(to) = self.replaces {
             let op = Op::Rename {

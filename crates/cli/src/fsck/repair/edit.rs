@@ -7,17 +7,23 @@ use pando_format::{
     AttachmentKind, Entry, FactChange, Head, Invalidation, Key, KeyRange, NameHash, Position, Record,
     RenameList, Target, Touch, TouchDelta,
 };
-use pando_types::{DirId, Generation, Ino, Name, Slot, Timestamp};
+use pando_types::{DirId, Generation, Name, ServerId, Timestamp};
 use pando_wire::RepairRequest;
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::rc::Rc;
+
+/// What gets every record, and of which server.
+pub type Each<'a> = dyn FnMut(ServerId, Key, Record) + 'a;
+/// See [`Source::sweep`].
+pub type Swept<'a> = Pin<Box<dyn Future<Output = Result<(), Unread>> + 'a>>;
 
 /// Where records are read from.
 pub trait Source {
     /// All records of a range within a slot.
     fn read(&self, range: KeyRange) -> LocalFuture<Result<Vec<(Key, Record)>, Unread>>;
-    /// The entries anywhere that are names of a file at home.
-    fn names_of(&self, file: (Slot, Ino, Generation)) -> LocalFuture<Result<Vec<(Key, Entry)>, Unread>>;
+    /// All records of all servers. Errs if one of them is damaged: what stands beside damage is not all there is.
+    fn sweep<'a>(&'a self, each: &'a mut Each<'_>) -> Swept<'a>;
 }
 
 /// Records, and what is known of the filesystem.

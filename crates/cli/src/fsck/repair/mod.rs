@@ -3,7 +3,9 @@
 
 mod edit;
 mod layout;
+mod links;
 mod plan;
+mod stray;
 #[cfg(test)]
 mod tests;
 
@@ -12,13 +14,13 @@ use super::finding::{Finding, Kind};
 use super::{FsckArgs, Outcome, check};
 use crate::connect::Connection;
 use crate::progress::Progress;
-use edit::{Records, Source};
+use edit::{Each, Records, Source, Swept};
 use pando_client::Client;
 use pando_env::{Env, LocalFuture};
-use pando_format::{Entry, Key, KeyRange, Record, Target};
-use pando_types::{Cred, DirId, Errno, Generation, Ino, Name, Perm, Slot};
-use pando_wire::{Repaired, Request, Response};
-use plan::{Plan, Planner, Repair};
+use pando_format::{AccessRecord, Entry, Key, KeyRange, Record, Target};
+use pando_types::{Access, Cred, DirId, Errno, FileKind, Name, Perm, Slot};
+use pando_wire::{Op, Repaired, Request, Response};
+use plan::{Lost, Plan, Planner, Repair};
 use std::rc::Rc;
 
 /// Looks and repairs in turns: some damage is seen only when other damage is mended.
@@ -37,28 +39,52 @@ pub struct Done {
     pub failed: Vec<String>,
 }
 
-/// Repairs until nothing more can be done. What is found then.
+/// Repairs until nothing more can be done. What is found then, and what was done in any case.
 pub async fn run(
     conn: &Connection,
     args: &FsckArgs,
     progress: &Rc<Progress>,
-) -> Result<(Outcome, Done), Unread> {
+) -> (Result<Outcome, Unread>, Done) {
     let mut done = Done::default();
+    let outcome = turns(conn, args, progress, &mut done).await;
+    (outcome, done)
+}
+
+async fn turns(
+    conn: &Connection,
+    args: &FsckArgs,
+    progress: &Rc<Progress>,
+    done: &mut Done,
+) -> Result<Outcome, Unread> {
     let mut outcome = check(conn, args, progress).await?;
     for _ in 0..PASSES {
         let before = done.repairs.len();
         done.left.clear();
         done.failed.clear();
         let problems = outcome.findings.iter().filter(|f| !f.kind.is_note());
+        let in_doubt = outcome.findings.iter().any(|f| f.kind == Kind::InDoubt);
         for finding in in_order(problems.collect()) {
-            one(conn, args, finding, &mut done).await?;
+            let mut leave = |why| done.left.push((finding.kind.name(), finding.detail.clone(), why));
+            // It may have taken effect at the file and not at the name, or the other way round.
+            if in_doubt && finding.kind == Kind::Links {
+                leave("names cannot be counted while a transaction is in doubt: that comes first");
+                continue;
+            }
+            match one(conn, args, finding, done).await {
+                Ok(()) => {}
+                Err(Unread::Damaged) => {
+                    let why = "what it rests on cannot be read";
+                    done.left.push((finding.kind.name(), finding.detail.clone(), why));
+                }
+                Err(away) => return Err(away),
+            }
         }
         if args.dry_run || done.repairs.len() == before {
             break;
         }
         outcome = check(conn, args, progress).await?;
     }
-    Ok((outcome, done))
+    Ok(outcome)
 }
 
 /// What others rest on comes first.
@@ -66,8 +92,8 @@ fn in_order(mut findings: Vec<&Finding>) -> Vec<&Finding> {
     let rank = |kind: Kind| match kind {
         Kind::Counts | Kind::NoTouch | Kind::Counter => 0,
         Kind::TwoNames | Kind::NoContent | Kind::Hash | Kind::Position | Kind::Layout => 1,
-        Kind::Halves | Kind::Unlisted | Kind::Links | Kind::Attachment => 2,
-        Kind::Listed | Kind::NoHead | Kind::NoName => 3,
+        Kind::Halves | Kind::Unlisted | Kind::Links => 2,
+        Kind::Attachment | Kind::Listed | Kind::NoHead | Kind::NoName => 3,
         _ => 4,
     };
     findings.sort_by_key(|f| rank(f.kind));
@@ -92,6 +118,19 @@ async fn one(conn: &Connection, args: &FsckArgs, finding: &Finding, done: &mut D
         planner = self::planner(conn).await?;
         plan = planner.plan(finding).await?;
     }
+    if let Plan::NeedsFile(file, kind) = &plan {
+        if args.dry_run {
+            done.repairs
+                .push(format!("{what}: would be moved to {LOST}/{file}"));
+            return Ok(());
+        }
+        if let Err(e) = make_file(&conn.client, file, *kind).await {
+            done.failed
+                .push(format!("{what}: {LOST}/{file} cannot be made: {e}"));
+            return Ok(());
+        }
+        plan = planner.plan(finding).await?;
+    }
     match plan {
         Plan::Repair(repairs) => {
             for repair in repairs {
@@ -107,6 +146,7 @@ async fn one(conn: &Connection, args: &FsckArgs, finding: &Finding, done: &mut D
         }
         Plan::Later(why) => tracing::info!("{what}: not now: {why}"),
         Plan::NeedsLostFound => done.failed.push(format!("{what}: {LOST} is no directory")),
+        Plan::NeedsFile(file, _) => done.failed.push(format!("{what}: {LOST}/{file} is not there")),
         Plan::Not(why) => done.left.push((name, finding.detail.clone(), why)),
     }
     Ok(())
@@ -157,33 +197,19 @@ impl Source for Live {
         })
     }
 
-    fn names_of(
-        &self,
-        (slot, ino, generation): (Slot, Ino, Generation),
-    ) -> LocalFuture<Result<Vec<(Key, Entry)>, Unread>> {
-        let client = self.client.clone();
+    fn sweep<'a>(&'a self, each: &'a mut Each<'_>) -> Swept<'a> {
         Box::pin(async move {
-            let map = client.map();
-            let mut all = Vec::new();
-            for server in map.servers.iter().map(|s| s.id) {
+            for server in self.client.map().servers.iter().map(|s| s.id) {
                 let everything = KeyRange {
                     start: vec![0],
                     end: vec![0xFF, 0xFF],
                 };
                 let mut damaged = false;
-                Collector::new(client.clone())
+                Collector::new(self.client.clone())
                     .stream(
                         server,
                         everything,
-                        &mut |key, record| {
-                            if let Record::Entry(entry) = record
-                                && let Target::Link(link) = &entry.target
-                                && (link.slot, link.ino, link.generation) == (slot, ino, generation)
-                                && map.owner(key.slot()) == server
-                            {
-                                all.push((key, entry));
-                            }
-                        },
+                        &mut |key, record| each(server, key, record),
                         &mut |_| damaged = true,
                     )
                     .await?;
@@ -191,7 +217,7 @@ impl Source for Live {
                     return Err(Unread::Damaged);
                 }
             }
-            Ok(all)
+            Ok(())
         })
     }
 }
@@ -204,20 +230,25 @@ async fn planner(conn: &Connection) -> Result<Planner<Live>, Unread> {
             source: Live { client },
             map,
         },
-        lost: None,
+        lost: Lost::Missing,
         now: conn.reactor.now(),
     };
     planner.lost = lost_found(&planner.records).await?;
     Ok(planner)
 }
 
-/// `/lost+found`, if it is a directory.
-async fn lost_found<S: Source>(records: &Records<S>) -> Result<Option<DirId>, Unread> {
+/// Whether nobody but root gets at what is put there: whose it was may not be known.
+fn is_roots(access: &AccessRecord) -> bool {
+    access.uid == 0 && access.perm.bits() & 0o077 == 0 && access.acls == Default::default()
+}
+
+/// `/lost+found`, if it is there.
+async fn lost_found<S: Source>(records: &Records<S>) -> Result<Lost, Unread> {
     let Some(root) = records.head(DirId::ROOT).await? else {
-        return Ok(None);
+        return Ok(Lost::Missing);
     };
     let Ok(name) = Name::new(&LOST.as_bytes()[1..]) else {
-        return Ok(None);
+        return Ok(Lost::Missing);
     };
     let hash = records.map.widths().name(root.salt, &name);
     let key = Key::Entry {
@@ -229,8 +260,9 @@ async fn lost_found<S: Source>(records: &Records<S>) -> Result<Option<DirId>, Un
         Some(Record::Entry(Entry {
             target: Target::Dir(access),
             ..
-        })) => Some(access.id),
-        _ => None,
+        })) if is_roots(&access) => Lost::At(access.id),
+        Some(_) => Lost::Another,
+        None => Lost::Missing,
     })
 }
 
@@ -242,6 +274,24 @@ async fn make_lost_found(client: &Rc<Client>) -> Result<(), Errno> {
         Ok(_) | Err(Errno::Exists) => Ok(()),
         Err(e) => Err(e),
     }
+}
+
+/// A file to be filled: numbers are given by servers alone.
+async fn make_file(client: &Rc<Client>, name: &Name, kind: FileKind) -> Result<(), Errno> {
+    let path = format!("{LOST}/{name}");
+    let (root, path) = (Cred::root(), path.as_bytes());
+    if kind == FileKind::Symlink {
+        return client.symlink(&root, stray::NOWHERE, path).await.map(drop);
+    }
+    let (dir, name) = client.parent_of(&root, path).await?;
+    let op = Op::Create {
+        dir,
+        name,
+        mode: Perm::new(0o600).into(),
+        exclusive: true,
+        want: Access::WRITE.0,
+    };
+    client.op(&root, op).await.map(drop)
 }
 
 /// What was done, for people.

@@ -4,12 +4,10 @@
 use super::edit::{Edit, Records, Source};
 use crate::fsck::collect::Unread;
 use crate::fsck::finding::{Finding, Kind, Subject};
-use crate::fsck::range::prefixed;
 use pando_format::{
-    AccessRecord, AttachmentKind, CounterRecord, Entry, Head, Key, KeyRange, LinkRecord, Marks, Position,
-    Record, Target, Touch,
+    AccessRecord, AttachmentKind, Entry, Head, Key, KeyRange, Marks, Position, Record, Target, Touch,
 };
-use pando_types::{Birth, DirId, DirStat, Ino, Name, Perm, Slot, Timestamp};
+use pando_types::{Birth, DirId, DirStat, FileKind, Ino, Name, Perm, Slot, Timestamp};
 use pando_wire::RepairRequest;
 use std::collections::BTreeSet;
 
@@ -18,7 +16,7 @@ const SOME: usize = 64;
 /// Versions of a birth that are tried.
 const VERSIONS: u32 = 256;
 /// Names tried in `/lost+found`.
-const NAMES: u32 = 100;
+pub const NAMES: u32 = 100;
 
 /// What is to be done about a finding.
 #[derive(Debug)]
@@ -29,6 +27,8 @@ pub enum Plan {
     Later(&'static str),
     /// It is needed and not there.
     NeedsLostFound,
+    /// An empty file of this kind is needed in it, under this name.
+    NeedsFile(Name, FileKind),
     /// Nobody but people can say what is right.
     Not(&'static str),
 }
@@ -47,9 +47,18 @@ pub struct Repair {
 /// Makes plans.
 pub struct Planner<S> {
     pub records: Records<S>,
-    /// `/lost+found`, if it is there.
-    pub lost: Option<DirId>,
+    pub lost: Lost,
     pub now: Timestamp,
+}
+
+/// What `/lost+found` is.
+#[derive(Clone, Copy)]
+pub enum Lost {
+    Missing,
+    /// This directory of root's.
+    At(DirId),
+    /// Something that others get at, or no directory.
+    Another,
 }
 
 /// Why a plan ends early.
@@ -70,11 +79,11 @@ impl From<Plan> for Stop {
     }
 }
 
-type Planned = Result<Plan, Stop>;
+pub type Planned = Result<Plan, Stop>;
 
-const WELL: Plan = Plan::Later("it is well by now");
+pub const WELL: Plan = Plan::Later("it is well by now");
 
-fn repair(edit: Edit, does: impl Into<String>) -> Repair {
+pub fn repair(edit: Edit, does: impl Into<String>) -> Repair {
     Repair {
         request: edit.request,
         does: does.into(),
@@ -82,7 +91,7 @@ fn repair(edit: Edit, does: impl Into<String>) -> Repair {
     }
 }
 
-fn one(edit: Edit, does: impl Into<String>) -> Planned {
+pub fn one(edit: Edit, does: impl Into<String>) -> Planned {
     Ok(Plan::Repair(vec![repair(edit, does)]))
 }
 
@@ -117,8 +126,19 @@ impl<S: Source> Planner<S> {
         }
     }
 
-    fn edit(&self) -> Edit {
+    pub(super) fn edit(&self) -> Edit {
         Edit::new(self.now)
+    }
+
+    /// Where goes what nobody has a name for.
+    pub(super) fn lost(&self) -> Result<DirId, Plan> {
+        match self.lost {
+            Lost::At(lost) => Ok(lost),
+            Lost::Missing => Err(Plan::NeedsLostFound),
+            Lost::Another => Err(Plan::Not(
+                "/lost+found is not root's alone (a directory of mode 0700 without lists): move it away",
+            )),
+        }
     }
 
     async fn dir(&self, id: DirId, kind: Kind, finding: &Finding) -> Planned {
@@ -176,14 +196,14 @@ impl<S: Source> Planner<S> {
     }
 
     /// A free name in `/lost+found` for what has this number.
-    async fn lose(
+    pub(super) async fn lose(
         &self,
         edit: &mut Edit,
         ino: Ino,
         target: Target,
         attached: Vec<(AttachmentKind, Record)>,
     ) -> Result<(DirId, Head, Name), Stop> {
-        let lost = self.lost.ok_or(Plan::NeedsLostFound)?;
+        let lost = self.lost()?;
         let head = self.records.head(lost).await?.ok_or(Plan::NeedsLostFound)?;
         for n in 0..NAMES {
             let text = match n {
@@ -538,149 +558,10 @@ impl<S: Source> Planner<S> {
         )
     }
 
-    async fn links(&self, ino: Ino, finding: &Finding) -> Planned {
-        let mut home = None;
-        let mut names = Vec::new();
-        for place in finding.places.iter().collect::<BTreeSet<_>>() {
-            for (key, entry) in self.records.bucket(place.dir, place.hash).await? {
-                match &entry.target {
-                    Target::Inode(inode) if place.dir.is_homes() && inode.ino == ino => {
-                        home = Some((key, entry.clone(), inode.clone()));
-                    }
-                    Target::Link(link) if link.ino == ino => names.push((key, entry)),
-                    _ => {}
-                }
-            }
-        }
-        let Some((key, entry, inode)) = home else {
-            let mut all = Vec::new();
-            for (key, entry) in names {
-                let mut edit = self.edit();
-                if let Target::Link(link) = &entry.target {
-                    let dir = DirId::homes(link.slot);
-                    let name = Name::home(link.ino, link.generation);
-                    let hash = self.records.map.widths().name(0, &name);
-                    let home = Key::Entry { dir, hash, name };
-                    if self.records.get(&home).await?.is_some() {
-                        return Ok(WELL);
-                    }
-                    edit.expect(home, None);
-                }
-                edit.take_away(&self.records, &key, &entry).await?;
-                if let Key::Entry { dir, name, .. } = &key {
-                    all.push(repair(
-                        edit,
-                        format!("removed the name {name:?} in {dir}, of nothing"),
-                    ));
-                }
-            }
-            return match all.is_empty() {
-                true => Ok(WELL),
-                false => Ok(Plan::Repair(all)),
-            };
-        };
-        let Key::Entry { dir, .. } = &key else {
-            return Ok(WELL);
-        };
-        let file = (dir.slot(), inode.ino, inode.generation);
-        let names = self.records.source.names_of(file).await?;
-        if self.records.get(&key).await? != Some(Record::Entry(entry.clone())) {
-            return Ok(Plan::Later("it is changing"));
-        }
-        let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let mut edit = self.edit();
-        let mut does = format!("it counts {count} names");
-        for (at, link) in &names {
-            if let Target::Link(l) = &link.target
-                && l.kind != inode.kind
-            {
-                let right = Entry {
-                    target: Target::Link(LinkRecord {
-                        kind: inode.kind,
-                        ..*l
-                    }),
-                    ..link.clone()
-                };
-                let (was, now) = (Record::Entry(link.clone()), Record::Entry(right));
-                edit.set(at.clone(), Some(was), Some(now));
-            }
-        }
-        if count == 0 {
-            let link = LinkRecord {
-                slot: file.0,
-                ino: file.1,
-                generation: file.2,
-                kind: inode.kind,
-            };
-            let (_, _, name) = self.lose(&mut edit, ino, Target::Link(link), Vec::new()).await?;
-            does = format!("it has a name again: /lost+found/{name}");
-        }
-        let nlink = count.max(1);
-        if nlink == inode.nlink && edit.request.changes.is_empty() {
-            return Ok(WELL);
-        }
-        let mut right = inode.clone();
-        right.nlink = nlink;
-        let now = Entry {
-            target: Target::Inode(right),
-            ..entry.clone()
-        };
-        edit.set(key, Some(Record::Entry(entry)), Some(Record::Entry(now)));
-        one(edit, does)
-    }
-
-    async fn counter(&self, slot: Slot, largest: u64) -> Planned {
-        let key = Key::Counter(slot);
-        let was = self.records.get(&key).await?;
-        let before = match &was {
-            Some(Record::Counter(c)) => *c,
-            _ => CounterRecord {
-                reserved: 2,
-                epoch: 1,
-            },
-        };
-        if before.reserved > largest {
-            return Ok(WELL);
-        }
-        let right = CounterRecord {
-            reserved: largest + 1,
-            ..before
-        };
-        let mut edit = self.edit();
-        edit.set(key, was, Some(Record::Counter(right)));
-        let mut repair = repair(edit, format!("it goes on at {}", largest + 1));
-        repair.slot = Some(slot);
-        Ok(Plan::Repair(vec![repair]))
-    }
-
     async fn bucket(&self, dir: DirId, hash: pando_format::NameHash, kind: Kind) -> Planned {
         let entries = self.records.bucket(dir, hash).await?;
         match kind {
-            Kind::Attachment => {
-                let mut prefix = dir.0.to_be_bytes().to_vec();
-                prefix.extend_from_slice(&hash.0.to_be_bytes()[1..]);
-                let found = self
-                    .records
-                    .source
-                    .read(prefixed(dir.slot(), b'A', &prefix))
-                    .await?;
-                let mut edit = self.edit();
-                for (key, record) in found {
-                    let Key::Attachment { name, .. } = &key else {
-                        continue;
-                    };
-                    let name = name.clone();
-                    let entry = Key::Entry { dir, hash, name };
-                    if !entries.iter().any(|(key, _)| *key == entry) {
-                        edit.expect(entry, None);
-                        edit.set(key, Some(record), None);
-                    }
-                }
-                match edit.request.changes.len() {
-                    0 => Ok(WELL),
-                    n => one(edit, format!("removed {n} attachments of nothing")),
-                }
-            }
+            Kind::Attachment => super::stray::plan(self, dir, hash, entries).await,
             Kind::Position => {
                 let (mut taken, mut edit) = (BTreeSet::new(), self.edit());
                 let all: BTreeSet<u8> = entries.iter().map(|(_, e)| e.ordinal).collect();

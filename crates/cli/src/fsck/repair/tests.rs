@@ -1,18 +1,22 @@
 //! Every damage that fsck knows, repaired or said to be beyond repair: afterwards nothing else is found.
 
-use super::edit::{Records, Source};
-use super::plan::{Plan, Planner};
+use super::edit::{Each, Records, Source, Swept};
+use super::plan::{Lost, Plan, Planner};
 use super::{in_order, lost_found};
 use crate::coordination::block_on;
 use crate::fsck::collect::Unread;
 use crate::fsck::finding::Kind;
 use crate::fsck::tests::{Tree, name, with_two_names};
 use pando_env::LocalFuture;
+use pando_format::codec::Blob;
 use pando_format::{
-    AttachmentKind, CounterRecord, Entry, Key, KeyRange, Layout, Marks, Mutation, Record, Target,
+    AttachmentKind, CounterRecord, Entry, GarbageRecord, Key, KeyRange, Layout, Marks, Mutation,
+    PreparedRecord, Record, Target,
 };
 use pando_server::changes_of;
-use pando_types::{DirId, FileKind, Generation, Ino, Perm, Realm, Slot, Timestamp};
+use pando_types::{
+    BootEpoch, DirId, FileKind, Generation, Ino, Perm, Realm, ServerId, Slot, Timestamp, TxId,
+};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -29,21 +33,12 @@ impl Source for Stored {
         Box::pin(std::future::ready(Ok(all.collect())))
     }
 
-    fn names_of(
-        &self,
-        (slot, ino, generation): (Slot, Ino, Generation),
-    ) -> LocalFuture<Result<Vec<(Key, Entry)>, Unread>> {
+    fn sweep<'a>(&'a self, each: &'a mut Each<'_>) -> Swept<'a> {
         let tree = self.0.borrow();
-        let all = tree.records.values().filter_map(|(_, key, record)| match record {
-            Record::Entry(entry) => match &entry.target {
-                Target::Link(l) if (l.slot, l.ino, l.generation) == (slot, ino, generation) => {
-                    Some((key.clone(), entry.clone()))
-                }
-                _ => None,
-            },
-            _ => None,
-        });
-        Box::pin(std::future::ready(Ok(all.collect())))
+        for (server, key, record) in tree.records.values() {
+            each(*server, key.clone(), record.clone());
+        }
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -90,14 +85,29 @@ fn mend(tree: Tree) -> Mended {
             let source = Stored(tree.clone());
             let mut planner = Planner {
                 records: Records { source, map },
-                lost: None,
+                lost: Lost::Missing,
                 now: NOW,
             };
-            planner.lost = block_on(lost_found(&planner.records)).ok().flatten();
+            planner.lost = block_on(lost_found(&planner.records)).expect("read");
             let mut plan = block_on(planner.plan(finding)).ok();
             if matches!(plan, Some(Plan::NeedsLostFound)) {
                 tree.borrow_mut().directory(DirId::ROOT, "lost+found");
-                planner.lost = block_on(lost_found(&planner.records)).ok().flatten();
+                tree.borrow_mut().change_entry(DirId::ROOT, "lost+found", |e| {
+                    if let Target::Dir(access) = &mut e.target {
+                        access.perm = Perm::new(0o700);
+                    }
+                });
+                planner.lost = block_on(lost_found(&planner.records)).expect("read");
+                plan = block_on(planner.plan(finding)).ok();
+            }
+            if let Some(Plan::NeedsFile(file, kind)) = &plan {
+                let lost = tree.borrow().id_of("lost+found", DirId::ROOT);
+                let (layout, size) = match kind {
+                    FileKind::Symlink => (Layout::Target(Blob(super::stray::NOWHERE.to_vec())), 1),
+                    _ => (Layout::None, 0),
+                };
+                let inode = tree.borrow_mut().inode(lost, *kind, layout, size);
+                tree.borrow_mut().add(lost, &file.to_string(), inode);
                 plan = block_on(planner.plan(finding)).ok();
             }
             match plan {
@@ -232,6 +242,16 @@ fn a_directory_without_a_name_goes_to_lost_found() {
 }
 
 #[test]
+fn a_lost_found_that_others_get_at_is_not_used() {
+    let mut tree = Tree::new();
+    tree.directory(DirId::ROOT, "lost+found");
+    let d = tree.d();
+    lose(&mut tree, d, "e", 1);
+    let m = mend(tree);
+    assert_eq!((m.did.len(), m.left), (0, vec![Kind::NoName]));
+}
+
+#[test]
 fn content_comes_back_or_what_is_left_of_it_is_kept() {
     mended(|t| drop(t.remove(&Key::Head(e(t)))));
     let m = mended(|t| drop(t.remove(&Key::Head(t.d()))));
@@ -277,7 +297,7 @@ fn halves_agree_again() {
     beyond(Kind::Halves, |t| {
         t.change_head(e(t), |h| h.generation = Generation(77))
     });
-    beyond(Kind::Halves, |t| t.change_head(e(t), |h| h.ino = Ino(77)));
+    beyond(Kind::Halves, |t| t.change_head(e(t), |h| h.ino = Ino::ROOT));
     beyond(Kind::Birth, |t| t.change_head(e(t), |h| h.birth.version = 9));
 }
 
@@ -411,14 +431,39 @@ fn layouts_fit() {
 
 #[test]
 fn numbers_are_not_given_again() {
-    mended(|t| {
+    let back = |t: &mut Tree| {
         let slot = t.d().slot();
         let used = CounterRecord {
             reserved: 3,
             epoch: 1,
         };
         t.put(Key::Counter(slot), Record::Counter(used));
+        slot
+    };
+    let counter = |m: &Mended| match m.tree.records.get(&Key::Counter(m.tree.d().slot()).encode()) {
+        Some((_, _, Record::Counter(c))) => *c,
+        other => panic!("{other:?}"),
+    };
+    let m = mended(|t| {
+        back(t);
     });
+    assert_eq!(counter(&m).epoch, 2);
+    // What was removed had a number, too, and perhaps a later epoch.
+    let m = mended(|t| {
+        let slot = back(t);
+        let (ino, generation) = (Ino::new(slot, 500), Generation::new(6, slot, 500));
+        let garbage = GarbageRecord {
+            size: 1,
+            block_size: 4 << 20,
+            holder: None,
+        };
+        t.put(Key::Garbage(slot, ino, generation), Record::Garbage(garbage));
+    });
+    let right = CounterRecord {
+        reserved: 501,
+        epoch: 7,
+    };
+    assert_eq!(counter(&m), right);
     beyond(Kind::Number, |t| {
         change_inode(t, DirId::ROOT, "f", |i| i.ino = Ino::ROOT)
     });
@@ -450,8 +495,50 @@ fn files_count_their_names() {
     });
     let lost = m.dir(DirId::ROOT, "lost+found").expect("made");
     assert_eq!(m.names_in(lost), 1);
-    // It is gone: its names go.
+    // It is gone: what is known of it comes back.
     let m = of(&|t, home| drop(t.remove(home)));
+    assert_eq!((m.names_in(m.tree.d()), m.did.len()), (3, 1));
+    assert!(m.did[0].contains("at home again"), "{:?}", m.did);
+    let m = of(&|t, home| {
+        let Key::Entry { dir, name, .. } = home else {
+            panic!()
+        };
+        let (dir, text) = (*dir, name.to_string());
+        t.attach(dir, &text, AttachmentKind::Data, 7);
+        t.remove(home);
+    });
+    assert_eq!(m.did.len(), 1, "{:?}", m.did);
+    let home = m
+        .tree
+        .records
+        .values()
+        .find_map(|(_, key, record)| match (key, record) {
+            (
+                Key::Entry { dir, .. },
+                Record::Entry(Entry {
+                    target: Target::Inode(i),
+                    ..
+                }),
+            ) if dir.is_homes() => Some(i),
+            _ => None,
+        });
+    let home = home.expect("at home");
+    assert_eq!((home.size, home.nlink, &home.layout), (7, 2, &Layout::Inline));
+    // It was removed: its names go.
+    let m = of(&|t, home| {
+        let (_, _, record) = t.remove(home);
+        let Record::Entry(entry) = record else { panic!() };
+        let (ino, generation) = entry.target.identity();
+        let garbage = GarbageRecord {
+            size: 1,
+            block_size: 4 << 20,
+            holder: None,
+        };
+        t.put(
+            Key::Garbage(home.slot(), ino, generation),
+            Record::Garbage(garbage),
+        );
+    });
     assert_eq!(m.names_in(m.tree.d()), 2);
     assert!(m.did.iter().all(|d| d.contains("of nothing")), "{:?}", m.did);
     of(&|t, _| {
@@ -466,6 +553,47 @@ fn files_count_their_names() {
 }
 
 #[test]
+fn names_are_not_counted_while_one_is_prepared() {
+    let (mut tree, home) = with_two_names();
+    let Some((_, _, Record::Entry(file))) = tree.records.get(&home.encode()).cloned() else {
+        panic!("a file");
+    };
+    // Its second name is prepared, and has not come.
+    let key = tree.key(DirId::ROOT, "n");
+    let record = lose(&mut tree, DirId::ROOT, "n", 0);
+    let tx = TxId {
+        coordinator: ServerId(0),
+        boot: BootEpoch(1),
+        number: 7,
+    };
+    let part = PreparedRecord {
+        mutations: vec![Mutation::Insert { key, record }],
+        reply: None,
+    };
+    tree.put(Key::Prepared(DirId::ROOT.slot(), tx), Record::Prepared(part));
+    assert_eq!(tree.kinds(), [Kind::Links]);
+    let m = mend(tree);
+    let now = m.tree.records.get(&home.encode()).map(|(_, _, r)| r.clone());
+    assert_eq!((m.did.len(), now), (0, Some(Record::Entry(file))));
+}
+
+#[test]
+fn content_of_nothing_is_kept() {
+    let kinds = [AttachmentKind::Data, AttachmentKind::Target];
+    for kind in kinds {
+        let m = mended(|t| t.attach(DirId::ROOT, "nobody", kind, 300));
+        let kept = m.tree.records.values().filter(|(_, key, record)| {
+            let lost = m.dir(DirId::ROOT, "lost+found").expect("made");
+            matches!((key, record), (Key::Attachment { dir, kind: k, .. }, Record::Attachment(b))
+                if *dir == lost && *k == kind && b.0.len() == 300)
+        });
+        assert_eq!(kept.count(), 1);
+    }
+    let m = mended(|t| t.attach(DirId::ROOT, "nobody", AttachmentKind::Xattrs, 3));
+    assert!(m.dir(DirId::ROOT, "lost+found").is_none());
+}
+
+#[test]
 fn what_nobody_knows_is_said() {
     for kind in [
         Kind::Corrupt,
@@ -475,7 +603,6 @@ fn what_nobody_knows_is_said() {
         Kind::Misfit,
     ] {
         use crate::fsck::finding::{Finding, Subject};
-        use pando_types::ServerId;
         let subject = match kind {
             Kind::Corrupt => Subject::Range(ServerId(0), vec![1], vec![2]),
             Kind::InDoubt => Subject::Record(ServerId(0), vec![1]),
@@ -489,7 +616,7 @@ fn what_nobody_knows_is_said() {
                 source: Stored(Rc::new(RefCell::new(tree))),
                 map,
             },
-            lost: None,
+            lost: Lost::Missing,
             now: NOW,
         };
         assert!(
