@@ -117,8 +117,11 @@ fn close_to_open_and_what_a_cache_stands_for() {
     assert_eq!(c.all(), b"newm");
 }
 
+/// Bytes, and where they are written.
+type Write<'a> = (u64, &'a [u8]);
+
 /// Two mounts change the file at once, each its own bytes: all are there.
-fn both(block_size: u32, before: &[u8], a: (u64, &[u8]), b: (u64, &[u8])) -> Vec<u8> {
+fn both(block_size: u32, before: &[u8], a: Write<'_>, b: Write<'_>) -> Vec<u8> {
     let (ops, blocks, mut first) = new(block_size);
     first.write(0, before).unwrap();
     first.flush().unwrap();
@@ -132,7 +135,7 @@ fn both(block_size: u32, before: &[u8], a: (u64, &[u8]), b: (u64, &[u8])) -> Vec
     all
 }
 
-fn expected(before: &[u8], writes: [(u64, &[u8]); 2]) -> Vec<u8> {
+fn expected(before: &[u8], writes: [Write<'_>; 2]) -> Vec<u8> {
     let mut all = before.to_vec();
     for (at, bytes) in writes {
         let (from, to) = (at as usize, at as usize + bytes.len());
@@ -145,7 +148,7 @@ fn expected(before: &[u8], writes: [(u64, &[u8]); 2]) -> Vec<u8> {
 #[test]
 fn who_writes_other_bytes_takes_none_back() {
     let long = [7; 3 * LIMIT as usize];
-    let cases: [(&[u8], (u64, &[u8]), (u64, &[u8])); 8] = [
+    let cases: [(&[u8], Write<'_>, Write<'_>); 8] = [
         (b"0123456789", (2, b"aa"), (7, b"b")),
         (b"0123456789", (10, b"longer"), (0, b"b")),
         (b"0123456789", (0, b"a"), (20, b"past a hole")),
