@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 
 /// Largest write and read-ahead: what the kernel allows by itself.
@@ -279,11 +279,22 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         let Some(asked) = asked_lock((fh.0, owner.0), (start, end), typ, pid, flock) else {
             return reply.error(errno(Error::Invalid));
         };
-        self.0
-            .set_lock(req.unique().0, asked, sleep, move |result| match result {
-                Ok(()) => reply.ok(),
-                Err(e) => reply.error(lock_errno(e)),
-            });
+        let told = move |result| match result {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(lock_errno(e)),
+        };
+        if sleep {
+            return self.0.set_lock(req.unique().0, asked, sleep, told);
+        }
+        // Who does not wait for others does not expect EINTR: only who is killed is answered before it is known.
+        if calls::change().is_err() {
+            return told(Err(LockError::Interrupted));
+        }
+        let (sender, known) = mpsc::channel();
+        self.0.set_lock(0, asked, sleep, move |result| {
+            let _ = sender.send(result);
+        });
+        told(known.recv().unwrap_or(Err(LockError::Failed(Error::Io))));
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEntry) {
