@@ -366,7 +366,7 @@ pub(crate) fn link(
     };
     if file.inode.nlink == 0 {
         // What has lost its last name does not get another: as on Linux.
-        if !file.inode.marks.is_linkable() {
+        if !file.inode.marks.is_linkable() && !plant!(H175) {
             return Err(Errno::NotFound.into());
         }
         let FileAt {
