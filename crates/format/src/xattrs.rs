@@ -179,6 +179,7 @@ mod tests {
         assert!(XattrSet::from_bytes(&two("user.a", "user.a")).is_err());
         let marks = |bits: u64| Marks::take(&mut Reader::new(&bits.to_bytes()));
         assert_eq!(marks(3), Ok((Marks::XATTRS, true)));
-        assert!(marks(4).is_err());
+        assert_eq!(marks(4), Ok((Marks::LINKABLE, false)));
+        assert!(marks(8).is_err());
     }
 }

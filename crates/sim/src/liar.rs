@@ -105,9 +105,9 @@ fn change(rng: &mut Rng, cred: &Cred, s: &mut Statement) {
         // "It is the directory of that name I mean", guessed.
         3 => s.id = DirId(s.id.0 ^ 1 << rng.below(8)),
         4 => s.generation = Generation(s.generation.0.wrapping_add(rng.range(1, 4))),
-        5 => s.seal += 1,
+        5 => s.seal = s.seal.wrapping_add(1),
         // "This is still so", "and does not depend on that".
-        6 => s.at.0 += rng.range(1, 1 << 33),
+        6 => s.at.0 = s.at.0.wrapping_add(rng.range(1, 1 << 33)),
         7 => s.way.truncate(1),
         8 => {
             s.scope = if s.scope == Scope::Handle {
