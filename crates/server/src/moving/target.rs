@@ -150,9 +150,13 @@ impl MetaServer {
                 _ => return Ok(MoveAnswer::Lost),
             }
         };
-        // What kept files open may live here though it has ended there: it has no reply records.
-        for session in ended.iter().filter(|s| !s.keeps()) {
-            if self.sessions.borrow().knows(*session) {
+        for session in &ended {
+            let lives = self.sessions.borrow().knows(*session);
+            // What keeps files open may live here though it has ended there: it has no reply records.
+            if lives && session.keeps() {
+                continue;
+            }
+            if lives {
                 self.expire(*session, |_| true).await?;
             } else {
                 self.stays_ended(*session)?;
