@@ -187,10 +187,11 @@ fn the_model_does_what_linux_does() {
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = 1000;
     }
-    let mut runner = TestRunner::new(config);
     let mut missing = must_be_met(callers.len(), xattrs);
     // The rarest is met by one case in some hundred: chance alone may take more than one round.
-    for _ in 0..10 {
+    for _ in 0..20 {
+        // A runner that has had its cases runs no more.
+        let mut runner = TestRunner::new(config.clone());
         if let Err(e) = runner.run(&steps::steps(callers.len()), |s| {
             run(&callers, &s, fine, xattrs, &met)
         }) {
