@@ -3,9 +3,9 @@
 use crate::Client;
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer};
-use pando_format::Codec;
 use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{Answer, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -357,15 +357,7 @@ impl Client {
     ) -> Result<Result<Response, Refusal>, CallError> {
         let boot = self.boot_of(server);
         let noted = self.sent(server, request);
-        let encode = |id| {
-            Message::Request {
-                id,
-                boot,
-                request: request.clone(),
-                explain: noted.is_some(),
-            }
-            .to_bytes()
-        };
+        let encode = |id| Message::request_bytes(id, boot, request, noted.is_some());
         let answer = self
             .caller
             .call(Peer::Server(server), self.config.try_timeout, encode)
@@ -497,20 +489,17 @@ impl Client {
         }
     }
 
-    /// Space of all servers together.
+    /// Space of all servers together. What several have on one device is there once.
     pub async fn statfs(&self) -> Result<FsStat, Errno> {
         self.heeding(self.space()).await
     }
 
     async fn space(&self) -> Result<FsStat, Errno> {
-        let mut sum = FsStat::default();
-        for answer in self.everywhere(Op::StatFs).await? {
-            if let Answer::FsStat(s) = answer {
-                sum.total = sum.total.saturating_add(s.total);
-                sum.available = sum.available.saturating_add(s.available);
-            }
-        }
-        Ok(sum)
+        let answers = self.everywhere(Op::StatFs).await?;
+        Ok(together(answers.into_iter().filter_map(|answer| match answer {
+            Answer::FsStat(s) => Some(s),
+            _ => None,
+        })))
     }
 
     /// Makes everything acknowledged before safe against a power failure, on all servers.
@@ -581,5 +570,47 @@ impl Client {
                 Err(_) => return Err(Errno::Unreachable),
             }
         }
+    }
+}
+
+/// Space of several servers. Of those on one device the least that any of them has left counts.
+fn together(all: impl Iterator<Item = FsStat>) -> FsStat {
+    let (mut devices, mut sum): (BTreeMap<u64, FsStat>, _) = (BTreeMap::new(), FsStat::default());
+    let mut add = |s: &FsStat| {
+        sum.total = sum.total.saturating_add(s.total);
+        sum.available = sum.available.saturating_add(s.available);
+    };
+    for s in all {
+        if s.device == 0 {
+            add(&s);
+            continue;
+        }
+        let known = devices.entry(s.device).or_insert(s);
+        known.total = known.total.max(s.total);
+        known.available = known.available.min(s.available);
+    }
+    devices.values().for_each(add);
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_counted_once() {
+        let of = |total, available, device| FsStat {
+            total,
+            available,
+            device,
+        };
+        let servers = [
+            of(100, 50, 7),
+            of(100, 49, 7),
+            of(30, 3, 8),
+            of(10, 1, 0),
+            of(10, 1, 0),
+        ];
+        assert_eq!(together(servers.into_iter()), of(150, 54, 0));
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn rename(
         // Two names of one object: success, and nothing happens (H30).
         let shown = cx.view(dst_dir, &src.place, moved)?;
         return Ok(Answer::Renamed {
-            moved: shown,
+            moved: Box::new(shown),
             other: None,
         });
     }
@@ -167,8 +167,8 @@ pub(crate) fn rename(
     cx.insert(dst.place.key(), Record::Entry(Entry { ordinal, target }));
     cx.touch(dst_dir.id, 1, subdirs);
     Ok(Answer::Renamed {
-        moved: shown,
-        other: replaced.map(|(_, v)| v),
+        moved: Box::new(shown),
+        other: replaced.map(|(_, v)| Box::new(v)),
     })
 }
 
@@ -206,8 +206,8 @@ fn swap(cx: &mut Context<'_>, src: &Side<'_>, a: &Entry, dst: &Side<'_>, b: &Ent
     cx.touch(src.dir.id, 0, into_src - into_dst);
     cx.touch(dst.dir.id, 0, into_dst - into_src);
     Ok(Answer::Renamed {
-        moved,
-        other: Some(other),
+        moved: Box::new(moved),
+        other: Some(Box::new(other)),
     })
 }
 

@@ -56,12 +56,11 @@ impl Notes {
     }
 
     async fn timed<T>(&self, wait: impl Future<Output = T>, of: fn(&mut Account) -> &mut u64) -> T {
-        let Some(taken) = &self.0 else {
-            return wait.await;
-        };
-        let began = taken.world.mono();
+        let began = self.0.as_ref().map(|taken| taken.world.mono());
         let done = wait.await;
-        *of(&mut taken.account.borrow_mut()) += micros(taken.world.mono().since(began));
+        if let (Some(taken), Some(began)) = (&self.0, began) {
+            *of(&mut taken.account.borrow_mut()) += micros(taken.world.mono().since(began));
+        }
         done
     }
 

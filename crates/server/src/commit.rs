@@ -18,7 +18,7 @@ use pando_format::{
 use pando_namespace::{Decision, Walked};
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, plant};
-use pando_wire::{Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
+use pando_wire::{Answer, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -69,16 +69,27 @@ fn is_of_dir(m: &Mutation) -> bool {
     )
 }
 
+/// Whether it creates the content of a directory.
+fn is_new_head(m: &Mutation) -> bool {
+    matches!(
+        m,
+        Mutation::Insert {
+            key: Key::Head(_),
+            ..
+        }
+    )
+}
+
 impl MetaServer {
     pub(crate) async fn commit(
         &self,
         mut txn: Txn<'_>,
         asked: &Asked<'_>,
-        mut plan: Plan<'_>,
+        plan: &mut Plan<'_>,
     ) -> Result<Committed, Failure> {
         let now = plan.now;
         let mutations = std::mem::take(&mut plan.decision.mutations);
-        let outcome = plan.decision.outcome.clone();
+        let outcome = std::mem::replace(&mut plan.decision.outcome, Ok(Answer::Done));
         self.keep_private(asked, &mutations);
         let moves = plan.moving.map(|_| mutations.clone()).unwrap_or_default();
         // What statements are made of is shown to nobody before it is synced, in either durability: they would outlive
@@ -110,8 +121,7 @@ impl MetaServer {
         if let Some(owner) = reply_owner.filter(|o| *o != self.id) {
             by_owner.entry(owner).or_default();
         }
-        self.lock_new(&txn, &local).await?;
-        if self.taken(&local).await? {
+        if local.iter().any(is_new_head) && Box::pin(self.take_ids(&txn, &local)).await? {
             return Ok(Committed::Taken);
         }
         let owed = self
@@ -120,7 +130,7 @@ impl MetaServer {
         if by_owner.is_empty() || owed.is_some() {
             // A slot may have come here after its records were locked where it was: then those locks are gone, and others
             // may have been told meanwhile what is about to change.
-            if !txn.remote.is_empty() && !self.still_locked(&mut txn).await {
+            if !txn.remote.is_empty() && !Box::pin(self.still_locked(&mut txn)).await {
                 return Err(Failure::Refused(Refusal::Busy));
             }
             // Whoever lent locks and starts again meanwhile has none any more.
@@ -249,22 +259,13 @@ impl MetaServer {
     }
 
     /// Locks the content that is to be created here: nobody knows it yet, unless two births hash to one ID.
-    async fn lock_new(&self, txn: &Txn<'_>, local: &[Mutation]) -> Result<(), Failure> {
-        let new = local.iter().filter(|m| {
-            matches!(
-                m,
-                Mutation::Insert {
-                    key: Key::Head(_),
-                    ..
-                }
-            )
-        });
+    /// True: one of the IDs is taken.
+    async fn take_ids(&self, txn: &Txn<'_>, local: &[Mutation]) -> Result<bool, Failure> {
+        let new = local.iter().filter(|m| is_new_head(m));
         let units = in_order(new.filter_map(unit_of_mutation));
-        if !units.is_empty() {
-            let acquire = self.locks.acquire(txn.holder(), units, || self.lock_wait());
-            txn.notes.locking(acquire).await?;
-        }
-        Ok(())
+        let acquire = self.locks.acquire(txn.holder(), units, || self.lock_wait());
+        txn.notes.locking(acquire).await?;
+        self.taken(local).await
     }
 
     /// Whether a directory ID that is to be created here stands for a live directory.

@@ -156,7 +156,11 @@ impl MetaServer {
         if unknown && self.is_coordinated(op) && !self.may_coordinate(asked.term) && !plant!(H116) {
             return Err(Failure::Refused(Refusal::NotReady));
         }
-        let mut fresh = notes.syncing(self.fresh(op)).await?;
+        let mut fresh = match op.creates_in() {
+            // What waits seldom has a place of its own: the task of every request would be as large.
+            Some(dir) => Box::pin(notes.syncing(self.fresh(dir))).await?,
+            None => None,
+        };
         let mut collisions = 0;
         // How long a lock is waited for would tell what is being changed (H99).
         let may_wait = asked.basis != Basis::Guess;
@@ -240,7 +244,7 @@ impl MetaServer {
                         } else {
                             // Heads are waited for, so nothing is held.
                             drop(txn);
-                            moving.explore(moved, into, notes).await?;
+                            Box::pin(moving.explore(moved, into, notes)).await?;
                             continue 'round;
                         }
                     }
@@ -252,7 +256,7 @@ impl MetaServer {
                 && let Some((parent, dir)) = asked.without_content(&snapshot, &missed)
             {
                 drop(txn);
-                self.is_not_owed(parent, dir.0, dir.1).await?;
+                Box::pin(self.is_not_owed(parent, dir.0, dir.1)).await?;
                 missed.insert(dir);
                 continue;
             }
@@ -286,7 +290,7 @@ impl MetaServer {
             let mut announced = Announced::default();
             if !what.is_empty() {
                 self.may_take_effect(asked)?;
-                let upto = self.announce(&what, notes).await?;
+                let upto = Box::pin(self.announce(&what, notes)).await?;
                 announced = Announced { what, upto };
                 self.count(|s| s.announced += 1);
             }
@@ -307,7 +311,7 @@ impl MetaServer {
                         self.store.applied(),
                         &Announced::default(),
                     ));
-                    if !self.still_locked(&mut txn).await {
+                    if !Box::pin(self.still_locked(&mut txn)).await {
                         // A server that lent locks has lost them: what was read there and here was never one moment.
                         return Err(Failure::Refused(Refusal::Busy));
                     }
@@ -321,14 +325,14 @@ impl MetaServer {
                 return Ok(done);
             }
             let next = born(&decision.mutations).and_then(|b| b.version.checked_add(1));
-            let plan = Plan {
+            let mut plan = Plan {
                 decision,
                 now,
                 announced,
                 moving: moving.as_ref(),
                 walked: &walked,
             };
-            match self.commit(txn, asked, plan).await? {
+            match self.commit(txn, asked, &mut plan).await? {
                 Committed::Done(done) => return Ok(done),
                 Committed::Overtaken => {}
                 Committed::Taken => {
@@ -413,17 +417,9 @@ impl MetaServer {
         }))
     }
 
-    /// Identities for what the operation may create.
-    async fn fresh(&self, op: &Op) -> Result<Option<Fresh>, Failure> {
-        let dir = match op {
-            Op::Create { dir, .. }
-            | Op::Tmpfile { dir, .. }
-            | Op::Symlink { dir, .. }
-            | Op::Mknod { dir, .. }
-            | Op::Mkdir { dir, .. } => dir,
-            _ => return Ok(None),
-        };
-        let (ino, generation) = self.next_number(dir.id.slot()).await?;
+    /// Identities for what an operation may create in this directory.
+    async fn fresh(&self, dir: DirId) -> Result<Option<Fresh>, Failure> {
+        let (ino, generation) = self.next_number(dir.slot()).await?;
         Ok(Some(Fresh {
             ino,
             generation,
@@ -478,6 +474,7 @@ impl MetaServer {
         FsStat {
             total: space.total,
             available: space.available.saturating_sub(reserve),
+            device: space.device,
         }
     }
 }

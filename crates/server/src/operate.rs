@@ -9,18 +9,17 @@ use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
 use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
 use pando_wire::{Keep, Op, Outcome, PeerRequest, Refusal, Request, Response, Statement};
-use std::rc::Rc;
 use std::time::Duration;
 
 /// Of which request something is a try.
-struct Tried {
+struct Tried<'a> {
     request: Option<RequestId>,
     /// Whether an earlier one may have been executed.
     again: bool,
     /// By which map it was sent.
     map: MapEpoch,
     /// Under which session its sender keeps files open.
-    keep: Option<Keep>,
+    keep: Option<&'a Keep>,
 }
 
 impl MetaServer {
@@ -48,70 +47,71 @@ impl MetaServer {
         };
         // To whom a subtree is all there is, nothing is told of what is above it.
         let notes = self.notes(explain && entitled.subtree.is_none());
-        self.spawn(|me| {
-            Box::pin(async move {
-                me.serve(asker, entitled, request, notes).await;
+        // By reference: what a task is given it has twice, and every request is a task.
+        self.spawn(|me| match request {
+            Request::Op { .. } => Box::pin(async move {
+                me.serve_op(asker, &entitled, &request, &notes).await;
                 drop(turn);
-            })
+            }),
+            other => Box::pin(async move {
+                me.serve(asker, entitled, other, &notes).await;
+                drop(turn);
+            }),
         });
     }
 
-    async fn serve(self: Rc<Self>, asker: Asker, entitled: Entitled, request: Request, notes: Notes) {
+    async fn serve_op(&self, asker: Asker, entitled: &Entitled, asked: &Request, notes: &Notes) {
+        let Request::Op {
+            request,
+            again,
+            map,
+            instance,
+            cred,
+            op,
+            ways,
+            keep,
+        } = asked
+        else {
+            return self.answer(vec![asker], Err(Refusal::Invalid));
+        };
+        if *op == Op::Sync
+            && let Err(refusal) = self.knows_all_owners(*map)
+        {
+            return self.answer(vec![asker], Err(refusal));
+        }
+        let holder = Bearer {
+            identity: entitled.holder,
+            instance: *instance,
+        };
+        if let Some(root) = entitled.subtree
+            && op.is_root_lookup()
+            && !plant!(G10)
+        {
+            let found = Box::pin(self.find_subtree(asker.1, holder, cred, root)).await;
+            let result = found.map(Response::Op).map_err(|f| match f {
+                Failure::Refused(why) => why,
+                Failure::Store(e) => {
+                    self.report(&e);
+                    Refusal::NotReady
+                }
+            });
+            return self.answer(vec![asker], result);
+        }
+        let tried = Tried {
+            request: *request,
+            again: *again,
+            map: *map,
+            keep: keep.as_ref(),
+        };
+        self.operate(asker, tried, (holder, cred), op, ways, notes).await;
+    }
+
+    /// Everything but operations. What waits has a place of its own, so that no request has one for all of them.
+    async fn serve(&self, asker: Asker, entitled: Entitled, request: Request, notes: &Notes) {
         let Entitled { holder, subtree } = entitled;
         let result = match request {
-            Request::Op {
-                request,
-                again,
-                map,
-                instance,
-                cred,
-                op,
-                ways,
-                keep,
-            } => {
-                if op == Op::Sync
-                    && let Err(refusal) = self.knows_all_owners(map)
-                {
-                    return self.answer(vec![asker], Err(refusal));
-                }
-                return match subtree {
-                    Some(root) if op.is_root_lookup() && !plant!(G10) => {
-                        let found = self
-                            .find_subtree(
-                                asker.1,
-                                Bearer {
-                                    identity: holder,
-                                    instance,
-                                },
-                                &cred,
-                                root,
-                            )
-                            .await;
-                        let result = found.map(Response::Op).map_err(|f| match f {
-                            Failure::Refused(why) => why,
-                            Failure::Store(e) => {
-                                self.report(&e);
-                                Refusal::NotReady
-                            }
-                        });
-                        self.answer(vec![asker], result)
-                    }
-                    _ => {
-                        let holder = Bearer {
-                            identity: holder,
-                            instance,
-                        };
-                        let tried = Tried {
-                            request,
-                            again,
-                            map,
-                            keep,
-                        };
-                        self.operate(asker, tried, (holder, cred), op, ways, notes).await
-                    }
-                };
-            }
-            Request::OpenSession(session) => self.open_session(session).await,
+            Request::Op { .. } => Err(Failure::Refused(Refusal::Invalid)),
+            Request::OpenSession(session) => Box::pin(self.open_session(session)).await,
             Request::KeepAlive(sessions) => {
                 let now = self.world.mono();
                 let mut table = self.sessions.borrow_mut();
@@ -119,39 +119,33 @@ impl MetaServer {
                 Ok(Response::Ok)
             }
             Request::Holds(said) => self.hear_holding(holder, &said),
-            Request::CloseSession(session) => self.close_session(session).await.map(|()| Response::Ok),
+            Request::CloseSession(session) => {
+                Box::pin(self.close_session(session)).await.map(|()| Response::Ok)
+            }
             Request::GetMap => Ok(self.show_map()),
             Request::Null(durable) => self.null(durable).await,
-            Request::Scan { range, limit } => self.scan(range, limit).await,
+            Request::Scan { range, limit } => Box::pin(self.scan(range, limit)).await,
             Request::Probe {
                 instance,
                 cred,
                 probes,
             } => {
-                self.probe(
-                    asker.1,
-                    (
-                        Bearer {
-                            identity: holder,
-                            instance,
-                        },
-                        &cred,
-                    ),
-                    subtree.is_some(),
-                    probes,
-                )
-                .await
+                let holder = Bearer {
+                    identity: holder,
+                    instance,
+                };
+                Box::pin(self.probe(asker.1, (holder, &cred), subtree.is_some(), probes)).await
             }
-            Request::Lock(request) => self.file_lock(holder, request).await,
-            Request::Cluster(request) => self.cluster(request).await,
-            Request::Auth(request) => self.auth(request).await.map(Response::Auth),
-            Request::Cut(request) => self.cut(request).await,
-            Request::Repair(request) => self.repair(asker.1, request).await,
+            Request::Lock(request) => Box::pin(self.file_lock(holder, request)).await,
+            Request::Cluster(request) => Box::pin(self.cluster(request)).await,
+            Request::Auth(request) => Box::pin(self.auth(request)).await.map(Response::Auth),
+            Request::Cut(request) => Box::pin(self.cut(request)).await,
+            Request::Repair(request) => Box::pin(self.repair(asker.1, request)).await,
             Request::Status => Ok(Response::Status(self.status())),
             Request::Peer(request) => {
                 // It is told once more, so nobody waits to hear what comes of it.
                 let silent = matches!(request, PeerRequest::Decide { .. });
-                let done = self.participate(request, &notes).await;
+                let done = Box::pin(self.participate(request, notes)).await;
                 if silent {
                     if let Err(Failure::Store(e)) = done {
                         self.report(&e);
@@ -202,37 +196,56 @@ impl MetaServer {
     async fn operate(
         &self,
         asker: Asker,
+        tried: Tried<'_>,
+        (holder, cred): (Bearer, &Cred),
+        op: &Op,
+        ways: &[Statement],
+        notes: &Notes,
+    ) {
+        let map = tried.map;
+        // Nothing of what comes before and after has a place in the task while it is executed.
+        let Some((asked, unknown)) = self.take_on(asker, tried, (holder, cred), op, ways, notes) else {
+            return;
+        };
+        let done = self.run_to_safety(&asked, unknown).await;
+        self.conclude(asker, &asked, map, done);
+    }
+
+    /// What is to be executed, and whether it may have been before; nothing if it is answered, or will be.
+    fn take_on<'a>(
+        &self,
+        asker: Asker,
         Tried {
             request,
             again,
             map,
             keep,
-        }: Tried,
-        (holder, cred): (Bearer, Cred),
-        op: Op,
-        ways: Vec<Statement>,
-        notes: Notes,
-    ) {
+        }: Tried<'a>,
+        (holder, cred): (Bearer, &'a Cred),
+        op: &'a Op,
+        ways: &'a [Statement],
+        notes: &'a Notes,
+    ) -> Option<(Asked<'a>, bool)> {
         // What changes nothing takes no lane, whatever its message says.
         let request = request.filter(|_| op.mutates());
         let believed = self
-            .check_handle(&op, holder.identity)
-            .and_then(|()| keep.as_ref().map_or(Ok(()), |k| self.heed_keeper(k)))
-            .and_then(|()| self.believe(holder, &cred, &op, &ways));
-        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, map, &op)?)));
-        let (dirs, admitted) = match admitted {
-            Ok(admitted) => admitted,
-            Err(refusal) => return self.answer(vec![asker], Err(refusal)),
-        };
-        let unknown = match admitted {
+            .check_handle(op, holder.identity)
+            .and_then(|()| keep.map_or(Ok(()), |k| self.heed_keeper(k)))
+            .and_then(|()| self.believe(holder, cred, op, ways));
+        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, map, op)?)));
+        let (dirs, unknown) = match admitted {
             // Another server may have executed it.
-            Admission::Execute { unknown } => unknown || again && !plant!(H116),
-            Admission::Wait => return,
-            Admission::Answer(outcome) => {
+            Ok((dirs, Admission::Execute { unknown })) => (dirs, unknown || again && !plant!(H116)),
+            Ok((_, Admission::Wait)) => return None,
+            Ok((_, Admission::Answer(outcome))) => {
                 self.count(|s| s.replayed += 1);
-                return self.answer(vec![asker], Ok(Response::Op(outcome)));
+                self.answer(vec![asker], Ok(Response::Op(outcome)));
+                return None;
             }
-            Admission::Refuse(refusal) => return self.answer(vec![asker], Err(refusal)),
+            Ok((_, Admission::Refuse(refusal))) | Err(refusal) => {
+                self.answer(vec![asker], Err(refusal));
+                return None;
+            }
         };
         self.count(|s| s.operations += 1);
         let asked = Asked {
@@ -241,41 +254,50 @@ impl MetaServer {
             message: asker.1,
             request,
             holder,
-            cred: &cred,
-            op: &op,
-            keep: keep.as_ref(),
+            cred,
+            op,
+            keep,
             dirs,
-            told: &cred,
+            told: cred,
             basis: Basis::Shown,
-            notes: &notes,
+            notes,
         };
-        match self.run_to_safety(&asked, unknown).await {
+        Some((asked, unknown))
+    }
+
+    /// Tells all who asked what came of it.
+    fn conclude(&self, asker: Asker, asked: &Asked<'_>, map: MapEpoch, done: Result<Outcome, Failure>) {
+        match done {
             Ok(outcome) => {
-                let askers = match request {
+                let mut askers = match asked.request {
                     Some(id) => {
                         let by = map.max(self.map().epoch);
                         self.sessions.borrow_mut().done(id, &outcome, by)
                     }
                     None => vec![asker],
                 };
-                let fresh = self.refresh(&asked.dirs, holder);
+                let fresh = self.refresh(&asked.dirs, asked.holder);
                 let told = outcome.is_ok() && asked.dirs.whole_ways();
-                let account = told.then(|| notes.account()).flatten();
+                let account = told.then(|| asked.notes.account()).flatten();
                 let response = if fresh.is_empty() {
                     Response::Op(outcome)
                 } else {
                     Response::Refreshed { outcome, fresh }
                 };
+                // For the message that asked for it: another try of the same request may not have.
+                let of = |to| account.clone().filter(|_| to == asker);
+                let last = askers.pop();
                 for to in askers {
-                    // For the message that asked for it: another try of the same request may not have.
-                    let account = account.clone().filter(|_| to == asker);
-                    self.answer_with(to, Ok(response.clone()), account);
+                    self.answer_with(to, Ok(response.clone()), of(to));
+                }
+                if let Some(to) = last {
+                    self.answer_with(to, Ok(response), of(to));
                 }
             }
             Err(Failure::Refused(why)) => {
                 let why = self.unless_outdated(why, map);
                 self.count(|s| s.busy += u64::from(why == Refusal::Busy));
-                let askers = match request {
+                let askers = match asked.request {
                     Some(id) => self.sessions.borrow_mut().refused(id, why),
                     None => vec![asker],
                 };

@@ -190,14 +190,14 @@ impl MetaServer {
             invalidates: Vec::new(),
         };
         let walked = Walked::new();
-        let decided = Plan {
+        let mut decided = Plan {
             decision,
             now: self.world.now(),
             announced,
             moving: None,
             walked: &walked,
         };
-        match self.commit(txn, &asked, decided).await? {
+        match self.commit(txn, &asked, &mut decided).await? {
             Committed::Done(done) => {
                 counters.into_iter().for_each(|slot| self.numbers.forget(slot));
                 // Heads may have other parents than was known.

@@ -56,7 +56,7 @@ pub fn judge(
         }
         return Ok(());
     }
-    learn_open(model, op, outcome);
+    learn_open(model, outcome);
     let Some(model_op) = model_op(op, map.inline_limit) else {
         // Release, StatFs, Sync: not part of the tree.
         return match outcome {
@@ -106,11 +106,14 @@ fn judge_home(model: &Model, id: NodeId, outcome: &Outcome) -> Result<(), String
 }
 
 /// What an outcome says of files without a name: that one stays, because it may be open.
-fn learn_open(model: &mut Model, op: &Op, outcome: &Outcome) {
-    match (op, outcome) {
-        (_, Ok(Answer::Removed(e) | Answer::Renamed { other: Some(e), .. }))
-            if e.dir.is_none() && e.attr.nlink == 0 && e.home.is_some() =>
-        {
+fn learn_open(model: &mut Model, outcome: &Outcome) {
+    let gone = match outcome {
+        Ok(Answer::Removed(e)) => Some(e),
+        Ok(Answer::Renamed { other, .. }) => other.as_deref(),
+        _ => None,
+    };
+    match gone {
+        Some(e) if e.dir.is_none() && e.attr.nlink == 0 && e.home.is_some() => {
             model.stays_open(NodeId::new(e.attr.ino, e.attr.generation));
         }
         _ => {}

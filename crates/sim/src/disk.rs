@@ -271,6 +271,7 @@ impl DiskFaults for OpenDevice {
         Space {
             total: DEVICE,
             available: self.device.low.get().unwrap_or(DEVICE / 2),
+            device: 0,
         }
     }
 

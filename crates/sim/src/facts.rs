@@ -147,8 +147,8 @@ fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChan
                 .collect()
         }
         (Op::Rename { mode, .. }, Answer::Renamed { moved, other }) => {
-            let other = other.as_ref().filter(|_| *mode == RenameMode::Exchange);
-            let both = [Some(moved), other].into_iter().flatten();
+            let other = other.as_deref().filter(|_| *mode == RenameMode::Exchange);
+            let both = [Some(&**moved), other].into_iter().flatten();
             both.filter_map(dir).map(|d| (d, FactChange::Moved)).collect()
         }
         _ => Vec::new(),

@@ -25,6 +25,7 @@ pub trait DiskFaults {
         Space {
             total: 1 << 40,
             available: 1 << 40,
+            device: 0,
         }
     }
     /// A batch was applied. Ingests and range deletions show as batches of inserts and deletions.

@@ -74,6 +74,8 @@ pub struct Space {
     pub total: u64,
     /// What is left of it.
     pub available: u64,
+    /// Which device: stores on one say the same. 0: not known.
+    pub device: u64,
 }
 
 /// Records of a range, opaque: written by `export`, understood by `ingest` of any store of the same format.

@@ -33,4 +33,4 @@ pub use op::{
 pub use repair::{RepairRequest, Repaired};
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;

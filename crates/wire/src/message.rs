@@ -405,6 +405,22 @@ const REPLY: u8 = 2;
 const EXPLAIN: u8 = 3;
 const EXPLAINED: u8 = 4;
 
+fn put_request(id: u64, boot: BootEpoch, request: &Request, explain: bool, out: &mut Vec<u8>) {
+    out.push(if explain { EXPLAIN } else { REQUEST });
+    id.put(out);
+    boot.put(out);
+    request.put(out);
+}
+
+impl Message {
+    /// The bytes of a [`Message::Request`], for who needs the request again.
+    pub fn request_bytes(id: u64, boot: BootEpoch, request: &Request, explain: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        put_request(id, boot, request, explain, &mut out);
+        out
+    }
+}
+
 impl Codec for Message {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -413,12 +429,7 @@ impl Codec for Message {
                 boot,
                 request,
                 explain,
-            } => {
-                out.push(if *explain { EXPLAIN } else { REQUEST });
-                id.put(out);
-                boot.put(out);
-                request.put(out);
-            }
+            } => put_request(*id, *boot, request, *explain, out),
             Message::Reply { id, result, account } => {
                 out.push(if account.is_some() { EXPLAINED } else { REPLY });
                 id.put(out);

@@ -241,6 +241,8 @@ pub struct FsStat {
     pub total: u64,
     /// Bytes left before growing operations are refused.
     pub available: u64,
+    /// The device it is on: servers on one say the same. 0: not known.
+    pub device: u64,
 }
 
 /// An operation on the tree. `ino` and `generation` name the object the caller means; if the name now stands for
@@ -564,9 +566,9 @@ pub enum Answer {
     /// Rename: the moved entry under its new name, and what it replaced or was exchanged with.
     Renamed {
         /// Moved.
-        moved: EntryView,
+        moved: Box<EntryView>,
         /// Replaced or exchanged.
-        other: Option<EntryView>,
+        other: Option<Box<EntryView>>,
     },
     /// The content half of a directory.
     DirStat(DirStat),
@@ -637,6 +639,18 @@ impl Op {
                 | Op::StatFs
                 | Op::Sync
         )
+    }
+
+    /// The directory in which it may create something that needs a number of its own.
+    pub fn creates_in(&self) -> Option<DirId> {
+        match self {
+            Op::Create { dir, .. }
+            | Op::Tmpfile { dir, .. }
+            | Op::Symlink { dir, .. }
+            | Op::Mknod { dir, .. }
+            | Op::Mkdir { dir, .. } => Some(dir.id),
+            _ => None,
+        }
     }
 
     /// Whether it needs room in the store: refused below the watermark, where removals go on.

@@ -51,6 +51,7 @@ pub fn run(fs: &Rc<Fs>, args: &DfArgs) -> Result<Value> {
         let s = FsStat {
             total: s.f_blocks * s.f_frsize,
             available: s.f_bavail * s.f_frsize,
+            device: 0,
         };
         shown = json!({ "place": map.blocks, "total": s.total, "available": s.available });
         row("blocks".into(), s);

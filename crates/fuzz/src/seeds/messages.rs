@@ -501,8 +501,8 @@ pub(super) fn answers() -> Vec<Answer> {
         },
         Answer::Removed(views[3].clone()),
         Answer::Renamed {
-            moved: views[1].clone(),
-            other: Some(views[4].clone()),
+            moved: Box::new(views[1].clone()),
+            other: Some(Box::new(views[4].clone())),
         },
         Answer::DirStat(stat),
         Answer::Target(Blob(b"there".to_vec())),
@@ -513,6 +513,7 @@ pub(super) fn answers() -> Vec<Answer> {
         Answer::FsStat(FsStat {
             total: 9,
             available: 8,
+            device: 3,
         }),
         Answer::Value(Blob(b"value".to_vec())),
         Answer::Names(vec![XattrName::capability()]),

@@ -314,7 +314,7 @@ impl Run {
             Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => seen(e),
             Answer::Renamed { moved, other } => {
                 seen(moved);
-                other.iter().for_each(seen);
+                other.iter().for_each(|o| seen(o));
             }
             Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).for_each(seen),
             Answer::Done

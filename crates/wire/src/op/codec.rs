@@ -44,7 +44,11 @@ codec_struct!(DirEntry {
     kind,
     view
 });
-codec_struct!(FsStat { total, available });
+codec_struct!(FsStat {
+    total,
+    available,
+    device
+});
 codec_enum!(Content { 0 => None, 1 => Inline(b), 2 => Blocks(s) });
 codec_enum!(RenameMode { 0 => Replace, 1 => NoReplace, 2 => Exchange });
 codec_enum!(Op {
