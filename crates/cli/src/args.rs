@@ -265,9 +265,12 @@ pub struct ServerArgs {
     /// Its store. [default: DIR/server-ID]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// Memory for cached records, in MiB.
+    /// Memory for cached blocks of the store, in MiB.
     #[arg(long, default_value_t = 256)]
     pub cache_mib: usize,
+    /// Memory for cached records, in front of that, in MiB: about 5,000 files each. 0: none.
+    #[arg(long, default_value_t = 128)]
+    pub record_mib: usize,
     /// How to wait for work: `adaptive` spins briefly while work is likely.
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
     pub waiting: Wait,

@@ -170,6 +170,12 @@ pub fn publish(
             store.hits,
         ),
         (
+            "store_record_hits_total",
+            "counter",
+            "Of them, those answered by cached records.",
+            store.record_hits,
+        ),
+        (
             "store_disk_reads_total",
             "counter",
             "Reads that went to the device.",
@@ -186,6 +192,12 @@ pub fn publish(
             "gauge",
             "Bytes of cache in use.",
             store.cache_bytes,
+        ),
+        (
+            "store_record_bytes",
+            "gauge",
+            "Bytes of cached records.",
+            store.record_bytes,
         ),
     ];
     for (name, kind, help, value) in metrics {

@@ -159,6 +159,7 @@ fn to_options(server: &ServerArgs, verbose: u8) -> Result<Vec<String>> {
     use clap::ValueEnum;
     let mut options = vec![
         format!("--cache-mib={}", server.cache_mib),
+        format!("--record-mib={}", server.record_mib),
         format!("--reserve-mib={}", server.reserve_mib),
         format!("--identity-mib={}", server.identity_mib),
     ];

@@ -96,6 +96,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     let rocks = RocksOptions {
         durability,
         cache_bytes: options.cache_mib << 20,
+        record_bytes: options.record_mib << 20,
         ..RocksOptions::default()
     };
     let (store, _) = RocksStore::open(&path, rocks)

@@ -1,6 +1,7 @@
 //! From a batch of mutations to one RocksDB write.
 
 use crate::read::{self, Memory, Tier};
+use crate::records::Records;
 use pando_format::{Key, Mutation, Record, Touch};
 use pando_store::StoreError;
 use pando_types::DirId;
@@ -8,14 +9,18 @@ use rocksdb::{DB, WriteBatch};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+/// Keys and what they have after a batch; nothing if they are deleted.
+pub(crate) type Written = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
 /// A write under construction. Nothing happens before it is finished and written.
 pub(crate) struct Build<'a> {
     db: &'a DB,
     memory: &'a Memory,
     cached: &'a RefCell<BTreeMap<DirId, Touch>>,
     batch: WriteBatch,
-    /// What this batch did to a key, touches apart: whether it is there.
-    present: BTreeMap<Vec<u8>, bool>,
+    /// What this batch did to a key, touches apart: its value, if it is there.
+    written: Written,
+    records: &'a RefCell<Records>,
     /// What this batch made of touches; `None` is deleted.
     touches: BTreeMap<DirId, Option<Touch>>,
 }
@@ -25,14 +30,16 @@ impl<'a> Build<'a> {
         db: &'a DB,
         memory: &'a Memory,
         cached: &'a RefCell<BTreeMap<DirId, Touch>>,
+        records: &'a RefCell<Records>,
     ) -> Build<'a> {
-        let (present, touches) = (BTreeMap::new(), BTreeMap::new());
+        let (written, touches) = (BTreeMap::new(), BTreeMap::new());
         Build {
             db,
             memory,
             cached,
             batch: WriteBatch::default(),
-            present,
+            written,
+            records,
             touches,
         }
     }
@@ -56,7 +63,7 @@ impl<'a> Build<'a> {
                 if let Key::Touch(dir) = key {
                     self.touches.insert(*dir, None);
                 } else {
-                    self.present.insert(bytes, false);
+                    self.written.insert(bytes, None);
                 }
             }
             Mutation::Touch { dir, delta } => {
@@ -72,16 +79,17 @@ impl<'a> Build<'a> {
 
     pub(crate) fn put(&mut self, key: &Key, record: &Record) {
         let bytes = key.encode();
-        self.batch.put(&bytes, record.encode(&bytes));
+        let value = record.encode(&bytes);
+        self.batch.put(&bytes, &value);
         if let (Key::Touch(dir), Record::Touch(touch)) = (key, record) {
             self.touches.insert(*dir, Some(*touch));
         } else {
-            self.present.insert(bytes, true);
+            self.written.insert(bytes, Some(value));
         }
     }
 
-    pub(crate) fn finish(self) -> (WriteBatch, BTreeMap<DirId, Option<Touch>>) {
-        (self.batch, self.touches)
+    pub(crate) fn finish(self) -> (WriteBatch, BTreeMap<DirId, Option<Touch>>, Written) {
+        (self.batch, self.touches, self.written)
     }
 
     /// Whether a key is there, as far as memory knows: an assertion is not worth a wait for the device. In practice
@@ -96,8 +104,11 @@ impl<'a> Build<'a> {
             }
         }
         let bytes = key.encode();
-        if let Some(present) = self.present.get(&bytes) {
-            return Ok(*present);
+        if let Some(written) = self.written.get(&bytes) {
+            return Ok(written.is_some());
+        }
+        if let Some(present) = self.records.borrow().has(&bytes) {
+            return Ok(present);
         }
         match self.memory.raw(&bytes) {
             Ok(value) => Ok(value.is_some()),

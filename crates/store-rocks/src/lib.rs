@@ -13,6 +13,7 @@ mod open;
 mod picture;
 mod pool;
 mod read;
+mod records;
 mod sync;
 
 use build::Build;
@@ -24,6 +25,7 @@ use pando_store::{
 use pando_types::DirId;
 use pool::Pool;
 use read::Tier;
+use records::Records;
 use rocksdb::{DB, FlushOptions, WriteBatch, WriteOptions};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -44,6 +46,8 @@ pub struct RocksOptions {
     pub durability: Durability,
     /// Bytes of the block cache: data, indexes and filters of everything that is not in a memtable.
     pub cache_bytes: usize,
+    /// Bytes of records that are kept in front of that; 0: none.
+    pub record_bytes: usize,
     /// Bytes of WAL after which the memtable is flushed and a new WAL begins: what a restart replays.
     pub wal_bytes: u64,
     /// Threads that serve reads from the device.
@@ -59,6 +63,7 @@ impl Default for RocksOptions {
         RocksOptions {
             durability: Durability::Sync,
             cache_bytes: 256 << 20,
+            record_bytes: 128 << 20,
             wal_bytes: 8 << 20,
             readers: 2,
             sync_interval: Duration::from_secs(5),
@@ -78,12 +83,16 @@ pub struct Stats {
     pub syncs: u64,
     /// Reads completed inline, from memory.
     pub hits: u64,
+    /// Of them, those for which RocksDB was not asked.
+    pub record_hits: u64,
     /// Reads that went to the reader threads.
     pub misses: u64,
     /// Bytes in table files.
     pub table_bytes: u64,
     /// Bytes of the block cache in use.
     pub cache_bytes: u64,
+    /// Bytes of records in front of it, about.
+    pub record_bytes: u64,
     /// Bytes waiting for compaction: when this grows without end, the device is too slow.
     pub compaction_debt_bytes: u64,
 }
@@ -104,6 +113,8 @@ pub struct RocksStore {
     /// Bytes in the current WAL.
     log_bytes: Cell<u64>,
     written: Cell<u64>,
+    records: RefCell<Records>,
+    record_hits: Cell<u64>,
     hits: Cell<u64>,
     misses: Cell<u64>,
     _lock: LockFile,
@@ -118,6 +129,8 @@ impl RocksStore {
             wal_bytes: self.written.get(),
             syncs: self.syncer.syncs(),
             hits: self.hits.get(),
+            record_hits: self.record_hits.get(),
+            record_bytes: self.records.borrow().bytes(),
             misses: self.misses.get(),
             table_bytes: property("rocksdb.total-sst-files-size"),
             cache_bytes: property("rocksdb.block-cache-usage"),
@@ -158,15 +171,19 @@ impl RocksStore {
         Ok(())
     }
 
+    /// RocksDB need not be asked.
+    fn kept<T>(&self, known: Result<T, StoreError>) -> Read<T> {
+        self.hits.set(self.hits.get() + 1);
+        self.record_hits.set(self.record_hits.get() + 1);
+        Read::Ready(known)
+    }
+
     /// Completes from memory, or asks a reader thread to run the same read against the device.
     fn read<T: Send + 'static>(
         &self,
         from_memory: impl FnOnce(&read::Memory) -> Result<T, Tier>,
         from_disk: impl FnOnce(&DB) -> Result<T, StoreError> + Send + 'static,
     ) -> Read<T> {
-        if let Err(e) = self.syncer.check() {
-            return Read::Ready(Err(e));
-        }
         match from_memory(&self.memory) {
             Ok(value) => {
                 self.hits.set(self.hits.get() + 1);
@@ -194,7 +211,13 @@ impl Drop for RocksStore {
 
 impl Store for RocksStore {
     fn get(&self, key: &Key) -> Read<Option<Record>> {
+        if let Err(e) = self.syncer.check() {
+            return Read::Ready(Err(e));
+        }
         let bytes = key.encode();
+        if let Some(known) = self.records.borrow().get(key, &bytes) {
+            return self.kept(known);
+        }
         // Whoever misses on a directory's head is about to change its touch: have its block in memory too, since
         // `apply` cannot wait.
         let touch = if let Key::Head(dir) = key {
@@ -204,7 +227,12 @@ impl Store for RocksStore {
         };
         let again = bytes.clone();
         self.read(
-            move |memory| memory.get(&bytes),
+            |memory| {
+                let value = memory.raw(&bytes)?;
+                let record = read::decoded(&bytes, value.as_deref())?;
+                self.records.borrow_mut().was_read(key, &bytes, value.as_deref());
+                Ok(record)
+            },
             move |db| {
                 if let Some(touch) = touch {
                     read::get(db, &touch)?;
@@ -215,24 +243,46 @@ impl Store for RocksStore {
     }
 
     fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
+        if let Err(e) = self.syncer.check() {
+            return Read::Ready(Err(e));
+        }
+        if let Some(known) = self.records.borrow().list(range, limit) {
+            return self.kept(known);
+        }
         let again = range.clone();
         self.read(
-            |memory| memory.list(range, limit),
+            |memory| {
+                if !self.records.borrow().keeps_range(range) {
+                    return memory.list(range, limit);
+                }
+                let rows = memory.rows(range, limit)?;
+                let records = read::records(&rows)?;
+                // Else there may be more.
+                if rows.len() < limit {
+                    self.records.borrow_mut().was_listed(range, rows);
+                }
+                Ok(records)
+            },
             move |db| read::list(db, &again, limit),
         )
     }
 
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
         self.syncer.check()?;
-        let mut build = Build::new(&self.db, &self.memory, &self.touches);
+        let mut build = Build::new(&self.db, &self.memory, &self.touches, &self.records);
         for m in &batch.mutations {
             build.mutation(m)?;
         }
         if let Some(reply) = &batch.reply {
             build.put(&reply.key, &Record::Reply(reply.record.clone()));
         }
-        let (batch, touches) = build.finish();
+        let (batch, touches, written) = build.finish();
         let lsn = self.write(batch)?;
+        let mut records = self.records.borrow_mut();
+        for (key, value) in written {
+            records.was_written(&key, value.as_deref());
+        }
+        drop(records);
         let mut cache = self.touches.borrow_mut();
         if cache.len() > TOUCHES {
             cache.clear();
@@ -282,13 +332,19 @@ impl Store for RocksStore {
         self.syncer.check()?;
         let mut batch = WriteBatch::default();
         let mut replaced = Vec::new();
-        for (key, value) in bundle.records()? {
-            if let Ok(Key::Touch(dir)) = Key::decode(&key) {
+        let rows = bundle.records()?;
+        for (key, value) in &rows {
+            if let Ok(Key::Touch(dir)) = Key::decode(key) {
                 replaced.push(dir);
             }
             batch.put(key, value);
         }
         let lsn = self.write(batch)?;
+        let mut records = self.records.borrow_mut();
+        for (key, value) in &rows {
+            records.was_written(key, Some(value));
+        }
+        drop(records);
         let mut cache = self.touches.borrow_mut();
         replaced.iter().for_each(|dir| _ = cache.remove(dir));
         Ok(lsn)
@@ -300,11 +356,13 @@ impl Store for RocksStore {
         // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a
         // damaged block, would list old records as if nothing had happened (the conformance suite found it).
         let mut batch = WriteBatch::default();
-        for key in read::keys(&self.db, range)? {
-            batch.delete(key);
-        }
+        let keys = read::keys(&self.db, range)?;
+        keys.iter().for_each(|key| batch.delete(key));
         self.touches.borrow_mut().clear();
-        self.write(batch)
+        let lsn = self.write(batch)?;
+        let mut records = self.records.borrow_mut();
+        keys.iter().for_each(|key| records.was_written(key, None));
+        Ok(lsn)
     }
 
     fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {

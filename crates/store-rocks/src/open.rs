@@ -3,6 +3,7 @@
 use crate::files::{LockFile, create_dirs, failed, make_private, sync_dir};
 use crate::pool::Pool;
 use crate::read::{BUCKET_PREFIX, Memory};
+use crate::records::Records;
 use crate::sync::Syncer;
 use crate::{RocksOptions, RocksStore};
 use pando_format::codec::Reader;
@@ -71,6 +72,8 @@ impl RocksStore {
             touches: RefCell::new(BTreeMap::new()),
             log_bytes: Cell::new(0),
             written: Cell::new(0),
+            records: RefCell::new(Records::new(options.record_bytes)),
+            record_hits: Cell::new(0),
             hits: Cell::new(0),
             misses: Cell::new(0),
             _lock: lock,

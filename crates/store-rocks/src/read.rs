@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// prefixes, so that looking for a name in a directory of many tables reads nothing when it is absent.
 pub(crate) const BUCKET_PREFIX: usize = 2 + 1 + 16 + 7;
 
+/// A key and its value, encoded.
+pub(crate) type Row = (Box<[u8]>, Box<[u8]>);
+
 /// Why memory alone did not answer.
 pub(crate) enum Tier {
     /// The device must be asked.
@@ -40,16 +43,37 @@ impl Memory {
             .map_err(|e| tier(key, e))
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Tier> {
-        self.raw(key)?
-            .map(|value| decode(key, &value))
-            .transpose()
-            .map_err(Tier::Failed)
-    }
-
     pub(crate) fn list(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, Tier> {
         scan_records(&self.db, memory_only(), range, limit)
     }
+
+    /// The same, encoded.
+    pub(crate) fn rows(&self, range: &KeyRange, limit: usize) -> Result<Vec<Row>, Tier> {
+        let mut out = Vec::new();
+        scan(&self.db, memory_only(), range, limit, |key, value| {
+            out.push((key.into(), value.into()));
+            Ok(())
+        })?;
+        Ok(out)
+    }
+}
+
+/// A value that was read, if there is one.
+pub(crate) fn decoded(key: &[u8], value: Option<&[u8]>) -> Result<Option<Record>, Tier> {
+    let record = value.map(|value| decode(key, value));
+    record.transpose().map_err(Tier::Failed)
+}
+
+/// Rows that were read.
+pub(crate) fn records(rows: &[Row]) -> Result<Vec<(Key, Record)>, Tier> {
+    let all = rows.iter().map(|(key, value)| decode_row(key, value));
+    all.collect::<Result<_, _>>().map_err(Tier::Failed)
+}
+
+/// A key and its record.
+pub(crate) fn decode_row(key: &[u8], value: &[u8]) -> Result<(Key, Record), StoreError> {
+    let record = decode(key, value)?;
+    Ok((Key::decode(key).map_err(|e| StoreError::corrupt(key, e))?, record))
 }
 
 /// Options of a read that fails with `Incomplete` rather than wait for the device.
@@ -141,8 +165,7 @@ fn scan_records(
 ) -> Result<Vec<(Key, Record)>, Tier> {
     let mut out = Vec::new();
     scan(db, options, range, limit, |key, value| {
-        let record = decode(key, value)?;
-        out.push((Key::decode(key).map_err(|e| StoreError::corrupt(key, e))?, record));
+        out.push(decode_row(key, value)?);
         Ok(())
     })?;
     Ok(out)
@@ -194,22 +217,27 @@ fn scan_with<'a>(
     iterator.status().map_err(|e| tier(&range.start, e))
 }
 
+/// The first key beyond all that begin so.
+pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xFF {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end
+}
+
 /// Whether all keys of a range share a bucket's prefix.
 fn within_bucket(range: &KeyRange) -> bool {
     let Some(prefix) = range.start.get(..BUCKET_PREFIX) else {
         return false;
     };
-    let mut successor = prefix.to_vec();
-    while let Some(last) = successor.pop() {
-        if last < 0xFF {
-            successor.push(last + 1);
-            break;
-        }
-    }
-    range.end <= successor
+    range.end <= successor(prefix)
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Result<Record, StoreError> {
+pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Record, StoreError> {
     Record::decode(key, value).map_err(|e| StoreError::corrupt(key, e))
 }
 

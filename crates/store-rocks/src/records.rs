@@ -1,0 +1,243 @@
+//! Records in memory, in front of RocksDB: what operations read again and again would cost a search of every memtable and
+//! table there.
+//!
+//! Two kinds of reads are kept: whole buckets (the entries of a name's hash, also if there are none) and single records with
+//! short keys (heads). Both as bytes with their checksums, so that what comes from here is checked as what comes from the
+//! device is.
+//!
+//! Invariant: what is kept is what the database has, applied batches included. There is one writer, [`crate::RocksStore`],
+//! and it tells of each key it writes before the next read.
+
+use crate::read::{BUCKET_PREFIX, Row, decode, decode_row, successor};
+use pando_format::{Key, KeyRange, Record};
+use pando_store::StoreError;
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
+
+/// About what one that is kept costs beyond its bytes: its place in the cache, and its allocations.
+const OVERHEAD: usize = 96;
+
+/// Bytes by which a cache of so many bytes guesses how many there will be.
+const TYPICAL: usize = 320;
+
+/// A bucket, or a record, by the bytes of its key. All keys have the same length here; what is shorter is filled up.
+type Place = (u8, [u8; BUCKET_PREFIX]);
+
+/// Keys and values in key order, encoded.
+type Rows = Box<[Row]>;
+
+struct Bytes;
+
+impl Weighter<Place, Rows> for Bytes {
+    fn weight(&self, _: &Place, rows: &Rows) -> u64 {
+        let bytes: usize = rows.iter().map(|(k, v)| k.len() + v.len() + 32).sum();
+        (bytes + OVERHEAD) as u64
+    }
+}
+
+/// They.
+pub(crate) struct Records {
+    kept: Option<Cache<Place, Rows, Bytes>>,
+}
+
+fn place(prefix: &[u8]) -> Option<Place> {
+    let mut bytes = [0; BUCKET_PREFIX];
+    bytes.get_mut(..prefix.len())?.copy_from_slice(prefix);
+    Some((prefix.len() as u8, bytes))
+}
+
+/// Where a key is kept, if it is: by itself or in its bucket.
+fn around(key: &[u8]) -> Option<Place> {
+    place(&key[..key.len().min(BUCKET_PREFIX)])
+}
+
+/// Where a single record is kept. Of those with longer keys whole buckets are.
+fn of_key(key: &Key, bytes: &[u8]) -> Option<Place> {
+    if matches!(key, Key::Head(_)) {
+        place(bytes)
+    } else {
+        None
+    }
+}
+
+/// Where a range is kept, if it is a whole bucket.
+fn of_range(range: &KeyRange) -> Option<Place> {
+    let whole = range.start.len() == BUCKET_PREFIX && range.end == successor(&range.start);
+    if whole { place(&range.start) } else { None }
+}
+
+impl Records {
+    /// None, and room for so many bytes of them; 0: nothing is kept.
+    pub(crate) fn new(bytes: usize) -> Records {
+        let kept = (bytes > 0).then(|| Cache::with_weighter(bytes / TYPICAL + 1, bytes as u64, Bytes));
+        Records { kept }
+    }
+
+    /// A record, if it is known whether it is there.
+    pub(crate) fn get(&self, key: &Key, bytes: &[u8]) -> Option<Result<Option<Record>, StoreError>> {
+        let rows = self.kept.as_ref()?.get(&of_key(key, bytes)?)?;
+        Some(rows.first().map(|(k, v)| decode(k, v)).transpose())
+    }
+
+    /// The records of a bucket, if they are known.
+    pub(crate) fn list(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+    ) -> Option<Result<Vec<(Key, Record)>, StoreError>> {
+        let rows = self.kept.as_ref()?.get(&of_range(range)?)?;
+        let all = rows.iter().take(limit);
+        Some(all.map(|(k, v)| decode_row(k, v)).collect())
+    }
+
+    /// Whether a key is there, if that is known.
+    pub(crate) fn has(&self, key: &[u8]) -> Option<bool> {
+        let rows = self.kept.as_ref()?.peek(&around(key)?)?;
+        Some(rows.iter().any(|(k, _)| **k == *key))
+    }
+
+    /// Whether it is worth telling what is in a range.
+    pub(crate) fn keeps_range(&self, range: &KeyRange) -> bool {
+        self.kept.is_some() && of_range(range).is_some()
+    }
+
+    /// A record was read, or found to be absent.
+    pub(crate) fn was_read(&mut self, key: &Key, bytes: &[u8], value: Option<&[u8]>) {
+        if let (Some(kept), Some(place)) = (&mut self.kept, of_key(key, bytes)) {
+            kept.insert(
+                place,
+                value.map(|v| (bytes.into(), v.into())).into_iter().collect(),
+            );
+        }
+    }
+
+    /// A bucket was read to its end.
+    pub(crate) fn was_listed(&mut self, range: &KeyRange, rows: Vec<Row>) {
+        if let (Some(kept), Some(place)) = (&mut self.kept, of_range(range)) {
+            kept.insert(place, rows.into_boxed_slice());
+        }
+    }
+
+    /// A record was written, or deleted.
+    pub(crate) fn was_written(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let Some(kept) = &mut self.kept else { return };
+        let Some(place) = around(key) else { return };
+        let Some(rows) = kept.peek(&place) else { return };
+        let others = rows.iter().filter(|(k, _)| **k != *key).cloned();
+        let new = value.map(|v| (key.into(), v.into()));
+        let mut rows: Vec<Row> = others.chain(new).collect();
+        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        kept.insert(place, rows.into_boxed_slice());
+    }
+
+    /// Bytes of them, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.kept.as_ref().map_or(0, Cache::weight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_format::{CounterRecord, NameHash};
+    use pando_types::{DirId, Name, Slot};
+
+    fn entry(dir: u128, name: &[u8]) -> Key {
+        Key::Entry {
+            dir: DirId(dir),
+            hash: NameHash(5),
+            name: Name::new(name).expect("a name"),
+        }
+    }
+
+    /// Of no kind that an entry has: what a record says is not looked at here.
+    fn value(key: &[u8], n: u64) -> Vec<u8> {
+        Record::Counter(CounterRecord {
+            reserved: n,
+            epoch: 1,
+        })
+        .encode(key)
+    }
+
+    #[test]
+    fn buckets_follow_what_is_written() {
+        let mut records = Records::new(1 << 20);
+        let bucket = KeyRange::bucket(DirId(7), NameHash(5));
+        let (a, b) = (entry(7, b"a").encode(), entry(7, b"b").encode());
+        assert!(records.list(&bucket, 9).is_none() && records.has(&a).is_none());
+        // What was never read is not known by being written.
+        records.was_written(&a, Some(&value(&a, 1)));
+        assert!(records.list(&bucket, 9).is_none());
+        records.was_listed(&bucket, Vec::new());
+        assert_eq!(
+            (records.list(&bucket, 9), records.has(&a)),
+            (Some(Ok(vec![])), Some(false))
+        );
+        records.was_written(&b, Some(&value(&b, 2)));
+        records.was_written(&a, Some(&value(&a, 3)));
+        records.was_written(&b, Some(&value(&b, 4)));
+        let reserved = |records: &Records, limit| -> Vec<u64> {
+            let listed = records.list(&bucket, limit).expect("known").expect("whole");
+            let of = |(_, r)| match r {
+                Record::Counter(c) => c.reserved,
+                other => panic!("{other:?}"),
+            };
+            listed.into_iter().map(of).collect()
+        };
+        assert_eq!(reserved(&records, 9), [3, 4]);
+        assert_eq!(reserved(&records, 1), [3]);
+        records.was_written(&a, None);
+        assert_eq!(reserved(&records, 9), [4]);
+        assert_eq!((records.has(&a), records.has(&b)), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn only_whole_buckets_and_heads() {
+        let mut records = Records::new(1 << 20);
+        let bucket = KeyRange::bucket(DirId(7), NameHash(5));
+        for other in [
+            KeyRange::entries(DirId(7)),
+            bucket.after(&entry(7, b"a")),
+            KeyRange::slot(Slot(7)),
+        ] {
+            assert!(!records.keeps_range(&other));
+            records.was_listed(&other, Vec::new());
+            assert!(records.list(&other, 9).is_none());
+        }
+        let (head, counter) = (Key::Head(DirId(7)), Key::Counter(Slot(7)));
+        for (key, kept) in [(&head, true), (&counter, false), (&entry(7, b"a"), false)] {
+            let bytes = key.encode();
+            records.was_read(key, &bytes, None);
+            assert_eq!(records.get(key, &bytes), kept.then_some(Ok(None)));
+            records.was_written(&bytes, Some(&value(&bytes, 8)));
+            let found = records.get(key, &bytes).map(|r| r.map(|r| r.is_some()));
+            assert_eq!(found, kept.then_some(Ok(true)));
+        }
+        // What comes from here is checked as what comes from the device is.
+        let bytes = head.encode();
+        records.was_written(&bytes, Some(b"damaged"));
+        assert!(matches!(
+            records.get(&head, &bytes),
+            Some(Err(StoreError::Corrupt { .. }))
+        ));
+    }
+
+    #[test]
+    fn bounded() {
+        let mut records = Records::new(64 << 10);
+        for dir in 0..10_000 {
+            let bucket = KeyRange::bucket(DirId(dir), NameHash(5));
+            let key = entry(dir, b"a").encode();
+            records.was_listed(&bucket, vec![(key.clone().into(), value(&key, 1).into())]);
+        }
+        assert!(
+            records.bytes() > 32 << 10 && records.bytes() <= 64 << 10,
+            "{}",
+            records.bytes()
+        );
+        let mut none = Records::new(0);
+        let bucket = KeyRange::bucket(DirId(1), NameHash(5));
+        none.was_listed(&bucket, Vec::new());
+        assert!(!none.keeps_range(&bucket) && none.list(&bucket, 9).is_none() && none.bytes() == 0);
+    }
+}
