@@ -88,7 +88,7 @@ pub fn publish(
             "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
         );
     }
-    let metrics: [(&str, &str, &str, u64); 18] = [
+    let metrics: [(&str, &str, &str, u64); 20] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (
             "connections",

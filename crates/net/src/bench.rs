@@ -42,6 +42,8 @@ pub struct EchoResult {
     pub p50_us: f64,
     /// All but one in a hundred took no longer than this.
     pub p99_us: f64,
+    /// All but one in a thousand took no longer than this.
+    pub p999_us: f64,
 }
 
 fn histogram() -> io::Result<Histogram<u64>> {
@@ -107,6 +109,7 @@ fn measure(
         ops_per_s: all.len() as f64 / options.time.as_secs_f64(),
         p50_us: all.value_at_quantile(0.5) as f64 / 1000.0,
         p99_us: all.value_at_quantile(0.99) as f64 / 1000.0,
+        p999_us: all.value_at_quantile(0.999) as f64 / 1000.0,
     })
 }
 

@@ -155,6 +155,12 @@ fn database_options(o: &RocksOptions) -> Options {
     options.set_write_buffer_size((o.wal_bytes as usize).saturating_mul(8).max(8 << 20));
     options.set_max_total_wal_size(0);
     options.set_max_write_buffer_number(4);
+    // Most buckets that are looked for are not in memory: a memtable says so without a search. (A share of the buffer's size
+    // above, of which an eighth is used.)
+    options.set_memtable_prefix_bloom_ratio(0.01);
+    options.set_memtable_whole_key_filtering(true);
+    // There is one writer.
+    options.set_allow_concurrent_memtable_write(false);
 
     // Opening must not depend on the number of files: it opens few tables (the rest when they are first read) and
     // reads no statistics from them. Half of the file descriptors are left to connections.

@@ -37,6 +37,7 @@ pub fn run(args: &EchoArgs) -> Result<Figures> {
         ops_per_s: r.ops_per_s,
         p50_us: r.p50_us,
         p99_us: r.p99_us,
+        p999_us: r.p999_us,
         round_trips: Some(1.0),
         errors: 0,
         first_error: None,

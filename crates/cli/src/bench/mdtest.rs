@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use pando_client::Client;
 use pando_client::file::{self, DataSync, OpenFile, Place};
 use pando_types::{Access, Cred, Errno, Name, Perm};
-use pando_wire::{Op, Statement};
+use pando_wire::{Op, RenameMode, Statement};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -19,9 +19,10 @@ use std::rc::Rc;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Create, look at, read and remove files and directories.
+/// Create, look at, read, rename and remove files and directories.
 ///
-/// Without -C, -T, -E or -r all four are done, without -F or -D both files and directories. Needs a running cluster.
+/// Without -C, -T, -E, --rename or -r all five are done, without -F or -D both files and directories. Renames are made in pairs, to
+/// another name and back. Needs a running cluster.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench mdtest -n 10000 --clients 4 --depth 8\n  pando bench mdtest -n 1000 -b 4 -z 2 -u -F --json\n  pando bench mdtest -n 100000 -C -F    create only; -T, -E and -r afterwards find the files"
@@ -60,6 +61,12 @@ pub struct MdtestArgs {
     /// Remove only.
     #[arg(short = 'r')]
     pub remove: bool,
+    /// Rename only.
+    #[arg(long)]
+    pub rename: bool,
+    /// Look at and read items at random, each as likely as any other, instead of one after the other.
+    #[arg(short = 'R')]
+    pub random: bool,
     /// Bytes written to each file.
     #[arg(short = 'w', default_value_t = 0)]
     pub write_bytes: u64,
@@ -80,15 +87,25 @@ pub struct MdtestArgs {
     pub waiting: Wait,
 }
 
+/// Spreads a counter over all 64 bits (splitmix64): items at random, the same in every run.
+fn spread(n: u64) -> u64 {
+    let z = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
 /// What is done to each item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     DirCreate,
     DirStat,
+    DirRename,
     DirRemove,
     FileCreate,
     FileStat,
     FileRead,
+    FileRename,
     FileRemove,
 }
 
@@ -97,26 +114,44 @@ impl Phase {
         match self {
             Phase::DirCreate => "dir-create",
             Phase::DirStat => "dir-stat",
+            Phase::DirRename => "dir-rename",
             Phase::DirRemove => "dir-remove",
             Phase::FileCreate => "file-create",
             Phase::FileStat => "file-stat",
             Phase::FileRead => "file-read",
+            Phase::FileRename => "file-rename",
             Phase::FileRemove => "file-remove",
         }
     }
 }
 
+impl Phase {
+    /// Whether it can be done to an item as often as one likes.
+    fn may_repeat(self) -> bool {
+        matches!(self, Phase::DirStat | Phase::FileStat | Phase::FileRead)
+    }
+
+    /// Operations that it takes.
+    fn operations(self) -> u32 {
+        match self {
+            Phase::DirRename | Phase::FileRename => 2,
+            _ => 1,
+        }
+    }
+}
+
 fn phases(args: &MdtestArgs) -> Vec<Phase> {
-    let all = !(args.create || args.stat || args.read || args.remove);
+    let all = !(args.create || args.stat || args.read || args.rename || args.remove);
     let wanted = |p: &Phase| {
         let kind = match p {
-            Phase::DirCreate | Phase::DirStat | Phase::DirRemove => !args.files,
+            Phase::DirCreate | Phase::DirStat | Phase::DirRename | Phase::DirRemove => !args.files,
             _ => !args.directories,
         };
         let what = match p {
             Phase::DirCreate | Phase::FileCreate => args.create,
             Phase::DirStat | Phase::FileStat => args.stat,
             Phase::FileRead => args.read,
+            Phase::DirRename | Phase::FileRename => args.rename,
             Phase::DirRemove | Phase::FileRemove => args.remove,
         };
         kind && (all || what)
@@ -124,10 +159,12 @@ fn phases(args: &MdtestArgs) -> Vec<Phase> {
     let order = [
         Phase::DirCreate,
         Phase::DirStat,
+        Phase::DirRename,
         Phase::DirRemove,
         Phase::FileCreate,
         Phase::FileStat,
         Phase::FileRead,
+        Phase::FileRename,
         Phase::FileRemove,
     ];
     order.into_iter().filter(wanted).collect()
@@ -158,6 +195,7 @@ struct Worker {
     write: Vec<u8>,
     sync: DataSync,
     paths: bool,
+    random: bool,
 }
 
 pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
@@ -170,7 +208,7 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
     let tree = tree(md);
     let items = md.per_directory.map_or(md.items, |i| i * tree.len() as u64);
     let base = absolute(&md.base);
-    let keeps = (md.create || md.stat || md.read) && !md.remove;
+    let keeps = (md.create || md.stat || md.read || md.rename) && !md.remove;
 
     let first = connect(&dir, md.waiting, args.paths)?;
     let roots: Vec<Vec<u8>> = if md.unique {
@@ -180,7 +218,8 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
     } else {
         vec![base.clone()]
     };
-    first.run(make_trees(&first, &roots, &tree))?;
+    let of_tree = tree.len() > 1 || md.unique;
+    let made = first.run(make_trees(&first, &roots, &tree))?;
 
     let barrier = Barrier::new(md.clients as usize);
     let parts = on_threads(md.clients as usize, |number| {
@@ -208,17 +247,23 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
             phase.push(meter);
         }
     }
-    let results: Vec<Measured> = phases
+    let measured = phases
         .iter()
         .zip(by_phase)
-        .map(|(phase, meters)| Meter::sum(phase.name(), meters, true))
-        .collect::<Result<_>>()?;
+        .map(|(phase, meters)| Meter::sum(phase.name(), meters, true));
+    let mut results: Vec<Measured> = measured.collect::<Result<_>>()?;
+    if of_tree {
+        results.insert(0, Meter::sum("tree-create", vec![made], true)?);
+    }
     if !keeps {
-        first.run(remove_trees(&first, &roots, &tree, &base, md.unique));
+        let removed = first.run(remove_trees(&first, &roots, &tree, &base, md.unique))?;
+        if of_tree {
+            results.push(Meter::sum("tree-remove", vec![removed], true)?);
+        }
     }
     let params = json!({
         "n": items, "b": md.branch, "z": md.depth_of_tree, "u": md.unique, "w": md.write_bytes, "clients": md.clients,
-        "depth": md.depth, "paths": md.paths, "waiting": md.waiting.name(), "servers": file.servers.len(),
+        "depth": md.depth, "paths": md.paths, "random": md.random, "waiting": md.waiting.name(), "servers": file.servers.len(),
         "durability": file.durability,
     });
     Ok(Figures {
@@ -229,32 +274,48 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
     })
 }
 
-async fn make_trees(conn: &Connection, roots: &[Vec<u8>], tree: &[String]) -> Result<()> {
-    let cred = my_cred();
+async fn make_trees(conn: &Connection, roots: &[Vec<u8>], tree: &[String]) -> Result<Meter> {
+    let (cred, mut meter) = (my_cred(), Meter::new()?);
+    let before = conn.client.stats().round_trips;
     for root in roots {
         for dir in tree {
             let path = [root.as_slice(), dir.as_bytes()].concat();
+            let began = Instant::now();
             conn.client
                 .mkdir_all(&cred, &path, Perm::new(0o755))
                 .await
                 .with_context(|| format!("cannot make {}", crate::text::printable(&path)))?;
+            meter.record(began.elapsed());
         }
     }
-    Ok(())
+    meter.end(conn.client.stats().round_trips - before);
+    Ok(meter)
 }
 
 /// What is not empty stays.
-async fn remove_trees(conn: &Connection, roots: &[Vec<u8>], tree: &[String], base: &[u8], unique: bool) {
-    let cred = my_cred();
+async fn remove_trees(
+    conn: &Connection,
+    roots: &[Vec<u8>],
+    tree: &[String],
+    base: &[u8],
+    unique: bool,
+) -> Result<Meter> {
+    let (cred, mut meter) = (my_cred(), Meter::new()?);
+    let before = conn.client.stats().round_trips;
     for root in roots {
         for dir in tree.iter().rev() {
             let path = [root.as_slice(), dir.as_bytes()].concat();
-            let _ = conn.client.rmdir(&cred, &path).await;
+            let began = Instant::now();
+            if conn.client.rmdir(&cred, &path).await.is_ok() {
+                meter.record(began.elapsed());
+            }
         }
     }
+    meter.end(conn.client.stats().round_trips - before);
     if unique {
         let _ = conn.client.rmdir(&cred, base).await;
     }
+    Ok(meter)
 }
 
 impl Worker {
@@ -280,6 +341,7 @@ impl Worker {
             write: vec![b'm'; usize::try_from(md.write_bytes)?],
             sync,
             paths: md.paths,
+            random: md.random,
         })
     }
 
@@ -294,9 +356,17 @@ impl Worker {
             crew.add(async move {
                 while next.get() < items {
                     let item = next.replace(next.get() + 1);
+                    let item = if me.random && phase.may_repeat() {
+                        spread(item ^ (me.number << 40)) % items
+                    } else {
+                        item
+                    };
                     let began = Instant::now();
                     match me.item(phase, item).await {
-                        Ok(()) => meter.borrow_mut().record(began.elapsed()),
+                        Ok(()) => {
+                            let took = began.elapsed() / phase.operations();
+                            (0..phase.operations()).for_each(|_| meter.borrow_mut().record(took));
+                        }
                         Err(e) => meter
                             .borrow_mut()
                             .failed(|| format!("{} {item}: {e}", phase.name())),
@@ -313,7 +383,7 @@ impl Worker {
     async fn item(&self, phase: Phase, item: u64) -> Result<(), Errno> {
         let client = &*self.client;
         let kind = match phase {
-            Phase::DirCreate | Phase::DirStat | Phase::DirRemove => "dir",
+            Phase::DirCreate | Phase::DirStat | Phase::DirRename | Phase::DirRemove => "dir",
             _ => "file",
         };
         let (path, dir) = &self.dirs[(item % self.dirs.len() as u64) as usize];
@@ -344,10 +414,27 @@ impl Worker {
                 let entry = client.lookup(&self.cred, &dir, &name).await?;
                 return client.attr(&self.cred, &entry).await.map(|_| ());
             }
+            Phase::DirRename | Phase::FileRename => {
+                let other = Name::new(format!("{text}.renamed").as_bytes())?;
+                self.rename(&dir, &name, &other).await?;
+                return self.rename(&dir, &other, &name).await;
+            }
             Phase::FileCreate => return self.create(Place { dir, name }).await,
             Phase::FileRead => return self.read(Place { dir, name }).await,
         };
         client.op(&self.cred, op).await.map(|_| ())
+    }
+
+    async fn rename(&self, dir: &Statement, from: &Name, to: &Name) -> Result<(), Errno> {
+        let op = Op::Rename {
+            src: dir.clone(),
+            src_name: from.clone(),
+            dst: dir.clone(),
+            dst_name: to.clone(),
+            mode: RenameMode::Replace,
+            held: false,
+        };
+        self.client.op(&self.cred, op).await.map(|_| ())
     }
 
     async fn create(&self, place: Place) -> Result<(), Errno> {

@@ -16,6 +16,8 @@ pub struct Measured {
     pub p50_us: f64,
     /// All but one in a hundred took no longer.
     pub p99_us: f64,
+    /// All but one in a thousand took no longer.
+    pub p999_us: f64,
     /// Messages that waited for an answer, per operation.
     pub round_trips: Option<f64>,
     /// Of them, failed.
@@ -92,6 +94,7 @@ impl Meter {
             ops_per_s: ops as f64 / time,
             p50_us: all.taken.value_at_quantile(0.5) as f64 / 1000.0,
             p99_us: all.taken.value_at_quantile(0.99) as f64 / 1000.0,
+            p999_us: all.taken.value_at_quantile(0.999) as f64 / 1000.0,
             round_trips: (counts_trips && ops > 0).then(|| all.round_trips as f64 / ops as f64),
             errors: all.errors,
             first_error: all.first_error,

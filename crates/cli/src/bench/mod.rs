@@ -99,6 +99,7 @@ fn json(figures: &Figures) -> Value {
             object.insert("ops_per_s".into(), round(r.ops_per_s).into());
             object.insert("p50_us".into(), round(r.p50_us).into());
             object.insert("p99_us".into(), round(r.p99_us).into());
+            object.insert("p999_us".into(), round(r.p999_us).into());
             object.insert("round_trips".into(), r.round_trips.map(round).into());
             if r.errors > 0 {
                 object.insert("errors".into(), r.errors.into());
@@ -123,12 +124,21 @@ fn table(figures: &Figures) -> String {
                 format!("{:.0}", r.ops_per_s),
                 format!("{:.1}", r.p50_us),
                 format!("{:.1}", r.p99_us),
+                format!("{:.1}", r.p999_us),
                 r.round_trips.map_or("-".into(), |t| format!("{t:.2}")),
             ]
         })
         .collect();
     text::table(
-        &["op", "ops", "ops/s", "p50 us", "p99 us", "round trips/op"],
+        &[
+            "op",
+            "ops",
+            "ops/s",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "round trips/op",
+        ],
         &rows,
     )
 }
