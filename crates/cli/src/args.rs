@@ -268,7 +268,7 @@ pub struct ServerArgs {
     /// Memory for cached blocks of the store, in MiB.
     #[arg(long, default_value_t = 256)]
     pub cache_mib: usize,
-    /// Memory for cached records, in front of that, in MiB: about 5,000 files each. 0: none.
+    /// Memory for cached records, in front of that, in MiB. 0: none.
     #[arg(long, default_value_t = 128)]
     pub record_mib: usize,
     /// How to wait for work: `adaptive` spins briefly while work is likely.

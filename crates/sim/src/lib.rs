@@ -67,6 +67,7 @@ mod world;
 pub use many::{Batch, regressions, run_many, seeds_of};
 pub use plant::{Found, Hunt, HuntOptions, Plant, hunt, plants};
 pub use report::{SeedReport, Totals};
+pub use rng::mix;
 pub use run::{ENOUGH_FAULTS, ENOUGH_OPERATIONS, Options, run_seed};
 pub use trace::Print;
 pub use violation::{Kind, Violation};

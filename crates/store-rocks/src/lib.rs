@@ -171,19 +171,21 @@ impl RocksStore {
         Ok(())
     }
 
-    /// RocksDB need not be asked.
-    fn kept<T>(&self, known: Result<T, StoreError>) -> Read<T> {
-        self.hits.set(self.hits.get() + 1);
-        self.record_hits.set(self.record_hits.get() + 1);
-        Read::Ready(known)
-    }
-
-    /// Completes from memory, or asks a reader thread to run the same read against the device.
+    /// Completes from what is kept or from memory, or asks a reader thread to run the same read against the device.
     fn read<T: Send + 'static>(
         &self,
+        kept: impl FnOnce() -> Option<Result<T, StoreError>>,
         from_memory: impl FnOnce(&read::Memory) -> Result<T, Tier>,
         from_disk: impl FnOnce(&DB) -> Result<T, StoreError> + Send + 'static,
     ) -> Read<T> {
+        if let Err(e) = self.syncer.check() {
+            return Read::Ready(Err(e));
+        }
+        if let Some(known) = kept() {
+            self.hits.set(self.hits.get() + 1);
+            self.record_hits.set(self.record_hits.get() + 1);
+            return Read::Ready(known);
+        }
         match from_memory(&self.memory) {
             Ok(value) => {
                 self.hits.set(self.hits.get() + 1);
@@ -211,13 +213,7 @@ impl Drop for RocksStore {
 
 impl Store for RocksStore {
     fn get(&self, key: &Key) -> Read<Option<Record>> {
-        if let Err(e) = self.syncer.check() {
-            return Read::Ready(Err(e));
-        }
         let bytes = key.encode();
-        if let Some(known) = self.records.borrow().get(key, &bytes) {
-            return self.kept(known);
-        }
         // Whoever misses on a directory's head is about to change its touch: have its block in memory too, since
         // `apply` cannot wait.
         let touch = if let Key::Head(dir) = key {
@@ -227,6 +223,7 @@ impl Store for RocksStore {
         };
         let again = bytes.clone();
         self.read(
+            || self.records.borrow().get(key, &bytes),
             |memory| {
                 let value = memory.raw(&bytes)?;
                 let record = read::decoded(&bytes, value.as_deref())?;
@@ -243,14 +240,9 @@ impl Store for RocksStore {
     }
 
     fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
-        if let Err(e) = self.syncer.check() {
-            return Read::Ready(Err(e));
-        }
-        if let Some(known) = self.records.borrow().list(range, limit) {
-            return self.kept(known);
-        }
         let again = range.clone();
         self.read(
+            || self.records.borrow().list(range, limit),
             |memory| {
                 if !self.records.borrow().keeps_range(range) {
                     return memory.list(range, limit);
@@ -323,6 +315,7 @@ impl Store for RocksStore {
         // Large and rare: never on the event loop, never through the cache.
         let range = range.clone();
         self.read(
+            || None,
             |_| Err(Tier::NotInMemory),
             move |db| read::export(db, range, bytes),
         )

@@ -3,9 +3,11 @@
 mod common;
 
 use common::{Xfs, batch, open, prefix, superblock};
+use pando_format::KeyRange;
 use pando_store::conformance::block_on;
 use pando_store::{Durability, Level, Lsn, Store, StoreError};
 use pando_store_rocks::RocksStore;
+use pando_types::Slot;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -73,6 +75,9 @@ fn victim() {
             let wait = block_on(store.wait(store.applied(), Level::Synced));
             assert!(matches!(wait, Err(StoreError::Poisoned(_))), "{wait:?}");
             assert!(block_on(store.get(&common::key(1)).wait()).is_err());
+            let all = KeyRange::slot(Slot(0));
+            assert!(block_on(store.list(&all, 1).wait()).is_err());
+            assert!(block_on(store.export(&all, 1).wait()).is_err());
             writeln!(out, "\npoisoned").expect("print");
             return;
         }

@@ -10,6 +10,7 @@ use crate::fs::{absolute, below};
 use anyhow::{Context, Result, bail};
 use pando_client::Client;
 use pando_client::file::{self, DataSync, OpenFile, Place};
+use pando_sim::mix;
 use pando_types::{Access, Cred, Errno, Name, Perm};
 use pando_wire::{Op, RenameMode, Statement};
 use serde_json::json;
@@ -87,14 +88,6 @@ pub struct MdtestArgs {
     pub waiting: Wait,
 }
 
-/// Spreads a counter over all 64 bits (splitmix64): items at random, the same in every run.
-fn spread(n: u64) -> u64 {
-    let z = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
 /// What is done to each item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -123,9 +116,7 @@ impl Phase {
             Phase::FileRemove => "file-remove",
         }
     }
-}
 
-impl Phase {
     /// Whether it can be done to an item as often as one likes.
     fn may_repeat(self) -> bool {
         matches!(self, Phase::DirStat | Phase::FileStat | Phase::FileRead)
@@ -357,7 +348,8 @@ impl Worker {
                 while next.get() < items {
                     let item = next.replace(next.get() + 1);
                     let item = if me.random && phase.may_repeat() {
-                        spread(item ^ (me.number << 40)) % items
+                        // The same in every run.
+                        mix(item ^ (me.number << 40)) % items
                     } else {
                         item
                     };
