@@ -46,15 +46,20 @@ pub fn judge(
     }
     if let Err(Errno::NotFound | Errno::Stale) = outcome
         && let Some(home) = op.statements()[0].filter(|s| s.id.is_homes())
-        && model
-            .attr(NodeId::new(home.ino, home.generation))
-            .is_some_and(|a| a.nlink == 0)
+        && let Some(attr) = model.attr(NodeId::new(home.ino, home.generation))
     {
-        // It has gone; or it is there without a name, and gets none.
-        if !matches!(op, Op::Link { .. }) {
-            model.closed(NodeId::new(home.ino, home.generation));
+        if attr.nlink == 0 {
+            // It has gone; or it is there without a name, and gets none.
+            if !matches!(op, Op::Link { .. }) {
+                model.closed(NodeId::new(home.ino, home.generation));
+            }
+            return Ok(());
         }
-        return Ok(());
+        // In `async` a power failure has undone that it moved there, after that was told: it is under its name, where who
+        // asks looks next. (That a name of what is at home leads there is the tree's to check.)
+        if !tree.is_at_home(home) {
+            return Ok(());
+        }
     }
     learn_open(model, outcome);
     let Some(model_op) = model_op(op, map.inline_limit) else {

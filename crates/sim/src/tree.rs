@@ -10,6 +10,7 @@ use pando_format::{
     Target, Touch,
 };
 use pando_types::{DirId, FileKind, Generation, Ino, Name, ServerId, Slot, TxId};
+use pando_wire::Statement;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broken invariant, in words.
@@ -692,6 +693,12 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Whether the file is at the home that a statement shows.
+    pub fn is_at_home(&self, home: &Statement) -> bool {
+        self.homes
+            .contains_key(&(home.id.slot(), home.ino, home.generation))
     }
 
     /// Live directories.
