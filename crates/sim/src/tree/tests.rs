@@ -1,7 +1,7 @@
 //! The checks find what they are there for.
 
 use super::*;
-use pando_format::{AccessRecord, DecisionRecord, Marks, PreparedRecord, TouchDelta};
+use pando_format::{AccessRecord, DecisionRecord, Head, Marks, PreparedRecord, Touch, TouchDelta};
 use pando_types::{Birth, BootEpoch, DirStat, Perm, Realm, Timestamp};
 
 const HERE: ServerId = ServerId(1);

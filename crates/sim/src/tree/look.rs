@@ -1,0 +1,71 @@
+//! Looking at the tree.
+
+use super::{Place, Tree};
+use pando_format::{Entry, Head, Key, Record, Touch};
+use pando_types::{DirId, ServerId, TxId};
+use pando_wire::Statement;
+use std::collections::BTreeSet;
+
+impl Tree {
+    /// Whether the file is at the home that a statement shows.
+    pub fn is_at_home(&self, home: &Statement) -> bool {
+        self.homes
+            .contains_key(&(home.id.slot(), home.ino, home.generation))
+    }
+
+    /// Live directories.
+    pub fn directories(&self) -> usize {
+        self.names.len()
+    }
+
+    /// A directory's head.
+    pub fn head(&self, dir: DirId) -> Option<&Head> {
+        match self.records.get(&Key::Head(dir)) {
+            Some(Record::Head(h)) => Some(h),
+            _ => None,
+        }
+    }
+
+    /// A directory's touch.
+    pub fn touch(&self, dir: DirId) -> Option<&Touch> {
+        match self.records.get(&Key::Touch(dir)) {
+            Some(Record::Touch(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// An entry.
+    pub fn entry(&self, place: &Place) -> Option<&Entry> {
+        let (dir, hash, name) = place;
+        match self.records.get(&Key::Entry {
+            dir: *dir,
+            hash: *hash,
+            name: name.clone(),
+        }) {
+            Some(Record::Entry(e)) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// A record of the tree.
+    pub fn get(&self, key: &Key) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    /// All records of the tree, in key order.
+    pub fn records(&self) -> impl Iterator<Item = (&Key, &Record)> {
+        self.records.iter()
+    }
+
+    /// Transactions that are known to be committed and confirmed.
+    pub fn finished(&self) -> &BTreeSet<TxId> {
+        &self.finished
+    }
+
+    /// Transactions that are prepared somewhere, and decisions not yet forgotten.
+    pub fn in_flight(&self, left: impl Fn(ServerId) -> bool) -> (usize, usize) {
+        let decided = self.decided.values().filter(|server| !left(**server)).count();
+        let owed = self.owed.keys().filter(|tx| !left(tx.coordinator)).count();
+        (self.parts.len(), decided + owed)
+    }
+}
