@@ -49,8 +49,8 @@ pub fn judge(
         && let Some(attr) = model.attr(NodeId::new(home.ino, home.generation))
     {
         if attr.nlink == 0 {
-            // It has gone; or it is there without a name, and gets none.
-            if !matches!(op, Op::Link { .. }) {
+            // It has gone; or it is there without a name, and gets none; or another file was meant.
+            if !matches!(op, Op::Link { .. }) && means(op, home) {
                 model.closed(NodeId::new(home.ino, home.generation));
             }
             return Ok(());
@@ -77,6 +77,23 @@ pub fn judge(
             same_answer(a, b, op, cred, map).map_err(|e| format!("{e}; expected {a:?}, got {b:?}"))
         }
         (a, b) => Err(format!("expected {a:?}, got {b:?}")),
+    }
+}
+
+/// Whether an operation means the file whose home it shows.
+fn means(op: &Op, home: &Statement) -> bool {
+    match op {
+        Op::GetXattr { ino, generation, .. }
+        | Op::ListXattr { ino, generation, .. }
+        | Op::SetAttr { ino, generation, .. }
+        | Op::SetXattr { ino, generation, .. }
+        | Op::SetAcl { ino, generation, .. }
+        | Op::RemoveXattr { ino, generation, .. }
+        | Op::Publish { ino, generation, .. }
+        | Op::Accessed { ino, generation, .. }
+        | Op::Link { ino, generation, .. }
+        | Op::Release { ino, generation, .. } => (*ino, *generation) == (home.ino, home.generation),
+        _ => true,
     }
 }
 
@@ -700,7 +717,8 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             seen += 1;
             named(model, tree, id, *dir, name)?;
         }
-        let expected = model.attr(id).ok_or("vanished")?;
+        let vanished = || format!("{name} in {dir:?}, {id:?}, is stored and should not be there");
+        let expected = model.attr(id).ok_or_else(vanished)?;
         if expected != attr {
             return Err(format!(
                 "{name} in {dir:?}: expected {expected:?}, stored {attr:?}"
@@ -724,7 +742,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             Some(Record::Attachment(b)) => Some(b.0.clone()),
             _ => None,
         };
-        let view = model.view(id).ok_or("vanished")?;
+        let view = model.view(id).ok_or_else(vanished)?;
         let acls = match &e.target {
             Target::Dir(d) => d.acls.clone(),
             Target::Inode(i) => Acls {
