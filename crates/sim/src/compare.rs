@@ -1,6 +1,9 @@
 //! The wire's operations and answers in the model's words.
 
+mod homes;
+
 use crate::tree::Tree;
+use homes::{abuses_a_home, judge_home, learn_open, means};
 use pando_cluster::ClusterMap;
 use pando_format::{Codec, Layout, Position, Target, XattrSet};
 use pando_model::{
@@ -77,68 +80,6 @@ pub fn judge(
             same_answer(a, b, op, cred, map).map_err(|e| format!("{e}; expected {a:?}, got {b:?}"))
         }
         (a, b) => Err(format!("expected {a:?}, got {b:?}")),
-    }
-}
-
-/// Whether an operation means the file whose home it shows.
-fn means(op: &Op, home: &Statement) -> bool {
-    match op {
-        Op::GetXattr { ino, generation, .. }
-        | Op::ListXattr { ino, generation, .. }
-        | Op::SetAttr { ino, generation, .. }
-        | Op::SetXattr { ino, generation, .. }
-        | Op::SetAcl { ino, generation, .. }
-        | Op::RemoveXattr { ino, generation, .. }
-        | Op::Publish { ino, generation, .. }
-        | Op::Accessed { ino, generation, .. }
-        | Op::Link { ino, generation, .. }
-        | Op::Release { ino, generation, .. } => (*ino, *generation) == (home.ino, home.generation),
-        _ => true,
-    }
-}
-
-/// Whether it takes the home of a file for a directory, or for that of another file.
-fn abuses_a_home(op: &Op) -> bool {
-    let [first, second] = op.statements().map(|s| s.filter(|s| s.id.is_homes()));
-    let looks_or_changes = !matches!(
-        op,
-        Op::Create { .. }
-            | Op::Tmpfile { .. }
-            | Op::Symlink { .. }
-            | Op::Mkdir { .. }
-            | Op::Rmdir { .. }
-            | Op::Unlink { .. }
-    );
-    let name = match op {
-        Op::Link { src_name, .. } => Some(src_name),
-        Op::ReadLink { name, .. } => Some(name),
-        op => name_of(op),
-    };
-    let right = looks_or_changes && first.is_none_or(|s| name == Some(&s.name));
-    second.is_some() || first.is_some() && !right
-}
-
-/// A file at home is as it is. That it is not there may be, as far as the tree goes: who has it open knows better (`keeper`).
-fn judge_home(model: &Model, id: NodeId, outcome: &Outcome) -> Result<(), String> {
-    match (model.attr(id), outcome) {
-        (_, Err(Errno::Stale)) => Ok(()),
-        (Some(attr), Ok(Answer::Entry(e))) if e.attr == attr && e.home.is_some() => Ok(()),
-        (expected, _) => Err(format!("expected {expected:?}, got {outcome:?}")),
-    }
-}
-
-/// What an outcome says of files without a name: that one stays, because it may be open.
-fn learn_open(model: &mut Model, outcome: &Outcome) {
-    let gone = match outcome {
-        Ok(Answer::Removed(e)) => Some(e),
-        Ok(Answer::Renamed { other, .. }) => other.as_deref(),
-        _ => None,
-    };
-    match gone {
-        Some(e) if e.dir.is_none() && e.attr.nlink == 0 && e.home.is_some() => {
-            model.stays_open(NodeId::new(e.attr.ino, e.attr.generation));
-        }
-        _ => {}
     }
 }
 
