@@ -128,6 +128,10 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         },
         introduction,
     )?;
+    // One write for all changes of a turn. A failure is kept by the store, and told to everybody who waits.
+    store.gather();
+    let written = store.clone();
+    reactor.at_turn_end(Rc::new(move || _ = written.flush()));
     if map.auth == AuthMode::Tls {
         reactor.set_tls(pki::of_server(&dir, options.id)?);
     }

@@ -97,6 +97,8 @@ pub struct Reactor {
     pub(crate) woken: Arc<Flag>,
     pub(crate) stop: Arc<Flag>,
     pub(crate) entered: Cell<bool>,
+    /// What is done when all tasks have run that can, before what they sent is written.
+    pub(crate) turn_end: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
 impl Reactor {
@@ -139,6 +141,7 @@ impl Reactor {
             stop: Flag::new(notify.clone()),
             notify,
             entered: Cell::new(false),
+            turn_end: RefCell::new(None),
         }))
     }
 
@@ -151,6 +154,12 @@ impl Reactor {
     pub fn set_node(&self, node: Rc<dyn Node>) {
         let old = self.node.borrow_mut().replace(node);
         drop(old);
+    }
+
+    /// Runs `hook` at the end of every turn: when all tasks have run that can, and before what they sent is written. Tasks
+    /// that it wakes still belong to the turn.
+    pub fn at_turn_end(&self, hook: Rc<dyn Fn()>) {
+        *self.turn_end.borrow_mut() = Some(hook);
     }
 
     /// Where the servers are, replacing what was known. Connections to addresses that changed are closed.
@@ -254,6 +263,8 @@ impl Reactor {
     pub fn shutdown(&self) {
         self.stop_listening();
         let node = self.node.borrow_mut().take();
+        let hook = self.turn_end.borrow_mut().take();
+        drop(hook);
         self.executor.kill(TaskOwner::default());
         let all = self.table.borrow().ids();
         for id in all {

@@ -102,10 +102,21 @@ impl Reactor {
                 budget -= 1;
             }
             if self.inbox.is_empty() || budget == 0 {
-                break;
+                self.end_turn();
+                if self.executor.ready() == 0 || budget == 0 {
+                    break;
+                }
             }
         }
         self.flush();
+    }
+
+    /// Does for all tasks at once what they wait for at the end of a turn.
+    fn end_turn(&self) {
+        let hook = self.turn_end.borrow().clone();
+        if let Some(hook) = hook {
+            hook();
+        }
     }
 
     fn deliver(&self) {

@@ -12,6 +12,7 @@ use pando_store::{Level, Lsn};
 use pando_types::{Bearer, Cred, DirId, Errno, MapEpoch, RequestId, Term, Timestamp, Watermark, plant};
 use pando_wire::{Answer, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement};
 use std::collections::BTreeSet;
+use std::pin::pin;
 
 /// Rounds of asking for more records, or of other directory IDs, before a request is refused as busy.
 const ROUNDS: u32 = 64;
@@ -181,7 +182,7 @@ impl MetaServer {
             let mut snapshot = Snapshot::default();
             // What was found out in another round may have changed since.
             let mut walked = Walked::new();
-            if txn.read(&mut snapshot, wants.iter().cloned().collect()).await? == Got::Taken {
+            if pin!(txn.read(&mut snapshot, wants.iter().cloned().collect())).await? == Got::Taken {
                 waits = wait_from_here(may_wait)?;
                 continue;
             }
@@ -217,7 +218,7 @@ impl MetaServer {
                             // Out of the global order: begin again with all that is known to be needed (H31).
                             continue 'round;
                         }
-                        if txn.read(&mut snapshot, more).await? == Got::Taken {
+                        if pin!(txn.read(&mut snapshot, more)).await? == Got::Taken {
                             waits = wait_from_here(may_wait)?;
                             continue 'round;
                         }
@@ -332,7 +333,7 @@ impl MetaServer {
                 moving: moving.as_ref(),
                 walked: &walked,
             };
-            match self.commit(txn, asked, &mut plan).await? {
+            match pin!(self.commit(txn, asked, &mut plan)).await? {
                 Committed::Done(done) => return Ok(done),
                 Committed::Overtaken => {}
                 Committed::Taken => {

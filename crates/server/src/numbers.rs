@@ -2,7 +2,7 @@
 
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, CounterRecord, Key, Mutation, Record};
-use pando_store::{Level, Lsn, StoreError};
+use pando_store::{Durability, Level, Lsn, StoreError};
 use pando_types::{Generation, Ino, Slot};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl MetaServer {
         };
         // What uses the number follows its reservation in the log, so in `sync` both are lost or neither. In `async` a
         // power failure may take both after the object was shown; another must not get its name: sync first.
-        if store.safe(Level::Durable) >= counter.reserved_at {
+        if store.durability() == Durability::Async {
             store.wait(counter.reserved_at, Level::Synced).await?;
         }
         Ok((

@@ -9,6 +9,7 @@ use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
 use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
 use pando_wire::{Keep, Op, Outcome, PeerRequest, Refusal, Request, Response, Statement};
+use std::pin::pin;
 use std::time::Duration;
 
 /// Of which request something is a try.
@@ -47,10 +48,11 @@ impl MetaServer {
         };
         // To whom a subtree is all there is, nothing is told of what is above it.
         let notes = self.notes(explain && entitled.subtree.is_none());
-        // By reference: what a task is given it has twice, and every request is a task.
+        // By reference: what a task is given it has twice, and every request is a task. What it waits for is pinned where it
+        // is made, here and below: `.await` alone would move it there, several KB each time.
         self.spawn(|me| match request {
             Request::Op { .. } => Box::pin(async move {
-                me.serve_op(asker, &entitled, &request, &notes).await;
+                pin!(me.serve_op(asker, &entitled, &request, &notes)).await;
                 drop(turn);
             }),
             other => Box::pin(async move {
@@ -103,7 +105,7 @@ impl MetaServer {
             map: *map,
             keep: keep.as_ref(),
         };
-        self.operate(asker, tried, (holder, cred), op, ways, notes).await;
+        pin!(self.operate(asker, tried, (holder, cred), op, ways, notes)).await;
     }
 
     /// Everything but operations. What waits has a place of its own, so that no request has one for all of them.
@@ -207,7 +209,7 @@ impl MetaServer {
         let Some((asked, unknown)) = self.take_on(asker, tried, (holder, cred), op, ways, notes) else {
             return;
         };
-        let done = self.run_to_safety(&asked, unknown).await;
+        let done = pin!(self.run_to_safety(&asked, unknown)).await;
         self.conclude(asker, &asked, map, done);
     }
 
@@ -402,7 +404,7 @@ impl MetaServer {
 
     /// Executes, and waits until what is told cannot be lost (rule 8).
     async fn run_to_safety(&self, asked: &Asked<'_>, unknown: bool) -> Result<Outcome, Failure> {
-        let done = match self.execute(asked, unknown).await {
+        let done = match pin!(self.execute(asked, unknown)).await {
             Ok(done) => done,
             Err(Failure::Store(e)) if self.report(&e) => return Ok(Err(Errno::Io)),
             Err(e) => return Err(e),
@@ -410,7 +412,7 @@ impl MetaServer {
         if plant!(H102) && !asked.op.mutates() {
             return Ok(done.outcome);
         }
-        if let Err(e) = asked.notes.syncing(self.safe(done.lsn, done.level)).await {
+        if let Err(e) = pin!(asked.notes.syncing(self.safe(done.lsn, done.level))).await {
             if let Failure::Store(e) = &e {
                 self.fatal(e);
             }

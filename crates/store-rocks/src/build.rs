@@ -1,24 +1,22 @@
-//! From a batch of mutations to one RocksDB write.
+//! From a batch of mutations to what is written for it.
 
+use crate::gather::{Gathered, Written};
 use crate::read::{self, Memory, Tier};
 use crate::records::Records;
 use pando_format::{Key, Mutation, Record, Touch};
 use pando_store::StoreError;
 use pando_types::DirId;
-use rocksdb::{DB, WriteBatch};
+use rocksdb::DB;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-
-/// Keys and what they have after a batch; nothing if they are deleted.
-pub(crate) type Written = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A write under construction. Nothing happens before it is finished and written.
 pub(crate) struct Build<'a> {
     db: &'a DB,
     memory: &'a Memory,
     cached: &'a RefCell<BTreeMap<DirId, Touch>>,
-    batch: WriteBatch,
-    /// What this batch did to a key, touches apart: its value, if it is there.
+    gathered: &'a Gathered,
+    /// What this batch did to a key: its value, if it is there.
     written: Written,
     records: &'a RefCell<Records>,
     /// What this batch made of touches; `None` is deleted.
@@ -31,16 +29,16 @@ impl<'a> Build<'a> {
         memory: &'a Memory,
         cached: &'a RefCell<BTreeMap<DirId, Touch>>,
         records: &'a RefCell<Records>,
+        gathered: &'a Gathered,
     ) -> Build<'a> {
-        let (written, touches) = (BTreeMap::new(), BTreeMap::new());
         Build {
             db,
             memory,
             cached,
-            batch: WriteBatch::default(),
-            written,
+            gathered,
+            written: BTreeMap::new(),
             records,
-            touches,
+            touches: BTreeMap::new(),
         }
     }
 
@@ -58,13 +56,10 @@ impl<'a> Build<'a> {
             }
             Mutation::Update { key, record } => self.put(key, record),
             Mutation::Delete { key } => {
-                let bytes = key.encode();
-                self.batch.delete(&bytes);
                 if let Key::Touch(dir) = key {
                     self.touches.insert(*dir, None);
-                } else {
-                    self.written.insert(bytes, None);
                 }
+                self.written.insert(key.encode(), None);
             }
             Mutation::Touch { dir, delta } => {
                 let Some(mut touch) = self.touch(*dir)? else {
@@ -80,16 +75,14 @@ impl<'a> Build<'a> {
     pub(crate) fn put(&mut self, key: &Key, record: &Record) {
         let bytes = key.encode();
         let value = record.encode(&bytes);
-        self.batch.put(&bytes, &value);
         if let (Key::Touch(dir), Record::Touch(touch)) = (key, record) {
             self.touches.insert(*dir, Some(*touch));
-        } else {
-            self.written.insert(bytes, Some(value));
         }
+        self.written.insert(bytes, Some(value));
     }
 
-    pub(crate) fn finish(self) -> (WriteBatch, BTreeMap<DirId, Option<Touch>>, Written) {
-        (self.batch, self.touches, self.written)
+    pub(crate) fn finish(self) -> (BTreeMap<DirId, Option<Touch>>, Written) {
+        (self.touches, self.written)
     }
 
     /// Whether a key is there, as far as memory knows: an assertion is not worth a wait for the device. In practice
@@ -110,6 +103,9 @@ impl<'a> Build<'a> {
         if let Some(present) = self.records.borrow().has(&bytes) {
             return Ok(present);
         }
+        if let Some(value) = self.gathered.get(&bytes) {
+            return Ok(value.is_some());
+        }
         match self.memory.raw(&bytes) {
             Ok(value) => Ok(value.is_some()),
             Err(Tier::NotInMemory) => Ok(false),
@@ -127,7 +123,11 @@ impl<'a> Build<'a> {
             return Ok(Some(*touch));
         }
         let bytes = Key::Touch(dir).encode();
-        match read::get(self.db, &bytes)? {
+        let known = match self.gathered.get(&bytes) {
+            Some(value) => value.map(|value| read::decode(&bytes, &value)).transpose()?,
+            None => read::get(self.db, &bytes)?,
+        };
+        match known {
             Some(Record::Touch(touch)) => Ok(Some(touch)),
             None => Ok(None),
             Some(_) => Err(StoreError::corrupt(&bytes, "record of another kind")),

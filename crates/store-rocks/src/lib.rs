@@ -1,14 +1,16 @@
 //! The store over RocksDB.
 //!
 //! One column family holds encoded keys and records in key order. A batch is one RocksDB write, its WAL record handed
-//! to the kernel before `apply` returns, so that kill -9 loses nothing; a thread of its own syncs the WAL for all who
-//! wait. Reads try memory first and go to a small pool of reader threads when they miss, so that the event loop never
+//! to the kernel before anybody is told of it, so that kill -9 loses nothing: before `apply` returns, or, where an event
+//! loop says so ([`RocksStore::gather`]), together with all others of a turn at its end. A thread of its own syncs the WAL
+//! for all who wait. Reads try memory first and go to a small pool of reader threads when they miss, so that the event loop never
 //! waits for the device.
 //!
 //! This crate knows nothing of operations or servers. It is a shell: it has threads and time of its own.
 
 mod build;
 mod files;
+mod gather;
 mod open;
 mod picture;
 mod pool;
@@ -18,6 +20,7 @@ mod sync;
 
 use build::Build;
 use files::LockFile;
+use gather::Gathered;
 use pando_format::{Batch, Key, KeyRange, Record, Touch};
 use pando_store::{
     Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
@@ -108,6 +111,10 @@ pub struct RocksStore {
     syncer: Arc<Syncer>,
     threads: Vec<JoinHandle<()>>,
     applied: Cell<Lsn>,
+    /// Batches that were applied and not written.
+    gathered: Rc<Gathered>,
+    /// Whether there are any, beyond one call.
+    gathers: Cell<bool>,
     /// Invariant: each equals the record in the database, pending batches included (there is one writer).
     touches: RefCell<BTreeMap<DirId, Touch>>,
     /// Bytes in the current WAL.
@@ -138,21 +145,47 @@ impl RocksStore {
         }
     }
 
-    fn write(&self, batch: WriteBatch) -> Result<Lsn, StoreError> {
+    /// From now on batches wait to be written until [`RocksStore::flush`], which must be called before anything is waited
+    /// for: who waits for a batch waits for that.
+    pub fn gather(&self) {
+        self.gathers.set(true);
+    }
+
+    /// Writes what was gathered. An error stops the store, and reaches whoever waits for what was not written.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        match self.gathered.take() {
+            Some(batch) => self.write(batch),
+            None => Ok(()),
+        }
+    }
+
+    /// The next position in the order of batches.
+    fn advance(&self) -> Lsn {
+        let lsn = Lsn(self.applied.get().0 + 1);
+        self.applied.set(lsn);
+        lsn
+    }
+
+    /// Writes what makes all that was applied complete.
+    fn write(&self, batch: WriteBatch) -> Result<(), StoreError> {
+        let done = self.hand_over(batch);
+        self.gathered.done(done.is_ok().then_some(self.applied.get()));
+        done
+    }
+
+    fn hand_over(&self, batch: WriteBatch) -> Result<(), StoreError> {
         self.syncer.check()?;
         let bytes = batch.size_in_bytes() as u64;
         self.db
             .write_opt(batch, &self.write)
             .map_err(|e| self.syncer.poison(e.to_string()))?;
-        let lsn = Lsn(self.applied.get().0 + 1);
-        self.applied.set(lsn);
         self.written.set(self.written.get() + bytes);
         self.log_bytes.set(self.log_bytes.get() + bytes);
-        self.syncer.applied(lsn, bytes);
+        self.syncer.applied(self.applied.get(), bytes);
         if self.log_bytes.get() >= self.options.wal_bytes {
             self.next_log()?;
         }
-        Ok(lsn)
+        Ok(())
     }
 
     /// Flushes the memtable in the background and begins a new WAL, which bounds what a restart replays.
@@ -202,6 +235,8 @@ impl RocksStore {
 
 impl Drop for RocksStore {
     fn drop(&mut self) {
+        // Who would have been told of a failure is gone.
+        let _ = self.flush();
         self.syncer.stop();
         self.pool.stop();
         for thread in self.threads.drain(..) {
@@ -223,7 +258,17 @@ impl Store for RocksStore {
         };
         let again = bytes.clone();
         self.read(
-            || self.records.borrow().get(key, &bytes),
+            || {
+                let waiting = || {
+                    Some(
+                        self.gathered
+                            .get(&bytes)?
+                            .map(|v| read::decode(&bytes, &v))
+                            .transpose(),
+                    )
+                };
+                self.records.borrow().get(key, &bytes).or_else(waiting)
+            },
             |memory| {
                 let value = memory.raw(&bytes)?;
                 let record = read::decoded(&bytes, value.as_deref())?;
@@ -242,7 +287,13 @@ impl Store for RocksStore {
     fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
         let again = range.clone();
         self.read(
-            || self.records.borrow().list(range, limit),
+            || {
+                let kept = self.records.borrow().list(range, limit);
+                if kept.is_none() && self.gathered.touches(range) {
+                    return self.flush().err().map(Err);
+                }
+                kept
+            },
             |memory| {
                 if !self.records.borrow().keeps_range(range) {
                     return memory.list(range, limit);
@@ -261,20 +312,30 @@ impl Store for RocksStore {
 
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
         self.syncer.check()?;
-        let mut build = Build::new(&self.db, &self.memory, &self.touches, &self.records);
+        let mut build = Build::new(
+            &self.db,
+            &self.memory,
+            &self.touches,
+            &self.records,
+            &self.gathered,
+        );
         for m in &batch.mutations {
             build.mutation(m)?;
         }
         if let Some(reply) = &batch.reply {
             build.put(&reply.key, &Record::Reply(reply.record.clone()));
         }
-        let (batch, touches, written) = build.finish();
-        let lsn = self.write(batch)?;
+        let (touches, mut written) = build.finish();
         let mut records = self.records.borrow_mut();
-        for (key, value) in written {
-            records.was_written(&key, value.as_deref());
+        for (key, value) in &written {
+            records.was_written(key, value.as_deref());
         }
         drop(records);
+        self.gathered.add(&mut written);
+        let lsn = self.advance();
+        if !self.gathers.get() || self.gathered.is_full() {
+            self.flush()?;
+        }
         let mut cache = self.touches.borrow_mut();
         if cache.len() > TOUCHES {
             cache.clear();
@@ -294,9 +355,13 @@ impl Store for RocksStore {
 
     fn safe(&self, level: Level) -> Lsn {
         match (level, self.options.durability) {
-            (Level::Durable, Durability::Async) => self.applied.get(),
+            (Level::Durable, Durability::Async) => self.gathered.written(),
             _ => self.syncer.synced(),
         }
+    }
+
+    fn durability(&self) -> Durability {
+        self.options.durability
     }
 
     fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>> {
@@ -308,21 +373,33 @@ impl Store for RocksStore {
         if self.safe(level) >= lsn {
             return Box::pin(std::future::ready(self.syncer.check()));
         }
-        Box::pin(sync::Wait::new(self.syncer.clone(), lsn))
+        let synced = sync::Wait::new(self.syncer.clone(), lsn);
+        if self.gathered.written() >= lsn {
+            return Box::pin(synced);
+        }
+        let written = gather::until_written(self.gathered.clone(), self.syncer.clone(), lsn);
+        match (level, self.options.durability) {
+            (Level::Durable, Durability::Async) => written,
+            _ => Box::pin(async move {
+                written.await?;
+                synced.await
+            }),
+        }
     }
 
     fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
         // Large and rare: never on the event loop, never through the cache.
+        let waiting = self.flush().err();
         let range = range.clone();
         self.read(
-            || None,
+            || waiting.map(Err),
             |_| Err(Tier::NotInMemory),
             move |db| read::export(db, range, bytes),
         )
     }
 
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError> {
-        self.syncer.check()?;
+        self.flush()?;
         let mut batch = WriteBatch::default();
         let mut replaced = Vec::new();
         let rows = bundle.records()?;
@@ -332,7 +409,8 @@ impl Store for RocksStore {
             }
             batch.put(key, value);
         }
-        let lsn = self.write(batch)?;
+        let lsn = self.advance();
+        self.write(batch)?;
         let mut records = self.records.borrow_mut();
         for (key, value) in &rows {
             records.was_written(key, Some(value));
@@ -344,7 +422,7 @@ impl Store for RocksStore {
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
-        self.syncer.check()?;
+        self.flush()?;
         // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the error of a
         // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a
         // damaged block, would list old records as if nothing had happened (the conformance suite found it).
@@ -352,14 +430,15 @@ impl Store for RocksStore {
         let keys = read::keys(&self.db, range)?;
         keys.iter().for_each(|key| batch.delete(key));
         self.touches.borrow_mut().clear();
-        let lsn = self.write(batch)?;
+        let lsn = self.advance();
+        self.write(batch)?;
         let mut records = self.records.borrow_mut();
         keys.iter().for_each(|key| records.was_written(key, None));
         Ok(lsn)
     }
 
     fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
-        match self.syncer.check() {
+        match self.flush().and_then(|()| self.syncer.check()) {
             Ok(()) => picture::take(self.db.clone()),
             Err(e) => Box::pin(std::future::ready(Err(e))),
         }

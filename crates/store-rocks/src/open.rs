@@ -12,10 +12,12 @@ use pando_store::{Lsn, StoreError};
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, ErrorKind, LogLevel, Options,
     SliceTransform, WriteOptions,
+    perf::{PerfStatsLevel, set_perf_stats},
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// RocksDB's own files, below our lock.
@@ -57,6 +59,8 @@ impl RocksStore {
             return Err(StoreError::Device(format!("no store at {}", path.display())));
         }
         make_private(path)?;
+        // Its counters of what each thread does are thread-local, and looked for at every step of every search.
+        set_perf_stats(PerfStatsLevel::Disable);
         let lock = LockFile::take(path)?;
         let db = DB::open(&database_options(&options), database(path)).map_err(|e| cannot_open(path, &e))?;
         let superblock = superblock(path, &db)?;
@@ -69,6 +73,8 @@ impl RocksStore {
             syncer: Arc::new(Syncer::new(&options)),
             threads: Vec::new(),
             applied: Cell::new(Lsn(0)),
+            gathered: Rc::default(),
+            gathers: Cell::new(false),
             touches: RefCell::new(BTreeMap::new()),
             log_bytes: Cell::new(0),
             written: Cell::new(0),
@@ -95,7 +101,11 @@ impl RocksStore {
         spawn("store-sync", Box::new(move || syncer.serve(&db)))?;
         for _ in 0..self.options.readers.max(1) {
             let (db, pool) = (self.db.clone(), self.pool.clone());
-            spawn("store-read", Box::new(move || pool.serve(&db)))?;
+            let serve = move || {
+                set_perf_stats(PerfStatsLevel::Disable);
+                pool.serve(&db);
+            };
+            spawn("store-read", Box::new(serve))?;
         }
         Ok(())
     }

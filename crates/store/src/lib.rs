@@ -147,6 +147,9 @@ pub trait Store {
     /// Position up to which everything is safe at `level`.
     fn safe(&self, level: Level) -> Lsn;
 
+    /// Which of the two it keeps.
+    fn durability(&self) -> Durability;
+
     /// Completes when everything up to `lsn` is safe at `level`. Concurrent waiters share one sync.
     /// REQUIRES: this opening of the store has given out `lsn`. Dropping the future is harmless.
     fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>>;

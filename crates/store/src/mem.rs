@@ -286,6 +286,10 @@ impl Store for MemStore {
         self.0.safe(level)
     }
 
+    fn durability(&self) -> Durability {
+        self.0.durability
+    }
+
     fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>> {
         assert!(
             lsn <= self.applied(),
