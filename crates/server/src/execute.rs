@@ -321,7 +321,7 @@ impl MetaServer {
                 if remote {
                     // What was seen on other servers stays as it was until what was seen here cannot be lost: the
                     // operation is one moment also for whoever orders servers by what is durable.
-                    notes.syncing(self.safe(done.lsn, Level::Durable)).await?;
+                    Box::pin(notes.syncing(self.safe(done.lsn, Level::Durable))).await?;
                 }
                 return Ok(done);
             }
@@ -333,7 +333,8 @@ impl MetaServer {
                 moving: moving.as_ref(),
                 walked: &walked,
             };
-            match pin!(self.commit(txn, asked, &mut plan)).await? {
+            // What reads only has no place for it.
+            match Box::pin(self.commit(txn, asked, &mut plan)).await? {
                 Committed::Done(done) => return Ok(done),
                 Committed::Overtaken => {}
                 Committed::Taken => {

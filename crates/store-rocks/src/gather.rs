@@ -42,7 +42,8 @@ impl Gathered {
             .sum();
         self.bytes.set(self.bytes.get() + bytes);
         self.any.set(true);
-        self.rows.borrow_mut().append(batch);
+        // Not `append`, which builds the whole tree anew.
+        self.rows.borrow_mut().extend(std::mem::take(batch));
     }
 
     /// Whether there is enough to be written at once.

@@ -1,5 +1,6 @@
 //! Creating and opening a store.
 
+use crate::births::Births;
 use crate::files::{LockFile, create_dirs, failed, make_private, sync_dir};
 use crate::pool::Pool;
 use crate::read::{BUCKET_PREFIX, Memory};
@@ -79,6 +80,7 @@ impl RocksStore {
             log_bytes: Cell::new(0),
             written: Cell::new(0),
             records: RefCell::new(Records::new(options.record_bytes)),
+            births: RefCell::new(Births::new(options.births)),
             record_hits: Cell::new(0),
             hits: Cell::new(0),
             misses: Cell::new(0),

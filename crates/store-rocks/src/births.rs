@@ -1,0 +1,218 @@
+//! What is not in directories that came into being while this store was open: whoever makes a file first looks for its name,
+//! nearly always in vain, and RocksDB would search every memtable and table for it.
+//!
+//! Invariant: of a directory in here every bucket that has ever had anything is in the filter. A directory comes in with its
+//! head, when it has no entries; what is written to it from then on is noted before the next read. Records that come
+//! otherwise (with slots that move here) end this for all directories, as does a filter that is full.
+
+use crate::read::{BUCKET_PREFIX, successor};
+use pando_format::KeyRange;
+use pando_types::DirId;
+use std::collections::BTreeSet;
+
+/// Bits of the filter for each bucket that it has room for: one in some hundred that are not there seems to be.
+const BITS: usize = 12;
+
+/// Bits that are looked at for each.
+const PROBES: u32 = 6;
+
+/// Bits of a block: the probes of one bucket are all in one, which is one line of the processor's cache.
+const BLOCK: usize = 512;
+
+/// Directories that are known at most.
+const DIRS: usize = 256 * 1024;
+
+/// They.
+pub(crate) struct Births {
+    dirs: BTreeSet<DirId>,
+    blocks: Vec<[u64; BLOCK / 64]>,
+    noted: usize,
+    room: usize,
+}
+
+impl Births {
+    /// None so far, and room for so many buckets; 0: none are noted.
+    pub(crate) fn new(room: usize) -> Births {
+        Births {
+            dirs: BTreeSet::new(),
+            blocks: Vec::new(),
+            noted: 0,
+            room,
+        }
+    }
+
+    /// A directory comes into being. REQUIRES: nothing is in [`contents`] of it.
+    pub(crate) fn born(&mut self, dir: DirId) {
+        if self.room == 0 {
+            return;
+        }
+        if self.dirs.len() >= DIRS {
+            self.forget();
+        }
+        if self.blocks.is_empty() {
+            self.blocks = vec![[0; BLOCK / 64]; self.room.div_ceil(BLOCK / BITS)];
+        }
+        self.dirs.insert(dir);
+    }
+
+    /// A directory is gone.
+    pub(crate) fn gone(&mut self, dir: DirId) {
+        self.dirs.remove(&dir);
+    }
+
+    /// Something was written under a key.
+    pub(crate) fn noted(&mut self, key: &[u8]) {
+        if !directory(key).is_some_and(|dir| self.dirs.contains(&dir)) {
+            return;
+        }
+        if self.noted >= self.room {
+            return self.forget();
+        }
+        self.noted += 1;
+        let (block, bits) = self.place(key);
+        if let Some(block) = self.blocks.get_mut(block) {
+            bits.for_each(|bit| block[bit / 64] |= 1 << (bit % 64));
+        }
+    }
+
+    /// Whether nothing is in a range, which is one of those within a bucket. False: not known.
+    pub(crate) fn is_empty(&self, range: &KeyRange) -> bool {
+        let key = &range.start;
+        if !directory(key).is_some_and(|dir| self.dirs.contains(&dir)) {
+            return false;
+        }
+        let Some(prefix) = key.get(..BUCKET_PREFIX) else {
+            return false;
+        };
+        if range.end > successor(prefix) {
+            return false;
+        }
+        let (block, mut bits) = self.place(prefix);
+        let block = self.blocks.get(block);
+        block.is_some_and(|block| !bits.all(|bit| block[bit / 64] & (1 << (bit % 64)) != 0))
+    }
+
+    /// Nothing is known any more.
+    pub(crate) fn forget(&mut self) {
+        self.dirs.clear();
+        self.noted = 0;
+        self.blocks.fill([0; BLOCK / 64]);
+    }
+
+    /// The block of a bucket, and its bits there. A bucket's prefix ends with two hashes already, of the directory's birth and
+    /// of the name: what is left to do is to mix them.
+    fn place(&self, key: &[u8]) -> (usize, impl Iterator<Item = usize> + use<>) {
+        let prefix = &key[..key.len().min(BUCKET_PREFIX)];
+        let mix = |h: u64, chunk: &[u8]| {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            let h = (h ^ u64::from_le_bytes(bytes)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            h ^ (h >> 29)
+        };
+        let hash = prefix.chunks(8).fold(prefix.len() as u64, mix);
+        let hash = mix(hash, &[1]);
+        let block = ((hash >> 32) as usize) % self.blocks.len().max(1);
+        let (start, step) = (hash as usize, (hash >> 16) as usize | 1);
+        let bits = (0..PROBES as usize).map(move |i| start.wrapping_add(i.wrapping_mul(step)) % BLOCK);
+        (block, bits)
+    }
+}
+
+/// The directory in which a key has a bucket: that of an entry, or of what is attached to one.
+fn directory(key: &[u8]) -> Option<DirId> {
+    match key.get(2)? {
+        b'E' | b'A' => Some(DirId(u128::from_be_bytes(key.get(3..19)?.try_into().ok()?))),
+        _ => None,
+    }
+}
+
+/// All that has a bucket in a directory.
+pub(crate) fn contents(dir: DirId) -> [KeyRange; 2] {
+    let entries = KeyRange::entries(dir);
+    let mut attached = entries.clone();
+    for bound in [&mut attached.start, &mut attached.end] {
+        if let Some(tag) = bound.get_mut(2) {
+            *tag = b'A';
+        }
+    }
+    [entries, attached]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_format::{AttachmentKind, Key, NameHash};
+    use pando_types::Name;
+
+    fn bucket(dir: DirId, n: u64) -> KeyRange {
+        KeyRange::bucket(dir, NameHash(n))
+    }
+
+    fn entry(dir: DirId, n: u64) -> Vec<u8> {
+        let name = Name::new(format!("f{n}").as_bytes()).expect("a name");
+        let hash = NameHash(n);
+        Key::Entry { dir, hash, name }.encode()
+    }
+
+    #[test]
+    fn what_was_written_is_never_said_to_be_absent() {
+        let (dir, other) = (DirId(7 << 64), DirId(8 << 64));
+        let mut births = Births::new(10_000);
+        births.born(dir);
+        for n in 0..5_000 {
+            births.noted(&entry(dir, n * 977));
+            births.noted(&entry(other, n * 977));
+        }
+        assert!((0..5_000).all(|n| !births.is_empty(&bucket(dir, n * 977))));
+        let known = (0..5_000).filter(|n| births.is_empty(&bucket(dir, n * 977 + 1)));
+        let known = known.count();
+        assert!(known > 4_900, "{known} of 5000");
+        // Nothing is known of a directory that was there before, and of more than a bucket.
+        assert!((0..5_000).all(|n| !births.is_empty(&bucket(other, n * 977 + 1))));
+        assert!(!births.is_empty(&KeyRange::entries_from(dir, NameHash(1))));
+        births.gone(dir);
+        assert!(!births.is_empty(&bucket(dir, 1)));
+    }
+
+    #[test]
+    fn what_is_attached_has_a_bucket_of_its_own() {
+        let (dir, hash) = (DirId(7 << 64), NameHash(5));
+        let name = Name::new(b"f").expect("a name");
+        let attached = KeyRange::attachments(dir, hash, &name);
+        let mut births = Births::new(100);
+        births.born(dir);
+        births.noted(&entry(dir, 5));
+        assert!(births.is_empty(&attached));
+        let kind = AttachmentKind::Xattrs;
+        let key = Key::Attachment {
+            dir,
+            hash,
+            name,
+            kind,
+        }
+        .encode();
+        births.noted(&key);
+        assert!(!births.is_empty(&attached));
+        let [entries, attachments] = contents(dir);
+        assert!(attachments.start <= key && key < attachments.end);
+        let key = entry(dir, 5);
+        assert!(entries.start <= key && key < entries.end);
+    }
+
+    #[test]
+    fn a_full_one_knows_nothing_and_begins_again() {
+        let dir = DirId(7 << 64);
+        let mut births = Births::new(100);
+        births.born(dir);
+        assert!(births.is_empty(&bucket(dir, 5)));
+        for n in 0..=100 {
+            births.noted(&entry(dir, n));
+        }
+        assert!(!births.is_empty(&bucket(dir, 5_000)));
+        births.born(DirId(9 << 64));
+        assert!(births.is_empty(&bucket(DirId(9 << 64), 5)));
+        let mut none = Births::new(0);
+        none.born(dir);
+        assert!(!none.is_empty(&bucket(dir, 5)));
+    }
+}
