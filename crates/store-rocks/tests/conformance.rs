@@ -3,9 +3,11 @@
 mod common;
 
 use common::Xfs;
-use pando_format::Key;
+use pando_format::{Batch, Key, KeyRange, Record};
 use pando_store::conformance::{self, Harness};
-use pando_store::{Durability, Store};
+use pando_store::{
+    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
+};
 use pando_store_rocks::{RocksOptions, RocksStore};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -20,12 +22,13 @@ enum Place {
 struct Rocks {
     place: Place,
     options: RocksOptions,
+    gathers: bool,
     /// The opened store, for its counters.
     current: RefCell<Weak<RocksStore>>,
 }
 
 impl Rocks {
-    fn new(place: Place, durability: Durability) -> Rocks {
+    fn new(place: Place, durability: Durability, gathers: bool) -> Rocks {
         // Small logs, so that the suite crosses from one WAL to the next.
         let options = RocksOptions {
             wal_bytes: 4 << 10,
@@ -34,6 +37,7 @@ impl Rocks {
         let rocks = Rocks {
             place,
             options,
+            gathers,
             current: RefCell::default(),
         };
         RocksStore::create(&rocks.path(), common::superblock()).expect("create");
@@ -48,6 +52,56 @@ impl Rocks {
     }
 }
 
+/// One that gathers batches, and writes them when the first is waited for, as an event loop does at the end of a turn.
+struct Gathering(Rc<RocksStore>);
+
+impl Store for Gathering {
+    fn get(&self, key: &Key) -> Read<Option<Record>> {
+        self.0.get(key)
+    }
+    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
+        self.0.list(range, limit)
+    }
+    fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
+        self.0.apply(batch)
+    }
+    fn applied(&self) -> Lsn {
+        self.0.applied()
+    }
+    fn safe(&self, level: Level) -> Lsn {
+        // The suite asks at the end of a turn. A failure is found by whoever waits.
+        let _ = self.0.flush();
+        self.0.safe(level)
+    }
+    fn durability(&self) -> Durability {
+        self.0.durability()
+    }
+    fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>> {
+        // In this order: what is not written yet is waited for, too.
+        let wait = self.0.wait(lsn, level);
+        let store = self.0.clone();
+        Box::pin(async move {
+            store.flush()?;
+            wait.await
+        })
+    }
+    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
+        self.0.export(range, bytes)
+    }
+    fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError> {
+        self.0.ingest(bundle)
+    }
+    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
+        self.0.delete_range(range)
+    }
+    fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
+        self.0.picture()
+    }
+    fn space(&self) -> Space {
+        self.0.space()
+    }
+}
+
 impl Harness for Rocks {
     fn durability(&self) -> Durability {
         self.options.durability
@@ -59,6 +113,10 @@ impl Harness for Rocks {
                 .0,
         );
         *self.current.borrow_mut() = Rc::downgrade(&store);
+        if self.gathers {
+            store.gather();
+            return Rc::new(Gathering(store));
+        }
         store
     }
     fn kill(&mut self) {
@@ -91,10 +149,45 @@ impl Harness for Rocks {
 #[test]
 fn conformance_suite() {
     for durability in [Durability::Sync, Durability::Async] {
-        conformance::run(|| {
-            let dir = tempfile::tempdir().expect("temporary directory");
-            Box::new(Rocks::new(Place::Plain(dir), durability))
-        });
+        for gathers in [false, true] {
+            conformance::run(|| {
+                let dir = tempfile::tempdir().expect("temporary directory");
+                Box::new(Rocks::new(Place::Plain(dir), durability, gathers))
+            });
+        }
+    }
+}
+
+/// What was gathered is told to nobody, in either durability, and seen by everybody.
+#[test]
+fn gathered_batches_are_not_safe_before_they_are_written() {
+    for durability in [Durability::Sync, Durability::Async] {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("store");
+        RocksStore::create(&path, common::superblock()).expect("create");
+        let store = common::open(&path, durability);
+        store.gather();
+        let lsn = (1..=9)
+            .map(|n| store.apply(&common::batch(n)).expect("apply"))
+            .last();
+        let lsn = lsn.expect("nine");
+        assert!(store.safe(Level::Durable) < lsn && store.safe(Level::Synced) < lsn);
+        let before = store.stats().wal_bytes;
+        assert!(matches!(store.get(&common::key(7)), Read::Ready(Ok(Some(_)))));
+        assert_eq!(store.stats().wal_bytes, before, "a get writes nothing");
+        // A listing does: RocksDB is to have all of it.
+        assert_eq!(common::prefix(&store), 9);
+        assert!(store.stats().wal_bytes > before);
+        conformance::block_on(store.wait(lsn, Level::Durable)).expect("written");
+        // Nothing at all is a batch, too.
+        let lsn = store.apply(&Batch::default()).expect("apply");
+        let wait = store.wait(lsn, Level::Synced);
+        store.flush().expect("flush");
+        conformance::block_on(wait).expect("synced");
+        // What is dropped is not lost.
+        store.apply(&common::batch(10)).expect("apply");
+        drop(store);
+        assert_eq!(common::prefix(&common::open(&path, durability)), 10);
     }
 }
 
@@ -106,7 +199,7 @@ fn conformance_suite_over_power_cuts() {
         };
         conformance::run(|| {
             let _ = std::fs::remove_dir_all(xfs.store());
-            Box::new(Rocks::new(Place::Power(xfs.clone()), durability))
+            Box::new(Rocks::new(Place::Power(xfs.clone()), durability, true))
         });
     }
 }
