@@ -653,7 +653,17 @@ fn operating_it() {
             (&result["ops"], &result["errors"]),
             (&if renames { 80 } else { 40 }.into(), &serde_json::Value::Null)
         );
+        assert!(
+            result["record_hit_rate"]
+                .as_f64()
+                .is_some_and(|r| (0.0..=1.0).contains(&r))
+        );
+        assert!(
+            result["ops_per_sync"].is_number()
+                || result["op"].as_str().is_none_or(|op| !op.ends_with("create"))
+        );
     }
+    assert_eq!(bench["params"]["record_mib"], 128);
     // A path of any depth in one round trip, and one more for each directory that is not where it was born.
     for (renamed, trips) in [("0", 1.0), ("3", 3.0)] {
         let bench = c.json(&[
@@ -684,8 +694,25 @@ fn operating_it() {
             assert!(p.is_none_or(|p| (0.0..=1.0).contains(&p)), "{bench}");
         }
     }
-    let bench = c.json(&["--json", "bench", "null", "--seconds", "0.05"]);
-    assert_eq!(bench["results"][0]["round_trips"], 1.0);
+    for (options, op) in [(&[][..], "null"), (&["--sync"][..], "null-sync")] {
+        let line = [&["--json", "bench", "null", "--seconds", "0.05"], options].concat();
+        let bench = c.json(&line);
+        let results = bench["results"].as_array().unwrap();
+        assert_eq!(
+            (results.len(), &results[0]["op"], &results[0]["round_trips"]),
+            (1, &op.into(), &1.0.into())
+        );
+        // What a server counts, and the processor time of both sides.
+        assert!(
+            results[0]["cpu_us_per_op"]["servers"].as_f64() > Some(0.0),
+            "{bench}"
+        );
+        assert_eq!(
+            results[0]["ops_per_sync"].is_number(),
+            op == "null-sync",
+            "{bench}"
+        );
+    }
     assert_eq!(c.ok(&["ls"]), "d\n");
 
     // One server gone: said within about a second, and nothing pretends to be fine.

@@ -15,6 +15,7 @@ mod null;
 mod oracle;
 mod own;
 mod resolve;
+mod spent;
 mod store;
 
 use crate::args::Args;
@@ -26,6 +27,7 @@ use clap::Subcommand;
 use meter::Measured;
 use pando_net::{Options, Waiting};
 use serde_json::{Map, Value, json};
+use spent::Spent;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -101,6 +103,10 @@ fn json(figures: &Figures) -> Value {
             object.insert("p99_us".into(), round(r.p99_us).into());
             object.insert("p999_us".into(), round(r.p999_us).into());
             object.insert("round_trips".into(), r.round_trips.map(round).into());
+            if let Some(spent) = &r.spent {
+                object.extend(spent_json(spent));
+            }
+            object.extend(r.more.clone());
             if r.errors > 0 {
                 object.insert("errors".into(), r.errors.into());
             }
@@ -113,12 +119,50 @@ fn json(figures: &Figures) -> Value {
     })
 }
 
+/// What nobody knows is left out.
+fn spent_json(spent: &Spent) -> Map<String, Value> {
+    let round = |x: Option<f64>| x.map(|x| (x * 1e4).round() / 1e4);
+    let mut all = Map::new();
+    if spent.client_us.is_some() {
+        let cpu = json!({ "client": round(spent.client_us), "servers": round(spent.servers_us) });
+        all.insert("cpu_us_per_op".into(), cpu);
+    }
+    let others = [
+        ("record_hit_rate", spent.record_hits),
+        ("uncached_reads_per_op", spent.uncached_reads),
+        ("disk_reads_per_op", spent.disk_reads),
+        ("ops_per_sync", spent.per_sync),
+    ];
+    let known = others
+        .into_iter()
+        .filter_map(|(name, x)| Some((name.into(), round(x)?.into())));
+    all.extend(known);
+    all
+}
+
+/// A column of what was spent: nobody sees it unless it says something.
+type Column = (&'static str, fn(&Spent) -> Option<String>);
+
+const COLUMNS: [Column; 4] = [
+    ("client cpu us", |s| s.client_us.map(|t| format!("{t:.1}"))),
+    ("servers cpu us", |s| s.servers_us.map(|t| format!("{t:.1}"))),
+    ("records hit", |s| {
+        s.record_hits.map(|h| format!("{:.1} %", h * 100.0))
+    }),
+    ("ops/sync", |s| s.per_sync.map(|n| format!("{n:.1}"))),
+];
+
 fn table(figures: &Figures) -> String {
-    let rows: Vec<Vec<String>> = figures
-        .results
+    let results = &figures.results;
+    let cell = |r: &Measured, column: &Column| r.spent.as_ref().and_then(column.1);
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|c| results.iter().any(|r| cell(r, c).is_some()))
+        .collect();
+    let rows: Vec<Vec<String>> = results
         .iter()
         .map(|r| {
-            vec![
+            let mut row = vec![
                 r.op.clone(),
                 r.ops.to_string(),
                 format!("{:.0}", r.ops_per_s),
@@ -126,21 +170,22 @@ fn table(figures: &Figures) -> String {
                 format!("{:.1}", r.p99_us),
                 format!("{:.1}", r.p999_us),
                 r.round_trips.map_or("-".into(), |t| format!("{t:.2}")),
-            ]
+            ];
+            row.extend(columns.iter().map(|c| cell(r, c).unwrap_or("-".into())));
+            row
         })
         .collect();
-    text::table(
-        &[
-            "op",
-            "ops",
-            "ops/s",
-            "p50 us",
-            "p99 us",
-            "p99.9 us",
-            "round trips/op",
-        ],
-        &rows,
-    )
+    let mut head = vec![
+        "op",
+        "ops",
+        "ops/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "round trips/op",
+    ];
+    head.extend(columns.iter().map(|c| c.0));
+    text::table(&head, &rows)
 }
 
 /// How clients wait for answers.
