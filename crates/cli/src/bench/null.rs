@@ -62,12 +62,7 @@ pub fn run(args: &Args, bench: &NullArgs) -> Result<Figures> {
     let op = if bench.sync { "null-sync" } else { "null" };
     let mut measured = Meter::sum(op, parts, true)?;
     // It reads nothing: what servers read meanwhile is their own business.
-    measured.spent = phases.spent(0, measured.ops).map(|spent| Spent {
-        record_hits: None,
-        uncached_reads: None,
-        disk_reads: None,
-        ..spent
-    });
+    measured.spent = phases.spent(0, measured.ops).map(Spent::without_reads);
     let params = json!({
         "depth": bench.depth, "clients": bench.clients, "seconds": bench.seconds, "servers": servers.len(), "sync": bench.sync,
         "waiting": bench.waiting.name(), "durability": file.durability,

@@ -26,8 +26,22 @@ pub struct Spent {
     pub uncached_reads: Option<f64>,
     /// Reads for each that went to the device.
     pub disk_reads: Option<f64>,
+    /// Bytes for each in servers' logs.
+    pub log_bytes: Option<f64>,
     /// Operations for each sync of a server's log.
     pub per_sync: Option<f64>,
+}
+
+impl Spent {
+    /// Where what servers read says nothing: reads are few, and mostly their own business.
+    pub fn without_reads(self) -> Spent {
+        Spent {
+            record_hits: None,
+            uncached_reads: None,
+            disk_reads: None,
+            ..self
+        }
+    }
 }
 
 /// Whom it looks at.
@@ -84,9 +98,20 @@ impl Watch {
         all.all(|one| one == Some(first)).then_some(first)
     }
 
-    /// Bytes that the servers of this machine have in memory.
-    pub fn servers_rss(&self) -> Option<u64> {
-        self.pids()?.iter().map(|pid| rss(&pid.to_string())).sum()
+    /// From here on `VmHWM:` is the most memory since, where the kernel lets us say so.
+    pub fn forget_peaks(&self) {
+        let pids = self.pids().unwrap_or_default();
+        let servers = pids.iter().map(i32::to_string);
+        for pid in servers.chain(["self".to_owned()]) {
+            let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
+        }
+    }
+
+    /// Bytes that this process, and the servers together, have in memory (`VmRSS:`), or had at most (`VmHWM:`).
+    pub fn memory(&self, field: &str) -> [Option<u64>; 2] {
+        let of = |pid: i32| memory_of(&pid.to_string(), field);
+        let servers = self.pids().and_then(|pids| pids.into_iter().map(of).sum());
+        [memory_of("self", field), servers]
     }
 
     fn counts(&self) -> Option<BTreeMap<String, u64>> {
@@ -122,10 +147,9 @@ fn cpu_of(pid: i32) -> Option<Duration> {
     Some(all)
 }
 
-/// Bytes that a process has in memory; `self` is this one.
-pub fn rss(pid: &str) -> Option<u64> {
+fn memory_of(pid: &str, field: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let line = text.lines().find_map(|l| l.strip_prefix(field))?;
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
@@ -176,6 +200,7 @@ impl Sample {
             record_hits: known.map(|(hits, reads)| hits as f64 / reads as f64),
             uncached_reads: known.map(|(hits, reads)| each(reads.saturating_sub(hits))),
             disk_reads: disk.map(each),
+            log_bytes: count("store_wal_bytes_total").map(each),
             per_sync: count("store_syncs_total")
                 .filter(|n| *n > 0)
                 .map(|n| ops as f64 / n as f64),
@@ -258,6 +283,6 @@ mod tests {
         // Started again: it is not known.
         assert_eq!(a.since(&b, 100).record_hits, None);
         assert_eq!(b.since(&a, 0), Spent::default());
-        assert!(rss("self").is_some_and(|bytes| bytes > 1 << 20));
+        assert!(memory_of("self", "VmRSS:").is_some_and(|bytes| bytes > 1 << 20));
     }
 }
