@@ -201,7 +201,8 @@ impl Ends {
                 match end.stream.write(unsent) {
                     Ok(n) => unsent = &unsent[n..],
                     Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                    Err(e) => end.closed = is_end(&e) || return Err(e),
+                    Err(e) if is_end(&e) => end.closed = true,
+                    Err(e) => return Err(e),
                 }
             }
             out.clear();
@@ -221,7 +222,8 @@ impl End {
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => self.closed = is_end(&e) || return Err(e),
+            Err(e) if is_end(&e) => self.closed = true,
+            Err(e) => return Err(e),
         }
         Ok(true)
     }
