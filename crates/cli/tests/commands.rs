@@ -707,11 +707,9 @@ fn operating_it() {
             results[0]["cpu_us_per_op"]["servers"].as_f64() > Some(0.0),
             "{bench}"
         );
-        assert_eq!(
-            results[0]["ops_per_sync"].is_number(),
-            op == "null-sync",
-            "{bench}"
-        );
+        // One at a time is never synced with another.
+        let per_sync = results[0]["ops_per_sync"].as_f64();
+        assert!(op == "null" || per_sync.is_some_and(|n| n <= 1.01), "{bench}");
     }
     let mixed = [
         "--json",

@@ -12,8 +12,11 @@ use pando_types::{
     Timestamp,
 };
 
-/// Bytes of an answer in a reply record.
-const ANSWER: usize = 170;
+/// Bytes of an answer in a reply record: with them a batch is as long as a server's (`log_bytes_per_op` of `bench mdtest`).
+const CREATED: usize = 135;
+const REMOVED: usize = 99;
+const DIRECTORY: usize = 274;
+
 const TIME: Timestamp = Timestamp {
     secs: 1_700_000_000,
     nanos: 5,
@@ -70,7 +73,7 @@ pub(super) fn head(id: DirId, parent: DirId, name: &Name) -> [Mutation; 2] {
 }
 
 impl Bench<'_> {
-    fn batch(&mut self, in_dir: DirId, hash: NameHash, mutations: Vec<Mutation>) -> Batch {
+    fn batch(&mut self, in_dir: DirId, hash: NameHash, mutations: Vec<Mutation>, answer: usize) -> Batch {
         self.sequence += 1;
         let key = Key::Reply(
             in_dir.slot(),
@@ -81,7 +84,7 @@ impl Bench<'_> {
             sequence: Sequence(self.sequence),
             dir: in_dir,
             hash,
-            answer: Blob(vec![1; ANSWER]),
+            answer: Blob(vec![1; answer]),
         };
         Batch {
             mutations,
@@ -119,13 +122,19 @@ impl Bench<'_> {
             dir,
             hash,
             vec![delta(dir, 1, 0), Mutation::Insert { key, record }],
+            CREATED,
         ))
     }
 
     pub(super) fn remove(&mut self, n: u64) -> Result<Batch> {
         let (dir, hash, name) = self.place("file", n)?;
         let key = Key::Entry { dir, hash, name };
-        Ok(self.batch(dir, hash, vec![Mutation::Delete { key }, delta(dir, -1, 0)]))
+        Ok(self.batch(
+            dir,
+            hash,
+            vec![Mutation::Delete { key }, delta(dir, -1, 0)],
+            REMOVED,
+        ))
     }
 
     /// Both halves, as when they are on one server.
@@ -158,6 +167,6 @@ impl Bench<'_> {
             name,
         };
         let mutations = vec![delta(parent, 1, 1), Mutation::Insert { key, record }, head, touch];
-        Ok(self.batch(parent, hash, mutations))
+        Ok(self.batch(parent, hash, mutations, DIRECTORY))
     }
 }
