@@ -136,6 +136,12 @@ pub struct UpArgs {
     /// Where to mount it. Without: the servers only.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
+    /// Memory of each server for cached records, in MiB, from its next start on. [default: as said before, or 128]
+    #[arg(long, value_name = "MIB")]
+    pub record_mib: Option<usize>,
+    /// How servers wait for work, from their next start on. [default: as said before, or adaptive]
+    #[arg(long, value_enum)]
+    pub waiting: Option<Wait>,
     #[command(flatten)]
     pub choices: Choices,
 }

@@ -8,6 +8,7 @@
 //! tls/ca.key         the key of the filesystem's own authority; only where certificates are made
 //! tls/server-N.pem   certificate and key of server N (or server.pem, for all)
 //! server-N/          the store of server N
+//! servers.json       options that `pando up` was told to start servers with, if any
 //! run/server-N.lock  held by the running server; contains its pid
 //! run/server-N.log   its log
 //! run/mount-*.json   mounts that `pando up` made

@@ -29,6 +29,7 @@ mod progress;
 mod restart;
 mod scale;
 mod server;
+mod server_options;
 mod sim;
 mod status;
 mod stores;

@@ -1,4 +1,4 @@
-//! The Prometheus endpoint: a page made once a second by the event loop, handed out by a thread of its own.
+//! The Prometheus endpoint: a page that the event loop makes when somebody asks, handed out by a thread of its own.
 
 use anyhow::{Context, Result};
 use pando_server::MetaServer;
@@ -7,11 +7,71 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The latest page.
-pub type SharedPage = Arc<Mutex<String>>;
+/// How long whoever asks waits for a new page. An event loop that takes longer is busy, and the page of before says more than
+/// nothing.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The latest page, and how many were asked for and made.
+#[derive(Clone, Default)]
+pub struct SharedPage(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<Pages>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Pages {
+    latest: String,
+    asked: u64,
+    made: u64,
+    /// Of the task that makes them.
+    maker: Option<Waker>,
+}
+
+impl SharedPage {
+    fn lock(&self) -> MutexGuard<'_, Pages> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until somebody wants a page.
+    pub async fn wanted(&self) {
+        std::future::poll_fn(|cx| {
+            let mut pages = self.lock();
+            if pages.asked > pages.made {
+                return Poll::Ready(());
+            }
+            pages.maker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn put(&self, page: String) {
+        let mut pages = self.lock();
+        pages.latest = page;
+        pages.made = pages.asked;
+        self.0.news.notify_all();
+    }
+
+    /// For the thread that hands them out.
+    fn fresh(&self) -> String {
+        let mut pages = self.lock();
+        pages.asked += 1;
+        let mine = pages.asked;
+        if let Some(maker) = pages.maker.take() {
+            maker.wake();
+        }
+        let late = |pages: &mut Pages| pages.made < mine;
+        let waited = self.0.news.wait_timeout_while(pages, PATIENCE, late);
+        waited.unwrap_or_else(PoisonError::into_inner).0.latest.clone()
+    }
+}
 
 /// Operations by kind and result.
 #[derive(Default)]
@@ -51,10 +111,7 @@ fn answer(mut stream: TcpStream, page: &SharedPage) -> std::io::Result<()> {
     let n = stream.read(&mut request)?;
     let (status, body) = if request[..n].starts_with(b"GET /metrics ") || request[..n].starts_with(b"GET / ")
     {
-        (
-            "200 OK",
-            page.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        )
+        ("200 OK", page.fresh())
     } else {
         ("404 Not Found", "metrics are at /metrics\n".to_owned())
     };
@@ -71,6 +128,7 @@ pub fn publish(
     counters: &Counters,
     server: &MetaServer,
     store: &pando_store_rocks::Stats,
+    record_limit: usize,
     connections: usize,
 ) {
     let s = server.stats();
@@ -88,7 +146,7 @@ pub fn publish(
             "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
         );
     }
-    let metrics: [(&str, &str, &str, u64); 20] = [
+    let metrics: [(&str, &str, &str, u64); 21] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (
             "connections",
@@ -199,6 +257,12 @@ pub fn publish(
             "Bytes of cached records.",
             store.record_bytes,
         ),
+        (
+            "store_record_limit_bytes",
+            "gauge",
+            "Bytes of records that may be cached.",
+            record_limit as u64,
+        ),
     ];
     for (name, kind, help, value) in metrics {
         let _ = writeln!(
@@ -206,5 +270,5 @@ pub fn publish(
             "# HELP pando_{name} {help}\n# TYPE pando_{name} {kind}\npando_{name}{{server=\"{id}\"}} {value}"
         );
     }
-    *page.lock().unwrap_or_else(PoisonError::into_inner) = out;
+    page.put(out);
 }

@@ -25,8 +25,6 @@ use std::time::{Duration, Instant};
 
 /// How long the end of a server's membership may take when it stops.
 const GOODBYE: Duration = Duration::from_millis(500);
-/// How often the metrics page is made anew.
-const METRICS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Counts operations, and stops the process when the store fails.
 struct Watch {
@@ -184,7 +182,14 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         })?;
 
     let page = metrics::serve(&me.metrics)?;
-    spawn_metrics(&reactor, &server, &store, counters, page);
+    spawn_metrics(
+        &reactor,
+        &server,
+        &store,
+        options.record_mib << 20,
+        counters,
+        page,
+    );
     stop_on_signals(reactor.stopper())?;
     tracing::info!(server = id.0, boot = server.boot().0, address = %bound, ready_ms = began.elapsed().as_millis() as u64, "serving");
     println!(
@@ -209,17 +214,23 @@ fn spawn_metrics(
     reactor: &Rc<Reactor>,
     server: &Rc<MetaServer>,
     store: &Rc<RocksStore>,
+    record_limit: usize,
     counters: Rc<Counters>,
     page: metrics::SharedPage,
 ) {
     use pando_env::Env;
     let (world, server, store) = (Rc::downgrade(reactor), server.clone(), store.clone());
     reactor.spawn(Box::pin(async move {
-        while let Some(reactor) = world.upgrade() {
-            metrics::publish(&page, &counters, &server, &store.stats(), reactor.accepted());
-            let nap = reactor.sleep(METRICS_PERIOD);
-            drop(reactor);
-            nap.await;
+        while let Some(connections) = world.upgrade().map(|reactor| reactor.accepted()) {
+            metrics::publish(
+                &page,
+                &counters,
+                &server,
+                &store.stats(),
+                record_limit,
+                connections,
+            );
+            page.wanted().await;
         }
     }));
 }

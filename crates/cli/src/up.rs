@@ -3,6 +3,7 @@
 use crate::args::{Args, UpArgs};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
+use crate::server_options::ServerOptions;
 use crate::{addresses, format, process};
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterFile, Coherence, Profile};
@@ -62,7 +63,13 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
             dir.store(*id).display()
         );
     }
+    let is_new = ServerOptions::remember(&dir, up)?;
     let started = start_servers(&dir, &file, &here, &[])?;
+    if is_new && started.len() < here.len() {
+        eprintln!(
+            "pando: servers that run already go on as they were started; `pando down`, then `pando up`, gives them --record-mib and --waiting"
+        );
+    }
     if !started.is_empty() {
         let started: Vec<String> = started.iter().map(u16::to_string).collect();
         done.push(format!("started server {}", started.join(", ")));
@@ -139,18 +146,19 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
     Ok(())
 }
 
-/// Starts those of these servers that do not run, with these options, and waits until all of them answer. Returns those
-/// that run because of it: others may be starting them too.
+/// Starts those of these servers that do not run, with these options and those that `up` was told once, and waits until all of them
+/// answer. Returns those that run because of it: others may be starting them too.
 pub fn start_servers(
     dir: &ClusterDir,
     file: &ClusterFile,
     ids: &[u16],
     options: &[String],
 ) -> Result<Vec<u16>> {
-    start_servers_with(dir, file, ids, options, &[])
+    let all = [&ServerOptions::load(dir)?.typed(), options].concat();
+    start_servers_with(dir, file, ids, &all, &[])
 }
 
-/// The same with these variables in their environment, where this process has none of the name.
+/// The same with these options alone, and with these variables in their environment, where this process has none of the name.
 pub fn start_servers_with(
     dir: &ClusterDir,
     file: &ClusterFile,

@@ -653,7 +653,17 @@ fn operating_it() {
             (&result["ops"], &result["errors"]),
             (&if renames { 80 } else { 40 }.into(), &serde_json::Value::Null)
         );
+        assert!(
+            result["record_hit_rate"]
+                .as_f64()
+                .is_some_and(|r| (0.0..=1.0).contains(&r))
+        );
+        assert!(
+            result["ops_per_sync"].is_number()
+                || result["op"].as_str().is_none_or(|op| !op.ends_with("create"))
+        );
     }
+    assert_eq!(bench["params"]["record_mib"], 128);
     // A path of any depth in one round trip, and one more for each directory that is not where it was born.
     for (renamed, trips) in [("0", 1.0), ("3", 3.0)] {
         let bench = c.json(&[
@@ -684,9 +694,82 @@ fn operating_it() {
             assert!(p.is_none_or(|p| (0.0..=1.0).contains(&p)), "{bench}");
         }
     }
-    let bench = c.json(&["--json", "bench", "null", "--seconds", "0.05"]);
-    assert_eq!(bench["results"][0]["round_trips"], 1.0);
+    for (options, op) in [(&[][..], "null"), (&["--sync"][..], "null-sync")] {
+        let line = [&["--json", "bench", "null", "--seconds", "0.05"], options].concat();
+        let bench = c.json(&line);
+        let results = bench["results"].as_array().unwrap();
+        assert_eq!(
+            (results.len(), &results[0]["op"], &results[0]["round_trips"]),
+            (1, &op.into(), &1.0.into())
+        );
+        // What a server counts, and the processor time of both sides.
+        assert!(
+            results[0]["cpu_us_per_op"]["servers"].as_f64() > Some(0.0),
+            "{bench}"
+        );
+        // One at a time is never synced with another.
+        let per_sync = results[0]["ops_per_sync"].as_f64();
+        assert!(op == "null" || per_sync.is_some_and(|n| n <= 1.01), "{bench}");
+    }
+    let mixed = [
+        "--json",
+        "bench",
+        "mix",
+        "-n",
+        "60",
+        "--per-directory",
+        "20",
+        "--depth",
+        "3",
+        "--seconds",
+        "0.2",
+    ];
+    let bench = c.json(&mixed);
+    let all: Vec<&Value> = bench["results"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|r| r["kind"] == "all")
+        .collect();
+    assert_eq!(all.len(), 3, "{bench}");
+    for workload in all {
+        assert!(
+            workload["ops"].as_u64() > Some(0) && workload["errors"].is_null(),
+            "{bench}"
+        );
+        let kinds = bench["results"].as_array().into_iter().flatten();
+        let kinds = kinds.filter(|r| r["workload"] == workload["workload"] && r["kind"] != "all");
+        let sum: u64 = kinds.filter_map(|r| r["ops"].as_u64()).sum();
+        assert_eq!(workload["ops"], sum, "{bench}");
+    }
+    // The second finds what the first has left.
+    for keep in [&["--keep"][..], &[]] {
+        let line = [
+            &["--json", "bench", "list", "--entries", "2500", "--rounds", "1"],
+            keep,
+        ]
+        .concat();
+        let bench = c.json(&line);
+        for (n, op) in ["readdir 1", "readdirplus 1"].into_iter().enumerate() {
+            let line = &bench["results"][n];
+            assert_eq!((&line["op"], &line["ops"]), (&op.into(), &2500.into()), "{bench}");
+            assert!(
+                line["pages"].as_u64() > Some(2) && line["client_growth_kib"].is_u64(),
+                "{bench}"
+            );
+        }
+    }
+    let bench = c.json(&["--json", "bench", "list", "--create-cost=10,50"]);
+    assert_eq!(bench["results"][1]["entries"], 50, "{bench}");
     assert_eq!(c.ok(&["ls"]), "d\n");
+
+    // How servers are started is remembered, and said to those that are started from then on.
+    let up = c.run(&["up", "--record-mib", "7", "--waiting", "blocking"]);
+    assert!(
+        up.ok && up.err.contains("go on as they were started"),
+        "{}",
+        up.err
+    );
 
     // One server gone: said within about a second, and nothing pretends to be fine.
     let victim = place["paths"][0]["content_server"].as_u64().unwrap_or(0) as u16;
@@ -702,7 +785,82 @@ fn operating_it() {
     assert_eq!(c.run(&["--wait", "1", "fsck"]).code, 2);
     c.bad(&["--wait", "1", "ls", "/d"], "is away");
     c.ok(&["up"]);
+    let options = |server: u16| {
+        let line = std::fs::read(format!("/proc/{}/cmdline", c.pid(server))).expect("it runs");
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("--record-mib=7") && line.contains("--waiting=blocking")
+    };
+    assert!(options(victim) && !options((victim + 1) % 3));
+    c.ok(&["restart", "--server", &victim.to_string()]);
+    assert!(options(victim));
     assert_eq!(c.run(&["fsck"]).code, 0);
     assert!(c.ok(&["down"]).contains("Stopped server 0"));
     assert_eq!(c.run(&["fsck", "--wait", "1"]).code, 2);
+}
+
+/// What needs no cluster. How fast it is nobody asks here.
+#[test]
+fn ceilings() {
+    let bench = |line: &[&str]| -> Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pando"));
+        let done = done(
+            command
+                .args(["--json", "bench"])
+                .args(line)
+                .output()
+                .expect("pando runs"),
+        );
+        serde_json::from_str(&done.text).unwrap_or_else(|e| panic!("{line:?}: {e}: {}", done.err))
+    };
+    let echo = bench(&[
+        "echo",
+        "--servers",
+        "3",
+        "--clients",
+        "2",
+        "--depth",
+        "2",
+        "--waiting",
+        "blocking",
+        "--seconds",
+        "0.1",
+    ]);
+    let ops: Vec<&Value> = echo["results"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|r| &r["op"])
+        .collect();
+    assert_eq!(ops, ["bare-blocking", "reactor-blocking"], "{echo}");
+    assert!(echo["results"][0]["ops"].as_u64() > Some(0), "{echo}");
+
+    let store = bench(&[
+        "store",
+        "-n",
+        "300",
+        "--files",
+        "2000",
+        "--per-directory",
+        "100",
+        "--record-mib",
+        "1",
+    ]);
+    let results = store["results"].as_array().expect("lines");
+    let ops = [
+        "create",
+        "create-with-reads",
+        "stat",
+        "stat-rocksdb",
+        "remove",
+        "mkdir",
+    ];
+    assert_eq!(results.len(), ops.len(), "{store}");
+    for (result, op) in results.iter().zip(ops) {
+        let told = (&result["op"], &result["store"], &result["ops"], &result["errors"]);
+        assert_eq!(told, (&op.into(), &"rocksdb".into(), &300.into(), &Value::Null));
+        assert!(result["ops_per_s"].as_f64() > Some(0.0), "{store}");
+    }
+    // Only one of them has a cache of records.
+    assert_eq!(results[3]["record_hit_rate"], 0.0, "{store}");
+    assert!(results[2]["record_hit_rate"].as_f64() > Some(0.5), "{store}");
 }

@@ -30,6 +30,11 @@ pub fn thread_cpu() -> Duration {
     Duration::from_nanos(nanos(clock_gettime(ClockId::ThreadCPUTime)).max(0) as u64)
 }
 
+/// Processor time this process has used, also in threads that have ended.
+pub fn process_cpu() -> Duration {
+    Duration::from_nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)).max(0) as u64)
+}
+
 /// Lets this process open as many files as its hard limit allows, and returns how many that is.
 pub fn raise_file_limit() -> u64 {
     let was = getrlimit(Resource::Nofile);

@@ -46,7 +46,7 @@ mod turn;
 mod wait;
 
 pub use bench::{EchoOptions, EchoResult, echo_bench, reactor_bench};
-pub use clock::{boot_time, raise_file_limit, thread_cpu};
+pub use clock::{boot_time, process_cpu, raise_file_limit, thread_cpu};
 pub use hello::PeerError;
 pub use notify::Stopper;
 pub use options::{Options, Waiting};

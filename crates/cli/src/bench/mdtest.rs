@@ -1,6 +1,7 @@
 //! `pando bench mdtest`: the phases and options of mdtest, through the client library.
 
 use super::meter::{Measured, Meter};
+use super::spent::{Phases, Watch};
 use super::{Figures, Wait, connect, on_threads};
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
@@ -17,16 +18,19 @@ use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::rc::Rc;
-use std::sync::Barrier;
 use std::time::Instant;
 
 /// Create, look at, read, rename and remove files and directories.
 ///
 /// Without -C, -T, -E, --rename or -r all five are done, without -F or -D both files and directories. Renames are made in pairs, to
 /// another name and back. Needs a running cluster.
+///
+/// Beside times it says what an operation cost: processor time of this process and of the servers (of no use with anybody who
+/// polls), the share of the servers' reads that their cached records answered (`pando up --record-mib` limits those), and how
+/// many operations shared a sync of a log.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  pando bench mdtest -n 10000 --clients 4 --depth 8\n  pando bench mdtest -n 1000 -b 4 -z 2 -u -F --json\n  pando bench mdtest -n 100000 -C -F    create only; -T, -E and -r afterwards find the files"
+    after_help = "Examples:\n  pando bench mdtest -n 10000 --clients 4 --depth 8\n  pando bench mdtest -n 1000 -b 4 -z 2 -u -F --json\n  pando bench mdtest -n 100000 -C -F    create only; -T, -E and -r afterwards find the files\n  pando bench mdtest -n 500000 --clients 2 -T -F -R --accesses 100000    random looks at a million of them"
 )]
 pub struct MdtestArgs {
     /// Files, and directories, of each client.
@@ -68,6 +72,9 @@ pub struct MdtestArgs {
     /// Look at and read items at random, each as likely as any other, instead of one after the other.
     #[arg(short = 'R')]
     pub random: bool,
+    /// With -R: so many looks, and reads, of each client. [default: as many as it has items]
+    #[arg(long, value_name = "N", requires = "random")]
+    pub accesses: Option<u64>,
     /// Bytes written to each file.
     #[arg(short = 'w', default_value_t = 0)]
     pub write_bytes: u64,
@@ -186,7 +193,6 @@ struct Worker {
     write: Vec<u8>,
     sync: DataSync,
     paths: bool,
-    random: bool,
 }
 
 pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
@@ -212,25 +218,24 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
     let of_tree = tree.len() > 1 || md.unique;
     let made = first.run(make_trees(&first, &roots, &tree))?;
 
-    let barrier = Barrier::new(md.clients as usize);
+    let watch = Watch::of(&dir, &file);
+    let together = Phases::new(&watch, md.clients as usize);
     let parts = on_threads(md.clients as usize, |number| {
         let root = &roots[number % roots.len()];
         let worker = connect(&dir, md.waiting, args.paths).and_then(|conn| {
             let worker = Worker::open(&conn, md, number as u64, root, &tree)?;
             Ok((conn, Rc::new(worker)))
         });
-        let mut meters = Vec::new();
-        for phase in &phases {
-            // All threads come here, also those that cannot work: the others wait for them.
-            barrier.wait();
-            let mut meter = Meter::new()?;
-            match &worker {
-                Ok((conn, worker)) => meter = worker.phase(conn, *phase, items, md.depth)?,
-                Err(e) => meter.failed(|| format!("{e:#}")),
+        let part = |phase: &Phase| match &worker {
+            Ok((conn, worker)) => worker.phase(conn, *phase, items, md),
+            Err(e) => {
+                let mut meter = Meter::new()?;
+                meter.failed(|| format!("{e:#}"));
+                Ok(meter)
             }
-            meters.push(meter);
-        }
-        Ok(meters)
+        };
+        let meters: Vec<Result<Meter>> = phases.iter().map(|p| together.part(|| part(p))).collect();
+        meters.into_iter().collect::<Result<Vec<Meter>>>()
     })?;
     let mut by_phase: Vec<Vec<Meter>> = phases.iter().map(|_| Vec::new()).collect();
     for client in parts {
@@ -238,10 +243,12 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
             phase.push(meter);
         }
     }
-    let measured = phases
-        .iter()
-        .zip(by_phase)
-        .map(|(phase, meters)| Meter::sum(phase.name(), meters, true));
+    let sum = |(n, (phase, meters)): (usize, (&Phase, Vec<Meter>))| {
+        let mut measured = Meter::sum(phase.name(), meters, true)?;
+        measured.spent = together.spent(n, measured.ops);
+        Ok(measured)
+    };
+    let measured = phases.iter().zip(by_phase).enumerate().map(sum);
     let mut results: Vec<Measured> = measured.collect::<Result<_>>()?;
     if of_tree {
         results.insert(0, Meter::sum("tree-create", vec![made], true)?);
@@ -254,7 +261,7 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
     }
     let params = json!({
         "n": items, "b": md.branch, "z": md.depth_of_tree, "u": md.unique, "w": md.write_bytes, "clients": md.clients,
-        "depth": md.depth, "paths": md.paths, "random": md.random, "waiting": md.waiting.name(), "servers": file.servers.len(),
+        "depth": md.depth, "paths": md.paths, "random": md.random, "accesses": md.accesses, "record_mib": watch.record_mib(), "waiting": md.waiting.name(), "servers": file.servers.len(),
         "durability": file.durability,
     });
     Ok(Figures {
@@ -332,22 +339,24 @@ impl Worker {
             write: vec![b'm'; usize::try_from(md.write_bytes)?],
             sync,
             paths: md.paths,
-            random: md.random,
         })
     }
 
     /// All items of this client, some at a time.
-    fn phase(self: &Rc<Self>, conn: &Connection, phase: Phase, items: u64, depth: usize) -> Result<Meter> {
+    fn phase(self: &Rc<Self>, conn: &Connection, phase: Phase, items: u64, md: &MdtestArgs) -> Result<Meter> {
+        let depth = md.depth.max(1);
+        let random = md.random && phase.may_repeat();
+        let most = md.accesses.filter(|_| random).unwrap_or(items);
         let meter = Rc::new(RefCell::new(Meter::new()?));
         let next = Rc::new(Cell::new(0));
         let crew = Crew::new(conn.reactor.clone(), depth);
         let before = self.client.stats().round_trips;
-        for _ in 0..depth.max(1) {
+        for _ in 0..depth {
             let (me, meter, next) = (self.clone(), meter.clone(), next.clone());
             crew.add(async move {
-                while next.get() < items {
+                while next.get() < most {
                     let item = next.replace(next.get() + 1);
-                    let item = if me.random && phase.may_repeat() {
+                    let item = if random {
                         // The same in every run.
                         mix(item ^ (me.number << 40)) % items
                     } else {

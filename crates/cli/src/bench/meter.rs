@@ -1,7 +1,9 @@
 //! Counting and timing.
 
+use super::spent::Spent;
 use anyhow::Result;
 use hdrhistogram::Histogram;
+use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
 
 /// One line of results.
@@ -24,6 +26,10 @@ pub struct Measured {
     pub errors: u64,
     /// How.
     pub first_error: Option<String>,
+    /// What they cost beside time, if somebody looked.
+    pub spent: Option<Spent>,
+    /// What else scripts are told.
+    pub more: Map<String, Value>,
 }
 
 /// What one client did in one phase.
@@ -98,6 +104,8 @@ impl Meter {
             round_trips: (counts_trips && ops > 0).then(|| all.round_trips as f64 / ops as f64),
             errors: all.errors,
             first_error: all.first_error,
+            spent: None,
+            more: Map::new(),
         })
     }
 }

@@ -8,25 +8,34 @@ mod figure;
 mod inside;
 mod join;
 mod lines;
+mod list;
 mod mdtest;
 mod meter;
+mod mix;
 mod mkdir;
 mod null;
 mod oracle;
 mod own;
 mod resolve;
+mod spent;
 mod store;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party, Paths};
+use crate::crew::Crew;
 use crate::text;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use meter::Measured;
 use pando_net::{Options, Waiting};
+use pando_types::Errno;
 use serde_json::{Map, Value, json};
+use spent::Spent;
+use std::cell::Cell;
+use std::ops::Range;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Benchmarks.
@@ -36,6 +45,8 @@ pub enum BenchCommand {
     Null(null::NullArgs),
     Store(store::StoreArgs),
     Mdtest(mdtest::MdtestArgs),
+    Mix(mix::MixArgs),
+    List(list::ListArgs),
     Resolve(resolve::ResolveArgs),
     Oracle(oracle::OracleArgs),
     Figure(figure::FigureArgs),
@@ -63,6 +74,8 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Null(a) => null::run(args, a),
         BenchCommand::Store(a) => store::run(a),
         BenchCommand::Mdtest(a) => mdtest::run(args, a),
+        BenchCommand::Mix(a) => mix::run(args, a),
+        BenchCommand::List(a) => list::run(args, a),
         BenchCommand::Resolve(a) => resolve::run(args, a),
         BenchCommand::Oracle(a) => return oracle::run(args, a),
         BenchCommand::Figure(a) => return figure::run(args, a),
@@ -101,6 +114,10 @@ fn json(figures: &Figures) -> Value {
             object.insert("p99_us".into(), round(r.p99_us).into());
             object.insert("p999_us".into(), round(r.p999_us).into());
             object.insert("round_trips".into(), r.round_trips.map(round).into());
+            if let Some(spent) = &r.spent {
+                object.extend(spent_json(spent));
+            }
+            object.extend(r.more.clone());
             if r.errors > 0 {
                 object.insert("errors".into(), r.errors.into());
             }
@@ -113,12 +130,62 @@ fn json(figures: &Figures) -> Value {
     })
 }
 
+/// What nobody knows is left out.
+fn spent_json(spent: &Spent) -> Map<String, Value> {
+    let round = |x: Option<f64>| x.map(|x| (x * 1e4).round() / 1e4);
+    let mut all = Map::new();
+    if spent.client_us.is_some() {
+        let cpu = json!({ "client": round(spent.client_us), "servers": round(spent.servers_us) });
+        all.insert("cpu_us_per_op".into(), cpu);
+    }
+    let others = [
+        ("record_hit_rate", spent.record_hits),
+        ("uncached_reads_per_op", spent.uncached_reads),
+        ("disk_reads_per_op", spent.disk_reads),
+        ("log_bytes_per_op", spent.log_bytes),
+        ("ops_per_sync", spent.per_sync),
+    ];
+    let known = others
+        .into_iter()
+        .filter_map(|(name, x)| Some((name.into(), round(x)?.into())));
+    all.extend(known);
+    all
+}
+
+/// A column of what was spent: nobody sees it unless it says something.
+type Column = (&'static str, fn(&Spent) -> Option<String>);
+
+const COLUMNS: [Column; 4] = [
+    ("client cpu us", |s| s.client_us.map(|t| format!("{t:.1}"))),
+    ("servers cpu us", |s| s.servers_us.map(|t| format!("{t:.1}"))),
+    ("records hit", |s| {
+        s.record_hits.map(|h| format!("{:.1} %", h * 100.0))
+    }),
+    ("ops/sync", |s| s.per_sync.map(|n| format!("{n:.1}"))),
+];
+
+/// What some benchmarks tell scripts is a column for people, too.
+const MORE: [(&str, &str); 3] = [
+    ("percent", "share %"),
+    ("client_growth_kib", "client grew KiB"),
+    ("servers_growth_kib", "servers grew KiB"),
+];
+
 fn table(figures: &Figures) -> String {
-    let rows: Vec<Vec<String>> = figures
-        .results
+    let results = &figures.results;
+    let cell = |r: &Measured, column: &Column| r.spent.as_ref().and_then(column.1);
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|c| results.iter().any(|r| cell(r, c).is_some()))
+        .collect();
+    let more: Vec<_> = MORE
+        .iter()
+        .filter(|(key, _)| results.iter().any(|r| r.more.contains_key(*key)))
+        .collect();
+    let rows: Vec<Vec<String>> = results
         .iter()
         .map(|r| {
-            vec![
+            let mut row = vec![
                 r.op.clone(),
                 r.ops.to_string(),
                 format!("{:.0}", r.ops_per_s),
@@ -126,21 +193,25 @@ fn table(figures: &Figures) -> String {
                 format!("{:.1}", r.p99_us),
                 format!("{:.1}", r.p999_us),
                 r.round_trips.map_or("-".into(), |t| format!("{t:.2}")),
-            ]
+            ];
+            row.extend(columns.iter().map(|c| cell(r, c).unwrap_or("-".into())));
+            let told = |key: &str| r.more.get(key).filter(|v| !v.is_null()).map(Value::to_string);
+            row.extend(more.iter().map(|(key, _)| told(key).unwrap_or("-".into())));
+            row
         })
         .collect();
-    text::table(
-        &[
-            "op",
-            "ops",
-            "ops/s",
-            "p50 us",
-            "p99 us",
-            "p99.9 us",
-            "round trips/op",
-        ],
-        &rows,
-    )
+    let mut head = vec![
+        "op",
+        "ops",
+        "ops/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "round trips/op",
+    ];
+    head.extend(columns.iter().map(|c| c.0));
+    head.extend(more.iter().map(|(_, name)| *name));
+    text::table(&head, &rows)
 }
 
 /// How clients wait for answers.
@@ -186,6 +257,31 @@ fn on_threads<T: Send>(threads: usize, work: impl Fn(usize) -> Result<T> + Sync)
             })
             .collect()
     })
+}
+
+/// Does `work` for each of these numbers, so many at a time; what has not begun when one fails is left out.
+fn crowd<W: Future<Output = Result<(), Errno>> + 'static>(
+    conn: &Connection,
+    depth: usize,
+    items: Range<u64>,
+    work: impl Fn(u64) -> W + 'static,
+) -> Result<(), Errno> {
+    let (next, failed) = (Rc::new(Cell::new(items.start)), Rc::new(Cell::new(None)));
+    let work = Rc::new(work);
+    let crew = Crew::new(conn.reactor.clone(), depth);
+    for _ in 0..depth.max(1) {
+        let (next, failed, work) = (next.clone(), failed.clone(), work.clone());
+        crew.add(async move {
+            while failed.get().is_none() && next.get() < items.end {
+                let item = next.replace(next.get() + 1);
+                if let Err(e) = work(item).await {
+                    failed.set(Some(e));
+                }
+            }
+        });
+    }
+    conn.run(crew.finished());
+    failed.get().map_or(Ok(()), Err)
 }
 
 /// A client of the running cluster, connected to every server.

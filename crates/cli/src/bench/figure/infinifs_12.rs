@@ -70,9 +70,12 @@ fn levels(bytes: f64) -> f64 {
 fn measure(bench: &Virtual) -> Result<Parts> {
     let args = StoreArgs {
         items: FILES,
+        files: 0,
         per_directory: 1000,
         sync: false,
         depth: 1,
+        record_mib: 128,
+        cache_mib: 256,
         at: None,
     };
     let at = bench.how.at.clone().unwrap_or_else(std::env::temp_dir);
