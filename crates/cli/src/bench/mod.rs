@@ -14,6 +14,7 @@ mod mkdir;
 mod null;
 mod oracle;
 mod own;
+mod posix;
 mod resolve;
 mod store;
 
@@ -36,6 +37,7 @@ pub enum BenchCommand {
     Null(null::NullArgs),
     Store(store::StoreArgs),
     Mdtest(mdtest::MdtestArgs),
+    Posix(posix::PosixArgs),
     Resolve(resolve::ResolveArgs),
     Oracle(oracle::OracleArgs),
     Figure(figure::FigureArgs),
@@ -63,6 +65,10 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Null(a) => null::run(args, a),
         BenchCommand::Store(a) => store::run(a),
         BenchCommand::Mdtest(a) => mdtest::run(args, a),
+        BenchCommand::Posix(a) => match posix::run(a)? {
+            Some(figures) => Ok(figures),
+            None => return Ok(ExitCode::SUCCESS),
+        },
         BenchCommand::Resolve(a) => resolve::run(args, a),
         BenchCommand::Oracle(a) => return oracle::run(args, a),
         BenchCommand::Figure(a) => return figure::run(args, a),
