@@ -104,7 +104,8 @@ cephfs_down() {
     local what
     take_away cephfs && stop cephfs || return
     for what in mds osd mgr mon; do
-        stop "ceph-$what" || return
+        # Without the others they would wait for them.
+        stop "ceph-$what" 3 || return
     done
     remove cephfs
 }

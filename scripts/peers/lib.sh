@@ -67,12 +67,12 @@ process() {
 
 alive() { process "$1" >/dev/null; }
 
-# stop WHAT: asks it to end, and insists after 15 s.
+# stop WHAT [SECONDS]: asks it to end, and insists after 15 s or so many. What it has written is removed anyway.
 stop() {
-    local pid i
+    local pid i tenths=$((${2:-15} * 10))
     if pid=$(process "$1"); then
         kill "$pid" 2>/dev/null
-        for ((i = 0; i < 150; i++)); do
+        for ((i = 0; i < tenths; i++)); do
             alive "$1" || break
             sleep 0.1
         done
@@ -117,12 +117,22 @@ has_fuse() { [ -c /dev/fuse ] || fail "this machine has no /dev/fuse (load the k
 
 # take_away WHAT: unmounts PEERS/mnt/WHAT, or PEERS/WHAT if that is a path, and removes the mountpoint.
 take_away() {
-    local at=$peers/mnt/$1
+    local at=$peers/mnt/$1 tries code pid
     case $1 in */*) at=$peers/$1 ;; esac
-    # A FUSE whose process died cannot be looked at, but still be unmounted.
-    while grep -qF " $at " /proc/self/mounts; do
-        umount "$at" 2>/dev/null || { sleep 0.5; umount "$at"; } || { fail "$at is in use: leave it, and run this again"; return; }
+    for ((tries = 0; tries < 4; tries++)); do
+        grep -qF " $at " /proc/self/mounts || break
+        [ $tries = 0 ] || sleep 0.5
+        code=0
+        timeout -k 1 15 umount "$at" 2>/dev/null || code=$?
+        # A FUSE that does not answer, because its server is gone, is ended; what it had mounted can be unmounted then.
+        if [ $code -ge 124 ] && pid=$(process "$1"); then
+            kill -9 "$pid"
+        fi
     done
+    if grep -qF " $at " /proc/self/mounts; then
+        fail "$at is in use: leave it, and run this again"
+        return
+    fi
     [ ! -d "$at" ] || rmdir "$at"
 }
 
