@@ -31,8 +31,12 @@ pando=${PANDO_BIN:-$CARGO_TARGET_DIR/release/pando}
 peers_ran=no work=
 [ ! -e "$PEERS/.pando-peers" ] || peers_ran=yes
 end() {
-    local cluster
+    local at cluster
     if [ -n "$work" ]; then
+        # First the mounts: without servers they would wait for them.
+        for at in "$work"/mnt-*; do
+            ! mountpoint -q "$at" || "$work/pando" umount "$at" >/dev/null 2>&1 || umount -l "$at"
+        done
         for cluster in "$work"/cluster-*; do
             "$work/pando" --dir "$cluster" down >/dev/null 2>&1
         done
@@ -46,7 +50,7 @@ trap 'exit 130' INT TERM HUP
 
 load=$(cut -d' ' -f1-3 /proc/loadavg)
 code=0
-scripts/peers.sh up >&2 || { code=1; echo "going on without them" >&2; }
+scripts/peers.sh up >/dev/null || { code=1; echo "going on without them" >&2; }
 work=$(mktemp -d "${AT:-${TMPDIR:-/tmp}}/pando-bench.XXXXXX") || exit 1
 # A copy: a build meanwhile must not change what runs.
 cp "$pando" "$work/pando" || exit 1
@@ -92,8 +96,7 @@ measure() { # ROUND
         done
     done
 }
-# The first learn what all others know.
-
+# The first round learns what all others know.
 measure 0 && : >"$work/measured" || exit 1
 for ((round = 1; round <= rounds; round++)); do
     measure "$round" || exit 1

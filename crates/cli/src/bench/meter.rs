@@ -170,7 +170,10 @@ mod tests {
         let took = |m: &Meter| m.ended.duration_since(m.began).as_micros();
         assert_eq!(took(&copy), took(&meter));
         let sum = Meter::sum("x", vec![copy, meter], false).unwrap();
-        assert_eq!((sum.ops, sum.errors, sum.first_error.as_deref()), (10, 2, Some("no space")));
+        assert_eq!(
+            (sum.ops, sum.errors, sum.first_error.as_deref()),
+            (10, 2, Some("no space"))
+        );
         assert!(Meter::from_line("{}").is_err() && Meter::from_line("x").is_err());
     }
 }

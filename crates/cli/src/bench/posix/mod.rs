@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// new directory below DIR, which is removed at the end, also when the benchmark is interrupted.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Phases:\n  create  open with O_CREAT and O_EXCL, and close\n  stat    each file once\n  restat  each file again, right after all were looked at: what the kernel remembers, it answers\n  open    open for reading, and close\n  rename  to another name in the same directory\n  remove  unlink\n\nExamples:\n  pando bench posix /mnt/pando\n  pando bench posix /mnt/pando -n 10000 --processes 8 --shared --json\n  pando bench posix /mnt/pando --phases create,stat,restat,remove --paths"
+    after_help = "Phases:\n  create  open with O_CREAT and O_EXCL, and close\n  stat    each file once\n  restat  each file again, for a fifth of a second, right after all were looked at: what the kernel remembers, it answers\n  open    open for reading, and close\n  rename  to another name in the same directory\n  remove  unlink\n\nExamples:\n  pando bench posix /mnt/pando\n  pando bench posix /mnt/pando -n 10000 --processes 8 --shared --json\n  pando bench posix /mnt/pando --phases create,stat,restat,remove --paths"
 )]
 pub struct PosixArgs {
     /// Where: a directory that exists.
@@ -135,12 +135,7 @@ pub fn run(bench: &PosixArgs) -> Result<Option<Figures>> {
     }))
 }
 
-fn measure(
-    bench: &PosixArgs,
-    crew: &Crew,
-    path: &Path,
-    phases: &[Phase],
-) -> Result<Vec<Measured>> {
+fn measure(bench: &PosixArgs, crew: &Crew, path: &Path, phases: &[Phase]) -> Result<Vec<Measured>> {
     let mut workers = (0..bench.processes)
         .map(|number| crew.start(bench, path, number))
         .collect::<Result<Vec<_>>>()?;
