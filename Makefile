@@ -4,9 +4,10 @@
 MOUNT ?= ./mnt
 SERVERS ?= 4
 N ?= 50
-export MOUNT SERVERS DIR PROFILE DURABILITY TIME PREFIX DESTDIR CARGO_TARGET_DIR
+PEERS ?= ./peers
+export MOUNT SERVERS DIR PROFILE DURABILITY TIME PREFIX DESTDIR CARGO_TARGET_DIR PEERS
 
-.PHONY: help setup build install up down test soak fuzz posix stress flaky env clean
+.PHONY: help setup build install up down test soak fuzz posix stress flaky peers peers-down env clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +20,8 @@ help:
 	@echo 'make flaky     the tests with real processes and mounts, N=50 times over'
 	@echo 'make posix     pjdfstest on a mount of its own (as root)'
 	@echo 'make stress    fsx and stress-ng on two mounts at once while servers are killed (as root; MINUTES=n, default 30)'
+	@echo 'make peers     starts other filesystems to measure beside: tmpfs, ext4, bindfs, MooseFS, CephFS (as root; PEERS=folder)'
+	@echo 'make peers-down   unmount and stop exactly what `make peers` started, and remove it'
 	@echo 'make setup     only install what is missing      make build    only build'
 	@echo 'make install   the program in /usr/local/bin, and the helper that mount(8) and fstab need (PREFIX=dir  DESTDIR=dir)'
 	@echo 'make env       print the build environment, for: eval "$$(make -s env)"'
@@ -56,6 +59,12 @@ stress:
 
 flaky:
 	@scripts/test.sh --only 'process|mount' --repeat $(N)
+
+peers:
+	@scripts/peers.sh up
+
+peers-down:
+	@scripts/peers.sh down
 
 env:
 	@bash -c 'source scripts/env.sh; for v in PATH CARGO_TARGET_DIR ROCKSDB_LIB_DIR PANDO_CI_COMMIT; do echo "export $$v=$${!v@Q}"; done'

@@ -1,9 +1,10 @@
 //! Counting and timing.
 
 use super::spent::Spent;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use serde_json::{Map, Value};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 /// One line of results.
@@ -78,6 +79,47 @@ impl Meter {
         self.round_trips = round_trips;
     }
 
+    /// How the first operation failed.
+    pub fn first_error(&self) -> Option<&str> {
+        self.first_error.as_deref()
+    }
+
+    /// All of it as one line, for another process of this machine.
+    pub fn to_line(&self) -> String {
+        // Times as the clock has them that all processes share.
+        let (now, clock) = (Instant::now(), clock());
+        let at = |time: Instant| (clock - now.duration_since(time)).as_nanos() as u64;
+        let taken = self.taken.iter_recorded();
+        let taken: Vec<(u64, u64)> = taken
+            .map(|v| (v.value_iterated_to(), v.count_at_value()))
+            .collect();
+        let line = json!({
+            "began": at(self.began), "ended": at(self.ended), "taken": taken, "round_trips": self.round_trips, "errors": self.errors,
+            "first_error": self.first_error,
+        });
+        line.to_string()
+    }
+
+    /// What another process wrote so.
+    pub fn from_line(line: &str) -> Result<Meter> {
+        let line: Value = serde_json::from_str(line)?;
+        let number = |value: &Value| value.as_u64().context("a number is missing");
+        let (now, clock) = (Instant::now(), clock());
+        let at = |field: &str| {
+            let passed = clock.saturating_sub(Duration::from_nanos(number(&line[field])?));
+            now.checked_sub(passed).context("a time before all times")
+        };
+        let mut meter = Meter::new()?;
+        (meter.began, meter.ended) = (at("began")?, at("ended")?);
+        for pair in line["taken"].as_array().context("no times")? {
+            meter.taken.record_n(number(&pair[0])?, number(&pair[1])?)?;
+        }
+        meter.round_trips = number(&line["round_trips"])?;
+        meter.errors = number(&line["errors"])?;
+        meter.first_error = line["first_error"].as_str().map(str::to_owned);
+        Ok(meter)
+    }
+
     /// All clients' parts of one phase, from the first start to the last end.
     pub fn sum(op: impl Into<String>, parts: Vec<Meter>, counts_trips: bool) -> Result<Measured> {
         let mut all = Meter::new()?;
@@ -107,5 +149,38 @@ impl Meter {
             spent: None,
             more: Map::new(),
         })
+    }
+}
+
+fn clock() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Meter;
+    use std::time::Duration;
+
+    #[test]
+    fn a_meter_survives_its_line() {
+        let mut meter = Meter::new().unwrap();
+        for us in [1, 5, 5, 70_000, 3_000_000] {
+            meter.record(Duration::from_micros(us));
+        }
+        meter.failed(|| "no space".into());
+        std::thread::sleep(Duration::from_millis(20));
+        meter.end(7);
+        let copy = Meter::from_line(&meter.to_line()).unwrap();
+        assert_eq!(copy.taken, meter.taken);
+        assert_eq!((copy.round_trips, copy.errors), (7, 1));
+        let took = |m: &Meter| m.ended.duration_since(m.began).as_micros();
+        assert_eq!(took(&copy), took(&meter));
+        let sum = Meter::sum("x", vec![copy, meter], false).unwrap();
+        assert_eq!(
+            (sum.ops, sum.errors, sum.first_error.as_deref()),
+            (10, 2, Some("no space"))
+        );
+        assert!(Meter::from_line("{}").is_err() && Meter::from_line("x").is_err());
     }
 }

@@ -16,6 +16,7 @@ mod mkdir;
 mod null;
 mod oracle;
 mod own;
+mod posix;
 mod resolve;
 mod spent;
 mod store;
@@ -47,6 +48,7 @@ pub enum BenchCommand {
     Mdtest(mdtest::MdtestArgs),
     Mix(mix::MixArgs),
     List(list::ListArgs),
+    Posix(posix::PosixArgs),
     Resolve(resolve::ResolveArgs),
     Oracle(oracle::OracleArgs),
     Figure(figure::FigureArgs),
@@ -76,6 +78,10 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Mdtest(a) => mdtest::run(args, a),
         BenchCommand::Mix(a) => mix::run(args, a),
         BenchCommand::List(a) => list::run(args, a),
+        BenchCommand::Posix(a) => match posix::run(a)? {
+            Some(figures) => Ok(figures),
+            None => return Ok(ExitCode::SUCCESS),
+        },
         BenchCommand::Resolve(a) => resolve::run(args, a),
         BenchCommand::Oracle(a) => return oracle::run(args, a),
         BenchCommand::Figure(a) => return figure::run(args, a),

@@ -1,0 +1,199 @@
+"""What scripts/bench-mount.sh cannot do well: how soon a mount sees another's changes, medians, and the table.
+
+  mount.py note FILE ROUND NAME PROCESSES <FIGURES           adds a line to FILE
+  mount.py seen SERVERS TIMEOUT MOUNT-A MOUNT-B              prints a line
+  mount.py table MEASURED SEEN RAW KEY=VALUE...              writes RAW, prints the table
+"""
+
+import errno
+import json
+import os
+import statistics
+import sys
+import time
+
+TRIES = 20
+
+# What a timer and a busy machine may add to a timeout.
+LATE = 0.05
+
+# What is wanted of the rate against bindfs, by operation and number of processes; and against the others, in each row.
+AGAINST_BINDFS = {"create": {1: 0.4, 4: 0.5, 8: 0.5}, "stat": {1: 0.3, 4: 0.3, 8: 0.3}}
+AGAINST = {"moosefs": 2.0, "cephfs": 4.0}
+
+# The rows' kinds: title, the phase, whether it is of the mounts with timeout 0.
+KINDS = [
+    ("create", "create", False),
+    ("stat, kernel-cached", "restat", False),
+    ("stat, timeout 0", "stat", True),
+    ("remove", "remove", False),
+]
+
+
+def note(path, turn, name, processes):
+    figures = json.load(sys.stdin)
+    line = {"round": int(turn), "system": name, "processes": int(processes), "figures": figures}
+    with open(path, "a") as file:
+        print(json.dumps(line), file=file)
+
+
+def until(see):
+    """Seconds from now until `see` is true, and how often it was not."""
+    began, misses = time.monotonic(), 0
+    while not see():
+        misses += 1
+        if time.monotonic() - began > 30:
+            raise SystemExit("a change was not seen within 30 s")
+        time.sleep(0.001)
+    return time.monotonic() - began, misses
+
+
+def exists(path):
+    try:
+        os.stat(path)
+        return True
+    except OSError as e:
+        if e.errno != errno.ENOENT:
+            raise
+        return False
+
+
+def seen(servers, timeout, a, b):
+    """Mount B has just looked at a name, there or not, when mount A changes it: how long until B sees that?"""
+    longest = {"create": (0, 0), "chmod": (0, 0), "remove": (0, 0)}
+
+    def took(what, see):
+        seconds, misses = until(see)
+        longest[what] = (max(longest[what][0], seconds), longest[what][1] + (misses > 0))
+
+    for i in range(TRIES):
+        here, there = os.path.join(a, f"seen.{i}"), os.path.join(b, f"seen.{i}")
+        if exists(there):
+            raise SystemExit(f"{there} is there already")
+        os.close(os.open(here, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        took("create", lambda: exists(there))
+        os.stat(there)
+        os.chmod(here, 0o600)
+        took("chmod", lambda: os.stat(there).st_mode & 0o777 == 0o600)
+        os.stat(there)
+        os.unlink(here)
+        took("remove", lambda: not exists(there))
+    result = {what: {"longest_s": round(s, 4), "not_at_once": late} for what, (s, late) in longest.items()}
+    print(json.dumps({"servers": int(servers), "timeout_s": float(timeout), "tries": TRIES, "seen": result}))
+
+
+class Rates:
+    """Rates by system, processes, operation and round."""
+
+    def __init__(self, lines):
+        self.all = {}
+        for line in lines:
+            for result in line["figures"]["results"]:
+                key = (line["system"], line["processes"], result["op"])
+                self.all.setdefault(key, {})[line["round"]] = result
+
+    def systems(self):
+        return {system for system, _, _ in self.all}
+
+    def rate(self, *key):
+        rounds = self.all.get(key)
+        return statistics.median(r["ops_per_s"] for r in rounds.values()) if rounds else None
+
+    def ratio(self, ours, theirs):
+        """The middle of the ratios of turns that were near each other."""
+        a, b = self.all.get(ours), self.all.get(theirs)
+        both = a and b and a.keys() & b.keys()
+        return statistics.median(a[r]["ops_per_s"] / b[r]["ops_per_s"] for r in both) if both else None
+
+
+def peer(name, phase, nocache):
+    if name in ("tmpfs", "ext4"):
+        return name, "stat" if phase == "restat" else phase
+    # Its kernel is never told to believe anything.
+    return (name if name == "cephfs" or not nocache else f"{name}-nocache"), phase
+
+
+def verdict(title, phase, processes, name, ratio):
+    """What is wanted of this ratio, and whether it is so."""
+    if phase == "remove":
+        return None
+    if name == "bindfs":
+        wanted = AGAINST_BINDFS["create" if phase == "create" else "stat"][processes] if processes in (1, 4, 8) else None
+    else:
+        wanted = AGAINST.get(name)
+    # Nobody is faster than the kernel that answers for both.
+    if phase == "restat" and name == "moosefs":
+        wanted = None
+    return None if wanted is None else {
+        "row": title, "processes": processes, "against": name, "wanted": wanted, "ratio": round(ratio, 3), "reached": ratio >= wanted
+    }
+
+
+def table(measured, seen_file, raw, *params):
+    lines = [json.loads(line) for line in open(measured)]
+    sight = [json.loads(line) for line in open(seen_file)] if os.path.exists(seen_file) else []
+    rates, verdicts, out = Rates(lines), [], []
+    params = dict(p.split("=", 1) for p in params)
+    processes = sorted({line["processes"] for line in lines})
+    ours = sorted((s for s in rates.systems() if s.startswith("pando-") and "nocache" not in s), key=lambda s: int(s[6:]))
+    shown = lambda rate: "-" if rate is None else f"{rate:,.0f}"
+    for system in ours:
+        servers = int(system[6:])
+        out += [
+            f"Pando with {servers} server{'s' * (servers > 1)}, durability `async`; files a second, the middle of {params['rounds']} rounds in turns"
+            f" ({params['files']} empty files in each, one directory per process), and Pando's ratio to each peer:",
+            "",
+            "| | processes | Pando | bindfs | MooseFS | ceph-fuse | tmpfs | ext4 | to bindfs | to MooseFS | to ceph-fuse |",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
+        ]
+        for title, phase, nocache in KINDS:
+            for p in processes:
+                mine = (system + "-nocache" * nocache, p, phase)
+                cells = [title, str(p), shown(rates.rate(*mine))]
+                ratios = []
+                for name in ("bindfs", "moosefs", "cephfs", "tmpfs", "ext4"):
+                    theirs, what = peer(name, phase, nocache)
+                    cells.append(shown(rates.rate(theirs, p, what)))
+                    ratio = rates.ratio(mine, (theirs, p, what))
+                    if name in ("tmpfs", "ext4"):
+                        continue
+                    found = None if ratio is None else verdict(title, phase, p, name, ratio)
+                    text = "-" if ratio is None else f"{ratio:.2f}"
+                    if found:
+                        verdicts.append({"servers": servers, **found})
+                        text += f" (wanted {found['wanted']:g}: {'yes' if found['reached'] else '**no**'})"
+                    ratios.append(text)
+                out.append("| " + " | ".join(cells + ratios) + " |")
+        out.append("")
+    out += [
+        "A kernel-cached stat is answered by the kernel on every mount with a timeout of 1 s, so there is nothing between Pando and MooseFS to be",
+        "told; ceph-fuse lets the kernel believe nothing, in both kinds of stat.",
+        "",
+    ]
+    for s in sight:
+        told = ", ".join(
+            f"{what} {v['longest_s'] * 1000:.0f} ms" + (f" ({v['not_at_once']} not at the first look)" if s["timeout_s"] == 0 else "")
+            for what, v in s["seen"].items()
+        )
+        within = all(v["longest_s"] <= s["timeout_s"] + LATE and (s["timeout_s"] > 0 or v["not_at_once"] == 0) for v in s["seen"].values())
+        s["within"] = within
+        out.append(
+            f"Seen on another mount that had just looked, {s['servers']} server{'s' * (s['servers'] > 1)}, timeout {s['timeout_s']:g} s, the longest of"
+            f" {s['tries']}: {told}; {'all' if within else '**not all**'} within the timeout"
+            f" (and {LATE * 1000:.0f} ms for timers).\n"
+        )
+    missed = [v for v in verdicts if not v["reached"]]
+    out.append(f"{len(verdicts) - len(missed)} of {len(verdicts)} wanted ratios were reached. The load of the machine before the run: {params['load']}.")
+    with open(raw, "w") as file:
+        json.dump({"bench": "mount", "params": params, "wanted": verdicts, "visibility": sight, "measured": lines}, file)
+    print("\n".join(out))
+
+
+if __name__ == "__main__":
+    commands = {"note": (note, 4), "seen": (seen, 4), "table": (table, None)}
+    if len(sys.argv) < 2 or sys.argv[1] not in commands:
+        raise SystemExit(__doc__)
+    command, count = commands[sys.argv[1]]
+    if count is not None and len(sys.argv) != 2 + count:
+        raise SystemExit(__doc__)
+    command(*sys.argv[2:])
