@@ -6,6 +6,7 @@ use pando_env::{CallError, Peer};
 use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{Answer, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -39,12 +40,12 @@ impl Client {
     /// [`Errno::Unreachable`], which for a mutating operation means: it may have happened. Ends with
     /// [`Errno::Interrupted`] if the call is cut off ([`Client::heed`]) before anything of it may have happened.
     pub async fn op(&self, cred: &Cred, op: Op) -> Outcome {
-        self.op_in_turn(cred, op, 0).await
+        pin!(self.op_in_turn(cred, op, 0)).await
     }
 
     /// The same, of an operation that opens a file to be kept, in this turn; 0: of any other.
     pub(crate) async fn op_in_turn(&self, cred: &Cred, op: Op, turn: u64) -> Outcome {
-        self.heeding(self.to_the_end(cred, op, turn)).await
+        pin!(self.heeding(pin!(self.to_the_end(cred, op, turn)))).await
     }
 
     async fn to_the_end(&self, cred: &Cred, mut op: Op, turn: u64) -> Outcome {
@@ -83,17 +84,17 @@ impl Client {
                     .leaves_held()
                     .map(|slot| map.owner(slot))
                     .filter(|s| *s != server);
-                let session = match self.sessions_at(server, holds).await {
+                let session = match pin!(self.sessions_at(server, holds)).await {
                     Ok(session) => session,
                     Err(Some(CallError::Denied)) if uncertain || sent.is_some() => {
                         return Err(Errno::Unreachable);
                     }
                     Err(trouble) => {
                         match trouble {
-                            Some(error) => self.after(error, &mut patience).await?,
-                            None => self.wait(&mut patience).await?,
+                            Some(error) => Box::pin(self.after(error, &mut patience)).await?,
+                            None => Box::pin(self.wait(&mut patience)).await?,
                         }
-                        self.look_elsewhere(server, &patience).await;
+                        Box::pin(self.look_elsewhere(server, &patience)).await;
                         continue;
                     }
                 };
@@ -113,13 +114,13 @@ impl Client {
                 }
             }
             if turn != 0
-                && let Err(trouble) = self.greet_keeper(server).await
+                && let Err(trouble) = Box::pin(self.greet_keeper(server)).await
             {
                 match trouble {
-                    Some(error) => self.after(error, &mut patience).await?,
-                    None => self.wait(&mut patience).await?,
+                    Some(error) => Box::pin(self.after(error, &mut patience)).await?,
+                    None => Box::pin(self.wait(&mut patience)).await?,
                 }
-                self.look_elsewhere(server, &patience).await;
+                Box::pin(self.look_elsewhere(server, &patience)).await;
                 continue;
             }
             for shown in op.statements_mut().into_iter().flatten() {
@@ -155,7 +156,7 @@ impl Client {
                 ways,
             };
             let tried = self.world.mono();
-            let answer = self.try_once(server, &message).await;
+            let answer = pin!(self.try_once(server, &message)).await;
             patience.spend(tried, self.world.mono(), self.config.try_timeout);
             if matches!(answer, Ok(Ok(_))) {
                 self.keep_heard(keep);
@@ -171,14 +172,14 @@ impl Client {
                     Refusal::WrongBoot(_) => continue, // learnt by try_once
                     Refusal::NotOwner(_) => {
                         // Who knows better now need not wait.
-                        if !self.refresh_map(server).await {
-                            self.wait(&mut patience).await?;
+                        if !Box::pin(self.refresh_map(server)).await {
+                            Box::pin(self.wait(&mut patience)).await?;
                         }
                     }
                     // Another is the coordinator by now. A copy may have been executed by the one before.
                     Refusal::UseCoordinator if at_coordinator => {
-                        self.refresh_map(server).await;
-                        self.wait(&mut patience).await?;
+                        Box::pin(self.refresh_map(server)).await;
+                        Box::pin(self.wait(&mut patience)).await?;
                     }
                     Refusal::SessionUnknown => {
                         // Its records are gone with it: whether an earlier try was executed cannot be known any more. Nor,
@@ -201,7 +202,7 @@ impl Client {
                         request = None;
                     }
                     Refusal::KeeperUnknown => self.keeper_unknown(server),
-                    Refusal::Busy | Refusal::NotReady => self.wait(&mut patience).await?,
+                    Refusal::Busy | Refusal::NotReady => Box::pin(self.wait(&mut patience)).await?,
                     Refusal::TooOld => return Err(Errno::Unreachable),
                     Refusal::BadStatement if in_doubt => return Err(Errno::Unreachable),
                     // What was looked up is worth nothing any more: the caller looks again.
@@ -237,8 +238,8 @@ impl Client {
                     {
                         return Err(Errno::Unreachable);
                     }
-                    self.after(error, &mut patience).await?;
-                    self.look_elsewhere(server, &patience).await;
+                    Box::pin(self.after(error, &mut patience)).await?;
+                    Box::pin(self.look_elsewhere(server, &patience)).await;
                 }
             }
         }
@@ -321,15 +322,15 @@ impl Client {
         let mut patience = self.patience();
         loop {
             let tried = self.world.mono();
-            let answer = self.try_once(server, &request).await;
+            let answer = pin!(self.try_once(server, &request)).await;
             patience.spend(tried, self.world.mono(), self.config.try_timeout);
             match answer {
                 Ok(Err(Refusal::WrongBoot(_))) => {}
-                Ok(Err(Refusal::NotReady)) => self.wait(&mut patience).await?,
+                Ok(Err(Refusal::NotReady)) => Box::pin(self.wait(&mut patience)).await?,
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
-                    self.after(error, &mut patience).await?;
-                    self.look_elsewhere(server, &patience).await;
+                    Box::pin(self.after(error, &mut patience)).await?;
+                    Box::pin(self.look_elsewhere(server, &patience)).await;
                     if self.map().server(server).is_none() {
                         // It has left the cluster.
                         return Err(Errno::Unreachable);
@@ -346,7 +347,7 @@ impl Client {
         request: &Request,
     ) -> Result<Result<Response, Refusal>, CallError> {
         self.count(|s| s.round_trips += 1);
-        self.exchange(server, request).await
+        pin!(self.exchange(server, request)).await
     }
 
     /// The same, counted by the caller.
@@ -358,10 +359,8 @@ impl Client {
         let boot = self.boot_of(server);
         let noted = self.sent(server, request);
         let encode = |id| Message::request_bytes(id, boot, request, noted.is_some());
-        let answer = self
-            .caller
-            .call(Peer::Server(server), self.config.try_timeout, encode)
-            .await;
+        let peer = Peer::Server(server);
+        let answer = pin!(self.caller.call(peer, self.config.try_timeout, encode)).await;
         self.answered(noted, &answer);
         let (answer, _) = answer?;
         if let Err(Refusal::WrongBoot(boot)) = answer {
@@ -372,7 +371,7 @@ impl Client {
 
     /// Asks a server for something outside the tree, for operators' tools; tries until it answers or `give_up` ends.
     pub async fn admin(&self, server: ServerId, request: Request) -> Result<Response, Errno> {
-        match self.ask(server, request).await? {
+        match pin!(self.ask(server, request)).await? {
             Ok(response) => Ok(response),
             Err(Refusal::Invalid) => Err(Errno::Invalid),
             Err(Refusal::NotAllowed) => Err(Errno::Access),
@@ -558,12 +557,12 @@ impl Client {
                 op: op.clone(),
                 ways: Vec::new(),
             };
-            match self.ask(server, request).await? {
+            match pin!(self.ask(server, request)).await? {
                 Ok(Response::Op(outcome)) => return outcome,
                 Ok(_) => return Err(Errno::Io),
                 // It knows of servers that we do not.
                 Err(Refusal::NotOwner(_)) => {
-                    if !self.refresh_map(server).await {
+                    if !Box::pin(self.refresh_map(server)).await {
                         return Err(Errno::Unreachable);
                     }
                 }

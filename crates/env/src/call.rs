@@ -4,6 +4,7 @@ use crate::sync::{Either, Receiver, Sender, first, oneshot};
 use crate::{Peer, World};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 /// Why a call brought no answer. Unless it was denied, the request may have been executed.
@@ -51,7 +52,8 @@ impl<R> Caller<R> {
         self.pending.borrow_mut().insert(id, (to, sender));
         let guard = Forget { caller: self, id };
         self.world.send(to, encode(id));
-        let answer = Self::wait(receiver, self.world.sleep(timeout)).await;
+        // Pinned where it is made: `.await` alone would move it there, with the place for the answer.
+        let answer = pin!(Self::wait(receiver, self.world.sleep(timeout))).await;
         drop(guard);
         answer
     }
