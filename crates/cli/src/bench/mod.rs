@@ -161,12 +161,13 @@ fn spent_json(spent: &Spent) -> Map<String, Value> {
 /// A column of what was spent: nobody sees it unless it says something.
 type Column = (&'static str, fn(&Spent) -> Option<String>);
 
-const COLUMNS: [Column; 4] = [
+const COLUMNS: [Column; 5] = [
     ("client cpu us", |s| s.client_us.map(|t| format!("{t:.1}"))),
     ("servers cpu us", |s| s.servers_us.map(|t| format!("{t:.1}"))),
     ("records hit", |s| {
         s.record_hits.map(|h| format!("{:.1} %", h * 100.0))
     }),
+    ("other reads/op", |s| s.uncached_reads.map(|n| format!("{n:.2}"))),
     ("ops/sync", |s| s.per_sync.map(|n| format!("{n:.1}"))),
 ];
 
