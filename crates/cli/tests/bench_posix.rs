@@ -49,9 +49,11 @@ fn all_phases_in_directories_of_their_own_and_in_one() {
         let ops: Vec<&str> = lines.iter().filter_map(|l| l["op"].as_str()).collect();
         assert_eq!(ops, phases);
         for line in lines {
-            assert_eq!(
-                (&line["ops"], &line["errors"]),
-                (&90.into(), &Value::Null),
+            assert_eq!(line["errors"], Value::Null, "{line}");
+            // What the kernel remembers is looked at again and again.
+            let ops = line["ops"].as_u64().unwrap();
+            assert!(
+                ops == 90 || line["op"] == "restat" && ops > 90 && ops.is_multiple_of(30),
                 "{line}"
             );
             let times = ["p50_us", "p99_us", "p999_us"].map(|p| line[p].as_f64().unwrap());
