@@ -42,7 +42,7 @@ fn process_trees_are_found_summed_up_and_removed() {
     assert_eq!(found(&c, &["/t/sub", "-name", ".*"]), ["/t/sub/.hidden"]);
     assert_eq!(found(&c, &["/t", "-mtime", "+5000"]), ["/t/sub/old"]);
     assert_eq!(
-        found(&c, &["/t/sub", "-mtime", "-1", "-size", "+1c"]),
+        found(&c, &["/t/sub", "-mtime", "-1", "-size", "+1c", "-type", "f"]),
         ["/t/sub/large.json"]
     );
     assert_eq!(found(&c, &["/t/sub/new"]), ["/t/sub/new"]);
