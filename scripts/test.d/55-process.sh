@@ -17,6 +17,7 @@ check "coordination of real servers: elections, ZooKeeper away" run coordination
 check "identities: claims, revocation, rotation, secrets" run auth
 check "kill -9 under load, sync and async" run kills
 check "all servers restarted under load" run restart
+check "whole trees: found, summed up, removed" run trees
 check "dump and load: round trips, damage, under load" run dump
 check "servers join and leave under load and kill -9" run grow
 check "file data in a bucket and in a folder: kill -9, damage, gc" run blocks

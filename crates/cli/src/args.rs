@@ -54,7 +54,8 @@ pub struct Args {
 impl Args {
     /// What this process was told.
     pub fn of_process() -> Result<Args, clap::Error> {
-        let matches = Args::command().try_get_matches()?;
+        let line = crate::fs::as_options(std::env::args_os());
+        let matches = Args::command().try_get_matches_from(line)?;
         let mut args = Args::from_arg_matches(&matches)?;
         if let Some((_, command)) = matches.subcommand() {
             let typed = |id: &&clap::Id| command.value_source(id.as_str()) == Some(ValueSource::CommandLine);

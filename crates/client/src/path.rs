@@ -8,7 +8,7 @@ use crate::whole::whole;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, Mode, Name};
-use pando_wire::{Answer, DirEntry, EntryView, Op, RenameMode, Scope, Statement};
+use pando_wire::{Answer, DirEntry, EntryView, Fate, Op, RenameMode, Scope, Statement, UNLINK_MAX};
 use std::collections::VecDeque;
 
 /// Symlinks followed in one path, as Linux allows.
@@ -329,6 +329,37 @@ impl Client {
         .await
     }
 
+    /// Removes names of one directory that are not directories', many in one request. What became of each, in the order given.
+    pub async fn unlink_many(&self, cred: &Cred, dir: &Statement, names: &[Name]) -> Vec<Result<(), Errno>> {
+        let mut all = Vec::with_capacity(names.len());
+        for some in names.chunks(UNLINK_MAX) {
+            let op = Op::UnlinkMany {
+                dir: dir.clone(),
+                names: some.to_vec(),
+            };
+            let fates = match self.op(cred, op).await {
+                Ok(Answer::Fates(fates)) if fates.len() == some.len() => fates,
+                Ok(_) => vec![Fate::Not(Errno::Io); some.len()],
+                Err(errno) => vec![Fate::Not(errno); some.len()],
+            };
+            for (name, fate) in some.iter().zip(fates) {
+                all.push(match fate {
+                    Fate::Gone => Ok(()),
+                    Fate::Not(errno) => Err(errno),
+                    Fate::Alone => {
+                        let op = Op::Unlink {
+                            dir: dir.clone(),
+                            name: name.clone(),
+                            held: false,
+                        };
+                        self.op(cred, op).await.map(|_| ())
+                    }
+                });
+            }
+        }
+        all
+    }
+
     /// Creates a symbolic link.
     pub async fn symlink(&self, cred: &Cred, target: &[u8], path: &[u8]) -> Result<EntryView, Errno> {
         self.persist(async || {
@@ -457,7 +488,7 @@ impl Listing<'_> {
             if let Some(last) = entries.last() {
                 self.after = last.position;
             }
-            let entries = if self.plus {
+            let entries = if self.plus && entries.iter().any(|e| e.view.is_none()) {
                 match whole(self.client, self.cred, &self.dir, entries.clone()).await {
                     // Its permissions have changed since the page was made.
                     Err(Errno::Stale) => {

@@ -41,7 +41,7 @@ pub async fn whole(
             Ok(Answer::Entry(view)) => whole.push(DirEntry {
                 ino: view.attr.ino,
                 kind: view.attr.kind,
-                view: Some(view),
+                view: Some(Box::new(view)),
                 ..e
             }),
             Ok(_) => return Err(Errno::Io),

@@ -212,6 +212,16 @@ impl<'a> Context<'a> {
         ]
     }
 
+    /// Wants to change many entries of one directory.
+    pub fn change_all_wants(&self, dir: DirId, places: &[Place]) -> Vec<LockWant> {
+        let mut wants = vec![
+            LockWant::Key(Key::Head(dir), LockMode::Shared),
+            LockWant::Key(Key::Touch(dir), LockMode::Increment),
+        ];
+        wants.extend(places.iter().map(|place| place.bucket(LockMode::Exclusive)));
+        wants
+    }
+
     /// Wants to look at an entry.
     pub fn look_wants(&self, place: &Place) -> Vec<LockWant> {
         vec![

@@ -214,6 +214,11 @@ impl Context<'_> {
         self.snapshot.holders(file.at())
     }
 
+    /// Whether anybody may have the file open.
+    pub fn is_open(&self, file: &File) -> bool {
+        self.holders(file) != Holders::Nobody
+    }
+
     /// Whether another than the caller's session may have the file open (H97).
     fn others_hold(&self, file: &File) -> bool {
         self.holders(file).other_than(self.inputs.keeper)

@@ -91,6 +91,7 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
         Op::Mkdir { dir, name, mode } => mkdir::mkdir(cx, dir, name, *mode),
         Op::Rmdir { dir, name } => remove::rmdir(cx, dir, name),
         Op::Unlink { dir, name, held } => remove::unlink(cx, dir, name, *held),
+        Op::UnlinkMany { dir, names } => remove::unlink_many(cx, dir, names),
         Op::Release {
             slot,
             ino,

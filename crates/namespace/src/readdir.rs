@@ -76,7 +76,7 @@ pub fn page(
                 name: name.clone(),
                 ino: e.target.identity().0,
                 kind: e.target.kind(),
-                view,
+                view: view.map(Box::new),
             }
         })
         .collect();

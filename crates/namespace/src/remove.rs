@@ -2,11 +2,12 @@
 
 use crate::attached::drop_all;
 use crate::births::relist;
-use crate::context::{Context, view_dir};
+use crate::context::{Context, Place, view_dir};
 use crate::snapshot::Stop;
 use pando_format::{GarbageRecord, Key, Record, Target};
-use pando_types::{Access, Errno, Generation, Ino, Name, Slot};
-use pando_wire::{Answer, LockMode, LockWant, Statement};
+use pando_types::{Access, Errno, Generation, Ino, Name, Slot, plant};
+use pando_wire::{Answer, Fate, LockMode, LockWant, Statement, UNLINK_MAX};
+use std::collections::BTreeSet;
 
 /// Removes a name that is not a directory's.
 pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: bool) -> Result<Answer, Stop> {
@@ -22,6 +23,62 @@ pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: b
     let shown = cx.drop_name(&place, &file, held)?;
     cx.touch(dir.id, -1, 0);
     Ok(Answer::Removed(shown))
+}
+
+/// Removes many names of one directory, one after the other, each as [`unlink`] would. All of it is in the directory's slot: what has
+/// a home, or may be open, needs more and is left as it is (H177).
+pub(crate) fn unlink_many(cx: &mut Context<'_>, dir: &Statement, names: &[Name]) -> Result<Answer, Stop> {
+    if names.is_empty() || names.len() > UNLINK_MAX {
+        return Err(Errno::Invalid.into());
+    }
+    let places: Vec<Place> = names.iter().map(|name| cx.place(dir, name)).collect();
+    cx.require(cx.change_all_wants(dir.id, &places))?;
+    cx.enter(dir, Access::EXEC)?;
+    let mut gone: BTreeSet<&Name> = BTreeSet::new();
+    let mut fates = Vec::with_capacity(places.len());
+    for place in &places {
+        let fate = match one_of_many(cx, dir, place, &gone) {
+            Ok(fate) => fate,
+            Err(Stop::Fail(errno)) => Fate::Not(errno),
+            Err(stop) => return Err(stop),
+        };
+        if fate == Fate::Gone {
+            gone.insert(&place.name);
+        }
+        fates.push(fate);
+    }
+    if !gone.is_empty() {
+        cx.touch(dir.id, -(gone.len() as i32), 0);
+    }
+    Ok(Answer::Fates(fates))
+}
+
+/// `gone`: what the same operation has removed already.
+fn one_of_many(
+    cx: &mut Context<'_>,
+    dir: &Statement,
+    place: &Place,
+    gone: &BTreeSet<&Name>,
+) -> Result<Fate, Stop> {
+    let there = cx.entry(place).filter(|_| !gone.contains(&place.name));
+    let entry = there.ok_or(Errno::NotFound)?;
+    cx.change(dir)?;
+    if matches!(entry.target, Target::Link(_)) {
+        if plant!(H177) {
+            cx.delete(place.key());
+            return Ok(Fate::Gone);
+        }
+        return Ok(Fate::Alone);
+    }
+    cx.sticky(dir, cx.owner(place, entry, LockMode::Exclusive)?)?;
+    let Some(file) = cx.file(place, entry, LockMode::Exclusive)? else {
+        return Err(Errno::IsDir.into());
+    };
+    if cx.is_open(&file) {
+        return Ok(Fate::Alone);
+    }
+    cx.drop_name(place, &file, false)?;
+    Ok(Fate::Gone)
 }
 
 /// Removes an empty directory: its access record, head, touch and its version on a rename list in one transaction (H4).

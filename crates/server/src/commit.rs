@@ -344,6 +344,10 @@ impl MetaServer {
                 src_name: name,
                 ..
             } => (dir.id, self.map().widths().name(dir.salt, name)),
+            Op::UnlinkMany { dir, names } => {
+                let first = names.first().map(|name| self.map().widths().name(dir.salt, name));
+                (dir.id, first.unwrap_or(pando_format::NameHash(0)))
+            }
             _ => (pando_types::DirId::ABOVE_ROOT, pando_format::NameHash(0)),
         };
         let answer = Blob(outcome.to_bytes());

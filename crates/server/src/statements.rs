@@ -161,7 +161,8 @@ impl MetaServer {
             | Answer::Target(_)
             | Answer::FsStat(_)
             | Answer::Value(_)
-            | Answer::Names(_) => {}
+            | Answer::Names(_)
+            | Answer::Fates(_) => {}
         }
     }
 

@@ -12,6 +12,9 @@ use pando_wire::{FileAt, Holders, LockWant, PeerAnswer, PeerRequest, Refusal, Ta
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
 
+/// So many buckets of one directory are looked for together.
+const TOGETHER: usize = 3;
+
 /// What was read.
 type Records = Vec<(Key, Record)>;
 
@@ -283,7 +286,16 @@ impl MetaServer {
             };
         }
         let mut records = Vec::new();
-        for want in wants {
+        let mut left = wants;
+        while let Some((want, more)) = left.split_first() {
+            let together = many_buckets(left);
+            if together > 0 {
+                let (buckets, more) = left.split_at(together);
+                self.read_buckets(buckets, &mut records).await?;
+                left = more;
+                continue;
+            }
+            left = more;
             match want {
                 LockWant::Key(key, _) => {
                     if let Some(record) = read!(self.store.get(key)) {
@@ -302,5 +314,70 @@ impl MetaServer {
             }
         }
         Ok(records)
+    }
+
+    /// Buckets of one directory, in order: those that stand close together are read in one go, with what is between them.
+    async fn read_buckets(&self, wants: &[LockWant], records: &mut Records) -> Result<(), StoreError> {
+        let mut left = wants;
+        while let (Some(LockWant::Bucket(dir, first, _)), Some(LockWant::Bucket(_, last, _))) =
+            (left.first(), left.last())
+        {
+            let mut range = KeyRange::entries_from(*dir, *first);
+            range.end = KeyRange::bucket(*dir, *last).end;
+            let limit = left.len() * 2;
+            let found = self.store.list(&range, limit).wait().await?;
+            // The last bucket may go on beyond what was read.
+            let end = match found.last() {
+                Some((Key::Entry { hash, .. }, _)) if found.len() == limit => Some(*hash),
+                _ => None,
+            };
+            let before = |want: &LockWant, end| matches!(want, LockWant::Bucket(_, hash, _) if *hash < end);
+            let read = left
+                .iter()
+                .take_while(|want| end.is_none_or(|end| before(want, end)))
+                .count();
+            let (known, rest) = left.split_at(read);
+            let mut known = known.iter().peekable();
+            for (key, record) in found {
+                let Key::Entry { hash: at, .. } = key else {
+                    continue;
+                };
+                while known.next_if(|want| before(want, at)).is_some() {}
+                if matches!(known.peek(), Some(LockWant::Bucket(_, hash, _)) if *hash == at) {
+                    records.push((key, record));
+                }
+            }
+            left = rest;
+            if read * 8 < limit {
+                // They are far apart.
+                break;
+            }
+        }
+        for want in left {
+            if let LockWant::Bucket(dir, hash, _) = want {
+                let bucket = KeyRange::bucket(*dir, *hash);
+                records.extend(self.store.list(&bucket, 257).wait().await?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many wants from here on are buckets of one directory, in order, if they are so many that reading them together pays.
+fn many_buckets(wants: &[LockWant]) -> usize {
+    let Some(LockWant::Bucket(dir, first, _)) = wants.first() else {
+        return 0;
+    };
+    let mut last = *first;
+    let more = wants.iter().skip(1).take_while(|want| match want {
+        LockWant::Bucket(d, hash, _) if d == dir && *hash > last => {
+            last = *hash;
+            true
+        }
+        _ => false,
+    });
+    match more.count() + 1 {
+        few if few < TOGETHER => 0,
+        many => many,
     }
 }

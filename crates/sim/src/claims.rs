@@ -111,13 +111,14 @@ fn dirs_in(outcome: &Outcome) -> Vec<Dir> {
     let views: Vec<&EntryView> = match answer {
         Answer::Entry(e) | Answer::Removed(e) | Answer::Opened { entry: e, .. } => vec![e],
         Answer::Renamed { moved, other } => std::iter::once(&**moved).chain(other.as_deref()).collect(),
-        Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).collect(),
+        Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_deref()).collect(),
         Answer::Done
         | Answer::DirStat(_)
         | Answer::Target(_)
         | Answer::FsStat(_)
         | Answer::Value(_)
-        | Answer::Names(_) => Vec::new(),
+        | Answer::Names(_)
+        | Answer::Fates(_) => Vec::new(),
     };
     // And of the homes of files: who was told of one may go there.
     let dirs = views.into_iter().flat_map(|v| v.dir.iter().chain(&v.home));

@@ -1,9 +1,11 @@
 //! The wire's operations and answers in the model's words.
 
 mod homes;
+mod many;
 
 use crate::tree::Tree;
 use homes::{abuses_a_home, judge_home, learn_open, means};
+use many::judge_removals;
 use pando_cluster::ClusterMap;
 use pando_format::{Codec, Layout, Position, Target, XattrSet};
 use pando_model::{
@@ -40,6 +42,9 @@ pub fn judge(
     } = op
     {
         return judge_page(model, tree, map, cred, dir, (*after, *limit, *plus), outcome);
+    }
+    if let Op::UnlinkMany { dir, names } = op {
+        return judge_removals(model, cred, dir, names, now, outcome);
     }
     if let Op::Reopen { dir } = op {
         return judge_reopened(model, dir, outcome);
@@ -335,6 +340,7 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             dst_name: dst_name.clone(),
         },
         Op::ReadDir { .. }
+        | Op::UnlinkMany { .. }
         | Op::Reopen { .. }
         | Op::StatFs
         | Op::Sync

@@ -8,7 +8,7 @@ use pando_cluster::DirectoryUpdates;
 use pando_data::MemBlocks;
 use pando_env::sync::join_all;
 use pando_types::{Access, AttrChange, Birth, Cred, DirId, Errno, Name, Perm, ServerId, Timestamp};
-use pando_wire::{ErrandEnd, Refusal, RenameMode, Request, Task};
+use pando_wire::{ErrandEnd, Op, Refusal, RenameMode, Request, Task};
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
@@ -217,6 +217,45 @@ fn files_concern_one_server() {
         assert_eq!(cost.asked(), []);
         let unlink = async || c.unlink(&ROOT(), &f).await;
         one(&p.cost("unlink", unlink).await.1, &["unlink"]);
+    });
+}
+
+/// Many names go in one request; only what has a home is asked for by itself.
+#[test]
+fn many_names_go_in_one_round_trip() {
+    on_a_cluster(124, |p| async move {
+        let deep = p.make_dirs(3).await;
+        p.greet().await;
+        let c = &p.client;
+        let name = |n: &str| Name::new(n.as_bytes()).expect("a name");
+        for n in ["a", "b", "linked"] {
+            p.create(&below(&deep, n)).await.expect("made");
+        }
+        let dir = p.place(&below(&deep, "a")).await.expect("known").dir;
+        let home = p.owner(dir.id);
+        let names = [name("a"), name("none"), name("b"), name("a")];
+        let many = async || Ok::<_, Errno>(c.unlink_many(&ROOT(), &dir, &names).await);
+        let (fates, cost) = p.cost("unlinkmany", many).await;
+        let gone = Err(Errno::NotFound);
+        assert_eq!(fates, [Ok(()), gone, Ok(()), gone]);
+        assert_eq!(cost.asked(), [("unlinkmany", home)]);
+        assert_eq!((cost.explained.rounds(), cost.between), (1, 0));
+
+        let (linked, other) = (below(&deep, "linked"), below(&deep, "other"));
+        c.link(&ROOT(), &linked, &other).await.expect("linked");
+        let names = [name("linked")];
+        let many = async || Ok::<_, Errno>(c.unlink_many(&ROOT(), &dir, &names).await);
+        let (fates, cost) = p.cost("unlinkmany", many).await;
+        assert_eq!(fates, [Ok(())]);
+        assert_eq!(cost.asked(), [("unlinkmany", home), ("unlink", home)]);
+        let left = c.stat(&ROOT(), &other, true).await.expect("there");
+        assert_eq!(left.nlink, 1);
+        // None at all, and too many.
+        for n in [0, pando_wire::UNLINK_MAX + 1] {
+            let (dir, names) = (dir.clone(), vec![name("x"); n]);
+            let outcome = c.op(&ROOT(), Op::UnlinkMany { dir, names }).await;
+            assert_eq!(outcome, Err(Errno::Invalid));
+        }
     });
 }
 

@@ -173,6 +173,7 @@ fn told(answer: &Answer) -> Vec<&Statement> {
         | Answer::Target(_)
         | Answer::FsStat(_)
         | Answer::Value(_)
-        | Answer::Names(_) => Vec::new(),
+        | Answer::Names(_)
+        | Answer::Fates(_) => Vec::new(),
     }
 }

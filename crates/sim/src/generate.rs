@@ -137,6 +137,19 @@ impl Generator {
         rng.pick(&self.names).clone()
     }
 
+    /// The names that are removed together with one; now and then one of them is given twice.
+    pub fn many(&self, rng: &mut Rng, name: Name) -> Vec<Name> {
+        let mut names = vec![name];
+        for _ in 0..rng.below(7) {
+            names.push(self.name(rng));
+        }
+        if !rng.percent(20) {
+            names.sort();
+            names.dedup();
+        }
+        names
+    }
+
     /// The name under which more directories are made, and renamed away, than under others: "staging", so to speak.
     /// Versions of births are what that is about (H2-H5).
     fn staging(&self) -> &Name {

@@ -8,7 +8,7 @@
 use crate::linear::{Act, Event, KEYS, Maybe, Saw, State, Verdict, check};
 use pando_format::{HashWidths, Position};
 use pando_types::{Attr, DirId, Errno, Name};
-use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode, Statement};
+use pando_wire::{Answer, EntryView, Fate, Op, Outcome, RenameMode, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How a finding of this checker begins.
@@ -25,6 +25,8 @@ struct Call {
     to: u64,
     /// `None`: not answered, or it is not known what the answer is worth.
     outcome: Option<Outcome>,
+    /// Of how many parts, under numbers that follow this one, the operation is made: one for each name that is removed.
+    parts: usize,
 }
 
 /// What was found so far.
@@ -80,16 +82,21 @@ impl History {
 
     /// A program asks for something.
     pub fn begin(&mut self, op: &Op) -> u64 {
-        self.clock += 1;
-        self.next += 1;
-        let call = Call {
-            op: op.clone(),
-            from: self.clock,
-            to: u64::MAX,
-            outcome: None,
-        };
-        self.calls.insert(self.next, call);
-        self.next
+        let first = self.next + 1;
+        let parts = parts(op);
+        for op in &parts {
+            self.clock += 1;
+            self.next += 1;
+            let call = Call {
+                op: op.clone(),
+                from: self.clock,
+                to: u64::MAX,
+                outcome: None,
+                parts: parts.len(),
+            };
+            self.calls.insert(self.next, call);
+        }
+        first
     }
 
     /// It is told what came of it. Of what nobody ever hears of, nothing is to be said.
@@ -98,9 +105,16 @@ impl History {
         if *outcome == Err(Errno::Unreachable) {
             return;
         }
-        if let Some(c) = self.calls.get_mut(&call) {
-            c.to = self.clock;
-            c.outcome = Some(outcome.clone());
+        let parts = self.calls.get(&call).map_or(0, |c| c.parts);
+        for (n, number) in (call..).take(parts).enumerate() {
+            let outcome = match outcome {
+                Ok(Answer::Fates(fates)) => Ok(Answer::Fates(fates.get(n).copied().into_iter().collect())),
+                whole => whole.clone(),
+            };
+            if let Some(c) = self.calls.get_mut(&number) {
+                c.to = self.clock;
+                c.outcome = Some(outcome);
+            }
         }
     }
 
@@ -245,6 +259,20 @@ impl<'a> Sorted<'a> {
     }
 }
 
+/// What is said of each name apart: that many go at one moment is the judge's to check.
+fn parts(op: &Op) -> Vec<Op> {
+    match op {
+        Op::UnlinkMany { dir, names } => names
+            .iter()
+            .map(|name| Op::UnlinkMany {
+                dir: dir.clone(),
+                names: vec![name.clone()],
+            })
+            .collect(),
+        op => vec![op.clone()],
+    }
+}
+
 fn directory(dir: &Statement) -> (u64, u64) {
     (dir.ino.0, dir.generation.0)
 }
@@ -275,6 +303,7 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         | Op::SetAcl { dir, name, .. }
         | Op::Accessed { dir, name, .. }
         | Op::Publish { dir, name, .. } => [place(dir, name), None],
+        Op::UnlinkMany { dir, names } => [names.first().and_then(|name| place(dir, name)), None],
         Op::Rename {
             src,
             src_name,
@@ -329,7 +358,7 @@ fn act(call: &Call, places: &[&Place], widths: HashWidths, attrs: &mut Vec<Attr>
                     continue;
                 }
                 if let Some(e) = entries.iter().find(|e| e.name == *name) {
-                    let shown = e.view.as_ref().map(&mut whole);
+                    let shown = e.view.as_deref().map(&mut whole);
                     let (object, attr) = shown.unwrap_or((Some(e.ino.0), None));
                     saw[n] = Saw::There(object, attr);
                 } else {
@@ -435,6 +464,12 @@ fn single(
         (Op::Unlink { .. } | Op::Rmdir { .. }, Ok(Answer::Removed(e))) => {
             (Saw::There(Some(e.attr.ino.0), None), Some(State::Absent))
         }
+        (Op::UnlinkMany { .. }, Ok(Answer::Fates(fates))) => match fates[..] {
+            [Fate::Gone] => (Saw::There(None, None), Some(State::Absent)),
+            [Fate::Alone] => (Saw::There(None, None), None),
+            [Fate::Not(Errno::NotFound)] => (Saw::Absent, None),
+            _ => return None,
+        },
         (
             Op::SetAttr { .. }
             | Op::SetXattr { .. }
@@ -460,7 +495,7 @@ fn perhaps(op: &Op, first: Option<usize>, second: Option<usize>) -> Option<Maybe
     Some(match op {
         Op::Create { .. } | Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. } => Maybe::Make(first?),
         Op::Link { .. } => Maybe::Make(second?),
-        Op::Unlink { .. } | Op::Rmdir { .. } => Maybe::Remove(first?),
+        Op::Unlink { .. } | Op::UnlinkMany { .. } | Op::Rmdir { .. } => Maybe::Remove(first?),
         Op::SetAttr { .. }
         | Op::SetXattr { .. }
         | Op::RemoveXattr { .. }

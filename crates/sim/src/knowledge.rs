@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 use pando_types::{FileKind, Generation, Ino, Name, Slot};
-use pando_wire::{Answer, EntryView, Handle, Op, Outcome, Statement};
+use pando_wire::{Answer, EntryView, Fate, Handle, Op, Outcome, Statement};
 use std::collections::VecDeque;
 
 /// A file, symlink or directory as it was seen.
@@ -104,6 +104,15 @@ impl Knowledge {
                 if *held && e.attr.nlink == 1 {
                     self.held.push((dir.id.slot(), e.attr.ino, e.attr.generation));
                 }
+            }
+            (Op::UnlinkMany { dir, names }, Ok(Answer::Fates(fates))) => {
+                let fates = names.iter().zip(fates);
+                let gone: Vec<&Name> = fates
+                    .filter(|(_, f)| **f == Fate::Gone)
+                    .map(|(name, _)| name)
+                    .collect();
+                self.files
+                    .retain(|f| !(f.dir.is_of(dir.id, dir.generation) && gone.contains(&&f.name)));
             }
             (
                 Op::Rename {

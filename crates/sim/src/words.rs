@@ -126,6 +126,10 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
         Op::Symlink { dir, name, target } => format!("symlink {}/{} {target:?}", at(dir), short(name)),
         Op::Mkdir { dir, name, mode } => format!("mkdir {}/{} {:o}", at(dir), short(name), mode.perm.bits()),
         Op::Unlink { dir, name, held } => format!("unlink {}/{} held {held}", at(dir), short(name)),
+        Op::UnlinkMany { dir, names } => {
+            let names: Vec<String> = names.iter().map(short).collect();
+            format!("unlinkmany {}/{{{}}}", at(dir), names.join(","))
+        }
         Op::SetAttr {
             dir,
             name,

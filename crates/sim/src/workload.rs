@@ -101,6 +101,8 @@ pub struct Workload {
     done: RefCell<Done>,
     stopping: Cell<bool>,
     rng: RefCell<Rng>,
+    /// In some seeds many names are removed at once. Drawn apart, so that the others stay what they were.
+    many: Option<RefCell<Rng>>,
     try_timeout: Duration,
     /// After the healing an operation that was given up is a finding.
     pub strict: Cell<bool>,
@@ -154,6 +156,11 @@ impl Workload {
             // Several tries fit into a session's life, as they do in production.
             try_timeout: Duration::from_millis(rng.range(100, 3_000)).min(s.limits.session_timeout / 4),
             rng: RefCell::new(rng),
+            many: cluster
+                .sim
+                .stream(32)
+                .percent(25)
+                .then(|| RefCell::new(cluster.sim.stream(33))),
             strict: Cell::new(false),
             keeps: Cell::new(false),
             duel: Cell::new(None),
@@ -375,6 +382,7 @@ impl Workload {
                     self.generator
                         .draw(&mut rng, &mut own, &self.boards[&identity].borrow())
                 };
+                let task = self.more(task);
                 draws += 1;
                 if !few || draws == 4 || task.mutates() {
                     break task;
@@ -423,6 +431,24 @@ impl Workload {
             if rng.percent(self.cluster.settings.naps) {
                 life.sleep(Duration::from_nanos(rng.skewed(NAP))).await;
             }
+        }
+    }
+
+    /// Where one name was to be removed, perhaps many are.
+    fn more(&self, task: Task) -> Task {
+        match (task, &self.many) {
+            (
+                Task::Op(Op::Unlink {
+                    dir,
+                    name,
+                    held: false,
+                }),
+                Some(rng),
+            ) if rng.borrow_mut().percent(60) => Task::Op(Op::UnlinkMany {
+                dir,
+                names: self.generator.many(&mut rng.borrow_mut(), name),
+            }),
+            (task, _) => task,
         }
     }
 

@@ -27,10 +27,10 @@ pub use message::{
 };
 pub use moving::{ClusterError, ClusterRequest, CopyId, Holds, MoveAnswer, MoveRequest};
 pub use op::{
-    Answer, Content, DirEntry, EntryView, FsStat, Handle, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op, Probe,
-    RenameMode, Scope, SealKey, Statement,
+    Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op,
+    Probe, RenameMode, Scope, SealKey, Statement, UNLINK_MAX,
 };
 pub use repair::{RepairRequest, Repaired};
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;

@@ -5,14 +5,16 @@ mod codec;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{
-    Acl, AclKind, Acls, Attr, AttrChange, DirId, DirStat, Extended, FileKind, Generation, Guard, Ino, Mode,
-    Name, Perm, Realm, Slot, Timestamp, Watermark, XattrMode, XattrName,
+    Acl, AclKind, Acls, Attr, AttrChange, DirId, DirStat, Errno, Extended, FileKind, Generation, Guard, Ino,
+    Mode, Name, Perm, Realm, Slot, Timestamp, Watermark, XattrMode, XattrName,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.
 pub const INLINE_LIMIT_DEFAULT: u32 = 64 * 1024;
 /// Largest configurable inline limit.
 pub const INLINE_LIMIT_MAX: u32 = 1024 * 1024;
+/// Most names that one request removes.
+pub const UNLINK_MAX: usize = 256;
 
 /// What a lookup returned about a directory: enough for the server that holds the directory's content to check an
 /// operation inside it. Part of every request that names a directory.
@@ -208,8 +210,8 @@ pub struct DirEntry {
     pub ino: Ino,
     /// Kind.
     pub kind: FileKind,
-    /// The whole entry, if asked for.
-    pub view: Option<EntryView>,
+    /// The whole entry, if asked for. (Apart: lines without are many, and small.)
+    pub view: Option<Box<EntryView>>,
 }
 
 /// New content of a file, published after its data was stored.
@@ -402,6 +404,14 @@ pub enum Op {
         /// The caller has it open: its blocks stay until [`Op::Release`] or the end of the session.
         held: bool,
     },
+    /// Removes many names of one directory, none of them a directory's, each as [`Op::Unlink`] would with nothing held, one after
+    /// the other and at one moment. What does not go does not keep the others.
+    UnlinkMany {
+        /// Where.
+        dir: Statement,
+        /// What: 1 to [`UNLINK_MAX`].
+        names: Vec<Name>,
+    },
     /// Changes attributes.
     SetAttr {
         /// Where.
@@ -539,6 +549,17 @@ pub enum Op {
     },
 }
 
+/// What became of one of many names that were to be removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is gone.
+    Gone,
+    /// It is there, or was not, as an [`Op::Unlink`] would say.
+    Not(Errno),
+    /// Nothing happened to it: what it names has a home, or may be open, so it is to be removed by itself.
+    Alone,
+}
+
 /// What an operation answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
@@ -587,6 +608,8 @@ pub enum Answer {
     Value(Blob),
     /// The names of extended attributes, in order.
     Names(Vec<XattrName>),
+    /// What became of each name, in the order they were given (UnlinkMany).
+    Fates(Vec<Fate>),
 }
 
 impl Op {
@@ -611,6 +634,7 @@ impl Op {
             Op::Mkdir { .. } => "mkdir",
             Op::Rmdir { .. } => "rmdir",
             Op::Unlink { .. } => "unlink",
+            Op::UnlinkMany { .. } => "unlinkmany",
             Op::SetAttr { .. } => "setattr",
             Op::SetXattr { .. } => "setxattr",
             Op::RemoveXattr { .. } => "removexattr",
@@ -691,6 +715,7 @@ impl Op {
             | Op::Mkdir { dir, .. }
             | Op::Rmdir { dir, .. }
             | Op::Unlink { dir, .. }
+            | Op::UnlinkMany { dir, .. }
             | Op::SetAttr { dir, .. }
             | Op::GetXattr { dir, .. }
             | Op::ListXattr { dir, .. }
@@ -720,6 +745,7 @@ impl Op {
             | Op::Mkdir { dir, .. }
             | Op::Rmdir { dir, .. }
             | Op::Unlink { dir, .. }
+            | Op::UnlinkMany { dir, .. }
             | Op::SetAttr { dir, .. }
             | Op::GetXattr { dir, .. }
             | Op::ListXattr { dir, .. }

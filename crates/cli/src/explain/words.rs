@@ -120,6 +120,7 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
                 | Op::Publish { name, .. } => [Some(name), None],
                 Op::Reopen { .. }
                 | Op::Tmpfile { .. }
+                | Op::UnlinkMany { .. }
                 | Op::DirStat { .. }
                 | Op::ReadDir { .. }
                 | Op::StatFs

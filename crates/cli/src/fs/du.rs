@@ -1,6 +1,7 @@
 //! `pando du`.
 
-use super::{CREW, Fs, absolute, below};
+use super::pages::Pages;
+use super::{Fs, WALKERS, absolute, below};
 use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
 use crate::text;
@@ -56,7 +57,7 @@ pub fn run(fs: &Rc<Fs>, args: &DuArgs) -> Result<Value> {
     let progress = fs.show_progress(Progress::new("looked at", Unit::Items, 0));
     let walk = Rc::new(Walk {
         fs: fs.clone(),
-        crew: Crew::new(fs.world(), CREW),
+        crew: Crew::new(fs.world(), WALKERS),
         progress: progress.clone(),
         depth: if args.summarize {
             0
@@ -125,7 +126,7 @@ fn add(to: &Cell<Sum>, more: Sum) {
 }
 
 impl Walk {
-    /// Adds an entry to its directory's sum: at once, or when all that is below it is added.
+    /// Adds what was asked for, or a directory, to a sum: at once, or when all that is below it is added.
     fn entry(
         self: &Rc<Self>,
         view: EntryView,
@@ -134,26 +135,12 @@ impl Walk {
         above: Rc<Cell<Sum>>,
         join: Option<Rc<Join>>,
     ) {
-        self.progress.add(1);
         let Some(dir) = view.dir else {
-            let attr = view.attr;
-            // Of a file with several names each is a name, and the bytes are there once.
-            let again = attr.nlink > 1 && !self.counted.borrow_mut().insert((attr.ino, attr.generation));
-            let bytes = match attr.kind {
-                FileKind::Regular if !again => attr.size,
-                _ => 0,
-            };
-            let one = Sum {
-                bytes,
-                files: 1,
-                dirs: 0,
-            };
-            add(&above, one);
-            if level == 0 {
-                self.lines.borrow_mut().push((path, one));
-            }
+            let one = self.file(&view, &above);
+            self.lines.borrow_mut().push((path, one));
             return;
         };
+        self.progress.add(1);
         let sum = Rc::new(Cell::new(Sum {
             dirs: 1,
             ..Sum::default()
@@ -168,13 +155,32 @@ impl Walk {
         });
         let me = self.clone();
         self.crew.add(async move {
-            let result = me.each(dir, &path, level, &sum, &all).await;
+            let result = Box::pin(me.each(dir, &path, level, &sum, &all)).await;
             let ok = result.is_ok();
             if let Err(e) = result {
                 me.fs.fail(&path, e);
             }
             all.done(ok);
         });
+    }
+
+    /// Adds what is not a directory.
+    fn file(&self, view: &EntryView, above: &Cell<Sum>) -> Sum {
+        self.progress.add(1);
+        let attr = &view.attr;
+        // Of a file with several names each is a name, and the bytes are there once.
+        let again = attr.nlink > 1 && !self.counted.borrow_mut().insert((attr.ino, attr.generation));
+        let bytes = match attr.kind {
+            FileKind::Regular if !again => attr.size,
+            _ => 0,
+        };
+        let one = Sum {
+            bytes,
+            files: 1,
+            dirs: 0,
+        };
+        add(above, one);
+        one
     }
 
     async fn each(
@@ -185,19 +191,26 @@ impl Walk {
         sum: &Rc<Cell<Sum>>,
         all: &Rc<Join>,
     ) -> Result<(), Errno> {
-        let fs = self.fs.clone();
-        let mut listing = fs.client().list(&fs.cred, dir, true);
+        let mut pages = Pages::of(&self.fs, dir, true);
         loop {
-            self.crew.room().await;
-            let page = listing.next_page().await?;
+            let page = pages.next().await?;
             if page.is_empty() {
                 return Ok(());
             }
+            let mut deeper = false;
             for e in page {
                 // A directory that may be listed and not searched shows names only.
                 let view = e.view.ok_or(Errno::Access)?;
-                let path = below(path, e.name.as_bytes());
-                self.entry(view, path, level + 1, sum.clone(), Some(all.clone()));
+                if view.dir.is_some() {
+                    deeper = true;
+                    let path = below(path, e.name.as_bytes());
+                    self.entry(*view, path, level + 1, sum.clone(), Some(all.clone()));
+                } else {
+                    self.file(&view, sum);
+                }
+            }
+            if deeper {
+                self.crew.room().await;
             }
         }
     }

@@ -412,7 +412,7 @@ fn found(attr: Attr) -> Found {
 
 /// What a name stands for, with its data if there are few.
 async fn look(fs: &Fs, dir: Statement, listed: DirEntry, data: bool) -> Result<Found, Why> {
-    let view: EntryView = listed.view.ok_or(Errno::Access)?;
+    let view: EntryView = *listed.view.ok_or(Errno::Access)?;
     let name = listed.name;
     let place = Place { dir, name };
     let mut found = match view.attr.kind {

@@ -258,7 +258,7 @@ impl Copy {
                 let view = e.view.ok_or(Errno::Access)?;
                 let item = Item {
                     dir: dir.clone(),
-                    view,
+                    view: *view,
                     path: below(path, e.name.as_bytes()),
                     local: local.join(OsStr::from_bytes(e.name.as_bytes())),
                     typed: false,

@@ -1,5 +1,6 @@
 //! `pando ls`.
 
+use super::pages::Pages;
 use super::{CREW, Fs, absolute, base, print};
 use crate::text::{self, Names};
 use anyhow::Result;
@@ -12,7 +13,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::rc::Rc;
 
-/// List directories, sorted by name.
+/// List directories, sorted by name, or with -U as they come.
 ///
 /// Times are UTC.
 #[derive(clap::Args, Debug)]
@@ -27,6 +28,9 @@ pub struct LsArgs {
     /// One name a line.
     #[arg(short = '1')]
     pub one: bool,
+    /// Not sorted, each page as it comes: for directories of any size.
+    #[arg(short = 'U')]
+    pub unsorted: bool,
     /// Directories themselves, not what is in them.
     #[arg(short)]
     pub directory: bool,
@@ -38,13 +42,13 @@ pub struct LsArgs {
     pub paths: Vec<OsString>,
 }
 
-/// One line.
+/// One line. There may be millions.
 struct Line {
-    name: Vec<u8>,
-    kind: FileKind,
+    name: Box<[u8]>,
     ino: u64,
-    attr: Option<Attr>,
-    target: Option<Vec<u8>>,
+    attr: Option<Box<Attr>>,
+    target: Option<Box<[u8]>>,
+    kind: FileKind,
 }
 
 pub fn run(fs: &Rc<Fs>, args: &LsArgs) -> Result<Value> {
@@ -53,10 +57,14 @@ pub fn run(fs: &Rc<Fs>, args: &LsArgs) -> Result<Value> {
     let names = Names::load();
     for path in &args.paths {
         let path = absolute(path);
-        match fs.conn.run(one(fs, args, &path)) {
+        let heading = args.paths.len() > 1 && !fs.json;
+        if args.unsorted && heading {
+            print(format!("{}:\n", text::printable(&path)).as_bytes())?;
+        }
+        match fs.conn.run(one(fs, args, &names, &path)) {
             Ok(lines) if fs.json => all.extend(lines.iter().map(|l| json(&path, l))),
             Ok(lines) => {
-                if args.paths.len() > 1 {
+                if heading && !args.unsorted {
                     let gap = if shown > 0 { "\n" } else { "" };
                     print(format!("{gap}{}:\n", text::printable(&path)).as_bytes())?;
                 }
@@ -69,36 +77,36 @@ pub fn run(fs: &Rc<Fs>, args: &LsArgs) -> Result<Value> {
     Ok(json!({ "entries": all }))
 }
 
-async fn one(fs: &Rc<Fs>, args: &LsArgs, path: &[u8]) -> Result<Vec<Line>, Errno> {
+async fn one(fs: &Rc<Fs>, args: &LsArgs, names: &Names, path: &[u8]) -> Result<Vec<Line>, Errno> {
     let found = fs.client().hold_path(&fs.cred, path, !args.directory).await?;
     if let Some(dir) = found.entry.dir.clone().filter(|_| !args.directory) {
-        return list(fs, args, dir).await;
+        return list(fs, args, names, dir).await;
     }
     let name = if base(path).is_empty() { b"/" } else { base(path) };
-    let whole = entry(fs.clone(), found.parent, name.to_vec(), found.entry).await?;
+    let whole = entry(fs.clone(), found.parent, name.into(), found.entry).await?;
     Ok(vec![whole])
 }
 
-async fn list(fs: &Rc<Fs>, args: &LsArgs, dir: Statement) -> Result<Vec<Line>, Errno> {
+async fn list(fs: &Rc<Fs>, args: &LsArgs, names: &Names, dir: Statement) -> Result<Vec<Line>, Errno> {
     let mut lines = Vec::new();
     let plus = args.long || fs.json;
-    let mut listing = fs.client().list(&fs.cred, dir.clone(), plus);
+    let mut pages = Pages::of(fs, dir.clone(), plus);
     loop {
-        let page = listing.next_page().await?;
+        let page = pages.next().await?;
         if page.is_empty() {
             break;
         }
         let mut wanted: Vec<LocalFuture<Option<Line>>> = Vec::new();
         for e in page {
-            let name = e.name.as_bytes().to_vec();
-            if name.first() == Some(&b'.') && !args.all {
+            if e.name.as_bytes().starts_with(b".") && !args.all {
                 continue;
             }
+            let name: Box<[u8]> = e.name.as_bytes().into();
             match e.view {
                 Some(view) => {
                     let (fs, dir) = (fs.clone(), dir.clone());
                     // Gone meanwhile: not in the listing any more.
-                    wanted.push(Box::pin(async move { entry(fs, dir, name, view).await.ok() }));
+                    wanted.push(Box::pin(async move { entry(fs, dir, name, *view).await.ok() }));
                 }
                 None => lines.push(Line {
                     name,
@@ -114,16 +122,23 @@ async fn list(fs: &Rc<Fs>, args: &LsArgs, dir: Statement) -> Result<Vec<Line>, E
             lines.extend(join_all(wanted).await.into_iter().flatten());
             wanted = rest;
         }
+        if args.unsorted && !fs.json {
+            show(args, names, &lines).map_err(|_| Errno::Io)?;
+            lines.clear();
+        }
     }
-    lines.sort_by(|a, b| a.name.cmp(&b.name));
+    if !args.unsorted {
+        lines.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    }
     Ok(lines)
 }
 
 /// An entry with all its attributes: a directory's other half and a long symlink's target are asked for.
-async fn entry(fs: Rc<Fs>, dir: Statement, name: Vec<u8>, view: EntryView) -> Result<Line, Errno> {
+async fn entry(fs: Rc<Fs>, dir: Statement, name: Box<[u8]>, view: EntryView) -> Result<Line, Errno> {
     let attr = fs.client().attr(&fs.cred, &view).await?;
     let target = if attr.kind == FileKind::Symlink {
-        super::stat::target(&fs, &dir, &name, &view).await.ok()
+        let target = super::stat::target(&fs, &dir, &name, &view).await.ok();
+        target.map(Vec::into_boxed_slice)
     } else {
         None
     };
@@ -131,7 +146,7 @@ async fn entry(fs: Rc<Fs>, dir: Statement, name: Vec<u8>, view: EntryView) -> Re
         name,
         kind: attr.kind,
         ino: attr.ino.0,
-        attr: Some(attr),
+        attr: Some(Box::new(attr)),
         target,
     })
 }
@@ -140,7 +155,7 @@ fn json(dir: &[u8], line: &Line) -> Value {
     let mut object = Map::new();
     text::put_bytes(&mut object, "name", &line.name);
     text::put_bytes(&mut object, "listed", dir);
-    if let Some(attr) = &line.attr {
+    if let Some(attr) = line.attr.as_deref() {
         object.extend(text::attr_json(attr));
     } else {
         object.insert("kind".into(), text::kind_word(line.kind).into());
@@ -173,7 +188,7 @@ fn show(args: &LsArgs, names: &Names, lines: &[Line]) -> Result<()> {
         };
         let fields: Vec<[String; 5]> = lines
             .iter()
-            .filter_map(|l| l.attr.as_ref())
+            .filter_map(|l| l.attr.as_deref())
             .map(|a| {
                 let (user, group) = (names.user(a.uid), names.group(a.gid));
                 [text::mode(a), a.nlink.to_string(), user, group, size(a)]
@@ -182,7 +197,11 @@ fn show(args: &LsArgs, names: &Names, lines: &[Line]) -> Result<()> {
         let width = |i: usize| fields.iter().map(|f| f[i].len()).max().unwrap_or(0);
         let (links, users, groups, sizes) = (width(1), width(2), width(3), width(4));
         for (line, [mode, nlink, user, group, size]) in lines.iter().zip(&fields) {
-            let time = line.attr.map(|a| text::time(a.mtime, false)).unwrap_or_default();
+            let time = line
+                .attr
+                .as_deref()
+                .map(|a| text::time(a.mtime, false))
+                .unwrap_or_default();
             out.extend_from_slice(
                 format!("{mode} {nlink:>links$} {user:<users$} {group:<groups$} {size:>sizes$} {time} ")
                     .as_bytes(),

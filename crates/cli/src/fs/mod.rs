@@ -7,6 +7,7 @@ mod copy;
 mod df;
 mod du;
 mod dump;
+mod find;
 mod get;
 mod lists;
 mod ln;
@@ -15,6 +16,7 @@ mod ls;
 mod mkdir;
 mod mknod;
 mod mv;
+mod pages;
 mod put;
 mod rm;
 mod stat;
@@ -29,6 +31,7 @@ use crate::text;
 use anyhow::Result;
 use clap::Subcommand;
 pub use copy::data_sync;
+pub use find::as_options;
 use pando_client::Client;
 use pando_env::{Env, World};
 use pando_net::Options;
@@ -44,6 +47,8 @@ use std::time::Duration;
 
 /// Requests in flight of commands that work on many files.
 const CREW: usize = 48;
+/// Directories that are read at once by commands that look at whole trees.
+const WALKERS: usize = 16;
 /// A command that waits longer than this for a server says so.
 const SILENCE: Duration = Duration::from_secs(2);
 
@@ -70,6 +75,7 @@ pub enum FsCommand {
     Acl(acl::AclArgs),
     Du(du::DuArgs),
     Df(df::DfArgs),
+    Find(find::FindArgs),
     Dump(dump::DumpArgs),
     Load(load::LoadArgs),
 }
@@ -129,6 +135,7 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
         FsCommand::Acl(a) => acl::run(&fs, a),
         FsCommand::Du(a) => du::run(&fs, a),
         FsCommand::Df(a) => df::run(&fs, a),
+        FsCommand::Find(a) => find::run(&fs, a),
         FsCommand::Dump(a) => dump::run(&fs, a),
         FsCommand::Load(a) => load::run(&fs, a),
     }?;

@@ -1,14 +1,17 @@
 //! `pando rm` and `pando rmdir`.
 
+use super::pages::Pages;
 use super::{CREW, Fs, absolute, base, below, nothing};
 use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
 use anyhow::Result;
+use pando_env::sync::join_all;
 use pando_types::{Errno, FileKind, Name};
-use pando_wire::{Op, Statement};
+use pando_wire::{Op, Statement, UNLINK_MAX};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::ffi::OsString;
+use std::pin::Pin;
 use std::rc::Rc;
 
 /// Remove files, and with -r directories with all that is in them.
@@ -49,6 +52,9 @@ pub fn rmdir(fs: &Rc<Fs>, args: &RmdirArgs) -> Result<Value> {
     }
     Ok(nothing())
 }
+
+/// Removes some files; says whether all are gone.
+type Removing<'a> = Pin<Box<dyn Future<Output = bool> + 'a>>;
 
 /// A removal under way.
 struct Removal {
@@ -126,9 +132,9 @@ impl Removal {
         self.rmdir(parent, name).await
     }
 
-    fn count(&self) {
-        self.removed.set(self.removed.get() + 1);
-        self.progress.add(1);
+    fn count(&self, removed: u64) {
+        self.removed.set(self.removed.get() + removed);
+        self.progress.add(removed);
     }
 
     async fn unlink(&self, dir: Statement, name: Name) -> Result<(), Errno> {
@@ -138,7 +144,7 @@ impl Removal {
             held: false,
         };
         self.fs.client().op(&self.fs.cred, op).await?;
-        self.count();
+        self.count(1);
         Ok(())
     }
 
@@ -147,7 +153,7 @@ impl Removal {
             .client()
             .op(&self.fs.cred, Op::Rmdir { dir, name })
             .await?;
-        self.count();
+        self.count(1);
         Ok(())
     }
 
@@ -166,37 +172,59 @@ impl Removal {
             })
         });
         let me = self.clone();
+        // What waits is small: what runs has a place of its own.
         self.crew.add(async move {
-            let result = me.entries(doomed.dir, &doomed.path, &all).await;
+            let result = Box::pin(me.entries(doomed.dir, &doomed.path, &all)).await;
             let ok = me.judge(&doomed.path, result);
             all.done(ok);
         });
     }
 
+    /// Removes what is in a directory, page by page: the next is read while this one goes.
     async fn entries(self: &Rc<Self>, dir: Statement, path: &[u8], all: &Rc<Join>) -> Result<(), Errno> {
-        let fs = self.fs.clone();
-        let mut listing = fs.client().list(&fs.cred, dir.clone(), false);
+        let mut pages = Pages::of(&self.fs, dir.clone(), false);
         loop {
-            self.crew.room().await;
-            let page = listing.next_page().await?;
+            let page = pages.next().await?;
             if page.is_empty() {
                 return Ok(());
             }
-            for e in page {
+            let (dirs, files): (Vec<_>, Vec<_>) =
+                page.into_iter().partition(|e| e.kind == FileKind::Directory);
+            let deeper = !dirs.is_empty();
+            for e in dirs {
                 let path = below(path, e.name.as_bytes());
                 let (me, dir, all) = (self.clone(), dir.clone(), all.clone());
                 all.more();
                 self.crew.add(async move {
-                    let result = if e.kind == FileKind::Directory {
-                        me.descend(dir, e.name, path.clone(), &all).await
-                    } else {
-                        me.unlink(dir, e.name).await
-                    };
+                    let result = Box::pin(me.descend(dir, e.name, path.clone(), &all)).await;
                     let ok = me.judge(&path, result);
                     all.done(ok);
                 });
             }
+            let names: Vec<Name> = files.into_iter().map(|e| e.name).collect();
+            let some = names.chunks(UNLINK_MAX);
+            let gone: Vec<Removing<'_>> = some.map(|n| Box::pin(self.files(&dir, path, n)) as _).collect();
+            if join_all(gone).await.contains(&false) {
+                all.more();
+                all.done(false);
+            }
+            if deeper {
+                self.crew.room().await;
+            }
         }
+    }
+
+    /// Removes files of one directory.
+    async fn files(&self, dir: &Statement, path: &[u8], names: &[Name]) -> bool {
+        let fates = self.fs.client().unlink_many(&self.fs.cred, dir, names).await;
+        self.count(fates.iter().filter(|fate| fate.is_ok()).count() as u64);
+        let mut ok = true;
+        for (name, fate) in names.iter().zip(fates) {
+            if fate.is_err() {
+                ok &= self.judge(&below(path, name.as_bytes()), fate);
+            }
+        }
+        ok
     }
 
     async fn descend(

@@ -99,7 +99,7 @@ async fn list(fs: Rc<Fs>, dir: Statement, all: bool, only_dirs: bool) -> Content
             if !hidden {
                 // A directory that may be listed and not searched shows names only.
                 let view = e.view.ok_or(Errno::Access)?;
-                entries.push(Entry { name, view });
+                entries.push(Entry { name, view: *view });
             }
         }
     }

@@ -11,9 +11,9 @@ use pando_types::{
     Watermark, XattrMode, XattrName,
 };
 use pando_wire::{
-    Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, FileAt, FsStat, Handle, Held, Holders,
-    Holding, Keep, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Probe, Refusal, RenameMode,
-    Repaired, Request, Response, Scope, SealKey, Statement, Stored, Task, Turned, TxState, Vote,
+    Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt, FsStat, Handle, Held,
+    Holders, Holding, Keep, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Probe, Refusal,
+    RenameMode, Repaired, Request, Response, Scope, SealKey, Statement, Stored, Task, Turned, TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
@@ -242,6 +242,10 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             dir: dir(),
             name: n(),
             held: true,
+        },
+        Op::UnlinkMany {
+            dir: dir(),
+            names: vec![n(), name("other")],
         },
         Op::SetAttr {
             dir: dir(),
@@ -486,7 +490,7 @@ pub(super) fn answers() -> Vec<Answer> {
         name: name("f"),
         ino: Ino(7),
         kind: FileKind::Regular,
-        view,
+        view: view.map(Box::new),
     };
     vec![
         Answer::Done,
@@ -517,6 +521,7 @@ pub(super) fn answers() -> Vec<Answer> {
         }),
         Answer::Value(Blob(b"value".to_vec())),
         Answer::Names(vec![XattrName::capability()]),
+        Answer::Fates(vec![Fate::Gone, Fate::Not(Errno::NotFound), Fate::Alone]),
     ]
 }
 

@@ -316,13 +316,16 @@ impl Run {
                 seen(moved);
                 other.iter().for_each(|o| seen(o));
             }
-            Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_ref()).for_each(seen),
+            Answer::Entries { entries, .. } => {
+                entries.iter().filter_map(|e| e.view.as_deref()).for_each(seen)
+            }
             Answer::Done
             | Answer::DirStat(_)
             | Answer::Target(_)
             | Answer::FsStat(_)
             | Answer::Value(_)
-            | Answer::Names(_) => {}
+            | Answer::Names(_)
+            | Answer::Fates(_) => {}
         }
     }
 

@@ -33,6 +33,7 @@ pub(super) fn abuses_a_home(op: &Op) -> bool {
             | Op::Mkdir { .. }
             | Op::Rmdir { .. }
             | Op::Unlink { .. }
+            | Op::UnlinkMany { .. }
     );
     let name = match op {
         Op::Link { src_name, .. } => Some(src_name),

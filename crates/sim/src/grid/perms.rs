@@ -135,6 +135,18 @@ pub(super) const CELLS: &[Cell] = &[
     ),
     cell!(
         "operation",
+        "unlink of many without w",
+        ["G22"],
+        "removes another's files",
+        async |a: Rc<Arena>| {
+            let dir = at(&a, "/shared").await?;
+            a.mallory
+                .unlink_many(&mallory(), &dir, &["nothing", "file"])
+                .await
+        }
+    ),
+    cell!(
+        "operation",
         "rmdir without w",
         ["G22"],
         "removes another's directory",
@@ -226,6 +238,18 @@ pub(super) const CELLS: &[Cell] = &[
         async |a: Rc<Arena>| {
             let dir = at(&a, "/sticky").await?;
             a.mallory.unlink(&mallory(), &dir, "hers").await.map(|_| ())
+        }
+    ),
+    cell!(
+        "operation",
+        "unlink of many under the sticky bit",
+        ["G23"],
+        "removes another's files",
+        async |a: Rc<Arena>| {
+            let dir = at(&a, "/sticky").await?;
+            a.mallory
+                .unlink_many(&mallory(), &dir, &["nothing", "hers"])
+                .await
         }
     ),
     cell!(

@@ -13,8 +13,8 @@ use pando_types::{
     RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
 };
 use pando_wire::{
-    Answer, Content, EntryView, Handle, Message, Op, Probe, Refusal, RenameMode, Request, Response, SealKey,
-    Statement,
+    Answer, Content, EntryView, Fate, Handle, Message, Op, Probe, Refusal, RenameMode, Request, Response,
+    SealKey, Statement,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -386,6 +386,15 @@ impl Speaker {
     pub async fn unlink(&self, cred: &Cred, dir: &Statement, name: &str) -> Option<Answer> {
         let (dir, name, held) = (dir.clone(), named(name)?, false);
         self.op(cred, Op::Unlink { dir, name, held }).await
+    }
+
+    /// Removes many names; nothing if none of them goes.
+    pub async fn unlink_many(&self, cred: &Cred, dir: &Statement, names: &[&str]) -> Option<()> {
+        let (dir, names) = (dir.clone(), names.iter().filter_map(|n| named(n)).collect());
+        match self.op(cred, Op::UnlinkMany { dir, names }).await? {
+            Answer::Fates(fates) => fates.contains(&Fate::Gone).then_some(()),
+            _ => None,
+        }
     }
 
     /// Renames.

@@ -1,7 +1,8 @@
 //! Operations and answers as bytes.
 
 use super::{
-    Answer, Content, DirEntry, EntryView, FsStat, Handle, Op, Probe, RenameMode, Scope, SealKey, Statement,
+    Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, Op, Probe, RenameMode, Scope, SealKey,
+    Statement,
 };
 use pando_format::{codec_enum, codec_newtype, codec_struct};
 
@@ -78,6 +79,7 @@ codec_enum!(Op {
     28 => Link { src, src_name, ino, generation, dst, dst_name },
     29 => Tmpfile { dir, mode, linkable },
     30 => Accessed { dir, name, ino, generation, proof, ago },
+    31 => UnlinkMany { dir, names },
     32 => SetAcl { dir, name, ino, generation, kind, list },
 });
 codec_enum!(Answer {
@@ -92,4 +94,6 @@ codec_enum!(Answer {
     9 => FsStat(s),
     10 => Value(b),
     11 => Names(n),
+    12 => Fates(f),
 });
+codec_enum!(Fate { 0 => Gone, 1 => Not(e), 2 => Alone });
