@@ -5,7 +5,7 @@ use crate::args::{Args, Mode, ServerArgs, Wait};
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
 use crate::metrics::{self, Counters};
-use crate::{coordination, pki, process};
+use crate::{coordination, pki, process, stores};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
 use pando_blocks::Aside;
@@ -126,10 +126,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         },
         introduction,
     )?;
-    // One write for all changes of a turn. A failure is kept by the store, and told to everybody who waits.
-    store.gather();
-    let written = store.clone();
-    reactor.at_turn_end(Rc::new(move || _ = written.flush()));
+    stores::write_each_turn(&reactor, &store);
     if map.auth == AuthMode::Tls {
         reactor.set_tls(pki::of_server(&dir, options.id)?);
     }

@@ -4,11 +4,21 @@ use crate::cluster_dir::ClusterDir;
 use crate::{coordination, text};
 use anyhow::{Context, Result, bail};
 use pando_cluster::ClusterMap;
+use pando_net::Reactor;
 use pando_server::Limits;
 use pando_store::{Store, StoreError};
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{FsId, ServerId};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Writes what a server changes in a turn of its event loop in one go. A failure is kept by the store, and told to everybody
+/// who waits for what was not written.
+pub fn write_each_turn(reactor: &Reactor, store: &Rc<RocksStore>) {
+    store.gather();
+    let store = store.clone();
+    reactor.at_turn_end(Rc::new(move || _ = store.flush()));
+}
 
 /// What may be found where a store is to be made.
 enum Found {

@@ -205,11 +205,7 @@ impl<'a> Context<'a> {
 
     /// Wants to change the entries of a directory.
     pub fn change_wants(&self, place: &Place) -> Vec<LockWant> {
-        vec![
-            LockWant::Key(Key::Head(place.dir), LockMode::Shared),
-            LockWant::Key(Key::Touch(place.dir), LockMode::Increment),
-            place.bucket(LockMode::Exclusive),
-        ]
+        self.change_all_wants(place.dir, std::slice::from_ref(place))
     }
 
     /// Wants to change many entries of one directory.

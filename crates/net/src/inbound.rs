@@ -177,24 +177,6 @@ impl Reactor {
         let _ = socket.set_tcp_user_timeout(Some(self.options.stall_timeout));
     }
 
-    /// Looks for something to read on one connection, without asking which have something. True if there was, or if it is
-    /// gone.
-    pub(crate) fn read_only(&self, id: u64) -> bool {
-        let stays = match self.table.borrow_mut().get_mut(id) {
-            Some(conn) if conn.stage.is_open() => {
-                conn.readable = true;
-                self.queue_read(id, conn);
-                true
-            }
-            _ => false,
-        };
-        if !stays {
-            self.steady.heard(None);
-        }
-        self.read();
-        !stays || !self.inbox.is_empty()
-    }
-
     /// Reads what can be read, up to the budgets, into the inbox.
     pub(crate) fn read(&self) {
         let mut waiting = self.readable.borrow().len();
@@ -233,7 +215,6 @@ impl Reactor {
                 Ok(0) => return Err(End::Quiet("closed by the other side".into())),
                 Ok(n) => {
                     total += n;
-                    self.steady.heard(Some(id));
                     // A short read leaves nothing behind, unless it is the end (epoll(7)).
                     conn.readable = n == buffer.len() || conn.ended;
                     let before = conn.partial.len();

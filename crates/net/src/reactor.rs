@@ -9,7 +9,7 @@ use crate::link::{Link, State};
 use crate::log::LogGate;
 use crate::notify::{Flag, Notify};
 use crate::timers::{Sleep, Timers};
-use crate::wait::{Pacer, Steady};
+use crate::wait::Pacer;
 use crate::{Options, PeerError, Stopper, Tls};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -72,8 +72,6 @@ pub struct Reactor {
     pub(crate) inbox: Inbox,
     /// Connections with something to read.
     pub(crate) readable: RefCell<VecDeque<u64>>,
-    /// Which connection alone has been heard lately.
-    pub(crate) steady: Steady,
     /// Connections with something to write.
     pub(crate) dirty: RefCell<Vec<u64>>,
     /// Connections with a deadline.
@@ -128,7 +126,6 @@ impl Reactor {
             addresses: RefCell::default(),
             inbox: Inbox::new(options.delay),
             readable: RefCell::default(),
-            steady: Steady::default(),
             dirty: RefCell::default(),
             watched: RefCell::default(),
             sweeping: Cell::new(false),

@@ -19,9 +19,6 @@ const AWAY: Duration = Duration::from_millis(5);
 /// The last so much of a wait for a timer is spent with an alarm set, which ends it at its instant.
 const FINE: Duration = Duration::from_millis(3);
 
-/// While one connection alone is heard, every so many looks for something to read are at all of them.
-const ALL: u32 = 8;
-
 /// It is asleep so long before the end of such a wait, if there is so much of it.
 const ASLEEP: Duration = Duration::from_micros(50);
 
@@ -188,18 +185,12 @@ impl Reactor {
         };
         let window = self.pacer.window().min(spun);
         let (mut waited, mut yielded, mut rang) = (Duration::ZERO, false, false);
-        let mut looks = 0_u32;
         while waited < window {
             yielded = self.pacer.yields(begin.after(waited));
             if yielded {
                 break;
             }
-            looks = looks.wrapping_add(1);
-            let arrived = match self.steady.conn() {
-                Some(conn) if !looks.is_multiple_of(ALL) => self.read_only(conn),
-                _ => self.poll(Some(Duration::ZERO)),
-            };
-            if arrived || self.interrupted(done) {
+            if self.poll(Some(Duration::ZERO)) || self.interrupted(done) {
                 return;
             }
             waited = mono().since(begin);

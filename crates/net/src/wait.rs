@@ -65,52 +65,9 @@ impl Pacer {
     }
 }
 
-/// Reads in a row from one connection after which it is taken for the only one.
-const STEADY: u32 = 16;
-
-/// Which connection alone is heard. While a thread spins for it, it reads it and does not ask the kernel first which of all
-/// connections have something, which takes a third of the time of an empty request.
-#[derive(Default)]
-pub(crate) struct Steady {
-    last: Cell<Option<u64>>,
-    times: Cell<u32>,
-}
-
-impl Steady {
-    /// Something came on a connection; or nothing may be made of what came before.
-    pub fn heard(&self, conn: Option<u64>) {
-        if self.last.replace(conn) == conn {
-            self.times.set(self.times.get().saturating_add(1));
-        } else {
-            self.times.set(0);
-        }
-    }
-
-    /// The only one, if there is one.
-    pub fn conn(&self) -> Option<u64> {
-        self.last.get().filter(|_| self.times.get() >= STEADY)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_connection_alone() {
-        let steady = Steady::default();
-        for _ in 0..=STEADY {
-            assert_eq!(steady.conn(), None);
-            steady.heard(Some(7));
-        }
-        assert_eq!(steady.conn(), Some(7));
-        steady.heard(Some(8));
-        assert_eq!(steady.conn(), None);
-        (0..STEADY).for_each(|_| steady.heard(Some(8)));
-        assert_eq!(steady.conn(), Some(8));
-        steady.heard(None);
-        assert_eq!(steady.conn(), None);
-    }
 
     #[test]
     fn windows_follow_waits() {

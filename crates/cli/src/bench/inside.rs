@@ -3,7 +3,7 @@
 use crate::args::Mode;
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
-use crate::pki;
+use crate::{pki, stores};
 use anyhow::{Context, Result};
 use pando_auth::{Introduction, Secrets};
 use pando_cluster::{ClusterMap, MemCoord};
@@ -74,6 +74,8 @@ impl Inside {
             reactor.set_tls(pki::of_server(dir, id.0)?);
         }
         reactor.set_map(&map);
+        let store = Rc::new(store);
+        stores::write_each_turn(&reactor, &store);
         let config = ServerConfig {
             id,
             map: map.clone(),
@@ -83,7 +85,7 @@ impl Inside {
         let start = MetaServer::start(
             config,
             reactor.clone(),
-            Rc::new(store),
+            store,
             Rc::new(open_blocks(dir, &map)?),
             Rc::new(Nobody),
             Rc::new(MemCoord::fixed(map.clone())),

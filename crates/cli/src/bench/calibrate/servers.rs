@@ -7,12 +7,12 @@ use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
 use crate::{addresses, format};
 use anyhow::{Context, Result, bail};
-use pando_format::{FORMAT_VERSION, Key, Mutation, Record, SessionRecord, Superblock};
+use pando_format::{Key, Mutation, Record, SessionRecord};
 use pando_net::Waiting;
 use pando_server::Limits;
 use pando_store::{Batch, Level, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::{BootEpoch, FsId, ServerId, SessionId, Timestamp};
+use pando_types::{ServerId, SessionId, Timestamp};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,16 +152,7 @@ pub fn syncs(at: &Path, operations: u64) -> Result<Vec<(u64, f64)>> {
         .tempdir_in(at)
         .with_context(|| format!("cannot make a folder in {}", at.display()))?;
     let path = folder.path().join("store");
-    let superblock = Superblock {
-        format: FORMAT_VERSION,
-        fs: FsId(1),
-        server: ServerId(0),
-        boot: BootEpoch(0),
-        name_bits: 55,
-        id_bits: 128,
-        clean: true,
-    };
-    RocksStore::create(&path, superblock)?;
+    RocksStore::create(&path, crate::bench::store::superblock())?;
     let (store, _) = RocksStore::open(&path, RocksOptions::default())?;
     let batch = |n: u64| {
         let record = Record::Session(SessionRecord {

@@ -114,6 +114,19 @@ pub fn run(args: &StoreArgs) -> Result<Figures> {
     })
 }
 
+/// Of a store that belongs to no cluster.
+pub(super) fn superblock() -> Superblock {
+    Superblock {
+        format: FORMAT_VERSION,
+        fs: FsId(1),
+        server: ServerId(0),
+        boot: BootEpoch(0),
+        name_bits: 55,
+        id_bits: 128,
+        clean: true,
+    }
+}
+
 /// Drives a future of the store on this thread.
 pub(super) fn wait<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
     struct Unpark(std::thread::Thread);
@@ -156,18 +169,7 @@ impl<'a> Bench<'a> {
     /// One with nothing but directories, in a folder.
     pub(super) fn open(args: &'a StoreArgs, folder: &Path, cache_bytes: usize) -> Result<Bench<'a>> {
         let path = folder.join("store");
-        RocksStore::create(
-            &path,
-            Superblock {
-                format: FORMAT_VERSION,
-                fs: FsId(1),
-                server: ServerId(0),
-                boot: BootEpoch(0),
-                name_bits: 55,
-                id_bits: 128,
-                clean: true,
-            },
-        )?;
+        RocksStore::create(&path, superblock())?;
         let (store, _) = RocksStore::open(&path, options(args, cache_bytes, args.record_mib << 20))?;
         let bench = Bench {
             args,
