@@ -53,11 +53,16 @@ pub(crate) async fn load(
 
 impl MetaServer {
     /// A term begins: what the log of another says is void, and so is what others have heard of it.
+    ///
+    /// Of a term that this boot did not make the log stays: an earlier boot may have told others of it, and one that starts with
+    /// this map goes on with it. Numbers would be given twice, and others would take what they mean now for what they have
+    /// heard (H178).
     pub(crate) fn begin_log(&self, map: &ClusterMap) {
         let mut heard = Heard::default();
         if map.coordinator == self.id {
             heard.join(base(map.term), &[], &self.keys, self.limits.invalidations);
-            if let Err(e) = self.store.delete_range(&KeyRange::invalidations()) {
+            let begins = map.term == self.made_term.get() || plant!(H25) || plant!(H178);
+            if begins && let Err(e) = self.store.delete_range(&KeyRange::invalidations()) {
                 self.fatal(&e);
             }
         }
