@@ -7,6 +7,7 @@
 mod ahead;
 mod cache;
 pub mod components;
+mod contents;
 mod cut;
 pub mod explain;
 pub mod file;
@@ -23,6 +24,7 @@ mod xattr;
 
 pub use ahead::Resolution;
 pub use cache::CACHE_BYTES;
+pub use contents::Contents;
 pub use cut::{Cut, CutFailed};
 pub use interrupt::Interrupt;
 pub use keep::{Keeping, Kept};
@@ -65,6 +67,8 @@ pub struct ClientConfig {
     pub instance: Option<Instance>,
     /// The open files of the program or mount, shared by its clients. `None`: nothing is kept open.
     pub keeping: Option<Keeping>,
+    /// What is known of the contents of directories, shared by the clients of a mount. `None`: nothing.
+    pub contents: Option<Contents>,
     /// The identity under which its connections are opened.
     pub identity: IdentityId,
     /// For whom it acts when no program asks: to find the root, to sync, to measure space.
@@ -84,6 +88,7 @@ impl ClientConfig {
             handles: HANDLES,
             instance: None,
             keeping: None,
+            contents: None,
             identity: IdentityId::ANYONE,
             own: Cred::root(),
         }

@@ -1,10 +1,13 @@
 //! One operation to a definite outcome: owner, boot, session, lane, retries.
 
-use crate::Client;
+use crate::contents::Dir;
+use crate::{Client, Contents};
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer};
 use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot, plant};
-use pando_wire::{Answer, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement};
+use pando_wire::{
+    Answer, ChangeInfo, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement,
+};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
@@ -35,6 +38,15 @@ impl Patience {
     }
 }
 
+/// Whether an operation takes effect is not known, unless somebody says otherwise.
+struct Doubt<'a>(&'a Contents, Vec<Dir>);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        self.0.doubt(&self.1);
+    }
+}
+
 impl Client {
     /// Runs an operation until its outcome is known. Stalls while its server is away; after `give_up` it fails with
     /// [`Errno::Unreachable`], which for a mutating operation means: it may have happened. Ends with
@@ -45,7 +57,14 @@ impl Client {
 
     /// The same, of an operation that opens a file to be kept, in this turn; 0: of any other.
     pub(crate) async fn op_in_turn(&self, cred: &Cred, op: Op, turn: u64) -> Outcome {
-        pin!(self.heeding(pin!(self.to_the_end(cred, op, turn)))).await
+        let mut doubt = (self.config.contents.as_ref()).map(|c| Doubt(c, Contents::at_stake(&op)));
+        let outcome = pin!(self.heeding(pin!(self.to_the_end(cred, op, turn)))).await;
+        if let Some(doubt) = &mut doubt
+            && !matches!(outcome, Err(Errno::Unreachable | Errno::Io))
+        {
+            doubt.1.clear();
+        }
+        outcome
     }
 
     async fn to_the_end(&self, cred: &Cred, mut op: Op, turn: u64) -> Outcome {
@@ -163,8 +182,16 @@ impl Client {
             }
             refused |= matches!(answer, Ok(Err(Refusal::Busy | Refusal::NotOwner(_))));
             match answer {
-                Ok(Ok(Response::Op(outcome))) => return self.learnt(&op, outcome, &[], tried),
-                Ok(Ok(Response::Refreshed { outcome, fresh })) => {
+                Ok(Ok(Response::Op(outcome))) => {
+                    self.contents(&op, &outcome, None, (first_tried, tried));
+                    return self.learnt(&op, outcome, &[], tried);
+                }
+                Ok(Ok(Response::Refreshed {
+                    outcome,
+                    fresh,
+                    change,
+                })) => {
+                    self.contents(&op, &outcome, change, (first_tried, tried));
                     return self.learnt(&op, outcome, &fresh, tried);
                 }
                 Ok(Ok(_)) => return Err(Errno::Io),
@@ -263,6 +290,13 @@ impl Client {
         match self.map().coherence.lease() {
             None => Mono(u64::MAX),
             Some(lease) => asked.after(lease * 3 / 4),
+        }
+    }
+
+    /// What an outcome says about what is in directories.
+    fn contents(&self, op: &Op, outcome: &Outcome, change: Option<ChangeInfo>, sent: (Mono, Mono)) {
+        if let Some(contents) = &self.config.contents {
+            contents.hear(op, outcome, change, sent);
         }
     }
 

@@ -8,11 +8,12 @@ use crate::driver::{self, Cluster, Driver, MountId};
 use crate::holder::Holder;
 use crate::join::both;
 use crate::locks::Locks;
+use crate::looked::Looked;
 use crate::node::Nodes;
 use crate::open::{DirHandle, FileHandle, FileSlot, Handles};
 use fuser::FileAttr;
-use pando_client::Kept;
 use pando_client::file::{self, DataSync, OpenFile, Ops, Place};
+use pando_client::{Contents, Kept};
 use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name};
 use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,14 +40,19 @@ pub(crate) struct Core<C: Cluster> {
     pub holder: Holder,
     pub locks: Locks,
     pub accesses: Arc<Accesses>,
+    /// If the kernel is to believe nothing.
+    pub looked: Option<Looked>,
     pub files: Handles<FileHandle>,
     pub dirs: Handles<DirHandle>,
     nodes: Mutex<Nodes>,
+    /// What is known of directories without asking.
+    contents: Option<Contents>,
     /// Tells the kernel what it must not believe any more.
     pub notifier: OnceLock<fuser::Notifier>,
 }
 
 /// What an entry or attribute reply says.
+#[derive(Clone)]
 pub(crate) struct Shown {
     pub attr: FileAttr,
     pub generation: Generation,
@@ -96,6 +102,8 @@ impl<C: Cluster> Core<C> {
             holder: Holder::start(cluster.clone())?,
             locks: Locks::default(),
             accesses: Arc::new(Accesses::new(settings.atimes)),
+            contents: cluster.contents(),
+            looked: settings.timeout.is_zero().then(Looked::default),
             cluster,
             settings,
             creds: Creds::default(),
@@ -273,6 +281,12 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn lookup(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<Shown, Errno> {
+        // What the kernel is about to create it asks for first.
+        if let (Some(contents), Ok(dir)) = (&self.contents, self.statement(parent))
+            && contents.lacks(&dir, name, d.now(), self.settings.timeout)
+        {
+            return Err(Errno::NotFound);
+        }
         let mut tries = 0;
         loop {
             tries += 1;
@@ -361,15 +375,24 @@ impl<C: Cluster> Core<C> {
             }
             let (old, learnt) = self.known(ino)?;
             let age = learnt.elapsed();
-            // After each change in a directory the kernel asks again. The change was of the content half; the access
-            // half is what the kernel was told and may believe.
-            if age < self.settings.timeout
-                && let Ok(content) = self.dir_stat(d, old.clone())
-            {
-                return Ok(Shown {
-                    age,
-                    ..Shown::new(&joined(last, &content))
-                });
+            // After each change in a directory the kernel asks again. The change was of the content half, and is known here if it was
+            // made here; the access half is what the kernel was told and may believe.
+            if age < self.settings.timeout {
+                let known =
+                    (self.contents.as_ref()).and_then(|c| c.stat(&old, d.now(), self.settings.timeout));
+                let content = match known {
+                    Some(known) => Some(known),
+                    None => self
+                        .dir_stat(d, old.clone())
+                        .ok()
+                        .map(|now| (now, Duration::ZERO)),
+                };
+                if let Some((content, content_age)) = content {
+                    return Ok(Shown {
+                        age: age.max(content_age),
+                        ..Shown::new(&joined(last, &content))
+                    });
+                }
             }
             let (own, stat) = (d.ops().own(), Op::DirStat { dir: old.clone() });
             let again = Op::Reopen { dir: old };

@@ -1,11 +1,11 @@
 //! How the threads of a mount reach the cluster.
 
-use pando_client::Keeping;
 use pando_client::file::Ops;
 use pando_client::locks::{Locker, Signs};
+use pando_client::{Contents, Keeping};
 use pando_data::Blocks;
 use pando_env::LocalFuture;
-use pando_types::Errno;
+use pando_types::{Errno, Mono};
 use pando_wire::{EntryView, FsStat, LockPlace};
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,6 +22,8 @@ pub trait Driver: 'static {
     fn ops(&self) -> &Self::Ops;
     /// Where the bytes of large files are.
     fn blocks(&self) -> &dyn Blocks;
+    /// The clock that [`Contents`] go by.
+    fn now(&self) -> Mono;
     /// Drives a future to its end on this thread.
     fn run<F: Future>(&self, future: F) -> F::Output;
     /// The root directory's entry, as a handle.
@@ -58,6 +60,10 @@ pub trait Cluster: Send + Sync + 'static {
     fn name(&self) -> String;
     /// What its drivers keep open together.
     fn keeping(&self) -> Option<Keeping> {
+        None
+    }
+    /// What its drivers know of the contents of directories together.
+    fn contents(&self) -> Option<Contents> {
         None
     }
     /// How often a session that holds something must give a sign of life.

@@ -226,6 +226,9 @@ impl<C: Cluster> Filesystem for Mounted<C> {
 
     fn around(&self, req: &Request, cut: Cut, serve: &mut dyn FnMut()) {
         let _call = self.0.calls.enter(req.unique().0, req.pid(), cut);
+        if let Some(looked) = &self.0.looked {
+            looked.asks(req.pid());
+        }
         serve();
     }
 
@@ -300,6 +303,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
     fn lookup(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEntry) {
         let cred = self.cred(req);
         let result = name(n).and_then(|n| self.0.with(|d| self.0.lookup(d, &cred, ino(parent), &n)));
+        if let (Some(looked), Ok(shown)) = (&self.0.looked, &result) {
+            let slot = self.0.nodes().file(ino(shown.attr.ino));
+            looked.found(req.pid(), shown, slot);
+        }
         self.entry(parent, reply, result);
     }
 
@@ -308,7 +315,11 @@ impl<C: Cluster> Filesystem for Mounted<C> {
     }
 
     fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let result = self.0.with(|d| self.0.getattr(d, ino(n)));
+        let just_now = (self.0.looked.as_ref()).and_then(|looked| looked.just_now(ino(n)));
+        let result = match just_now {
+            Some(shown) => Ok(shown),
+            None => self.0.with(|d| self.0.getattr(d, ino(n))),
+        };
         self.attr(reply, result);
     }
 

@@ -26,6 +26,7 @@ mod holes;
 mod join;
 mod list;
 mod locks;
+mod looked;
 mod mount;
 mod net;
 mod node;

@@ -5,12 +5,12 @@ use crate::driver::{Cluster, Driver};
 use pando_auth::Introduction;
 use pando_blocks::Store;
 use pando_client::locks::{Locker, Signs};
-use pando_client::{Client, ClientConfig, Keeping};
+use pando_client::{Client, ClientConfig, Contents, Keeping};
 use pando_cluster::ClusterMap;
 use pando_data::Blocks;
 use pando_env::{Env, LocalFuture, World};
 use pando_net::{Options, Reactor, Tls};
-use pando_types::{Errno, Instance};
+use pando_types::{Errno, Instance, Mono};
 use pando_wire::{EntryView, FsStat, LockPlace};
 use std::future::Future;
 use std::rc::{Rc, Weak};
@@ -29,6 +29,7 @@ pub struct NetCluster {
     /// The threads of a mount share what they were told.
     instance: OnceLock<Instance>,
     keeping: Keeping,
+    contents: Contents,
 }
 
 impl NetCluster {
@@ -51,6 +52,7 @@ impl NetCluster {
             blocks,
             instance: OnceLock::new(),
             keeping: Keeping::default(),
+            contents: Contents::default(),
         })
     }
 }
@@ -69,6 +71,7 @@ impl Cluster for NetCluster {
         let mut config = self.config.clone();
         config.instance = Some(instance);
         config.keeping = Some(self.keeping.clone());
+        config.contents = Some(self.contents.clone());
         let client = Client::new(world, config);
         // The reactor holds the client already: a strong reference back would keep both for ever.
         let weak: Weak<Reactor> = Rc::downgrade(&reactor);
@@ -87,6 +90,10 @@ impl Cluster for NetCluster {
 
     fn keeping(&self) -> Option<Keeping> {
         Some(self.keeping.clone())
+    }
+
+    fn contents(&self) -> Option<Contents> {
+        Some(self.contents.clone())
     }
 
     fn name(&self) -> String {
@@ -110,6 +117,10 @@ impl Driver for NetDriver {
 
     fn blocks(&self) -> &dyn Blocks {
         &self.blocks
+    }
+
+    fn now(&self) -> Mono {
+        self.reactor.mono()
     }
 
     fn run<F: Future>(&self, future: F) -> F::Output {

@@ -10,6 +10,7 @@ use pando_types::{
     AuthMode, Bearer, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, PeerId, SessionId, plant,
 };
 use pando_wire::{Denial, FileLockRequest, Op, Outcome, Refusal, Request, Role, Statement, Way};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// What a sender may do beyond what its message says.
@@ -160,6 +161,7 @@ impl MetaServer {
             keep: None,
             dirs: Dirs::of(&op),
             notes: &Notes::default(),
+            change: Cell::default(),
         };
         let done = self.execute(&asked, false).await?;
         self.safe(done.lsn, done.level).await?;

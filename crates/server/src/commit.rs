@@ -147,10 +147,12 @@ impl MetaServer {
                 key: Key::Owed(*tx),
                 record: Record::Owed(content.clone()),
             });
+            let before = self.count_before_change(asked);
             let lsn = self.apply(&Batch {
                 mutations: local.into_iter().chain(record).collect(),
                 reply: local_reply,
             })?;
+            self.tell_change(asked, before, now);
             if let Some((tx, (content, entry))) = owed {
                 txn.settle();
                 self.owe(tx, lsn, content, (txn.holder(), entry));
@@ -212,10 +214,12 @@ impl MetaServer {
             key: Key::Decision(tx),
             record: decision,
         });
+        let before = self.count_before_change(asked);
         let lsn = self.apply(&Batch {
             mutations,
             reply: local_reply,
         })?;
+        self.tell_change(asked, before, now);
         if !plant!(H24) {
             self.enter_moves(&moves);
         }

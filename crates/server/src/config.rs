@@ -6,7 +6,7 @@ use pando_cluster::ClusterMap;
 use pando_format::Invalidation;
 use pando_store::Lsn;
 use pando_types::{Bearer, Cred, RequestId, ServerId, Timestamp, Watermark};
-use pando_wire::{Op, Outcome, Statement};
+use pando_wire::{ChangeInfo, Op, Outcome, Statement};
 use std::time::Duration;
 
 /// Identity and limits of a server.
@@ -187,6 +187,8 @@ pub struct Executed<'a> {
     pub lsn: Lsn,
     /// Whether it changed anything.
     pub changed: bool,
+    /// What it says of its directory's change attribute.
+    pub change: Option<ChangeInfo>,
 }
 
 /// Hears what a server does: metrics and slow-operation logs in production, the judge in the simulator.

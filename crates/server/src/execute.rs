@@ -10,7 +10,10 @@ use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
 use pando_types::{Bearer, Cred, DirId, Errno, MapEpoch, RequestId, Term, Timestamp, Watermark, plant};
-use pando_wire::{Answer, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement};
+use pando_wire::{
+    Answer, ChangeInfo, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement,
+};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::pin::pin;
 
@@ -72,6 +75,8 @@ pub(crate) struct Asked<'a> {
     pub dirs: Dirs<'a>,
     /// What it costs, if somebody wants to know.
     pub notes: &'a Notes,
+    /// What became of its directory's change attribute, once it has taken effect.
+    pub change: Cell<Option<ChangeInfo>>,
 }
 
 impl Asked<'_> {
@@ -129,6 +134,7 @@ impl MetaServer {
             outcome,
             lsn,
             changed: false,
+            change: asked.change.get(),
         }
     }
 
@@ -182,6 +188,7 @@ impl MetaServer {
             let mut snapshot = Snapshot::default();
             // What was found out in another round may have changed since.
             let mut walked = Walked::new();
+            let looked = self.count_before_look(asked);
             if pin!(txn.read(&mut snapshot, wants.iter().cloned().collect())).await? == Got::Taken {
                 waits = wait_from_here(may_wait)?;
                 continue;
@@ -317,6 +324,7 @@ impl MetaServer {
                         return Err(Failure::Refused(Refusal::Busy));
                     }
                 }
+                self.tell_look(asked, looked, &decision.outcome, now);
                 let done = self.read_only(asked, now, decision.outcome)?;
                 if remote {
                     // What was seen on other servers stays as it was until what was seen here cannot be lost: the

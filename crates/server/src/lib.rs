@@ -6,6 +6,7 @@
 
 mod account;
 mod admin;
+mod changes;
 mod claims;
 mod coherence;
 mod commit;
@@ -185,6 +186,8 @@ pub struct MetaServer {
     /// What coordination last said: who is there, and why it cannot be asked.
     members: RefCell<BTreeSet<ServerId>>,
     coord_trouble: RefCell<Option<String>>,
+    /// What became of directories, in numbers.
+    changes: RefCell<changes::Changes>,
     private: RefCell<private::Private>,
     moving: RefCell<moving::Moving>,
     identities: RefCell<identities::Identities>,

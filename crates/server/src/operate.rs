@@ -9,6 +9,7 @@ use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
 use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
 use pando_wire::{Keep, Op, Outcome, PeerRequest, Refusal, Request, Response, Statement};
+use std::cell::Cell;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -263,6 +264,7 @@ impl MetaServer {
             told: cred,
             basis: Basis::Shown,
             notes,
+            change: Cell::default(),
         };
         Some((asked, unknown))
     }
@@ -281,10 +283,15 @@ impl MetaServer {
                 let fresh = self.refresh(&asked.dirs, asked.holder);
                 let told = outcome.is_ok() && asked.dirs.whole_ways();
                 let account = told.then(|| asked.notes.account()).flatten();
-                let response = if fresh.is_empty() {
+                let change = asked.change.get();
+                let response = if fresh.is_empty() && change.is_none() {
                     Response::Op(outcome)
                 } else {
-                    Response::Refreshed { outcome, fresh }
+                    Response::Refreshed {
+                        outcome,
+                        fresh,
+                        change,
+                    }
                 };
                 // For the message that asked for it: another try of the same request may not have.
                 let of = |to| account.clone().filter(|_| to == asker);

@@ -10,6 +10,7 @@ use pando_format::codec::Blob;
 use pando_store::Level;
 use pando_types::{Bearer, Cred, Generation, Name, plant};
 use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Statement};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Most guesses of one message.
@@ -160,6 +161,7 @@ impl MetaServer {
             told: cred,
             basis: Basis::Guess,
             notes: &Notes::default(),
+            change: Cell::default(),
         };
         match self.execute(&asked, false).await.map(|done| done.outcome) {
             Ok(Ok(Answer::Entry(entry))) => Ok(Guessed::Entry(dir, entry)),

@@ -1,5 +1,6 @@
 //! Start: a new boot epoch, the locks of prepared transactions, decisions to deliver, sessions.
 
+use crate::changes::Changes;
 use crate::filelocks::FileLocks;
 use crate::heard::Heard;
 use crate::holds::Holds;
@@ -94,6 +95,7 @@ impl MetaServer {
         let locks = Locks::default();
         let now = world.mono();
         let mut parts = Parts::default();
+        let mut changes = Changes::new(config.id, boot);
         let mut stats = Stats::default();
         // Transactions this server voted for stay locked until their coordinator has been asked (H37).
         for (key, record) in all(&*store, KeyRange::all_prepared()).await? {
@@ -110,6 +112,7 @@ impl MetaServer {
                 let units = in_order(units_of(&record.mutations, record.reply.as_ref()));
                 locks.restore(part.holder, units);
             }
+            changes.prepare(slot, tx, &record);
             part.prepared.insert(slot);
             part.records.push((slot, record));
         }
@@ -192,6 +195,7 @@ impl MetaServer {
             unsynced: RefCell::default(),
             confirmed: RefCell::default(),
             telling: RefCell::default(),
+            changes: RefCell::new(changes),
             gained: Cell::default(),
             lost: Cell::default(),
             coord,

@@ -12,6 +12,7 @@ use pando_namespace::{Decision, Snapshot, Walked};
 use pando_store::Level;
 use pando_types::{Bearer, Cred, DirId, IdentityId, Instance};
 use pando_wire::{Answer, LockMode, LockWant, Op, Refusal, RepairRequest, Repaired, Response};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records in one repair.
@@ -163,6 +164,7 @@ impl MetaServer {
             op: &op,
             dirs: Dirs::of(&op),
             notes: &notes,
+            change: Cell::default(),
         };
         let mut txn = Txn::new(self, true, &notes);
         let mut snapshot = Snapshot::default();

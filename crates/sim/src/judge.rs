@@ -10,6 +10,7 @@
 //! **Replies** are looked at when a server sends them: at that moment the execution they speak of must be durable
 //! there (H102), and a request identity must have taken effect once at most (H44, H45), also after it was answered.
 
+use crate::changes::Told;
 use crate::compare;
 use crate::facts::Facts;
 use crate::history::History;
@@ -103,6 +104,8 @@ struct State {
     map: ClusterMap,
     /// What clients were told.
     facts: Facts,
+    /// What servers told of directories' change attributes.
+    told: Told,
     /// What tells the servers' statements from those of liars (H98).
     keys: StatementKeys,
     /// Rises when the model goes back: listings under observation end.
@@ -158,6 +161,7 @@ impl Judge {
             since: Vec::new(),
             logs,
             facts: Facts::default(),
+            told: Told::default(),
             keys: crate::cluster::secrets(&map).statement_keys(),
             map,
             epoch: 0,
@@ -430,6 +434,7 @@ impl Judge {
             compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome).and(facts)
         };
         let result = result.and(s.facts.note(&s.keys, e, before));
+        let result = result.and(s.told.executed(server, life, e));
         s.since.push(execution.clone());
         drop(state);
         if let Err(why) = result {

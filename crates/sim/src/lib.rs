@@ -17,6 +17,7 @@ mod aim;
 mod aimed;
 #[cfg(test)]
 mod births;
+mod changes;
 mod claims;
 pub mod cli;
 mod cluster;

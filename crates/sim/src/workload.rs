@@ -10,7 +10,7 @@ use crate::opposed::Mover;
 use crate::rng::Rng;
 use crate::scribe::{Library, Scribe};
 use crate::world::{Death, Life, MS, NodeId, Role, Time};
-use pando_client::{Client, ClientConfig, Keeping, Resolution};
+use pando_client::{Client, ClientConfig, Contents, Keeping, Resolution};
 use pando_data::{Blocks, FileKey};
 use pando_env::Env;
 use pando_env::sync::{Either, first};
@@ -235,6 +235,7 @@ impl Workload {
         if self.keeps.get() || machine.is_some_and(|m| matches!(m.keeper, Some(Program::Keeper))) {
             config.keeping = Some(Keeping::default());
         }
+        config.contents = Some(Contents::default());
         // Most as in production.
         if life.number.is_multiple_of(4) {
             config.resolution = Resolution::Sequential;

@@ -4,6 +4,7 @@
 
 mod account;
 mod auth;
+mod change;
 mod cut;
 mod filelocks;
 mod frame;
@@ -16,6 +17,7 @@ mod repair;
 
 pub use account::{Account, Accounted, ERRANDS_MAX, Errand, ErrandEnd, Task};
 pub use auth::{AuthAnswer, AuthChange, AuthError, AuthRequest, IdentityView};
+pub use change::{ChangeInfo, UNCHANGED};
 pub use cut::{CutAnswer, CutError, CutId, CutRequest};
 pub use filelocks::{FileLockAnswer, FileLockRequest, LockPlace, LockView, WantedLock};
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
@@ -33,4 +35,4 @@ pub use op::{
 pub use repair::{RepairRequest, Repaired};
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 8;
+pub const PROTOCOL_VERSION: u16 = 9;

@@ -2,6 +2,7 @@
 
 use crate::account::Account;
 use crate::auth::{AuthAnswer, AuthError, AuthRequest};
+use crate::change::ChangeInfo;
 use crate::cut::{CutAnswer, CutError, CutRequest};
 use crate::filelocks::{FileLockAnswer, FileLockRequest};
 use crate::holds::{FileAt, Holders, Holding, Keep, Turned};
@@ -116,13 +117,14 @@ pub enum Request {
 pub enum Response {
     /// Of an operation.
     Op(Outcome),
-    /// Of an operation whose statements were links, or older than what the server knows: the outcome, and newer
-    /// statements of the same directories.
+    /// Of an operation: the outcome, and what the server knows of its directories beside it.
     Refreshed {
         /// The outcome.
         outcome: Outcome,
-        /// In any order.
+        /// Statements of those whose statements were links, or older than what the server knows; in any order.
         fresh: Vec<Statement>,
+        /// What became of the change attribute of the one that it changes or looks at.
+        change: Option<ChangeInfo>,
     },
     /// Done, nothing to say.
     Ok,
@@ -483,7 +485,7 @@ codec_enum!(Request {
 });
 codec_enum!(Response {
     1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s),
-    8 => Refreshed { outcome, fresh }, 9 => Auth(a), 10 => Cluster(c), 12 => Held(h), 13 => Cut(c), 15 => Lock(l),
+    8 => Refreshed { outcome, fresh, change }, 9 => Auth(a), 10 => Cluster(c), 12 => Held(h), 13 => Cut(c), 15 => Lock(l),
     19 => Repair(r)
 });
 codec_enum!(Refusal {

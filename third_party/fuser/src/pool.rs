@@ -3,11 +3,18 @@
 //! A thread that reads a request serves it, and meanwhile another must read: the kernel's interrupts come the same
 //! way as requests. So there is always one more thread that reads, up to `max_threads`; from then on the last one
 //! only reads, and what it reads waits for the first that is done.
+//!
+//! The kernel hands requests to waiting readers in turn, so that each is as cold as can be. So only a few wait there; the others are parked,
+//! and who was parked last goes back first.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::Release;
 use std::thread::JoinHandle;
+use std::thread::Thread;
 
 use log::warn;
 use nix::unistd::Uid;
@@ -24,8 +31,8 @@ use crate::request::RequestWithSender;
 use crate::session::FilesystemHolder;
 use crate::session::SessionEventLoop;
 
-/// So many threads may be idle before one ends.
-const IDLE: usize = 16;
+/// So many threads may be parked before one ends.
+const PARKED: usize = 16;
 
 pub(crate) struct Pool<FS: Filesystem> {
     pub(crate) ch: Channel,
@@ -33,7 +40,7 @@ pub(crate) struct Pool<FS: Filesystem> {
     pub(crate) allowed: SessionACL,
     pub(crate) session_owner: Uid,
     pub(crate) clone_fd: bool,
-    /// Threads to start with.
+    /// Threads to start with; so many may wait for requests in the kernel.
     pub(crate) first: usize,
     pub(crate) max: usize,
     pub(crate) state: Mutex<State>,
@@ -43,6 +50,10 @@ pub(crate) struct State {
     /// Threads that read, or will without waiting for anything else.
     readers: usize,
     total: usize,
+    /// Threads that wait until they are needed, by the flag that wakes each.
+    parked: Vec<(Thread, Arc<AtomicBool>)>,
+    /// The kernel has ended the connection.
+    ended: bool,
     /// Read while all threads but the reader were busy and no more could be started.
     waiting: VecDeque<Waiting>,
     threads: Vec<JoinHandle<()>>,
@@ -55,6 +66,8 @@ impl Default for State {
         State {
             readers: 0,
             total: 0,
+            parked: Vec::new(),
+            ended: false,
             waiting: VecDeque::new(),
             threads: Vec::new(),
             started: 0,
@@ -72,6 +85,7 @@ struct Waiting {
 enum Next {
     Serve(Waiting),
     Read,
+    Park(Arc<AtomicBool>),
     End,
 }
 
@@ -174,6 +188,13 @@ impl<FS: Filesystem + 'static> Pool<FS> {
                         req.dispatch(&event_loop);
                     }
                     Next::Read => break,
+                    Next::Park(woken) => {
+                        while !woken.load(Acquire) {
+                            std::thread::park();
+                        }
+                        // Whoever woke it has counted it as a reader.
+                        break;
+                    }
                     Next::End => return Ok(()),
                 }
             }
@@ -185,6 +206,13 @@ impl<FS: Filesystem + 'static> Pool<FS> {
         let mut state = self.state.lock();
         if state.readers > 1 {
             state.readers -= 1;
+            return true;
+        }
+        if let Some((thread, woken)) = state.parked.pop() {
+            // It reads in this one's place.
+            woken.store(true, Release);
+            drop(state);
+            thread.unpark();
             return true;
         }
         if state.total < self.max {
@@ -208,8 +236,16 @@ impl<FS: Filesystem + 'static> Pool<FS> {
         false
     }
 
+    /// A reader ends: the connection has ended, or has failed for it. Parked threads find out by themselves.
     fn reads_no_more(&self) {
-        self.state.lock().readers -= 1;
+        let mut state = self.state.lock();
+        state.readers -= 1;
+        state.ended = true;
+        for (thread, woken) in std::mem::take(&mut state.parked) {
+            state.readers += 1;
+            woken.store(true, Release);
+            thread.unpark();
+        }
     }
 
     fn next(&self) -> Next {
@@ -217,11 +253,16 @@ impl<FS: Filesystem + 'static> Pool<FS> {
         if let Some(waiting) = state.waiting.pop_front() {
             return Next::Serve(waiting);
         }
-        if state.readers >= self.first.max(IDLE) {
+        if state.readers < self.first || state.ended {
+            state.readers += 1;
+            return Next::Read;
+        }
+        if state.parked.len() >= PARKED {
             return Next::End;
         }
-        state.readers += 1;
-        Next::Read
+        let woken = Arc::<AtomicBool>::default();
+        state.parked.push((std::thread::current(), woken.clone()));
+        Next::Park(woken)
     }
 }
 

@@ -11,9 +11,10 @@ use pando_types::{
     Watermark, XattrMode, XattrName,
 };
 use pando_wire::{
-    Account, Answer, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt, FsStat, Handle, Held,
-    Holders, Holding, Keep, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Probe, Refusal,
-    RenameMode, Repaired, Request, Response, Scope, SealKey, Statement, Stored, Task, Turned, TxState, Vote,
+    Account, Answer, ChangeInfo, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt, FsStat,
+    Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Probe,
+    Refusal, RenameMode, Repaired, Request, Response, Scope, SealKey, Statement, Stored, Task, Turned,
+    TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
@@ -575,6 +576,16 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Ok(Response::Refreshed {
             outcome: Ok(Answer::Entry(views()[1].clone())),
             fresh: statements(),
+            change: None,
+        }),
+        Ok(Response::Refreshed {
+            outcome: Ok(Answer::Done),
+            fresh: Vec::new(),
+            change: Some(ChangeInfo {
+                before: 0,
+                after: u64::MAX,
+                time: TIME,
+            }),
         }),
         Ok(Response::Auth(Ok(identities::auth_answer()))),
         Ok(Response::Map(Blob(vec![0; 16]))),

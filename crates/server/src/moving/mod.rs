@@ -193,6 +193,7 @@ impl MetaServer {
         let lsn = self.store.apply(batch).inspect_err(|e| {
             self.report(e);
         })?;
+        self.changes.borrow_mut().count(batch);
         let mut moving = self.moving.borrow_mut();
         if !moving.noted.is_empty() {
             let keys = batch.mutations.iter().map(Mutation::key);
@@ -209,6 +210,7 @@ impl MetaServer {
     pub(crate) fn slots_changed(&self, before: &ClusterMap, now: &ClusterMap) {
         let mut moving = self.moving.borrow_mut();
         let mut lost = BTreeSet::new();
+        self.changes.borrow_mut().forget();
         for slot in (0..SLOTS).map(Slot) {
             let was = before.owner(slot) == self.id && moving.believes(before);
             let is = now.owner(slot) == self.id && moving.believes(now);
