@@ -75,13 +75,16 @@ class Bench:
         """Measures each thing once a round, in an order that shifts and turns round. A first round is not counted. `measures` has a function by
         name. Values by name, in the order of rounds."""
         names, values = list(measures), {name: [] for name in measures}
-        for turn in range((rounds or self.rounds) + 1):
+        rounds = rounds or self.rounds
+        for turn in range(rounds + 1):
             shift = turn % len(names)
             order = names[shift:] + names[:shift]
             for name in order[::-1] if turn % 2 else order:
                 value = measures[name]()
                 if turn > 0:
                     values[name].append(value)
+            if turn > 0:
+                say(f"  {', '.join(map(str, names))}: round {turn} of {rounds}")
         return values
 
     @contextlib.contextmanager

@@ -75,8 +75,10 @@ def interrupted(number, _):
 
 def measure(bench, name, title, work):
     section = {"name": name, "title": title, "rows": [], "failed": None, "missing": None}
-    began = time.monotonic()
     say(f"{name} ...")
+    # What the section before has left to be written is not for this one to wait for.
+    os.sync()
+    began = time.monotonic()
     try:
         section["rows"] = work(bench)
     except Missing as why:
@@ -84,7 +86,7 @@ def measure(bench, name, title, work):
     except Failed as why:
         section["failed"] = str(why.args[0])
         section["rows"] = why.args[1] if len(why.args) > 1 else []
-    except (OSError, ValueError, KeyError, TypeError) as why:
+    except Exception as why:  # whatever it is, the other sections go on
         section["failed"] = f"{type(why).__name__}: {why}"
     for text in ("failed", "missing"):
         if section[text]:
