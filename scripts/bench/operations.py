@@ -35,12 +35,12 @@ class Files:
     def __init__(self, bench, cluster, clients, depth, tree=TREE, there=None):
         self.cluster, self.tree = cluster, tree
         self.each = (bench.files if there is None else there) // clients
-        self.clients = ("--clients", clients, "--depth", depth, "--waiting", cluster.waiting, "-d", "/tree")
+        self.clients = ("--clients", clients, "--depth", depth, "--waiting", cluster.waiting)
         self.choice = 0
         cluster.fill(self.each * clients, "/tree", *tree, clients=clients)
 
     def mdtest(self, *options):
-        return self.cluster.json("mdtest", "-F", *options, *self.clients, *self.tree)
+        return self.cluster.json("mdtest", "-F", *options, *self.clients, "-d", "/tree", *self.tree)
 
     def stat(self, accesses):
         """Others at random each time."""
@@ -50,6 +50,11 @@ class Files:
     def create(self, count):
         """More, in the same directories; they are removed again."""
         return self.mdtest("-C", "-r", "--from", self.each, "-n", min(count, max(self.each, 1000)))["file-create"]
+
+    def create_together(self, count):
+        """In one new directory, which one server has."""
+        count = min(count, max(self.each, 1000))
+        return self.cluster.json("mdtest", "-F", "-C", "-r", "-n", count, *self.clients, "-d", "/together")["file-create"]
 
 
 def of(values, field):
@@ -115,6 +120,7 @@ def several(bench):
             "null": lambda: null(cluster, clients, depth),
             "stat": lambda: files.stat(40_000),
             "create": lambda: files.create(12_000),
+            "together": lambda: files.create_together(12_000),
             "store": lambda: store(bench),
         })
     rates = {name: of(values, "ops_per_s") for name, values in seen.items()}
@@ -125,7 +131,9 @@ def several(bench):
         row("stat, rate", rates["stat"], "/s", (">=", 0.5), "`null`", rates["null"]),
         row("create, rate", rates["create"], "/s", (">=", 80_000)),
         row("create, rate", rates["create"], "/s", None, "`null`", rates["null"]),
+        row("create in one directory, rate", rates["together"], "/s", None, "create in all of them", rates["create"]),
         row("create, processor time of clients and servers", cpu["create"], "us", ("<=", 1.0), "`null`'s + 1.5 x that of the store's create", least),
+        row("create in one directory, processor time", cpu["together"], "us", None, "create in all of them", cpu["create"]),
         row("`null`, processor time of clients and servers", cpu["null"], "us"),
         row("the store's create, processor time", cpu["store"], "us"),
     ]
@@ -135,9 +143,15 @@ def synced(bench):
     clients, depth = 8, 64
     with bench.cluster(4, "sync", "blocking") as cluster:
         files = Files(bench, cluster, clients, depth, ("-b", 10, "-z", 2), there=clients * 111)
-        seen = bench.turns({"null": lambda: null(cluster, clients, depth, sync=True), "create": lambda: files.create(6_000)})
+        seen = bench.turns({
+            "null": lambda: null(cluster, clients, depth, sync=True),
+            "create": lambda: files.create(6_000),
+            "together": lambda: files.create_together(6_000),
+        })
     rates = {name: of(values, "ops_per_s") for name, values in seen.items()}
     return [
         row("creates for each sync of a log", of(seen["create"], "ops_per_sync"), "", (">=", 20)),
         row("create, rate", rates["create"], "/s", None, "`null --sync`", rates["null"]),
+        row("creates for each sync, in one directory", of(seen["together"], "ops_per_sync"), ""),
+        row("create in one directory, rate", rates["together"], "/s", None, "create in all of them", rates["create"]),
     ]

@@ -77,8 +77,8 @@ NOTES = {
     "single": "{files:,} files in 1,111 directories, looked at at random, others in each round; creates go through all directories in turn. The store alone has"
     " {store:,} files: how many there are does not change what its own create takes, which is the write of a batch, without what a server reads before. ext4 is asked"
     " by system calls, names relative to an open directory: open with `O_CREAT | O_EXCL`, and close; by a process of its own, while the server is stopped.",
-    "several": "{files:,} files in 1,111 directories; each client has 64 requests under way. All sleep when they wait. The store's processor time has RocksDB's own threads in it, as the servers' has.",
-    "synced": "Each client has 64 requests under way. Operations for each sync of a server's log, as servers count both.",
+    "several": "{files:,} files in 1,111 directories; each client has 64 requests under way. Creates go through all directories in turn; those in one directory concern one server only. All sleep when they wait. The store's processor time has RocksDB's own threads in it, as the servers' has.",
+    "synced": "Each client has 64 requests under way, in 111 directories, or in one, which one server has. Operations for each sync of a server's log, as servers count both.",
     "listing": "{files:,} entries. Before each listing the servers are restarted: their caches are empty, the kernel's are not. Growth is the most memory that a process"
     " had while listing, beyond what it had before; of all servers together.",
     "directory": "1,000 creates, one at a time, in each directory in turn; they are removed again.",
