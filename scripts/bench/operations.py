@@ -2,8 +2,8 @@
 
 from measure import row
 
-# Directories of the tree over which files are spread: 1 + 10 + 100 + 1000.
-TREE = ("-b", 10, "-z", 3)
+# Directories of the tree over which files are spread: 1 + 10 + 100 + 1000; and where many clients open all of them first, up to 100.
+TREE, SMALL_TREE = ("-b", 10, "-z", 3), ("-b", 10, "-z", 2)
 
 # Seconds of one look at a ceiling.
 LOOK = 0.7
@@ -114,7 +114,7 @@ def single(bench):
 def several(bench):
     clients, depth = 8, 64
     with bench.cluster(4, waiting="blocking") as cluster:
-        files = Files(bench, cluster, clients, depth)
+        files = Files(bench, cluster, clients, depth, SMALL_TREE)
         seen = bench.turns({
             "echo": lambda: echo(bench, "blocking", 4, clients, depth)["bare"],
             "null": lambda: null(cluster, clients, depth),
@@ -142,7 +142,7 @@ def several(bench):
 def synced(bench):
     clients, depth = 8, 64
     with bench.cluster(4, "sync", "blocking") as cluster:
-        files = Files(bench, cluster, clients, depth, ("-b", 10, "-z", 2), there=clients * 111)
+        files = Files(bench, cluster, clients, depth, SMALL_TREE, there=clients * 111)
         seen = bench.turns({
             "null": lambda: null(cluster, clients, depth, sync=True),
             "create": lambda: files.create(6_000),

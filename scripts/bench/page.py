@@ -73,11 +73,11 @@ def cells(line):
 
 NOTES = {
     "ceilings": "Servers wait as clients do. `echo` sends 64 bytes there and back, with threads of one process on both sides; a server that never sleeps is stopped"
-    " while that is measured, here and below.",
+    " while that is measured, here and below. Where both sides sleep, much depends on whether the kernel wakes them on one core or on two, which a busy machine changes.",
     "single": "{files:,} files in 1,111 directories, looked at at random, others in each round; creates go through all directories in turn. The store alone has"
     " {store:,} files: how many there are does not change what its own create takes, which is the write of a batch, without what a server reads before. ext4 is asked"
     " by system calls, names relative to an open directory: open with `O_CREAT | O_EXCL`, and close; by a process of its own, while the server is stopped.",
-    "several": "{files:,} files in 1,111 directories; each client has 64 requests under way. Creates go through all directories in turn; those in one directory concern one server only. All sleep when they wait. The store's processor time has RocksDB's own threads in it, as the servers' has.",
+    "several": "{files:,} files in 111 directories; each client has 64 requests under way. Creates go through all directories in turn; those in one directory concern one server only. All sleep when they wait. The store's processor time has RocksDB's own threads in it, as the servers' has.",
     "synced": "Each client has 64 requests under way, in 111 directories, or in one, which one server has. Operations for each sync of a server's log, as servers count both.",
     "listing": "{files:,} entries. Before each listing the servers are restarted: their caches are empty, the kernel's are not. Growth is the most memory that a process"
     " had while listing, beyond what it had before; of all servers together.",
@@ -99,9 +99,11 @@ def judged(found):
 
 def summary(found):
     verdicts = judged(found)
-    failed = [section["name"] for section in found["sections"] if section["failed"]]
     text = f"{sum(verdicts)} of {len(verdicts)} targets reached, {len(verdicts) - sum(verdicts)} missed"
-    return f"{text}; failed: {', '.join(failed)}" if failed else text
+    for kind, words in (("failed", "failed"), ("missing", "not all measured")):
+        names = [section["name"] for section in found["sections"] if section[kind]]
+        text += f"; {words}: {', '.join(names)}" if names else ""
+    return text
 
 
 def text(found):
