@@ -24,8 +24,10 @@ export PEERS=${PEERS:-./peers} PYTHONDONTWRITEBYTECODE=1
 case $PEERS in /*) ;; *) PEERS=$calling_dir/${PEERS#./} ;; esac
 command -v python3 >/dev/null || { echo "python3 is missing (scripts/setup.sh --test installs it)" >&2; exit 1; }
 [ -d "$(dirname "$page")" ] || { echo "$(dirname "$page") is not there" >&2; exit 1; }
-pando=${PANDO_BIN:-}
+pando=${PANDO_BIN:-} at=${AT:-${TMPDIR:-/tmp}}
 [ -n "$pando" ] || pando=$(scripts/build.sh) || exit 1
+case $pando in /*) ;; *) pando=$calling_dir/$pando ;; esac
+case $at in /*) ;; *) at=$calling_dir/$at ;; esac
 
 work= measuring= peers_ran=no
 [ ! -e "$PEERS/.pando-peers" ] || peers_ran=yes
@@ -51,7 +53,7 @@ trap 'exit 130' INT TERM HUP
 
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 [ -z "$(git status --porcelain -- . ':!docs/performance.*' 2>/dev/null)" ] || commit="$commit with changes"
-work=$(mktemp -d "${AT:-${TMPDIR:-/tmp}}/pando-bench.XXXXXX") || exit 1
+work=$(mktemp -d "$at/pando-bench.XXXXXX") || exit 1
 # A copy: a build meanwhile must not change what runs.
 cp "$pando" "$work/pando" || exit 1
 ext4=
