@@ -7,7 +7,7 @@ N ?= 50
 PEERS ?= ./peers
 export MOUNT SERVERS DIR PROFILE DURABILITY TIME PREFIX DESTDIR CARGO_TARGET_DIR PEERS
 
-.PHONY: help setup build install up down test soak fuzz posix stress flaky peers peers-down env clean
+.PHONY: help setup build install up down test soak fuzz posix stress flaky bench peers peers-down env clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo 'make flaky     the tests with real processes and mounts, N=50 times over'
 	@echo 'make posix     pjdfstest on a mount of its own (as root)'
 	@echo 'make stress    fsx and stress-ng on two mounts at once while servers are killed (as root; MINUTES=n, default 30)'
+	@echo 'make bench     Pando beside the machine and beside other filesystems, in one run: writes docs/performance.md (half an hour; as root)'
 	@echo 'make peers     starts other filesystems to measure beside: tmpfs, ext4, bindfs, MooseFS, CephFS (as root; PEERS=folder)'
 	@echo 'make peers-down   unmount and stop exactly what `make peers` started, and remove it'
 	@echo 'make setup     only install what is missing      make build    only build'
@@ -59,6 +60,9 @@ stress:
 
 flaky:
 	@scripts/test.sh --only 'process|mount' --repeat $(N)
+
+bench:
+	@scripts/bench.sh
 
 peers:
 	@scripts/peers.sh up

@@ -99,11 +99,10 @@ class Rates:
         rounds = self.all.get(key)
         return statistics.median(r["ops_per_s"] for r in rounds.values()) if rounds else None
 
-    def ratio(self, ours, theirs):
-        """The middle of the ratios of turns that were near each other."""
-        a, b = self.all.get(ours), self.all.get(theirs)
-        both = a and b and a.keys() & b.keys()
-        return statistics.median(a[r]["ops_per_s"] / b[r]["ops_per_s"] for r in both) if both else None
+    def ratios(self, ours, theirs):
+        """Those of turns that were near each other."""
+        a, b = self.all.get(ours, {}), self.all.get(theirs, {})
+        return [a[r]["ops_per_s"] / b[r]["ops_per_s"] for r in a.keys() & b.keys()]
 
 
 def peer(name, phase, nocache):
@@ -113,7 +112,7 @@ def peer(name, phase, nocache):
     return (name if name == "cephfs" or not nocache else f"{name}-nocache"), phase
 
 
-def verdict(title, phase, processes, name, ratio):
+def verdict(title, phase, processes, name, ratios):
     """What is wanted of this ratio, and whether it is so."""
     if phase == "remove":
         return None
@@ -124,8 +123,10 @@ def verdict(title, phase, processes, name, ratio):
     # Nobody is faster than the kernel that answers for both.
     if phase == "restat" and name == "moosefs":
         wanted = None
+    ratio = statistics.median(ratios)
     return None if wanted is None else {
-        "row": title, "processes": processes, "against": name, "wanted": wanted, "ratio": round(ratio, 3), "reached": ratio >= wanted
+        "row": title, "processes": processes, "against": name, "wanted": wanted, "ratio": round(ratio, 3), "least": round(min(ratios), 3),
+        "most": round(max(ratios), 3), "reached": ratio >= wanted
     }
 
 
@@ -149,21 +150,23 @@ def table(measured, seen_file, raw, *params):
         for title, phase, nocache in KINDS:
             for p in processes:
                 mine = (system + "-nocache" * nocache, p, phase)
-                cells = [title, str(p), shown(rates.rate(*mine))]
-                ratios = []
+                ours = rates.rate(*mine)
+                cells = [title, str(p), shown(ours)]
+                columns = []
                 for name in ("bindfs", "moosefs", "cephfs", "tmpfs", "ext4"):
                     theirs, what = peer(name, phase, nocache)
-                    cells.append(shown(rates.rate(theirs, p, what)))
-                    ratio = rates.ratio(mine, (theirs, p, what))
+                    rate = rates.rate(theirs, p, what)
+                    cells.append(shown(rate))
+                    ratios = rates.ratios(mine, (theirs, p, what))
                     if name in ("tmpfs", "ext4"):
                         continue
-                    found = None if ratio is None else verdict(title, phase, p, name, ratio)
-                    text = "-" if ratio is None else f"{ratio:.2f}"
+                    found = verdict(title, phase, p, name, ratios) if ratios else None
+                    text = f"{statistics.median(ratios):.2f}" if ratios else "-"
                     if found:
-                        verdicts.append({"servers": servers, **found})
+                        verdicts.append({"servers": servers, **found, "ops_per_s": ours, "their_ops_per_s": rate})
                         text += f" (wanted {found['wanted']:g}: {'yes' if found['reached'] else '**no**'})"
-                    ratios.append(text)
-                out.append("| " + " | ".join(cells + ratios) + " |")
+                    columns.append(text)
+                out.append("| " + " | ".join(cells + columns) + " |")
         out.append("")
     out += [
         "A kernel-cached stat is answered by the kernel on every mount with a timeout of 1 s, so there is nothing between Pando and MooseFS to be",

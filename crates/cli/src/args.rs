@@ -291,6 +291,9 @@ pub struct ServerArgs {
     /// Log as JSON lines.
     #[arg(long)]
     pub log_json: bool,
+    /// Instead of serving: rewrite the store without what was removed or replaced, and end.
+    #[arg(long)]
+    pub compact: bool,
     /// An emulated way: what it receives arrives so much later. Benchmarks start their own servers so.
     #[arg(long, hide = true, value_name = "TIME", value_parser = text::duration, default_value = "0s")]
     pub delay: Duration,

@@ -99,6 +99,15 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     };
     let (store, _) = RocksStore::open(&path, rocks)
         .with_context(|| format!("cannot open the store {}", path.display()))?;
+    if options.compact {
+        let before = store.stats().table_bytes;
+        store.compact()?;
+        println!(
+            "server {id}: {before} bytes in tables before, {} after",
+            store.stats().table_bytes
+        );
+        return Ok(());
+    }
     let store = Rc::new(store);
     // Nobody waits for the removal of blocks.
     let blocks = Rc::new(Aside::new(open_blocks(&dir, &map)?).context("cannot start a thread")?);

@@ -141,6 +141,42 @@ fn with_servers() {
             );
         }
     }
+    let line = [
+        "--json",
+        "bench",
+        "list",
+        "--entries",
+        "50",
+        "--rounds",
+        "1",
+        "--kinds",
+        "attributes",
+    ];
+    let bench = ask(&line);
+    assert_eq!(bench["results"].as_array().map(Vec::len), Some(1), "{bench}");
+    assert_eq!(bench["results"][0]["op"], "readdirplus 1", "{bench}");
+    // More items than there are, beside those that stay; and looks at random.
+    let mdtest = |line: &[&str]| {
+        ask(&[
+            &["--json", "bench", "mdtest", "-F", "-n", "40", "--clients", "1"],
+            line,
+        ]
+        .concat())
+    };
+    for line in [
+        &["-C"][..],
+        &["-C", "--from", "40"],
+        &["-r", "--from", "40"],
+        &["-T", "-R", "--accesses", "30"],
+        &["-T", "-R", "--accesses", "30", "--seed", "7"],
+        &["-r"],
+    ] {
+        let bench = mdtest(line);
+        assert!(
+            bench["results"][0]["errors"].is_null() && bench["results"][0]["ops"].as_u64() > Some(0),
+            "{line:?}: {bench}"
+        );
+    }
     let bench = ask(&["--json", "bench", "list", "--create-cost=10,50"]);
     assert_eq!(bench["results"][1]["entries"], 50, "{bench}");
     // Nothing is left of all that.

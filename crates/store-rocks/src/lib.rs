@@ -166,6 +166,20 @@ impl RocksStore {
         }
     }
 
+    /// Rewrites all tables into one sorted whole, without what was removed or replaced. It takes as long as reading and writing
+    /// everything does, and until then as much space again.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        self.flush()?;
+        self.db.flush().map_err(|e| self.syncer.poison(e.to_string()))?;
+        self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+        // It returns nothing: what went wrong was counted.
+        match self.db.property_int_value("rocksdb.background-errors") {
+            Ok(Some(0)) => Ok(()),
+            Ok(_) => Err(self.syncer.poison("tables could not be rewritten".into())),
+            Err(e) => Err(self.syncer.poison(e.to_string())),
+        }
+    }
+
     /// Notes which directories come into being and go with a batch that is about to be applied.
     fn note_births(&self, batch: &Batch) {
         for m in &batch.mutations {

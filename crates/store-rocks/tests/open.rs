@@ -42,6 +42,35 @@ fn one_opener_at_a_time() {
     open(&path, Durability::Async);
 }
 
+/// What was removed takes no space any more, and what is there is there, also when it is opened again.
+#[test]
+fn compacted() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    RocksStore::create(dir.path(), superblock()).expect("create");
+    let store = open(dir.path(), Durability::Async);
+    let apply = |batch| store.apply(&batch).expect("apply");
+    for n in 0..20_000 {
+        apply(batch(n));
+    }
+    store.compact().expect("compact");
+    let full = store.stats().table_bytes;
+    for n in 0..19_000 {
+        apply(Batch::of(vec![Mutation::Delete { key: key(n) }]));
+    }
+    store.compact().expect("compact");
+    let rest = store.stats().table_bytes;
+    assert!(rest > 0 && rest < full / 5, "{rest} of {full}");
+    drop(store);
+    let store = open(dir.path(), Durability::Async);
+    for n in [0, 18_999, 19_000, 19_999] {
+        let found = match store.get(&key(n)) {
+            Read::Ready(found) => found,
+            Read::Pending(found) => block_on(found),
+        };
+        assert_eq!(found.expect("read").is_some(), n >= 19_000, "{n}");
+    }
+}
+
 #[test]
 fn superblocks() {
     let set = |value: Option<Vec<u8>>| {

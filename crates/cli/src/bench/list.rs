@@ -42,6 +42,9 @@ pub struct ListArgs {
     /// Listings of each kind.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub rounds: u64,
+    /// What is asked for. The second kind of listing finds servers' caches warm from the first.
+    #[arg(long, value_enum, default_value_t = Kinds::Both)]
+    pub kinds: Kinds,
     /// Leave the directory; it is used again.
     #[arg(long)]
     pub keep: bool,
@@ -57,6 +60,28 @@ pub struct ListArgs {
     /// How clients wait for answers.
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
     pub waiting: Wait,
+}
+
+/// Kinds of listings.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kinds {
+    /// Names and kinds.
+    Names,
+    /// All attributes too.
+    Attributes,
+    /// One after the other.
+    Both,
+}
+
+impl Kinds {
+    /// Whether attributes are asked for, of each listing.
+    fn plus(self) -> &'static [bool] {
+        match self {
+            Kinds::Names => &[false],
+            Kinds::Attributes => &[true],
+            Kinds::Both => &[false, true],
+        }
+    }
 }
 
 /// Where entries are made and removed.
@@ -174,7 +199,7 @@ impl Site<'_> {
             self.change(0..entries, true)?;
         }
         let mut results = Vec::new();
-        for plus in [false, true] {
+        for &plus in self.bench.kinds.plus() {
             for round in 1..=self.bench.rounds {
                 results.push(self.listing(watch, plus, round)?);
             }

@@ -75,6 +75,12 @@ pub struct MdtestArgs {
     /// With -R: so many looks, and reads, of each client. [default: as many as it has items]
     #[arg(long, value_name = "N", requires = "random")]
     pub accesses: Option<u64>,
+    /// With -R: another choice of items for each number.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "random")]
+    pub seed: u64,
+    /// Number of each client's first item: items with lower numbers stay as they are.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "random")]
+    pub from: u64,
     /// Bytes written to each file.
     #[arg(short = 'w', default_value_t = 0)]
     pub write_bytes: u64,
@@ -261,7 +267,8 @@ pub fn run(args: &Args, md: &MdtestArgs) -> Result<Figures> {
     }
     let params = json!({
         "n": items, "b": md.branch, "z": md.depth_of_tree, "u": md.unique, "w": md.write_bytes, "clients": md.clients,
-        "depth": md.depth, "paths": md.paths, "random": md.random, "accesses": md.accesses, "record_mib": watch.record_mib(), "waiting": md.waiting.name(), "servers": file.servers.len(),
+        "depth": md.depth, "paths": md.paths, "random": md.random, "accesses": md.accesses, "seed": md.seed, "from": md.from,
+        "record_mib": watch.record_mib(), "waiting": md.waiting.name(), "servers": file.servers.len(),
         "durability": file.durability,
     });
     Ok(Figures {
@@ -351,6 +358,7 @@ impl Worker {
         let next = Rc::new(Cell::new(0));
         let crew = Crew::new(conn.reactor.clone(), depth);
         let before = self.client.stats().round_trips;
+        let (from, seed) = (md.from, if md.seed == 0 { 0 } else { mix(md.seed) });
         for _ in 0..depth {
             let (me, meter, next) = (self.clone(), meter.clone(), next.clone());
             crew.add(async move {
@@ -358,9 +366,9 @@ impl Worker {
                     let item = next.replace(next.get() + 1);
                     let item = if random {
                         // The same in every run.
-                        mix(item ^ (me.number << 40)) % items
+                        mix(item ^ (me.number << 40) ^ seed) % items
                     } else {
-                        item
+                        from.saturating_add(item)
                     };
                     let began = Instant::now();
                     match me.item(phase, item).await {
