@@ -155,7 +155,7 @@ def history():
     """Every commit that changes the baseline changes nothing else, and says why below its first line. Only the one that adds it is free
     to do what it likes, and merges are what they join."""
     bad = []
-    for commit in git("log", "--no-merges", "--diff-filter=a", "--format=%H", "--", BASELINE).split():
+    for commit in git("log", "--no-merges", "--diff-filter=MDT", "--format=%H", "--", BASELINE).split():
         files = git("show", "--format=", "--name-only", commit).split("\n")
         others = [file for file in files if file and file != BASELINE]
         message = git("show", "--no-patch", "--format=%b", commit)
@@ -164,7 +164,8 @@ def history():
             bad.append(f"{commit[:12]} changes {BASELINE} and also {', '.join(others[:3])}: a baseline changes by itself")
         if len(" ".join(reason).strip()) < 10:
             bad.append(f"{commit[:12]} changes {BASELINE}, and its message gives no reason below the first line")
-    print(*bad, sep="\n")
+    if bad:
+        print(*bad, sep="\n")
     return 1 if bad else 0
 
 
