@@ -32,6 +32,7 @@ fi
 compiler=$(rustc --version | cut -d' ' -f1,2)
 build="$(uname -m) release $(ldd "$pando" | grep -o 'librocksdb\.so[.0-9]*' | head -n 1)"
 build+=$(env | sed -n 's/^CARGO_PROFILE_RELEASE_\(LTO\|CODEGEN_UNITS\|OPT_LEVEL\|DEBUG\)=/ \L\1=/p' | sort | tr -d '\n')
+[ -z "${RUSTFLAGS:-}" ] || build+=" $RUSTFLAGS"
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/pando-instructions.XXXXXX") || exit 1
 running=
