@@ -12,6 +12,7 @@ import collections
 import glob
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -136,7 +137,7 @@ def record(folder, compiler, build, reason):
         for line in comments + [text(key, kept[key]) for key in sorted(kept)]:
             print(line, file=file)
     print(f"{BASELINE} is written; commit it alone, with the reason in the message:\n")
-    print(f"    git commit {BASELINE} -m 'Instructions per operation: what changed' -m {reason!r}")
+    print(f"    git commit {BASELINE} -m 'Instructions per operation: what changed' -m {shlex.quote(reason)}")
 
 
 def top(folder, count):
