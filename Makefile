@@ -5,9 +5,9 @@ MOUNT ?= ./mnt
 SERVERS ?= 4
 N ?= 50
 PEERS ?= ./peers
-export MOUNT SERVERS DIR PROFILE DURABILITY TIME PREFIX DESTDIR CARGO_TARGET_DIR PEERS
+export MOUNT SERVERS DIR PROFILE DURABILITY TIME PREFIX DESTDIR CARGO_TARGET_DIR PEERS RECORD
 
-.PHONY: help setup build install up down test soak fuzz posix stress flaky bench peers peers-down env clean
+.PHONY: help setup build install up down test soak fuzz posix stress flaky bench peers peers-down instructions flame env clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,8 @@ help:
 	@echo 'make bench     Pando beside the machine and beside other filesystems, in one run: writes docs/performance.md (half an hour; as root)'
 	@echo 'make peers     starts other filesystems to measure beside: tmpfs, ext4, bindfs, MooseFS, CephFS (as root; PEERS=folder)'
 	@echo 'make peers-down   unmount and stop exactly what `make peers` started, and remove it'
+	@echo 'make instructions   instructions of one operation, against the baseline (RECORD=reason makes a new one)'
+	@echo 'make flame     where time goes: docs/flame/*.svg and docs/profile.md, by perf'
 	@echo 'make setup     only install what is missing      make build    only build'
 	@echo 'make install   the program in /usr/local/bin, and the helper that mount(8) and fstab need (PREFIX=dir  DESTDIR=dir)'
 	@echo 'make env       print the build environment, for: eval "$$(make -s env)"'
@@ -69,6 +71,12 @@ peers:
 
 peers-down:
 	@scripts/peers.sh down
+
+instructions:
+	@scripts/instructions.sh $(if $(RECORD),--record "$$RECORD")
+
+flame:
+	@scripts/flame.sh
 
 env:
 	@bash -c 'source scripts/env.sh; for v in PATH CARGO_TARGET_DIR ROCKSDB_LIB_DIR PANDO_CI_COMMIT; do echo "export $$v=$${!v@Q}"; done'

@@ -70,6 +70,7 @@ if [ $for_tests = yes ]; then
     need acl "setfacl and getfacl, which are run on the mount" has_command setfacl
     need attr "setfattr and getfattr, which are run on the mount" has_command setfattr
     need zookeeper "is what coordination of several machines is tested with (3.8; Debian's, with a Java runtime)" has_file '/usr/share/zookeeper/bin/zkServer.sh'
+    need valgrind "counts instructions per operation" has_command valgrind
     need iproute2 "makes hosts of network namespaces" has_command ip
     need xfsprogs "makes the XFS whose plug the power-cut tests pull" has_command xfs_io
     # Of a rustup toolchain this is a component, and asked for there; Debian has it as a package.

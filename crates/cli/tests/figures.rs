@@ -219,6 +219,22 @@ fn virtual_time_adds_up_what_was_measured() {
     }
 }
 
+/// Scripts that count instructions are told what there is to count.
+#[test]
+fn each_kind_of_operation_can_be_counted() {
+    let text = said(&["--json", "bench", "counted", "-n", "100"]);
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let ops: Vec<(String, u64)> = lines
+        .map(|line: Value| {
+            let op = line["op"].as_str().unwrap().to_owned();
+            (op, line["ops"].as_u64().unwrap())
+        })
+        .collect();
+    let names: Vec<&str> = ops.iter().map(|(op, _)| op.as_str()).collect();
+    assert_eq!(names, ["null", "create", "stat", "readdir", "mkdir"]);
+    assert!(ops.iter().all(|(_, n)| *n >= 100), "{ops:?}");
+}
+
 #[test]
 fn without_a_calibration_that_can_be_read_nothing_is_drawn() {
     let out = Command::new(env!("CARGO_BIN_EXE_pando"))

@@ -11,6 +11,7 @@ use pando_client::Keeping;
 use pando_client::file::Ops;
 use pando_types::{Cred, Errno};
 use pando_wire::{Op, Outcome};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -77,11 +78,16 @@ impl Holder {
         let c = cluster.clone();
         let operations = Worker::start("pando-holds", move |jobs| operate(&*c, &jobs))?;
         let c = cluster.clone();
-        let signs = Worker::start("pando-signs", move |closed| give_signs(&*c, &closed))?;
+        // That the thread is about to tell what was closed: it need not hear of each file.
+        let about_to_tell = Arc::<AtomicBool>::default();
+        let told = about_to_tell.clone();
+        let signs = Worker::start("pando-signs", move |closed| give_signs(&*c, &closed, &told))?;
         if let Some(keeping) = cluster.keeping() {
             let closed = Arc::downgrade(&signs.jobs);
             keeping.on_close(move || {
-                if let Some(closed) = closed.upgrade() {
+                if !about_to_tell.swap(true, SeqCst)
+                    && let Some(closed) = closed.upgrade()
+                {
                     send(&closed, Closed);
                 }
             });
@@ -158,7 +164,7 @@ fn operate<C: Cluster>(cluster: &C, jobs: &Receiver<Job>) {
     }
 }
 
-fn give_signs<C: Cluster>(cluster: &C, closed: &Receiver<Closed>) {
+fn give_signs<C: Cluster>(cluster: &C, closed: &Receiver<Closed>, about_to_tell: &AtomicBool) {
     let every = cluster.keep_alive_every();
     let keeping = cluster.keeping();
     let in_use = || keeping.as_ref().is_some_and(Keeping::is_used);
@@ -178,6 +184,7 @@ fn give_signs<C: Cluster>(cluster: &C, closed: &Receiver<Closed>) {
         // That also says what was closed.
         if due <= now {
             tell = None;
+            about_to_tell.store(false, SeqCst);
             if in_use()
                 && let Ok(driver) = connected(cluster, &mut driver)
             {
@@ -186,6 +193,7 @@ fn give_signs<C: Cluster>(cluster: &C, closed: &Receiver<Closed>) {
             due = Instant::now() + every;
         } else if tell.is_some_and(|tell| tell <= now) {
             tell = None;
+            about_to_tell.store(false, SeqCst);
             if let Ok(driver) = connected(cluster, &mut driver) {
                 driver.tell_closed();
             }

@@ -8,7 +8,7 @@
 
 use crate::{Failure, MetaServer};
 use pando_format::Record;
-use pando_types::{AuthMode, FileKind, IdentityId, MapEpoch, Mono, SessionId, Slot, plant};
+use pando_types::{AuthMode, FileKind, Generation, IdentityId, Ino, MapEpoch, Mono, SessionId, Slot, plant};
 use pando_wire::{
     Answer, FileAt, HOLDING_MAX, Held, Holders, Holding, Holds as Moved, Keep, Outcome, Refusal, Response,
     Turned,
@@ -203,8 +203,17 @@ impl Holds {
     }
 
     /// What of a slot has got a name since it was seen is forgotten.
-    pub fn orphans_in(&mut self, slot: Slot, noted: impl Fn(FileAt) -> bool) {
-        self.orphans.retain(|file| file.slot != slot || noted(*file));
+    pub fn orphans_in(&mut self, slot: Slot, noted: &BTreeSet<FileAt>) {
+        let first = FileAt {
+            slot,
+            ino: Ino(0),
+            generation: Generation(0),
+        };
+        let seen = self.orphans.range(first..).take_while(|file| file.slot == slot);
+        let named: Vec<FileAt> = seen.filter(|file| !noted.contains(file)).copied().collect();
+        for file in named {
+            self.orphans.remove(&file);
+        }
     }
 
     /// Files without a name that a session is thought to have open.

@@ -7,27 +7,23 @@ use pando_format::{Batch, Key, KeyRange};
 use pando_namespace::{Snapshot, reap, reap_wants};
 use pando_types::{Slot, plant};
 use pando_wire::{FileAt, Holders};
-
-fn note_of(file: FileAt) -> Key {
-    Key::Orphan(file.slot, file.ino, file.generation)
-}
+use std::collections::BTreeSet;
 
 impl MetaServer {
     /// Removes what nobody has open of a slot's files without a name.
     pub(crate) async fn reap_slot(&self, slot: Slot) -> Result<(), Failure> {
         let notes = all(&*self.store, KeyRange::orphans(slot)).await?;
-        self.holds
-            .borrow_mut()
-            .orphans_in(slot, |file| notes.iter().any(|(key, _)| *key == note_of(file)));
-        for (key, _) in notes {
-            let Key::Orphan(slot, ino, generation) = key else {
-                continue;
-            };
-            let file = FileAt {
+        let file = |key: &Key| match *key {
+            Key::Orphan(slot, ino, generation) => Some(FileAt {
                 slot,
                 ino,
                 generation,
-            };
+            }),
+            _ => None,
+        };
+        let noted: BTreeSet<FileAt> = notes.iter().filter_map(|(key, _)| file(key)).collect();
+        self.holds.borrow_mut().orphans_in(slot, &noted);
+        for file in noted {
             self.holds.borrow_mut().orphan(file, true);
             if self.is_held(file) {
                 continue;

@@ -3,6 +3,7 @@
 
 pub mod calibrate;
 mod cost;
+mod counted;
 mod echo;
 mod figure;
 mod inside;
@@ -56,6 +57,7 @@ pub enum BenchCommand {
     Join(join::JoinArgs),
     Mkdir(mkdir::MkdirArgs),
     Calibrate(calibrate::CalibrateArgs),
+    Counted(counted::CountedArgs),
 }
 
 /// What a benchmark gives.
@@ -89,6 +91,7 @@ pub fn run(args: &Args, command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Join(a) => return join::run(args, a),
         BenchCommand::Mkdir(a) => return mkdir::run(args, a),
         BenchCommand::Calibrate(a) => return calibrate::run(args, a),
+        BenchCommand::Counted(a) => return counted::run(args, a),
     }?;
     let errors: u64 = figures.results.iter().map(|r| r.errors).sum();
     if args.json {
