@@ -186,15 +186,7 @@ impl RocksStore {
             match m {
                 Mutation::Insert {
                     key: Key::Head(dir), ..
-                } => {
-                    let nothing = |range: &KeyRange| {
-                        !self.gathered.touches(range)
-                            && matches!(self.memory.rows(range, 1), Ok(rows) if rows.is_empty())
-                    };
-                    if births::contents(*dir).iter().all(nothing) {
-                        self.births.borrow_mut().born(*dir);
-                    }
-                }
+                } => self.births.borrow_mut().born(*dir),
                 Mutation::Delete { key: Key::Head(dir) } => self.births.borrow_mut().gone(*dir),
                 _ => {}
             }

@@ -94,7 +94,17 @@ pub(crate) fn get(db: &DB, key: &[u8]) -> Result<Option<Record>, StoreError> {
 }
 
 pub(crate) fn list(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
-    scan_records(db, ReadOptions::default(), range, limit).map_err(failed)
+    let mut options = ReadOptions::default();
+    options.fill_cache(!is_later_page(range));
+    scan_records(db, options, range, limit).map_err(failed)
+}
+
+/// Whether a range is what is left of a directory from some bucket on. Whoever lists a large one reads it once, and leaves the cache to
+/// what is used again; small ones are read whole with their first page.
+fn is_later_page(range: &KeyRange) -> bool {
+    let bucket = range.start.get(BUCKET_PREFIX - 7..BUCKET_PREFIX);
+    let later = bucket.is_some_and(|bucket| bucket.iter().any(|b| *b != 0));
+    later && range.start.get(2) == Some(&b'E') && !within_bucket(range)
 }
 
 /// Records looked at between two looks at how many bytes they are.
@@ -269,6 +279,16 @@ mod tests {
     use super::*;
     use pando_format::NameHash;
     use pando_types::{DirId, Name, Slot};
+
+    #[test]
+    fn later_pages_of_a_directory() {
+        let dir = DirId(7 << 64);
+        assert!(is_later_page(&KeyRange::entries_from(dir, NameHash(5))));
+        assert!(!is_later_page(&KeyRange::entries_from(dir, NameHash(0))));
+        assert!(!is_later_page(&KeyRange::entries(dir)));
+        assert!(!is_later_page(&KeyRange::bucket(dir, NameHash(5))));
+        assert!(!is_later_page(&KeyRange::slot(dir.slot())));
+    }
 
     #[test]
     fn ranges_within_a_bucket() {

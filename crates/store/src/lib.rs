@@ -138,7 +138,7 @@ pub trait Store {
 
     /// Applies a batch atomically; later reads see it at once. It is not durable yet: see [`Store::wait`].
     /// `Insert` of a present key, a touch of an absent directory and a count below zero are broken invariants and
-    /// panic. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
+    /// panic; so is `Insert` of the head of a directory in which there is something, which need not be noticed. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError>;
 
     /// Position of the last applied batch.

@@ -57,10 +57,15 @@ async fn readable(ops: &impl Ops, place: &Place, want: Access, opened: Opened) -
     Ok(opened)
 }
 
+/// Whether its bytes are at the server and were not told.
+fn lacks_bytes(opened: &Opened) -> bool {
+    opened.data.is_none() && opened.entry.layout == Layout::Inline
+}
+
 /// What is changed in part must be known whole. A mount that many users share may read, as root, for those who may only
 /// write; who acts for some users alone does without.
 pub(super) async fn with_bytes(ops: &impl Ops, reader: &Cred, place: &Place, first: Opened) -> Opened {
-    if first.data.is_some() || first.entry.layout != Layout::Inline {
+    if !lacks_bytes(&first) {
         return first;
     }
     let op = Op::Open {
@@ -97,6 +102,10 @@ pub async fn create(
     };
     for _ in 0..AGAIN {
         let found = opened(ops.op_open(cred, op.clone()).await)?;
+        // What was created, nearly always.
+        if !lacks_bytes(&found) {
+            return Ok(found);
+        }
         if want.0 & (Access::READ.0 | Access::EXEC.0) == 0 {
             if want.0 & Access::WRITE.0 == 0 {
                 return Ok(found);
@@ -106,7 +115,7 @@ pub async fn create(
         }
         // The bytes of what was there come with an open only. Meanwhile it may be another file's name.
         let found = with_bytes(ops, cred, place, found).await;
-        if found.data.is_some() || found.entry.layout != Layout::Inline {
+        if !lacks_bytes(&found) {
             return Ok(found);
         }
     }
