@@ -190,7 +190,7 @@ fn what_is_made_here_is_known() {
 fn what_others_change_ends_it() {
     let (contents, mut server) = (Contents::default(), Server::new());
     mkdir(&contents, Mono(1));
-    server.turn(1, 2);
+    let _by_others = server.turn(1, 2);
     let (op, outcome, change) = server.turn(2, 3);
     contents.hear(&op, &outcome, Some(change), (Mono(3), Mono(3)));
     assert!(!contents.lacks(&dir(), &name(3), Mono(3), WITHIN));
@@ -249,7 +249,7 @@ fn answers_in_any_order() {
         let mut on_the_way = Vec::new();
         for now in 2..40 {
             if others && draw(8) == 0 {
-                server.turn(draw(6), now);
+                let _by_others = server.turn(draw(6), now);
             }
             on_the_way.push(if draw(6) == 0 {
                 server.look()
