@@ -101,3 +101,60 @@ with open(f"{b}/kept", "rb") as f:
     os.unlink(f"{b}/kept")
     rest = f.read()
     assert hashlib.sha256(first + rest).digest() == hashlib.sha256(data).digest()
+
+# What is in a directory that was made here is known here, as long as nobody else changes it: and when somebody does, within the timeout.
+os.mkdir(f"{a}/mine")
+dir_a = os.open(f"{a}/mine", os.O_RDONLY)
+for i in range(300):
+    assert not os.path.exists(f"{a}/mine/{i}")
+    write(f"{a}/mine/{i}", b"")
+    assert os.path.exists(f"{a}/mine/{i}") and os.fstat(dir_a).st_size == i + 1
+    if i % 3 == 0:
+        os.unlink(f"{a}/mine/{i}")
+        assert not os.path.exists(f"{a}/mine/{i}")
+        write(f"{a}/mine/{i}", b"")
+    if i % 7 == 0:
+        os.rename(f"{a}/mine/{i}", f"{a}/mine/was{i}")
+        assert not os.path.exists(f"{a}/mine/{i}") and os.path.exists(f"{a}/mine/was{i}")
+        os.rename(f"{a}/mine/was{i}", f"{a}/mine/{i}")
+for i in range(40):
+    os.mkdir(f"{a}/mine/sub{i}")
+assert os.fstat(dir_a).st_nlink == 42
+for i in range(40):
+    os.rmdir(f"{a}/mine/sub{i}")
+os.link(f"{a}/mine/1", f"{a}/mine/linked")
+os.symlink("1", f"{a}/mine/symlink")
+os.rename(f"{a}/two", f"{a}/mine/came")
+assert all(os.path.lexists(f"{a}/mine/{n}") for n in ("linked", "symlink", "came"))
+assert sorted(os.listdir(f"{a}/mine")) == sorted([str(i) for i in range(300)] + ["linked", "symlink", "came"])
+within("what is in it", lambda: os.stat(f"{a}/mine").st_size == 303 and os.stat(f"{b}/mine").st_size == 303)
+os.utime(f"{a}/mine", (1, 4_000_000_000))
+assert os.fstat(dir_a).st_mtime == 4_000_000_000
+write(f"{a}/mine/later", b"")
+assert abs(os.fstat(dir_a).st_mtime - time.time()) < 100
+os.close(dir_a)
+for round in range(3):
+    made, elsewhere = f"{a}/busy{round}", f"{b}/busy{round}"
+    os.mkdir(made)
+    within("a new directory", lambda elsewhere=elsewhere: os.path.exists(elsewhere))
+    write(f"{b}/from{round}", b"")
+    here = 0
+
+    def goes_on(name):
+        """Creates here all the time what is needed to be told that nothing else changed, and looks for what the other made."""
+        global here
+        write(f"{made}/n{here}", b"")
+        here += 1
+        return os.path.exists(f"{made}/{name}")
+
+    assert not goes_on("theirs") and not goes_on("moved") and not goes_on("linked")
+    write(f"{elsewhere}/theirs", b"")
+    within("a file that another mount makes in a busy directory", lambda: goes_on("theirs"))
+    os.rename(f"{b}/from{round}", f"{elsewhere}/moved")
+    within("a file that another mount moves into a busy directory", lambda: goes_on("moved"))
+    os.link(f"{elsewhere}/moved", f"{elsewhere}/linked")
+    within("a second name in a busy directory", lambda: goes_on("linked"))
+    os.unlink(f"{elsewhere}/theirs")
+    within("a removal in a busy directory", lambda: not goes_on("theirs"))
+    within("the count", lambda: os.stat(made).st_size == here + 2)
+    assert len(os.listdir(made)) == here + 2
