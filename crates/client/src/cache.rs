@@ -131,7 +131,7 @@ impl Cache {
             .and_then(|n| n.entry.dir.as_mut())
             .filter(|s| fresh.scope == Scope::Way && s.is_of(fresh.id, fresh.generation))
         {
-            *known = fresh.clone();
+            **known = fresh.clone();
         }
     }
 
@@ -145,7 +145,7 @@ impl Cache {
                 if ways.iter().any(|w| w.tag() == above) {
                     break;
                 }
-                at = self.nodes.get(&above)?.entry.dir.clone()?;
+                at = self.nodes.get(&above)?.entry.dir.as_deref()?.clone();
                 ways.push(at.clone());
             }
         }
@@ -235,14 +235,14 @@ mod tests {
                 mtime: time,
                 ctime: time,
             },
-            dir: Some(Statement {
+            dir: Some(Box::new(Statement {
                 id: DirId(u128::from(tag)),
                 generation: Generation(1),
                 scope,
                 way: way.to_vec(),
                 at: Watermark(1),
                 ..Statement::above_root()
-            }),
+            })),
             seal: None,
             layout: pando_format::Layout::None,
             version: 0,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     fn statement(way: &[u64]) -> Statement {
-        dir(way, Scope::Way).dir.unwrap()
+        *dir(way, Scope::Way).dir.unwrap()
     }
 
     /// /n2/n3/…, as far as `depth`.
@@ -336,15 +336,21 @@ mod tests {
         c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link), EVER);
         let link = dir(&[3, 4], Scope::Link);
         c.insert(&dir(&[2, 3], Scope::Link).dir.unwrap(), &name(4), &link, EVER);
-        let ways = c.ways(link.dir.iter()).unwrap();
+        let ways = c.ways(link.dir.as_deref().into_iter()).unwrap();
         assert_eq!(ways.iter().map(Statement::tag).collect::<Vec<_>>(), [3, 2]);
         c.refresh(&statement(&[1, 2, 3]));
-        assert_eq!(c.ways(link.dir.iter()).unwrap(), [statement(&[1, 2, 3])]);
+        assert_eq!(
+            c.ways(link.dir.as_deref().into_iter()).unwrap(),
+            [statement(&[1, 2, 3])]
+        );
         // A link that is learnt again does not replace the ticket.
         c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link), EVER);
-        assert_eq!(c.ways(link.dir.iter()).unwrap(), [statement(&[1, 2, 3])]);
+        assert_eq!(
+            c.ways(link.dir.as_deref().into_iter()).unwrap(),
+            [statement(&[1, 2, 3])]
+        );
         c.forget(3);
-        assert_eq!(c.ways(link.dir.iter()), None);
+        assert_eq!(c.ways(link.dir.as_deref().into_iter()), None);
     }
 
     #[test]

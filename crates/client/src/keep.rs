@@ -51,7 +51,18 @@ impl Client {
             };
             // What is held is known where the file is, and that is at another server than its name.
             let name = dir.name.clone();
-            match self.open_once(&keeping, cred, Op::Open { dir, name, want }).await {
+            match self
+                .open_once(
+                    &keeping,
+                    cred,
+                    Op::Open {
+                        dir: *dir,
+                        name,
+                        want,
+                    },
+                )
+                .await
+            {
                 (Err(Errno::NotFound | Errno::Stale) | Ok(Answer::Opened { kept: false, .. }), _) => {}
                 done => return done,
             }

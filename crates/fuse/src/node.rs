@@ -36,7 +36,7 @@ pub(crate) struct Node {
     /// Keeps it where it is known to be, while it is open.
     pub kept: Option<Arc<Kept>>,
     /// Where it is if it has several names.
-    pub home: Option<Statement>,
+    pub home: Option<Box<Statement>>,
     /// Removed on this mount.
     pub gone: bool,
     /// As last shown: of a directory, the access half.
@@ -98,7 +98,7 @@ impl Nodes {
     pub fn see(&mut self, parent: Ino, name: &Name, view: &EntryView, now: Instant) {
         let ino = view.attr.ino;
         let known = view.dir.clone().map(|statement| Known {
-            statement,
+            statement: *statement,
             learnt: now,
         });
         let target = match &view.layout {
@@ -216,7 +216,7 @@ impl Nodes {
             node.incapable = (!view.xattrs).then_some(now);
             if let Some(statement) = view.dir.clone() {
                 node.known = Some(Known {
-                    statement,
+                    statement: *statement,
                     learnt: now,
                 });
             }

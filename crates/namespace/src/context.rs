@@ -332,7 +332,7 @@ impl<'a> Context<'a> {
 pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryView {
     EntryView {
         attr: d.attr(&pando_types::DirStat::default()),
-        dir: Some(Statement {
+        dir: Some(Box::new(Statement {
             parent: dir.id,
             parent_generation: dir.generation,
             name: name.clone(),
@@ -351,7 +351,7 @@ pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryV
             way: Vec::new(),
             at: Watermark(0),
             mac: 0,
-        }),
+        })),
         seal: None,
         layout: pando_format::Layout::None,
         version: d.version,

@@ -92,7 +92,7 @@ pub(crate) fn view_file(inode: &InodeRecord, dir: DirId) -> EntryView {
         layout: inode.layout.clone(),
         version: inode.version,
         xattrs: inode.marks.has_xattrs(),
-        home: dir.is_homes().then(|| home_statement(inode, dir)),
+        home: dir.is_homes().then(|| Box::new(home_statement(inode, dir))),
         acl: inode.acl.clone(),
     }
 }

@@ -200,7 +200,7 @@ where
             })
         };
         async move {
-            let returned = start(looked.await).await;
+            let returned = start(*looked.await).await;
             *out.borrow_mut() = Some(returned);
         }
     });

@@ -158,15 +158,18 @@ fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChan
 /// The statements in an answer.
 fn told(answer: &Answer) -> Vec<&Statement> {
     match answer {
-        Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => e.dir.iter().collect(),
+        Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => {
+            e.dir.as_deref().into_iter().collect()
+        }
         Answer::Renamed { moved, other } => moved
             .dir
-            .iter()
-            .chain(other.iter().filter_map(|o| o.dir.as_ref()))
+            .as_deref()
+            .into_iter()
+            .chain(other.iter().filter_map(|o| o.dir.as_deref()))
             .collect(),
         Answer::Entries { entries, .. } => entries
             .iter()
-            .filter_map(|e| e.view.as_ref()?.dir.as_ref())
+            .filter_map(|e| e.view.as_ref()?.dir.as_deref())
             .collect(),
         Answer::Done
         | Answer::DirStat(_)

@@ -120,7 +120,7 @@ impl Keeper {
             // It was asked for long ago, perhaps.
             let again = self.entry(Op::Reopen { dir: known.clone() }).await;
             match again {
-                Ok(e) => return e.dir,
+                Ok(e) => return e.into_dir(),
                 Err(Errno::Stale) => self.dirs.remove(&n),
                 Err(_) => return Some(known),
             };
@@ -130,14 +130,14 @@ impl Keeper {
         let (dir, perm) = (root.clone(), Perm::new(0o700));
         let found = self
             .entry(Op::Lookup {
-                dir,
+                dir: *dir,
                 name: name.clone(),
             })
             .await;
         let found = match found {
             Err(Errno::NotFound) => {
                 self.entry(Op::Mkdir {
-                    dir: root,
+                    dir: *root,
                     name,
                     mode: perm.into(),
                 })
@@ -146,9 +146,9 @@ impl Keeper {
             found => found,
         };
         let dir = found.ok()?.dir?;
-        let dir = self.entry(Op::Reopen { dir }).await.ok()?.dir?;
-        self.dirs.insert(n, dir.clone());
-        Some(dir)
+        let dir = self.entry(Op::Reopen { dir: *dir }).await.ok()?.dir?;
+        self.dirs.insert(n, *dir.clone());
+        Some(*dir)
     }
 
     async fn open(&mut self, rng: &mut Rng) {
@@ -218,7 +218,7 @@ impl Keeper {
         match self.client.find_home(&self.cred, &self.held[which].kept).await {
             Ok(view) => {
                 let Some(home) = view.home else { return };
-                self.use_at_home(rng, which, home).await;
+                self.use_at_home(rng, which, *home).await;
             }
             Err(Errno::Stale) => self.missing(which).await,
             Err(_) => {}

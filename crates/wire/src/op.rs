@@ -154,7 +154,7 @@ pub struct EntryView {
     /// Attributes. Of a directory: the access half only (size, times and nlink come with [`Op::DirStat`]).
     pub attr: Attr,
     /// For a directory, its statement.
-    pub dir: Option<Statement>,
+    pub dir: Option<Box<Statement>>,
     /// For a directory that the caller may search: opens what is sealed about it.
     pub seal: Option<SealKey>,
     /// For anything else, where its bytes are. A short symlink target is in here.
@@ -163,7 +163,7 @@ pub struct EntryView {
     pub version: u64,
     /// Of what has several names: where it is. Good for this one file, whatever becomes of the names: with [`Name::home`] it
     /// stands for a place (H96).
-    pub home: Option<Statement>,
+    pub home: Option<Box<Statement>>,
     /// Whether it has extended attributes.
     pub xattrs: bool,
     /// What the access control list of anything but a directory says beyond the permission bits. (A directory's lists are in its
@@ -172,6 +172,11 @@ pub struct EntryView {
 }
 
 impl EntryView {
+    /// For a directory, its statement.
+    pub fn into_dir(self) -> Option<Statement> {
+        self.dir.map(|dir| *dir)
+    }
+
     /// Its access control lists.
     pub fn acls(&self) -> Acls {
         match &self.dir {

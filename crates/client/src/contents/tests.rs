@@ -63,7 +63,7 @@ fn mkdir(contents: &Contents, at: Mono) {
         mode: mode(),
     };
     let view = EntryView {
-        dir: Some(dir()),
+        dir: Some(Box::new(dir())),
         ..view(FileKind::Directory, 1)
     };
     contents.hear(&op, &Ok(Answer::Entry(view)), None, (at, at));

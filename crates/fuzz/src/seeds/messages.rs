@@ -103,7 +103,7 @@ pub(super) fn views() -> Vec<EntryView> {
         acl: lists().access.filter(|_| kind == FileKind::Regular),
     };
     let dir = EntryView {
-        dir: Some(statement(1)),
+        dir: Some(Box::new(statement(1))),
         seal: Some(SealKey([1; 32])),
         ..view(FileKind::Directory, Layout::None)
     };
@@ -119,7 +119,7 @@ pub(super) fn views() -> Vec<EntryView> {
         view(FileKind::Symlink, Layout::LongTarget),
         view(FileKind::Fifo, Layout::None),
         EntryView {
-            home: Some(statement(2)),
+            home: Some(Box::new(statement(2))),
             ..view(FileKind::Regular, Layout::Inline)
         },
     ]

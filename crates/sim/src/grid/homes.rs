@@ -47,7 +47,7 @@ pub(super) const CELLS: &[Cell] = &[
             let hers = hidden(&a).await?.attr;
             let mine = linked(&a, &mallory(), "mine").await?;
             a.mark().await;
-            reads_at(&a, mine.home?, Name::home(hers.ino, hers.generation)).await
+            reads_at(&a, *mine.home?, Name::home(hers.ino, hers.generation)).await
         }
     ),
     cell!(
@@ -60,7 +60,7 @@ pub(super) const CELLS: &[Cell] = &[
             let dir = linked(&a, &mallory(), "mine").await?.home?;
             a.mark().await;
             let list = Op::ReadDir {
-                dir,
+                dir: *dir,
                 after: Position::START,
                 limit: 100,
                 plus: true,
@@ -78,7 +78,10 @@ pub(super) const CELLS: &[Cell] = &[
         "reads a file in a 0700 directory",
         async |a: Rc<Arena>| {
             let hers = hidden(&a).await?;
-            let made_up = Statement { mac: 1, ..hers.home? };
+            let made_up = Statement {
+                mac: 1,
+                ..*hers.home?
+            };
             a.mark().await;
             let name = made_up.name.clone();
             reads_at(&a, made_up, name).await
@@ -96,7 +99,7 @@ pub(super) const CELLS: &[Cell] = &[
             a.mark().await;
             let name = stolen.name.clone();
             let open = Op::Open {
-                dir: stolen,
+                dir: *stolen,
                 name,
                 want: 4,
             };

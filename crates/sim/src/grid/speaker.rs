@@ -258,7 +258,7 @@ impl Speaker {
         for name in path.split('/').filter(|n| !n.is_empty()) {
             dir = self.view(cred, &dir, name).await?.dir?;
         }
-        Some(dir)
+        Some(*dir)
     }
 
     /// Makes a directory.
@@ -275,7 +275,7 @@ impl Speaker {
             )
             .await?
         {
-            Answer::Entry(view) => view.dir,
+            Answer::Entry(view) => view.into_dir(),
             _ => None,
         }
     }

@@ -36,7 +36,7 @@ async fn link(a: &Arena) -> Option<(Statement, Statement)> {
     let group = a.mallory.view(&mallory(), &root, "group").await?;
     let (dir, key) = (group.dir?, group.seal?);
     let sub = a.mallory.unseal(&mallory(), dir.id, "sub", &key).await?.dir?;
-    (sub.scope == Scope::Link).then_some((sub, dir))
+    (sub.scope == Scope::Link).then_some((*sub, *dir))
 }
 
 /// Mallory's other user, who is not in the group, makes a file in `/group/sub`.
