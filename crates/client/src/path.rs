@@ -380,7 +380,7 @@ impl Client {
                 src_name: found.name,
                 ino: found.entry.attr.ino,
                 generation: found.entry.attr.generation,
-                dst,
+                dst: Box::new(dst),
                 dst_name,
             };
             entry(self.op(cred, link).await?)
@@ -408,7 +408,7 @@ impl Client {
             let rename = Op::Rename {
                 src,
                 src_name,
-                dst,
+                dst: Box::new(dst),
                 dst_name,
                 mode,
                 held: false,

@@ -443,7 +443,7 @@ impl<C: Cluster> Core<C> {
                 let op = Op::Rename {
                     src,
                     src_name: from_name.clone(),
-                    dst: dst.clone(),
+                    dst: Box::new(dst.clone()),
                     dst_name: to_name.clone(),
                     mode,
                     held,
@@ -529,7 +529,7 @@ impl<C: Cluster> Core<C> {
                     src_name: src.name,
                     ino,
                     generation,
-                    dst: dst.clone(),
+                    dst: Box::new(dst.clone()),
                     dst_name: name.clone(),
                 };
                 entry(self.op(d, cred, op)?)

@@ -63,7 +63,7 @@ impl Program {
         let op = Op::Rename {
             src: self.root.clone(),
             src_name: named(from),
-            dst: self.root.clone(),
+            dst: Box::new(self.root.clone()),
             dst_name: named(to),
             mode: RenameMode::Replace,
             held: false,

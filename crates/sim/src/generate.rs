@@ -313,7 +313,7 @@ impl Generator {
                             src_name: f.name,
                             ino: f.ino,
                             generation: f.generation,
-                            dst: dir,
+                            dst: Box::new(dir),
                             dst_name: name,
                         }
                     }
@@ -544,7 +544,7 @@ impl Generator {
         Op::Rename {
             src,
             src_name,
-            dst,
+            dst: Box::new(dst),
             dst_name,
             mode,
             held: rng.percent(10),

@@ -255,7 +255,7 @@ impl Keeper {
                     src_name: name,
                     ino,
                     generation,
-                    dst,
+                    dst: Box::new(dst),
                     dst_name,
                 }
             }
@@ -343,14 +343,14 @@ impl Keeper {
                     src_name,
                     ino: e.attr.ino,
                     generation: e.attr.generation,
-                    dst,
+                    dst: Box::new(dst),
                     dst_name,
                 }
             }
             _ => Op::Rename {
                 src,
                 src_name,
-                dst,
+                dst: Box::new(dst),
                 dst_name,
                 mode: if rng.percent(20) {
                     RenameMode::Exchange

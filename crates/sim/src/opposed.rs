@@ -184,7 +184,7 @@ impl Mover {
             .op(Op::Rename {
                 src,
                 src_name,
-                dst,
+                dst: Box::new(dst),
                 dst_name,
                 mode,
                 held: false,

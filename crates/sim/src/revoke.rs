@@ -277,7 +277,7 @@ async fn step(client: &Client, rng: &mut Rng) -> Option<()> {
         _ => Op::Rename {
             src: *dir.clone(),
             src_name: one,
-            dst: *dir,
+            dst: Box::new(*dir),
             dst_name: two,
             mode: RenameMode::NoReplace,
             held: false,

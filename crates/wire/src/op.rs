@@ -520,7 +520,7 @@ pub enum Op {
         /// What.
         src_name: Name,
         /// To where.
-        dst: Statement,
+        dst: Box<Statement>,
         /// As what.
         dst_name: Name,
         /// If that exists.
@@ -539,7 +539,7 @@ pub enum Op {
         /// Its incarnation.
         generation: Generation,
         /// Where it gets another.
-        dst: Statement,
+        dst: Box<Statement>,
         /// Which.
         dst_name: Name,
     },

@@ -203,7 +203,7 @@ async fn relocate(
                 let op = Op::Rename {
                     src: places[at].clone(),
                     src_name: name.clone(),
-                    dst: places[into].clone(),
+                    dst: Box::new(places[into].clone()),
                     dst_name: name,
                     mode: RenameMode::NoReplace,
                     held: false,

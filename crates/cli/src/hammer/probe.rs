@@ -179,7 +179,7 @@ impl Task {
                 Op::Rename {
                     src: dir.clone(),
                     src_name: name(from)?,
-                    dst: dir,
+                    dst: Box::new(dir),
                     dst_name: name(to)?,
                     mode: RenameMode::NoReplace,
                     held: false,

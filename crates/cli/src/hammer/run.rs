@@ -193,7 +193,7 @@ impl Task {
             Step::Rename(s, n, t, m) => Op::Rename {
                 src: dir(*s),
                 src_name: name(n)?,
-                dst: dir(*t),
+                dst: Box::new(dir(*t)),
                 dst_name: name(m)?,
                 mode: RenameMode::NoReplace,
                 held: false,

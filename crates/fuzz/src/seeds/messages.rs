@@ -170,7 +170,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
     let rename = |mode| Op::Rename {
         src: dir(),
         src_name: n(),
-        dst: statement(which + 1),
+        dst: Box::new(statement(which + 1)),
         dst_name: name("g"),
         mode,
         held: false,
@@ -279,7 +279,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             src_name: n(),
             ino,
             generation,
-            dst: statement(which + 1),
+            dst: Box::new(statement(which + 1)),
             dst_name: name("g"),
         },
         Op::GetXattr {

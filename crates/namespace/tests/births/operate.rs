@@ -108,7 +108,7 @@ impl World {
             What::Rename(src, dst, mode) => Op::Rename {
                 src: self.statement(setup, *src)?,
                 src_name: name(src),
-                dst: self.statement(setup, *dst)?,
+                dst: Box::new(self.statement(setup, *dst)?),
                 dst_name: name(dst),
                 mode: *mode,
                 held: false,

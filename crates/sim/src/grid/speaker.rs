@@ -408,7 +408,7 @@ impl Speaker {
         let op = Op::Rename {
             src: from.0.clone(),
             src_name: named(from.1)?,
-            dst: to.0.clone(),
+            dst: Box::new(to.0.clone()),
             dst_name: named(to.1)?,
             mode,
             held: false,
@@ -429,7 +429,7 @@ impl Speaker {
             src_name: named(from.1)?,
             ino: there.attr.ino,
             generation: there.attr.generation,
-            dst: to.0.clone(),
+            dst: Box::new(to.0.clone()),
             dst_name: named(to.1)?,
         };
         match self.op(cred, op).await? {
