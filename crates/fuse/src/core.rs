@@ -281,8 +281,9 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn lookup(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<Shown, Errno> {
-        // What the kernel is about to create it asks for first.
-        if let (Some(contents), Ok(dir)) = (&self.contents, self.statement(parent))
+        // What the kernel is about to create it asks for first. Where files are locked, names tell programs on other mounts something.
+        if self.locks.may_believe(parent)
+            && let (Some(contents), Ok(dir)) = (&self.contents, self.statement(parent))
             && contents.lacks(&dir, name, d.now(), self.settings.timeout)
         {
             return Err(Errno::NotFound);
