@@ -308,7 +308,8 @@ fn strangers_are_told_what_they_need_to_know_and_noise_nothing() {
         assert!(noise(said));
     }
     // A later version may have any form after the version.
-    let later = [b"PNDO".as_slice(), &[9, 0], b"whatever"].concat();
+    let newer = (PROTOCOL_VERSION + 1).to_le_bytes();
+    let later = [b"PNDO".as_slice(), &newer, b"whatever"].concat();
     let answer = HelloReply::WrongVersion(PROTOCOL_VERSION);
     assert_eq!(refusal(&later, AuthMode::Key), Some(answer));
     let foreign = Introduction {
