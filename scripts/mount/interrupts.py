@@ -137,6 +137,8 @@ for number in signal.SIGINT, signal.SIGKILL:
     ended(list(programs(at)), number)
     to_servers(signal.SIGCONT)
     works(at)
+# And what the mount knows: that there is no such name.
+time.sleep(1.5)
 to_servers(signal.SIGSTOP)
 handled()
 to_servers(signal.SIGCONT)
