@@ -158,3 +158,25 @@ for round in range(3):
     within("a removal in a busy directory", lambda: not goes_on("theirs"))
     within("the count", lambda: os.stat(made).st_size == here + 2)
     assert len(os.listdir(made)) == here + 2
+
+# What a mount was told it does not deny: two that make the same directories and lock files side by side.
+for i in range(100):
+    os.mkdir(f"{a}/both{i}")
+    os.stat(f"{a}/both{i}")
+    if i == 0:
+        assert not os.path.exists(f"{a}/both{i}/x")
+    end = time.monotonic() + TIMEOUT + 0.5
+    while True:
+        try:
+            os.mkdir(f"{b}/both{i}/x")
+            break
+        except FileNotFoundError:
+            assert time.monotonic() < end
+    os.makedirs(f"{a}/both{i}/x", exist_ok=True)
+    write(f"{b}/both{i}/lock", b"b")
+    try:
+        os.open(f"{a}/both{i}/lock", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        raise AssertionError("two have the lock")
+    except FileExistsError:
+        assert read(f"{a}/both{i}/lock") == b"b"
+    assert sorted(os.listdir(f"{a}/both{i}")) == ["lock", "x"]

@@ -6,6 +6,9 @@
 //! is known any more. Between two answers it does not show: so whatever is known is as old as the request was whose answer confirmed it
 //! last, and is told only to who may be told what is that old (a mount's timeout).
 //!
+//! What a mount has been told it does not deny: a name that an answer shows, and that is not among those that are known, ends that. And what
+//! was changed here is not taken back by an answer that was asked for before that was heard of, which may be of before it.
+//!
 //! All clients of a mount share one [`Contents`], as the programs on it share what they may expect.
 
 #[cfg(test)]
@@ -25,6 +28,8 @@ const LONG: Duration = Duration::from_secs(30);
 /// Changes of one directory whose predecessor is awaited, and how long.
 const AWAITED: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Of so many groups of directories it is remembered when a change was last heard of.
+const GROUPS: usize = 1 << 10;
 
 /// A directory, wherever it is.
 pub(crate) type Dir = (DirId, Generation);
@@ -37,10 +42,33 @@ fn key(dir: &Statement) -> Dir {
 #[derive(Clone, Debug, Default)]
 pub struct Contents(Arc<Mutex<State>>);
 
-#[derive(Debug, Default)]
+/// When a message was sent, the first try of the same request, and when its answer came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub first: Mono,
+    pub sent: Mono,
+    pub heard: Mono,
+}
+
+#[derive(Debug)]
 struct State {
     of: BTreeMap<Dir, Known>,
     names: usize,
+    /// Changes that were heard of, or may have been made.
+    changes: u64,
+    /// When of each group of directories.
+    changed: Vec<Mono>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            of: BTreeMap::new(),
+            names: 0,
+            changes: 0,
+            changed: vec![Mono(0); GROUPS],
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +93,9 @@ struct As<T> {
 #[derive(Clone, Debug)]
 struct Link {
     after: u64,
+    /// No later than it took effect.
     sent: Mono,
+    heard: Mono,
     delta: Delta,
 }
 
@@ -79,14 +109,19 @@ impl<T> As<T> {
         }
     }
 
-    /// It was looked at, and is as it was.
     fn confirm(&mut self, sent: Mono) {
         self.confirmed = self.confirmed.max(sent);
     }
 
+    /// It was looked at, and is as it was: with everything in it that was heard of before.
+    fn looked(&mut self, sent: Mono) {
+        self.awaiting.retain(|_, link| link.heard >= sent);
+        self.confirm(sent);
+    }
+
     /// A change was made here; `apply` says what it does, if that can be said. Returns whether it is still known what is there.
     fn changed(&mut self, before: u64, link: Link, apply: impl Fn(&mut T, &Delta) -> bool) -> bool {
-        let now = link.sent;
+        let now = link.heard;
         self.awaiting.insert(before, link);
         while let Some(link) = self.awaiting.remove(&self.count) {
             if !apply(&mut self.what, &link.delta) {
@@ -96,7 +131,7 @@ impl<T> As<T> {
             self.confirm(link.sent);
         }
         // Where the one before does not come, it was made by others.
-        let late = |l: &Link| now.since(l.sent) > PATIENCE;
+        let late = |l: &Link| now.since(l.heard) > PATIENCE;
         self.awaiting.len() <= AWAITED && !self.awaiting.values().any(late)
     }
 
@@ -210,20 +245,75 @@ impl Known {
         }
     }
 
+    /// `stat`: what it was, unless that may be of before a change made here.
     fn looked(&mut self, stat: Option<&DirStat>, count: u64, sent: Mono) {
         if let Some(names) = self.names.as_mut().filter(|n| n.count == count) {
-            names.confirm(sent);
+            names.looked(sent);
         }
         match (&mut self.stat, stat) {
-            (Some(known), _) if known.count == count => known.confirm(sent),
-            // An answer that others have overtaken is put right by the next.
+            (Some(known), _) if known.count == count => known.looked(sent),
             (_, Some(stat)) => self.stat = Some(As::new(count, sent, *stat)),
             (_, None) => {}
         }
     }
+
+    /// A name is there.
+    fn shows(&self, name: &Name) -> bool {
+        self.names.as_ref().is_none_or(|names| {
+            let mut awaited = names.awaiting.values();
+            names.what.contains(name) || awaited.any(|link| link.delta.come.as_ref() == Some(name))
+        })
+    }
+}
+
+fn group(dir: Dir) -> usize {
+    (dir.0.0 as usize ^ dir.1.0 as usize) % GROUPS
+}
+
+/// The names that an operation means, and where.
+fn meant(op: &Op) -> [Option<(Dir, &Name)>; 2] {
+    match op {
+        Op::Lookup { dir, name }
+        | Op::Open { dir, name, .. }
+        | Op::Create { dir, name, .. }
+        | Op::Symlink { dir, name, .. }
+        | Op::Mknod { dir, name, .. }
+        | Op::Mkdir { dir, name, .. }
+        | Op::Rmdir { dir, name }
+        | Op::Unlink { dir, name, .. } => [Some((key(dir), name)), None],
+        Op::Rename {
+            src,
+            src_name,
+            dst,
+            dst_name,
+            ..
+        } => [Some((key(src), src_name)), Some((key(dst), dst_name))],
+        Op::Link { dst, dst_name, .. } => [Some((key(dst), dst_name)), None],
+        _ => [None, None],
+    }
 }
 
 impl State {
+    /// A change in a directory was heard of.
+    fn change(&mut self, dir: Dir, heard: Mono) {
+        self.changes += 1;
+        if let Some(at) = self.changed.get_mut(group(dir)) {
+            *at = heard.max(*at);
+        }
+    }
+
+    /// Whether what was asked for then is of after all changes that were heard of.
+    fn is_newer(&self, dir: Dir, sent: Mono) -> bool {
+        self.changed.get(group(dir)).is_some_and(|at| sent > *at)
+    }
+
+    /// A name was shown. If it is not among those that are known, others have been there.
+    fn show(&mut self, dir: Dir, name: &Name) {
+        if self.of.get(&dir).is_some_and(|known| !known.shows(name)) {
+            self.forget(dir);
+        }
+    }
+
     /// Room for one more directory and one more name: what was not confirmed for long goes first.
     fn make_room(&mut self, now: Mono) {
         if self.of.len() < DIRECTORIES && self.names < NAMES {
@@ -283,36 +373,61 @@ impl Contents {
             .map(|(s, age)| (*s, age))
     }
 
-    /// An operation was answered, by this try sent at that time, the first of its tries being sent at `first`.
-    pub(crate) fn hear(
-        &self,
-        op: &Op,
-        outcome: &Outcome,
-        change: Option<ChangeInfo>,
-        (first, sent): (Mono, Mono),
-    ) {
-        match (outcome, change) {
-            (Ok(Answer::DirStat(stat)), Some(c)) if op.looks_at().is_some() => {
-                self.look(op, Some(stat), c, sent)
+    /// Changes made on this mount that were heard of until now.
+    pub fn changes(&self) -> u64 {
+        self.state().changes
+    }
+
+    /// An operation was answered.
+    pub(crate) fn hear(&self, op: &Op, outcome: &Outcome, change: Option<ChangeInfo>, times: Times) {
+        let mut state = self.state();
+        match outcome {
+            Ok(answer) if op.mutates() => return state.made(op, answer, change, times),
+            Ok(Answer::DirStat(stat)) => return state.look(op, Some(stat), change, times),
+            Err(Errno::NotFound) if !op.mutates() => return state.look(op, None, change, times),
+            Ok(Answer::Entries { entries, .. }) => {
+                if let [Some(dir), _] = op.statements() {
+                    entries.iter().for_each(|e| state.show(key(dir), &e.name));
+                }
             }
-            (Err(Errno::NotFound), Some(c)) if op.looks_at().is_some() => self.look(op, None, c, sent),
-            (Ok(answer), change) if op.mutates() => self.made(op, answer, change, (first, sent)),
             _ => {}
         }
+        // Of a refused change, too: that the name is there is why, perhaps.
+        let meant = meant(op).into_iter().flatten();
+        meant.for_each(|(dir, name)| state.show(dir, name));
     }
 
-    fn look(&self, op: &Op, stat: Option<&DirStat>, change: ChangeInfo, sent: Mono) {
-        let [Some(dir), _] = op.statements() else { return };
+    /// Whether an operation has taken effect is not known, or will not be.
+    pub(crate) fn doubt(&self, dirs: &[Dir], now: Mono) {
         let mut state = self.state();
-        if stat.is_some() && !state.of.contains_key(&key(dir)) {
-            state.make_room(sent);
-            state.of.insert(key(dir), Known::default());
+        for dir in dirs {
+            state.change(*dir, now);
+            state.forget(*dir);
         }
-        state.with(key(dir), |known| known.looked(stat, change.after, sent));
     }
 
-    fn made(&self, op: &Op, answer: &Answer, change: Option<ChangeInfo>, (first, sent): (Mono, Mono)) {
-        let mut state = self.state();
+    /// What an operation would put in doubt.
+    pub(crate) fn at_stake(op: &Op) -> Vec<Dir> {
+        let dirs = op.statements().into_iter().flatten();
+        dirs.filter(|_| op.mutates()).map(key).collect()
+    }
+}
+
+impl State {
+    fn look(&mut self, op: &Op, stat: Option<&DirStat>, change: Option<ChangeInfo>, times: Times) {
+        let ([Some(dir), _], Some(change)) = (op.statements(), change) else {
+            return;
+        };
+        let dir = key(dir);
+        let stat = stat.filter(|_| self.is_newer(dir, times.sent));
+        if stat.is_some() && !self.of.contains_key(&dir) {
+            self.make_room(times.sent);
+            self.of.insert(dir, Known::default());
+        }
+        self.with(dir, |known| known.looked(stat, change.after, times.sent));
+    }
+
+    fn made(&mut self, op: &Op, answer: &Answer, change: Option<ChangeInfo>, times: Times) {
         match (op, answer) {
             // Nothing of what is in its directory.
             (
@@ -324,65 +439,62 @@ impl Contents {
                 | Op::Release { .. }
                 | Op::Tmpfile { .. },
                 _,
-            )
-            | (Op::Create { .. }, Answer::Opened { created: false, .. }) => return,
+            ) => return self.changes += 1,
+            (Op::Create { dir, name, .. }, Answer::Opened { created: false, .. }) => {
+                return self.show(key(dir), name);
+            }
             // Times of a directory are its own.
             (Op::SetAttr { .. }, Answer::Entry(view)) => {
+                self.changes += 1;
                 if let Some(dir) = &view.dir {
-                    state.with(key(dir), |known| known.stat = None);
+                    self.change(key(dir), times.heard);
+                    self.with(key(dir), |known| known.stat = None);
                 }
                 return;
             }
             (Op::Rmdir { .. }, Answer::Removed(view)) => {
                 if let Some(dir) = &view.dir {
-                    state.forget(key(dir));
+                    self.forget(key(dir));
                 }
             }
             (Op::Mkdir { .. }, Answer::Entry(view)) => {
-                if let Some(dir) = view.dir.as_ref().filter(|d| !state.of.contains_key(&key(d))) {
-                    state.make_room(sent);
-                    let born = view.attr.ctime;
-                    let stat = DirStat {
-                        entries: 0,
-                        subdirs: 0,
-                        atime: born,
-                        mtime: born,
-                        ctime: born,
-                    };
-                    // Who else has been there since an earlier try made it shows at the first change.
-                    let known = Known {
-                        stat: Some(As::new(UNCHANGED, first, stat)),
-                        names: Some(As::new(UNCHANGED, first, BTreeSet::new())),
-                    };
-                    state.of.insert(key(dir), known);
+                if let Some(dir) = &view.dir {
+                    self.born(key(dir), view.attr.ctime, times);
                 }
             }
             _ => {}
         }
         let delta = change.and_then(|c| Some((c, Delta::of(op, answer, c.time)?)));
+        let dirs = op.statements().into_iter().flatten();
+        dirs.for_each(|dir| self.change(key(dir), times.heard));
         match (op.statements(), delta) {
             ([Some(dir), _], Some((change, delta))) => {
-                state.make_room(sent);
+                self.make_room(times.heard);
                 let link = Link {
                     after: change.after,
-                    sent,
+                    // A try that was repeated may have been executed long ago, and answered now.
+                    sent: times.first,
+                    heard: times.heard,
                     delta,
                 };
-                state.with(key(dir), |known| known.changed(change.before, &link));
+                self.with(key(dir), |known| known.changed(change.before, &link));
             }
-            (dirs, _) => dirs.into_iter().flatten().for_each(|dir| state.forget(key(dir))),
+            (dirs, _) => dirs.into_iter().flatten().for_each(|dir| self.forget(key(dir))),
         }
     }
 
-    /// Whether an operation has taken effect is not known, or will not be.
-    pub(crate) fn doubt(&self, dirs: &[Dir]) {
-        let mut state = self.state();
-        dirs.iter().for_each(|dir| state.forget(*dir));
-    }
-
-    /// What an operation would put in doubt.
-    pub(crate) fn at_stake(op: &Op) -> Vec<Dir> {
-        let dirs = op.statements().into_iter().flatten();
-        dirs.filter(|_| op.mutates()).map(key).collect()
+    /// A directory was made here. Who else has been there shows at the first change; what was done here already, if this is heard late, was
+    /// heard of.
+    fn born(&mut self, dir: Dir, born: Timestamp, times: Times) {
+        if self.of.contains_key(&dir) || !self.is_newer(dir, times.first) {
+            return;
+        }
+        self.make_room(times.heard);
+        let stat = DirStat::born(born);
+        let known = Known {
+            stat: Some(As::new(UNCHANGED, times.first, stat)),
+            names: Some(As::new(UNCHANGED, times.first, BTreeSet::new())),
+        };
+        self.of.insert(dir, known);
     }
 }

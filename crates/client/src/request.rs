@@ -1,9 +1,9 @@
 //! One operation to a definite outcome: owner, boot, session, lane, retries.
 
-use crate::contents::Dir;
+use crate::contents::{Dir, Times};
 use crate::{Client, Contents};
 use pando_cluster::ClusterMap;
-use pando_env::{CallError, Peer};
+use pando_env::{CallError, Peer, World};
 use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{
     Answer, ChangeInfo, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement,
@@ -39,11 +39,11 @@ impl Patience {
 }
 
 /// Whether an operation takes effect is not known, unless somebody says otherwise.
-struct Doubt<'a>(&'a Contents, Vec<Dir>);
+struct Doubt<'a>(&'a Contents, Vec<Dir>, &'a World);
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
-        self.0.doubt(&self.1);
+        self.0.doubt(&self.1, self.2.mono());
     }
 }
 
@@ -57,7 +57,8 @@ impl Client {
 
     /// The same, of an operation that opens a file to be kept, in this turn; 0: of any other.
     pub(crate) async fn op_in_turn(&self, cred: &Cred, op: Op, turn: u64) -> Outcome {
-        let mut doubt = (self.config.contents.as_ref()).map(|c| Doubt(c, Contents::at_stake(&op)));
+        let mut doubt =
+            (self.config.contents.as_ref()).map(|c| Doubt(c, Contents::at_stake(&op), &self.world));
         let outcome = pin!(self.heeding(pin!(self.to_the_end(cred, op, turn)))).await;
         if let Some(doubt) = &mut doubt
             && !matches!(outcome, Err(Errno::Unreachable | Errno::Io))
@@ -136,6 +137,9 @@ impl Client {
                 && let Err(trouble) = Box::pin(self.greet_keeper(server)).await
             {
                 match trouble {
+                    Some(CallError::Denied) if uncertain || sent.is_some() => {
+                        return Err(Errno::Unreachable);
+                    }
                     Some(error) => Box::pin(self.after(error, &mut patience)).await?,
                     None => Box::pin(self.wait(&mut patience)).await?,
                 }
@@ -296,7 +300,9 @@ impl Client {
     /// What an outcome says about what is in directories.
     fn contents(&self, op: &Op, outcome: &Outcome, change: Option<ChangeInfo>, sent: (Mono, Mono)) {
         if let Some(contents) = &self.config.contents {
-            contents.hear(op, outcome, change, sent);
+            let (first, sent) = sent;
+            let heard = self.world.mono();
+            contents.hear(op, outcome, change, Times { first, sent, heard });
         }
     }
 

@@ -221,13 +221,7 @@ impl<C: Cluster> Core<C> {
         })?;
         // Its content half is known without asking.
         let born = view.attr.ctime;
-        let content = DirStat {
-            entries: 0,
-            subdirs: 0,
-            atime: born,
-            mtime: born,
-            ctime: born,
-        };
+        let content = DirStat::born(born);
         self.admit(parent, name, &view, &crate::attr::joined(view.attr, &content))
     }
 

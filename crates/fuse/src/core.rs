@@ -115,6 +115,11 @@ impl<C: Cluster> Core<C> {
         })
     }
 
+    /// Changes made on this mount until now.
+    pub fn changes(&self) -> u64 {
+        self.contents.as_ref().map_or(0, Contents::changes)
+    }
+
     /// What to show of a file.
     pub fn shown(&self, attr: Attr) -> Shown {
         Shown::new(&self.accesses.show(attr))

@@ -302,10 +302,11 @@ impl<C: Cluster> Filesystem for Mounted<C> {
 
     fn lookup(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEntry) {
         let cred = self.cred(req);
+        let changes = self.0.changes();
         let result = name(n).and_then(|n| self.0.with(|d| self.0.lookup(d, &cred, ino(parent), &n)));
         if let (Some(looked), Ok(shown)) = (&self.0.looked, &result) {
             let slot = self.0.nodes().file(ino(shown.attr.ino));
-            looked.found(req.pid(), shown, slot);
+            looked.found(req.pid(), shown, slot, changes);
         }
         self.entry(parent, reply, result);
     }
@@ -315,7 +316,7 @@ impl<C: Cluster> Filesystem for Mounted<C> {
     }
 
     fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let just_now = (self.0.looked.as_ref()).and_then(|looked| looked.just_now(ino(n)));
+        let just_now = (self.0.looked.as_ref()).and_then(|looked| looked.just_now(ino(n), self.0.changes()));
         let result = match just_now {
             Some(shown) => Ok(shown),
             None => self.0.with(|d| self.0.getattr(d, ino(n))),

@@ -2,7 +2,8 @@
 //! from the first, if it is the next thing that the same thread asks, soon.
 //!
 //! What `stat` returns is then as of when it began, which is what it promises. A look of its own that happens to be the next thing (`fstat`
-//! of what was opened with O_PATH) can be older by [`SOON`]. Files that are open here are never shown so: the kernel goes by their size.
+//! of a directory, or of what was opened with O_PATH) can lack by [`SOON`] what another mount has changed; if anything was changed on this one
+//! meanwhile, it is asked for. Files that are open here are never shown so: the kernel goes by their size.
 
 use crate::core::Shown;
 use crate::open::FileSlot;
@@ -22,6 +23,8 @@ struct Found {
     shown: Shown,
     /// Of a regular file, with the version of its content when it was last closed here.
     slot: Option<(Arc<FileSlot>, u64)>,
+    /// [Changes](pando_client::Contents::changes) on this mount before it was asked for.
+    changes: u64,
     at: Instant,
 }
 
@@ -44,8 +47,8 @@ impl Looked {
         BEFORE.set(found);
     }
 
-    /// It has found this.
-    pub fn found(&self, pid: u32, shown: &Shown, slot: Option<Arc<FileSlot>>) {
+    /// It has found this, asking after so many changes.
+    pub fn found(&self, pid: u32, shown: &Shown, slot: Option<Arc<FileSlot>>, changes: u64) {
         let slot = match slot {
             None => None,
             Some(slot) => {
@@ -68,14 +71,15 @@ impl Looked {
         let found = Found {
             shown: shown.clone(),
             slot,
+            changes,
             at: Instant::now(),
         };
         by.insert(pid, found);
     }
 
     /// What the thread that asks had found right before, if it was this and can be told once more.
-    pub fn just_now(&self, ino: Ino) -> Option<Shown> {
-        let found = BEFORE.take()?;
+    pub fn just_now(&self, ino: Ino, changes: u64) -> Option<Shown> {
+        let found = BEFORE.take().filter(|found| found.changes == changes)?;
         let unchanged = found.slot.is_none_or(|(slot, version)| {
             let state = slot.read();
             state.open.is_none() && state.version == version

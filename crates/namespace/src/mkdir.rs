@@ -64,13 +64,7 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mo
         seal: 0,
         listed: false,
     };
-    let stat = DirStat {
-        entries: 0,
-        subdirs: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-    };
+    let stat = DirStat::born(now);
     let shown = view_dir(dir, name, &access);
     cx.link(&place, Target::Dir(access))?;
     cx.insert(Key::Head(id), Record::Head(head));

@@ -144,9 +144,14 @@ fn scattered(seed: u64) -> u64 {
 }
 
 impl MetaServer {
+    /// Whether all that changes a directory is at the server that has its names.
+    fn counts(&self) -> bool {
+        self.map().decoupled
+    }
+
     /// The count of the directory in which an operation is about to change names.
     pub(crate) fn count_before_change(&self, asked: &Asked<'_>) -> Option<u64> {
-        let dir = asked.op.changes_names_in()?;
+        let dir = asked.op.changes_names_in().filter(|_| self.counts())?;
         self.changes.borrow_mut().known_from_now_on(dir)
     }
 
@@ -162,7 +167,8 @@ impl MetaServer {
 
     /// The count of the directory that an operation is about to look at.
     pub(crate) fn count_before_look(&self, asked: &Asked<'_>) -> Option<u64> {
-        let dir = asked.op.looks_at().filter(|_| asked.basis == Basis::Shown)?;
+        let shown = asked.basis == Basis::Shown && self.counts();
+        let dir = asked.op.looks_at().filter(|_| shown)?;
         let mut changes = self.changes.borrow_mut();
         match asked.op {
             Op::DirStat { .. } => changes.known_from_now_on(dir),

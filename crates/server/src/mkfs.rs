@@ -87,13 +87,7 @@ pub fn format_store(
         listed: false,
     };
     insert(Key::Head(DirId::ROOT), Record::Head(head));
-    let stat = DirStat {
-        entries: 0,
-        subdirs: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-    };
+    let stat = DirStat::born(now);
     insert(
         Key::Touch(DirId::ROOT),
         Record::Touch(Touch {

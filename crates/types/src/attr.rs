@@ -98,6 +98,19 @@ pub struct DirStat {
     pub ctime: Timestamp,
 }
 
+impl DirStat {
+    /// Of a directory that was made at this time, in which nothing is.
+    pub fn born(at: Timestamp) -> DirStat {
+        DirStat {
+            entries: 0,
+            subdirs: 0,
+            atime: at,
+            mtime: at,
+            ctime: at,
+        }
+    }
+}
+
 /// A requested change of a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeChange {

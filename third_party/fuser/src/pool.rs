@@ -253,7 +253,7 @@ impl<FS: Filesystem + 'static> Pool<FS> {
         if let Some(waiting) = state.waiting.pop_front() {
             return Next::Serve(waiting);
         }
-        if state.readers < self.first || state.ended {
+        if state.readers < self.first.max(1) || state.ended {
             state.readers += 1;
             return Next::Read;
         }

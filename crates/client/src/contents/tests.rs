@@ -23,6 +23,14 @@ fn name(n: u64) -> Name {
     Name::new(format!("n{n}").as_bytes()).unwrap()
 }
 
+fn at(now: Mono) -> Times {
+    Times {
+        first: now,
+        sent: now,
+        heard: now,
+    }
+}
+
 fn time(n: u64) -> Timestamp {
     Timestamp {
         secs: n as i64,
@@ -56,7 +64,7 @@ fn view(kind: FileKind, born: u64) -> EntryView {
     }
 }
 
-fn mkdir(contents: &Contents, at: Mono) {
+fn mkdir(contents: &Contents, now: Mono) {
     let op = Op::Mkdir {
         dir: Statement::above_root(),
         name: name(0),
@@ -66,7 +74,7 @@ fn mkdir(contents: &Contents, at: Mono) {
         dir: Some(Box::new(dir())),
         ..view(FileKind::Directory, 1)
     };
-    contents.hear(&op, &Ok(Answer::Entry(view)), None, (at, at));
+    contents.hear(&op, &Ok(Answer::Entry(view)), None, at(now));
 }
 
 fn create(n: u64) -> (Op, Outcome) {
@@ -107,13 +115,7 @@ struct Server {
 impl Server {
     fn new() -> Server {
         let born = time(1);
-        let stat = DirStat {
-            entries: 0,
-            subdirs: 0,
-            atime: born,
-            mtime: born,
-            ctime: born,
-        };
+        let stat = DirStat::born(born);
         Server {
             count: UNCHANGED,
             names: BTreeSet::new(),
@@ -166,7 +168,7 @@ fn what_is_made_here_is_known() {
     assert!(contents.lacks(&dir(), &name(1), Mono(2), WITHIN));
     for n in 0..20 {
         let (op, outcome, change) = server.turn(n % 7, n + 2);
-        contents.hear(&op, &outcome, Some(change), (Mono(n), Mono(n)));
+        contents.hear(&op, &outcome, Some(change), at(Mono(n)));
         assert!(agrees(&contents, &server, Mono(n)));
         for i in 0..8 {
             let lacks = contents.lacks(&dir(), &name(i), Mono(n), WITHIN);
@@ -192,15 +194,15 @@ fn what_others_change_ends_it() {
     mkdir(&contents, Mono(1));
     let _by_others = server.turn(1, 2);
     let (op, outcome, change) = server.turn(2, 3);
-    contents.hear(&op, &outcome, Some(change), (Mono(3), Mono(3)));
+    contents.hear(&op, &outcome, Some(change), at(Mono(3)));
     assert!(!contents.lacks(&dir(), &name(3), Mono(3), WITHIN));
     assert!(contents.stat(&dir(), Mono(3), WITHIN).is_none());
     // A look says how it stands; names are not known again.
     let (op, outcome, change) = server.look();
-    contents.hear(&op, &outcome, Some(change), (Mono(4), Mono(4)));
+    contents.hear(&op, &outcome, Some(change), at(Mono(4)));
     assert_eq!(contents.stat(&dir(), Mono(4), WITHIN).unwrap().0, server.stat);
     let (op, outcome, change) = server.turn(5, 6);
-    contents.hear(&op, &outcome, Some(change), (Mono(6), Mono(6)));
+    contents.hear(&op, &outcome, Some(change), at(Mono(6)));
     assert_eq!(contents.stat(&dir(), Mono(6), WITHIN).unwrap().0, server.stat);
     assert!(!contents.lacks(&dir(), &name(3), Mono(6), WITHIN));
 }
@@ -211,27 +213,103 @@ fn what_is_in_doubt_is_not_known() {
     mkdir(&contents, Mono(1));
     // The answer of an earlier try says nothing of counts.
     let (op, outcome) = create(1);
-    contents.hear(&op, &outcome, None, (Mono(2), Mono(2)));
+    contents.hear(&op, &outcome, None, at(Mono(2)));
     assert!(!contents.lacks(&dir(), &name(2), Mono(2), WITHIN));
     mkdir(&contents, Mono(3));
-    contents.doubt(&Contents::at_stake(&op));
+    contents.doubt(&Contents::at_stake(&op), Mono(3));
     assert!(!contents.lacks(&dir(), &name(2), Mono(3), WITHIN));
-    // An error changes nothing.
-    mkdir(&contents, Mono(4));
-    contents.hear(&op, &Err(Errno::Exists), None, (Mono(4), Mono(4)));
-    assert!(contents.lacks(&dir(), &name(2), Mono(4), WITHIN));
     // A time of the future that was set by hand is replaced by the next change.
     let (mut server, now) = (Server::new(), Mono(5));
     (server.stat.mtime, server.count) = (time(99), 500);
     let (op, outcome, change) = server.look();
-    contents.hear(&op, &outcome, Some(change), (now, now));
+    contents.hear(&op, &outcome, Some(change), at(now));
     let (op, outcome, change) = server.turn(1, 6);
-    contents.hear(&op, &outcome, Some(change), (now, now));
+    contents.hear(&op, &outcome, Some(change), at(now));
     assert_eq!(contents.stat(&dir(), now, WITHIN), None);
 }
 
-/// Answers come in any order; others change something now and then. Whatever is known is what was there at the last change made here, or
-/// nothing is known.
+/// A mount does not deny what it was told (EEXIST, and then ENOENT).
+#[test]
+fn what_an_answer_shows_is_there() {
+    let shown = |op: Op, outcome: Outcome| {
+        let (contents, mut server) = (Contents::default(), Server::new());
+        mkdir(&contents, Mono(1));
+        let (made, done, change) = server.turn(1, 2);
+        contents.hear(&made, &done, Some(change), at(Mono(2)));
+        assert!(contents.lacks(&dir(), &name(2), Mono(3), WITHIN));
+        contents.hear(&op, &outcome, None, at(Mono(3)));
+        !contents.lacks(&dir(), &name(2), Mono(3), WITHIN)
+            && !contents.lacks(&dir(), &name(9), Mono(3), WITHIN)
+    };
+    let lookup = |n| Op::Lookup {
+        dir: dir(),
+        name: name(n),
+    };
+    let entry = || Ok(Answer::Entry(view(FileKind::Regular, 1)));
+    // Of what is known to be there nothing is learnt.
+    assert!(!shown(create(1).0, Err(Errno::Exists)) && !shown(lookup(1), entry()));
+    assert!(!shown(lookup(2), Err(Errno::NotFound)));
+    assert!(shown(create(2).0, Err(Errno::Exists)) && shown(lookup(2), entry()));
+    let list = Op::ReadDir {
+        dir: dir(),
+        after: pando_format::Position::START,
+        limit: 10,
+        plus: false,
+    };
+    let page = |n| {
+        let line = pando_wire::DirEntry {
+            position: pando_format::Position::START,
+            name: name(n),
+            ino: Ino(9),
+            kind: FileKind::Regular,
+            view: None,
+        };
+        Ok(Answer::Entries {
+            entries: vec![line],
+            end: true,
+        })
+    };
+    assert!(shown(list.clone(), page(2)) && !shown(list, page(1)));
+}
+
+#[test]
+fn what_is_heard_late_takes_nothing_back() {
+    let (contents, mut server) = (Contents::default(), Server::new());
+    // A look is overtaken by a change made here, of which nothing is kept.
+    let (look, stat, seen) = server.look();
+    let (op, outcome, change) = server.turn(1, 2);
+    contents.hear(&op, &outcome, Some(change), at(Mono(5)));
+    let late = |sent| Times {
+        first: Mono(sent),
+        sent: Mono(sent),
+        heard: Mono(9),
+    };
+    contents.hear(&look, &stat, Some(seen), late(4));
+    assert_eq!(contents.stat(&dir(), Mono(9), WITHIN), None);
+    let (look, stat, seen) = server.look();
+    contents.hear(&look, &stat, Some(seen), late(6));
+    assert_eq!(contents.stat(&dir(), Mono(9), WITHIN).unwrap().0, server.stat);
+    // So is the answer to a mkdir, by what was done in the directory since.
+    let contents = Contents::default();
+    contents.doubt(&Contents::at_stake(&op), Mono(5));
+    mkdir(&contents, Mono(4));
+    assert!(!contents.lacks(&dir(), &name(1), Mono(6), WITHIN));
+    // A change whose first try may have been executed is no younger than that.
+    let (contents, mut server) = (Contents::default(), Server::new());
+    mkdir(&contents, Mono(1));
+    let (op, outcome, change) = server.turn(1, 2);
+    let times = Times {
+        first: Mono(2),
+        sent: Mono(100),
+        heard: Mono(101),
+    };
+    contents.hear(&op, &outcome, Some(change), times);
+    assert!(!contents.lacks(&dir(), &name(2), Mono(102), Duration::from_nanos(100)));
+    assert!(contents.lacks(&dir(), &name(2), Mono(102), Duration::from_nanos(101)));
+}
+
+/// Answers come in any order; others change something now and then. What is known when all have been heard is what is there, or was at
+/// the last change made here.
 #[test]
 fn answers_in_any_order() {
     let mut random = 1u64;
@@ -241,7 +319,7 @@ fn answers_in_any_order() {
             .wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % n
     };
-    let mut known = 0;
+    let (mut known, mut stats) = (0, 0);
     for _ in 0..2000 {
         let (contents, mut server) = (Contents::default(), Server::new());
         mkdir(&contents, Mono(1));
@@ -251,30 +329,40 @@ fn answers_in_any_order() {
             if others && draw(8) == 0 {
                 let _by_others = server.turn(draw(6), now);
             }
-            on_the_way.push(if draw(6) == 0 {
+            let said = if draw(4) == 0 {
                 server.look()
             } else {
                 server.turn(draw(6), now)
-            });
+            };
+            on_the_way.push((2 * now, said));
             while on_the_way.len() > draw(5) as usize {
-                let (op, outcome, change) = on_the_way.swap_remove(draw(on_the_way.len() as u64) as usize);
-                contents.hear(&op, &outcome, Some(change), (Mono(now), Mono(now)));
+                let which = draw(on_the_way.len() as u64) as usize;
+                let (sent, (op, outcome, change)) = on_the_way.swap_remove(which);
+                let (sent, heard) = (Mono(sent), Mono(2 * now + 1));
+                let times = Times {
+                    first: sent,
+                    sent,
+                    heard,
+                };
+                contents.hear(&op, &outcome, Some(change), times);
+            }
+            let later = Mono(2 * now + 1);
+            if on_the_way.is_empty() && !others {
+                assert!(agrees(&contents, &server, later), "nobody else was here");
+                stats += u64::from(contents.stat(&dir(), later, WITHIN).is_some());
             }
             if on_the_way.is_empty() {
                 let (op, outcome, change) = server.turn(draw(6), now);
-                contents.hear(&op, &outcome, Some(change), (Mono(now), Mono(now)));
-                assert!(agrees(&contents, &server, Mono(now)));
-                let names = contents
-                    .state()
-                    .of
-                    .get(&key(&dir()))
-                    .is_some_and(|k| k.names.is_some());
+                contents.hear(&op, &outcome, Some(change), at(later));
+                assert!(agrees(&contents, &server, later));
+                let state = contents.state();
+                let names = state.of.get(&key(&dir())).is_some_and(|k| k.names.is_some());
                 assert!(names || others, "nobody else was here");
                 known += u64::from(names);
             }
         }
     }
-    assert!(known > 5000, "{known}");
+    assert!(known > 5000 && stats > 1000, "{known}, {stats}");
 }
 
 #[test]
@@ -284,7 +372,7 @@ fn memory_is_bounded() {
     let (mut server, now) = (Server::new(), Mono(2));
     for n in 0..NAMES as u64 + 10 {
         let (op, outcome, change) = server.turn(n, 2);
-        contents.hear(&op, &outcome, Some(change), (now, now));
+        contents.hear(&op, &outcome, Some(change), at(now));
     }
     let state = contents.state();
     assert!(state.names <= NAMES && state.of.len() <= 1);

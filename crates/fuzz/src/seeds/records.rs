@@ -365,13 +365,7 @@ pub(super) fn records() -> Vec<(Key, Record)> {
 }
 
 pub(super) fn owed() -> OwedRecord {
-    let stat = DirStat {
-        entries: 0,
-        subdirs: 0,
-        atime: TIME,
-        mtime: TIME,
-        ctime: TIME,
-    };
+    let stat = DirStat::born(TIME);
     OwedRecord {
         dir: DIR,
         head: head(),

@@ -169,16 +169,7 @@ impl<S: Source> Planner<S> {
         }
         let subdirs = entries.iter().filter(|(_, e)| matches!(e.target, Target::Dir(_)));
         let subdirs = subdirs.count() as u64;
-        let was = before.map_or(
-            DirStat {
-                entries: 0,
-                subdirs: 0,
-                atime: self.now,
-                mtime: self.now,
-                ctime: self.now,
-            },
-            |t| t.stat,
-        );
+        let was = before.map_or(DirStat::born(self.now), |t| t.stat);
         let touch = Touch {
             stat: DirStat {
                 entries: entries.len() as u64,
