@@ -293,6 +293,11 @@ impl Store for RocksStore {
         let again = bytes.clone();
         self.read(
             || {
+                if let Key::Touch(dir) = key
+                    && let Some(touch) = self.touches.borrow().get(dir)
+                {
+                    return Some(Ok(Some(Record::Touch(*touch))));
+                }
                 let waiting = || {
                     Some(
                         self.gathered

@@ -9,10 +9,11 @@
 //! and it tells of each key it writes before the next read.
 
 use crate::read::{BUCKET_PREFIX, Row, decode, decode_row, successor};
+use foldhash::fast::RandomState;
 use pando_format::{Key, KeyRange, Record};
 use pando_store::StoreError;
 use quick_cache::Weighter;
-use quick_cache::unsync::Cache;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
 
 /// About what one that is kept costs beyond its bytes: its place in the cache, and its allocations.
 const OVERHEAD: usize = 96;
@@ -37,7 +38,7 @@ impl Weighter<Place, Rows> for Bytes {
 
 /// They.
 pub(crate) struct Records {
-    kept: Option<Cache<Place, Rows, Bytes>>,
+    kept: Option<Cache<Place, Rows, Bytes, RandomState>>,
 }
 
 fn place(prefix: &[u8]) -> Option<Place> {
@@ -69,7 +70,13 @@ fn of_range(range: &KeyRange) -> Option<Place> {
 impl Records {
     /// None, and room for so many bytes of them; 0: nothing is kept.
     pub(crate) fn new(bytes: usize) -> Records {
-        let kept = (bytes > 0).then(|| Cache::with_weighter(bytes / TYPICAL + 1, bytes as u64, Bytes));
+        let new = || {
+            // Seeded at random: who chooses names cannot choose where they lie.
+            let hasher = RandomState::default();
+            let lifecycle = DefaultLifecycle::default();
+            Cache::with(bytes / TYPICAL + 1, bytes as u64, Bytes, hasher, lifecycle)
+        };
+        let kept = (bytes > 0).then(new);
         Records { kept }
     }
 

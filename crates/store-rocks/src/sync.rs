@@ -6,10 +6,15 @@ use rocksdb::DB;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+
+/// After a sync that so many waited for, others are waited for before the next one,
+const CROWD: usize = 8;
+/// a quarter of what it took, and at most so long.
+const GATHER_MOST: Duration = Duration::from_micros(500);
 
 /// Positions, and who waits for them.
 pub(crate) struct Syncer {
@@ -25,6 +30,8 @@ pub(crate) struct Syncer {
     due: Condvar,
     /// `async` mode: when to sync although nobody waits.
     background: Option<(Duration, u64)>,
+    /// How many the last sync was enough for.
+    told: AtomicUsize,
     /// H102 is planted: say that it was synced, and do not.
     lie: bool,
 }
@@ -51,6 +58,7 @@ impl Syncer {
             state: Mutex::new(State::default()),
             due: Condvar::new(),
             background,
+            told: AtomicUsize::new(0),
             lie: pando_types::plant!(H102),
         }
     }
@@ -109,7 +117,7 @@ impl Syncer {
 
     /// What the sync thread runs, until [`Syncer::stop`].
     pub(crate) fn serve(&self, db: &DB) {
-        let mut last = Instant::now();
+        let (mut last, mut took) = (Instant::now(), Duration::ZERO);
         loop {
             let mut state = self.lock();
             while !state.stop && !self.is_due(&state, last) {
@@ -130,11 +138,17 @@ impl Syncer {
                 return;
             }
             drop(state);
+            // Those whom the last sync told ask for the next one soon. Without them now there would be two groups, which take turns.
+            if self.told.load(Ordering::Relaxed) >= CROWD {
+                std::thread::sleep((took / 4).min(GATHER_MOST));
+            }
             last = Instant::now();
             if self.synced().0 >= self.applied.load(Ordering::Acquire) {
                 self.unsynced_bytes.store(0, Ordering::Relaxed);
             } else if self.sync_now(db).is_err() {
                 return; // poisoned, and everybody knows
+            } else {
+                took = last.elapsed();
             }
         }
     }
@@ -162,6 +176,8 @@ impl Syncer {
             let rest = state.waiters.split_off(&(synced + 1));
             std::mem::replace(&mut state.waiters, rest)
         };
+        self.told
+            .store(woken.values().map(Vec::len).sum(), Ordering::Relaxed);
         woken.into_values().flatten().for_each(Waker::wake);
     }
 
