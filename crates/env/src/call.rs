@@ -53,7 +53,7 @@ impl<R> Caller<R> {
         let guard = Forget { caller: self, id };
         self.world.send(to, encode(id));
         // Pinned where it is made: `.await` alone would move it there, with the place for the answer.
-        let answer = pin!(Self::wait(receiver, self.world.sleep(timeout))).await;
+        let answer = pin!(Self::wait(receiver, self.world.timeout(timeout))).await;
         drop(guard);
         answer
     }

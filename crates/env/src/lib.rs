@@ -34,10 +34,19 @@ pub trait Env {
     fn now(&self) -> Timestamp;
     /// Monotonic time, for timeouts.
     fn mono(&self) -> Mono;
+    /// Monotonic time as of when the process last looked: not later than [`Env::mono`], and earlier by no more than a turn of its
+    /// loop. Looking costs as much as much of what is timed.
+    fn recent(&self) -> Mono {
+        self.mono()
+    }
     /// Random bits.
     fn random(&self) -> u64;
     /// Completes after `d`.
     fn sleep(&self, d: Duration) -> LocalFuture<()>;
+    /// Completes after about `d`, counted from [`Env::recent`]: for what is seldom waited for to the end.
+    fn timeout(&self, d: Duration) -> LocalFuture<()> {
+        self.sleep(d)
+    }
     /// Runs a task beside the others of this process.
     fn spawn(&self, task: LocalFuture<()>);
     /// Sends one message. It may be lost, late, doubled or out of order; the sender is never told.

@@ -84,6 +84,8 @@ pub(crate) struct Conn {
     /// Bytes to send, from `sent` on.
     pub out: Vec<u8>,
     pub sent: usize,
+    /// Messages since it was last written to.
+    pub frames: usize,
     /// When bytes were last received, or a frame was last whole.
     pub received: Mono,
     /// When bytes were last sent, or there were none to send.
@@ -123,6 +125,7 @@ impl Conn {
             partial: Vec::new(),
             out: Vec::new(),
             sent: 0,
+            frames: 0,
             received: now,
             wrote: now,
             readable: false,

@@ -13,6 +13,9 @@ use std::time::Duration;
 
 /// How often connections with a deadline are looked at, while there are any.
 const SWEEP: Duration = Duration::from_millis(250);
+/// So many messages are written before the turn ends, if another core can work on them meanwhile: two sides with many requests
+/// under way would else wait for each other in turn.
+const EARLY: usize = 24;
 /// Empty send buffers kept for reuse, and the largest kept.
 const SPARE: usize = 64;
 const SPARE_SIZE: usize = 64 * 1024;
@@ -24,12 +27,17 @@ impl Reactor {
         if !conn.stage.is_open() {
             return;
         }
+        let mut early = Ok(());
         let problem = if message.len() > FRAME_MAX {
             // The other side would end the connection anyway; ending it here tells those who wait.
             tracing::error!(bytes = message.len(), "a message is longer than a frame may be");
             Some("a message is longer than a frame may be")
         } else {
             self.append(id, conn, message);
+            conn.frames += 1;
+            if conn.frames >= EARLY && self.pacer.has_spare_core(self.time.get()) {
+                early = self.write(id, conn);
+            }
             let (mine, all) = (conn.unsent(), self.unsent.get());
             let crowded = all > self.options.total_send_limit && mine > self.options.high_water;
             if mine > self.options.send_limit || crowded {
@@ -41,6 +49,9 @@ impl Reactor {
             }
         };
         drop(table);
+        if let Err(end) = early {
+            return self.end_conn(id, end);
+        }
         if let Some(why) = problem {
             self.end_conn(id, End::Foul(why.into()));
         }
@@ -93,6 +104,7 @@ impl Reactor {
 
     fn write(&self, id: u64, conn: &mut Conn) -> Result<(), End> {
         conn.dirty = false;
+        conn.frames = 0;
         if conn.blocked || matches!(conn.stage, Stage::Connecting(_)) {
             return Ok(());
         }

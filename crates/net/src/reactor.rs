@@ -290,12 +290,20 @@ impl Env for Reactor {
         mono()
     }
 
+    fn recent(&self) -> Mono {
+        self.time.get()
+    }
+
     fn random(&self) -> u64 {
         rand::random()
     }
 
     fn sleep(&self, d: Duration) -> LocalFuture<()> {
         Box::pin(Sleep::new(self.timers.clone(), mono().after(d)))
+    }
+
+    fn timeout(&self, d: Duration) -> LocalFuture<()> {
+        Box::pin(Sleep::new(self.timers.clone(), self.recent().after(d)))
     }
 
     fn spawn(&self, task: LocalFuture<()>) {

@@ -1,6 +1,5 @@
 //! Timers of one reactor.
 
-use crate::clock::mono;
 use pando_types::{Mono, ServerId};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -88,9 +87,6 @@ impl Future for Sleep {
                 return Poll::Pending;
             }
             self.key = None; // it has fired
-            return Poll::Ready(());
-        }
-        if self.at <= mono() {
             return Poll::Ready(());
         }
         self.key = Some(self.timers.add(self.at, Action::Wake(cx.waker().clone())));

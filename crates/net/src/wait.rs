@@ -18,20 +18,23 @@ const START: Duration = Duration::from_micros(25);
 pub(crate) struct Pacer {
     limit: Duration,
     window: Cell<Duration>,
-    load: Option<Load>,
+    /// Whether it spins only where a core is to spare.
+    yields: bool,
+    load: Load,
 }
 
 impl Pacer {
     pub fn new(waiting: Waiting) -> Pacer {
-        let (limit, window, load) = match waiting {
-            Waiting::Blocking => (Duration::ZERO, Duration::ZERO, None),
-            Waiting::Adaptive { limit } => (limit, Duration::ZERO, Some(Load::new())),
-            Waiting::Polling => (Duration::MAX, Duration::MAX, None),
+        let (limit, window, yields) = match waiting {
+            Waiting::Blocking => (Duration::ZERO, Duration::ZERO, false),
+            Waiting::Adaptive { limit } => (limit, Duration::ZERO, true),
+            Waiting::Polling => (Duration::MAX, Duration::MAX, false),
         };
         Pacer {
             limit,
             window: Cell::new(window),
-            load,
+            yields,
+            load: Load::new(),
         }
     }
 
@@ -47,7 +50,12 @@ impl Pacer {
 
     /// Whether to stop spinning because the core is wanted.
     pub fn yields(&self, now: Mono) -> bool {
-        self.load.as_ref().is_some_and(|load| load.is_busy(now))
+        self.yields && self.load.is_busy(now)
+    }
+
+    /// Whether another thread can run beside this one.
+    pub fn has_spare_core(&self, now: Mono) -> bool {
+        !self.load.is_busy(now)
     }
 
     /// A wait took `waited` until something came in.

@@ -86,16 +86,20 @@ fn ask(conn: Connection, bench: &NullArgs, client: usize, servers: &[ServerId]) 
         let (client_, meter, servers) = (conn.client.clone(), meter.clone(), servers.to_vec());
         let mut next = client + lane;
         crew.add(async move {
-            loop {
-                let began = Instant::now();
-                if began >= end {
-                    break;
-                }
+            let mut began = Instant::now();
+            while began < end {
                 let server = servers[next % servers.len()];
                 next += 1;
                 match client_.admin(server, Request::Null(sync)).await {
-                    Ok(_) => meter.borrow_mut().record(began.elapsed()),
-                    Err(e) => meter.borrow_mut().failed(|| e.to_string()),
+                    Ok(_) => {
+                        let now = Instant::now();
+                        meter.borrow_mut().record(now - began);
+                        began = now;
+                    }
+                    Err(e) => {
+                        meter.borrow_mut().failed(|| e.to_string());
+                        began = Instant::now();
+                    }
                 }
             }
         });
