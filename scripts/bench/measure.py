@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -40,13 +41,14 @@ def run(command, stdout=subprocess.PIPE, **options):
 
 
 def run_aloud(command, environment):
-    """Runs a program that says how far it is. Its exit status, and the last that it said."""
+    """Runs a program that says how far it is ("round 1 of 11 done"). Its exit status, and the last that it said beside that."""
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, env=environment)
     last = []
     try:
         for line in child.stderr:
             say(f"  {line.rstrip()}")
-            last = [*last[-4:], line.strip()]
+            if not re.match(r"round \d+ of \d+ done", line):
+                last = [*last[-7:], line.strip()]
         return child.wait(), last
     except BaseException:
         child.terminate()

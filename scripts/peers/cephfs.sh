@@ -97,7 +97,8 @@ CONFIGURATION
     fi
     mkdir -p "$peers/mnt/cephfs"
     start cephfs ceph-fuse -f --conf "$home/ceph.conf" "$peers/mnt/cephfs"
-    mounted_by cephfs
+    # On a machine whose disk is busy it waits for the object store.
+    mounted_by cephfs 120
 }
 
 cephfs_down() {
