@@ -7,6 +7,7 @@ use pando_data::{BlockError, FileKey};
 use pando_format::{Batch, GarbageRecord, Key, KeyRange, Mutation, Record, SessionRecord};
 use pando_store::StoreError;
 use pando_types::{SLOTS, SessionId, Slot, plant};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Slots whose garbage is looked at per tick, so that a tick stays short.
@@ -140,10 +141,15 @@ impl MetaServer {
     /// Ends a session: first in memory, so that nothing of it is executed any more, then its records but for the one
     /// that is to stay. Its holds on removed files end with it, and its locks.
     async fn end_session(&self, id: SessionId, stays: Option<Record>) -> Result<(), Failure> {
+        let open: BTreeSet<Slot> = self.holds.borrow().slots_of(id).collect();
         let ended = self
             .sessions
             .borrow_mut()
             .end(id, self.world.mono(), stays.is_some());
+        // Who gets these slots tells it so: what it had open there may be gone (H183).
+        if !plant!(H183) {
+            self.sessions.borrow_mut().had_in(id, &open);
+        }
         self.holds.borrow_mut().end(id);
         self.file_locks.borrow_mut().end(id, self.world.mono());
         match ended {
