@@ -64,11 +64,11 @@ pub trait Ops {
 }
 
 impl Ops for crate::Client {
-    async fn op(&self, cred: &Cred, op: Op) -> Outcome {
-        crate::Client::op(self, cred, op).await
+    fn op(&self, cred: &Cred, op: Op) -> impl Future<Output = Outcome> {
+        crate::Client::op(self, cred, op)
     }
-    async fn op_open(&self, cred: &Cred, op: Op) -> (Outcome, Option<Kept>) {
-        crate::Client::op_open(self, cred, op).await
+    fn op_open(&self, cred: &Cred, op: Op) -> impl Future<Output = (Outcome, Option<Kept>)> {
+        crate::Client::op_open(self, cred, op)
     }
     async fn find_home(&self, cred: &Cred, kept: &Kept) -> Result<EntryView, Errno> {
         crate::Client::find_home(self, cred, kept).await

@@ -18,6 +18,7 @@ use pando_wire::{
     Response,
 };
 use std::collections::BTreeSet;
+use std::pin::pin;
 
 /// How often a file is opened again that moves to its home, or is replaced, meanwhile.
 const AGAIN: usize = 10;
@@ -27,42 +28,38 @@ const TRIES: usize = 4;
 impl Client {
     /// Opens or creates a file and keeps it open: as long as what is returned lives, and this session, the file is there.
     pub async fn op_open(&self, cred: &Cred, op: Op) -> (Outcome, Option<Kept>) {
-        let Some(keeping) = self.config.keeping.clone() else {
+        let Some(keeping) = &self.config.keeping else {
             return (self.op(cred, op).await, None);
         };
+        let want = match &op {
+            Op::Open { want, .. } | Op::Create { want, .. } => Some(*want),
+            _ => None,
+        };
+        let mut asked = self.asked(cred, op);
         for _ in 0..AGAIN {
-            let (outcome, kept) = self.open_once(&keeping, cred, op.clone()).await;
+            let (outcome, kept) = pin!(self.open_once(keeping, &mut asked)).await;
             let Ok(Answer::Opened {
                 entry, kept: false, ..
             }) = &outcome
             else {
                 return (outcome, kept);
             };
-            let want = match &op {
-                Op::Open { want, .. } | Op::Create { want, .. } => *want,
-                _ => return (outcome, None),
-            };
-            let Some(dir) = entry
+            let home = entry
                 .home
                 .clone()
-                .filter(|_| entry.attr.kind == FileKind::Regular)
-            else {
+                .filter(|_| entry.attr.kind == FileKind::Regular);
+            let (Some(dir), Some(want)) = (home, want) else {
                 return (outcome, None);
             };
             // What is held is known where the file is, and that is at another server than its name.
             let name = dir.name.clone();
-            match self
-                .open_once(
-                    &keeping,
-                    cred,
-                    Op::Open {
-                        dir: *dir,
-                        name,
-                        want,
-                    },
-                )
-                .await
-            {
+            let op = Op::Open {
+                dir: *dir,
+                name,
+                want,
+            };
+            let mut at_home = self.asked(cred, op);
+            match Box::pin(self.open_once(keeping, &mut at_home)).await {
                 (Err(Errno::NotFound | Errno::Stale) | Ok(Answer::Opened { kept: false, .. }), _) => {}
                 done => return done,
             }
@@ -70,10 +67,13 @@ impl Client {
         (Err(Errno::Stale), None)
     }
 
-    async fn open_once(&self, keeping: &Keeping, cred: &Cred, op: Op) -> (Outcome, Option<Kept>) {
+    async fn open_once(&self, keeping: &Keeping, asked: &mut Request) -> (Outcome, Option<Kept>) {
         let turn = keeping.begin();
-        let here = op.home();
-        let outcome = self.op_in_turn(cred, op, turn.number).await;
+        let here = match &*asked {
+            Request::Op(asked) => asked.op.home(),
+            _ => None,
+        };
+        let outcome = pin!(self.op_in_turn(asked, turn.number)).await;
         let mut kept = None;
         if let Ok(Answer::Opened {
             entry,
@@ -123,7 +123,7 @@ impl Client {
         let map = self.map();
         let most = if closed { CLOSED_MAX } else { 0 };
         let closed = keeping.closed(most, |slot| map.owner(slot) == server);
-        let matters = turn != 0 || matches!(op, Op::Unlink { .. } | Op::Rename { .. });
+        let matters = turn != 0 || op.may_orphan();
         (matters || !closed.is_empty()).then(|| Keep {
             session: self.keeper(keeping),
             turn,
@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// What was said was heard.
-    pub(crate) fn keep_heard(&self, keep: Option<Keep>) {
+    pub(crate) fn keep_heard(&self, keep: Option<&Keep>) {
         if let (Some(keeping), Some(keep)) = (&self.config.keeping, keep) {
             keeping.heard(&keep.closed);
         }
@@ -148,11 +148,21 @@ impl Client {
     /// Before a file is opened at a server to be kept: it must know the session, and what that has open already.
     pub(crate) async fn greet_keeper(&self, server: ServerId) -> Result<(), Option<CallError>> {
         match &self.config.keeping {
-            Some(keeping) if !keeping.knows(server, self.boot_of(server)) => {
-                self.state(keeping, server).await
-            }
-            _ => Ok(()),
+            Some(keeping) => self.state(keeping, server).await,
+            None => Ok(()),
         }
+    }
+
+    /// Whether this boot of a server knows the session.
+    pub(crate) fn keeper_is_known(&self, server: ServerId) -> bool {
+        let keeping = self.config.keeping.as_ref();
+        keeping.is_none_or(|keeping| keeping.knows(server, self.boot_of(server)))
+    }
+
+    /// Whether an earlier boot of a server knew the session, and this one was told nothing.
+    pub(crate) fn was_forgotten_by(&self, server: ServerId) -> bool {
+        let keeping = self.config.keeping.as_ref();
+        keeping.is_some_and(|keeping| keeping.knew(server, self.boot_of(server)))
     }
 
     /// A server does not know the session any more.

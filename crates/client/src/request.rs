@@ -4,9 +4,10 @@ use crate::contents::{Dir, Times};
 use crate::{Client, Contents};
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer, World};
-use pando_types::{Cred, Errno, Mono, RequestId, ServerId, Slot, plant};
+use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{
-    Answer, ChangeInfo, EntryView, FsStat, Message, Op, Outcome, Refusal, Request, Response, Statement,
+    Answer, ChangeInfo, EntryView, FsStat, Message, Op, OpRequest, Outcome, Refusal, Request, Response,
+    Statement,
 };
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -51,15 +52,34 @@ impl Client {
     /// Runs an operation until its outcome is known. Stalls while its server is away; after `give_up` it fails with
     /// [`Errno::Unreachable`], which for a mutating operation means: it may have happened. Ends with
     /// [`Errno::Interrupted`] if the call is cut off ([`Client::heed`]) before anything of it may have happened.
-    pub async fn op(&self, cred: &Cred, op: Op) -> Outcome {
-        pin!(self.op_in_turn(cred, op, 0)).await
+    // What is given to a future is in it twice, and is moved with it: the operation lies beside it, once.
+    pub fn op<'a>(&'a self, cred: &Cred, op: Op) -> impl Future<Output = Outcome> + use<'a> {
+        let mut asked = self.asked(cred, op);
+        async move { pin!(self.op_in_turn(&mut asked, 0)).await }
+    }
+
+    /// What is asked for an operation: [`Client::op_in_turn`] fills in the rest.
+    pub(crate) fn asked(&self, cred: &Cred, op: Op) -> Request {
+        Request::from(OpRequest {
+            keep: None,
+            request: None,
+            again: false,
+            map: MapEpoch(0),
+            instance: self.instance,
+            cred: cred.clone(),
+            op,
+            ways: Vec::new(),
+        })
     }
 
     /// The same, of an operation that opens a file to be kept, in this turn; 0: of any other.
-    pub(crate) async fn op_in_turn(&self, cred: &Cred, op: Op, turn: u64) -> Outcome {
+    pub(crate) async fn op_in_turn(&self, asked: &mut Request, turn: u64) -> Outcome {
+        let Request::Op(about) = &*asked else {
+            return Err(Errno::Invalid);
+        };
         let mut doubt =
-            (self.config.contents.as_ref()).map(|c| Doubt(c, Contents::at_stake(&op), &self.world));
-        let outcome = pin!(self.heeding(pin!(self.to_the_end(cred, op, turn)))).await;
+            (self.config.contents.as_ref()).map(|c| Doubt(c, Contents::at_stake(&about.op), &self.world));
+        let outcome = pin!(self.heeding(pin!(self.to_the_end(asked, turn)))).await;
         if let Some(doubt) = &mut doubt
             && !matches!(outcome, Err(Errno::Unreachable | Errno::Io))
         {
@@ -68,15 +88,19 @@ impl Client {
         outcome
     }
 
-    async fn to_the_end(&self, cred: &Cred, mut op: Op, turn: u64) -> Outcome {
+    async fn to_the_end(&self, message: &mut Request, turn: u64) -> Outcome {
         self.count(|s| s.operations += 1);
-        match op {
-            Op::StatFs => return self.space().await.map(Answer::FsStat),
-            Op::Sync => return self.sync_all().await.map(|()| Answer::Done),
+        let Request::Op(asked) = &*message else {
+            return Err(Errno::Invalid);
+        };
+        // What is rare, or waits, has a place of its own, so that no operation has one for it.
+        match asked.op {
+            Op::StatFs => return Box::pin(self.space()).await.map(Answer::FsStat),
+            Op::Sync => return Box::pin(self.sync_all()).await.map(|()| Answer::Done),
             _ => {}
         }
-        let home = op.home().ok_or(Errno::Invalid)?;
-        let mut lane = if op.mutates() {
+        let home = asked.op.home().ok_or(Errno::Invalid)?;
+        let mut lane = if asked.op.mutates() {
             Some(self.lanes.take().await)
         } else {
             None
@@ -87,11 +111,14 @@ impl Client {
         // Whether a try may have been executed without our hearing of it.
         let mut uncertain = false;
         // When the first message under the present identity was sent.
-        let mut first_tried = self.world.mono();
-        let (mut ways, mut sent) = (None, None);
+        let mut first_tried = self.about_now();
+        let (mut sent, mut looked) = (None, false);
         // What was closed may be of a slot that moves: it is said another time.
         let mut refused = false;
         loop {
+            let Request::Op(asked) = &mut *message else {
+                return Err(Errno::Invalid);
+            };
             let map = self.map();
             let server = if at_coordinator {
                 map.coordinator
@@ -100,11 +127,16 @@ impl Client {
             };
             if let Some(lane) = &mut lane {
                 // Whoever has a removed file that is held open must know who holds it (H97).
-                let holds = op
+                let holds = asked
+                    .op
                     .leaves_held()
                     .map(|slot| map.owner(slot))
                     .filter(|s| *s != server);
-                let session = match pin!(self.sessions_at(server, holds)).await {
+                let session = match self.known_session_at(server, holds) {
+                    Some(session) => Ok(session),
+                    None => Box::pin(self.sessions_at(server, holds)).await,
+                };
+                let session = match session {
                     Ok(session) => session,
                     Err(Some(CallError::Denied)) if uncertain || sent.is_some() => {
                         return Err(Errno::Unreachable);
@@ -129,11 +161,17 @@ impl Client {
                             slot: lane.slot,
                             sequence: lane.next(),
                         });
-                        first_tried = self.world.mono();
+                        first_tried = self.about_now();
                     }
                 }
             }
+            // A server that has started again takes all files for open by this mount until that says what it has: what loses its
+            // name before then would stay. If it cannot be told now it is told later.
+            if turn == 0 && asked.op.may_orphan() && self.was_forgotten_by(server) {
+                _ = Box::pin(self.greet_keeper(server)).await;
+            }
             if turn != 0
+                && !self.keeper_is_known(server)
                 && let Err(trouble) = Box::pin(self.greet_keeper(server)).await
             {
                 match trouble {
@@ -146,19 +184,21 @@ impl Client {
                 Box::pin(self.look_elsewhere(server, &patience)).await;
                 continue;
             }
-            for shown in op.statements_mut().into_iter().flatten() {
+            for shown in asked.op.statements_mut().into_iter().flatten() {
                 self.handles.borrow_mut().renew(shown);
             }
             // Whatever became of an earlier try: another copy of it may be executed, and where is not known (H126).
             let again = request.is_some() && request == sent;
             // What it hangs on may have become a ticket meanwhile; if something of it was forgotten it must be looked up
             // again, unless an earlier try with all of it may be executed (H134).
-            if !again || ways.is_none() {
-                ways = self.cache.borrow().ways(op.statements().into_iter().flatten());
+            if !again || !looked {
+                let ways = self
+                    .cache
+                    .borrow()
+                    .ways(asked.op.statements().into_iter().flatten());
+                asked.ways = ways.ok_or(Errno::Stale)?;
+                looked = true;
             }
-            let Some(ways) = ways.clone() else {
-                return Err(Errno::Stale);
-            };
             if request.is_some() {
                 self.change()?;
             }
@@ -167,36 +207,31 @@ impl Client {
             }
             sent = request;
             let in_doubt = uncertain || again;
-            let keep = self.keep_for(server, &op, turn, !refused);
-            let message = Request::Op {
-                keep: keep.clone(),
-                request,
-                again,
-                map: map.epoch,
-                instance: self.instance,
-                cred: cred.clone(),
-                op: op.clone(),
-                ways,
+            asked.keep = self.keep_for(server, &asked.op, turn, !refused);
+            asked.request = request;
+            asked.again = again;
+            asked.map = map.epoch;
+            let tried = self.about_now();
+            let answer = pin!(self.try_once(server, message)).await;
+            let Request::Op(asked) = &*message else {
+                return Err(Errno::Invalid);
             };
-            let tried = self.world.mono();
-            let answer = pin!(self.try_once(server, &message)).await;
-            patience.spend(tried, self.world.mono(), self.config.try_timeout);
+            let op = &asked.op;
+            patience.spend(tried, self.world.recent(), self.config.try_timeout);
             if matches!(answer, Ok(Ok(_))) {
-                self.keep_heard(keep);
+                self.keep_heard(asked.keep.as_ref());
             }
             refused |= matches!(answer, Ok(Err(Refusal::Busy | Refusal::NotOwner(_))));
             match answer {
                 Ok(Ok(Response::Op(outcome))) => {
-                    self.contents(&op, &outcome, None, (first_tried, tried));
-                    return self.learnt(&op, outcome, &[], tried);
+                    self.contents(op, &outcome, None, (first_tried, tried));
+                    self.learnt(op, &outcome, &[], tried);
+                    return *outcome;
                 }
-                Ok(Ok(Response::Refreshed {
-                    outcome,
-                    fresh,
-                    change,
-                })) => {
-                    self.contents(&op, &outcome, change, (first_tried, tried));
-                    return self.learnt(&op, outcome, &fresh, tried);
+                Ok(Ok(Response::Refreshed(told))) => {
+                    self.contents(op, &told.outcome, told.change, (first_tried, tried));
+                    self.learnt(op, &told.outcome, &told.fresh, tried);
+                    return told.outcome;
                 }
                 Ok(Ok(_)) => return Err(Errno::Io),
                 Ok(Err(refusal)) => match refusal {
@@ -238,7 +273,7 @@ impl Client {
                     Refusal::BadStatement if in_doubt => return Err(Errno::Unreachable),
                     // What was looked up is worth nothing any more: the caller looks again.
                     Refusal::BadStatement => {
-                        self.forget(&op);
+                        self.forget(op);
                         return Err(Errno::Stale);
                     }
                     // Neither this try nor one of before was or will be executed: what is outdated stays so, and of an
@@ -297,6 +332,14 @@ impl Client {
         }
     }
 
+    /// When something is asked, or before. Where it matters what was heard before it was asked, not before.
+    fn about_now(&self) -> Mono {
+        match self.config.contents {
+            Some(_) => self.world.mono(),
+            None => self.world.recent(),
+        }
+    }
+
     /// What an outcome says about what is in directories.
     fn contents(&self, op: &Op, outcome: &Outcome, change: Option<ChangeInfo>, sent: (Mono, Mono)) {
         if let Some(contents) = &self.config.contents {
@@ -307,7 +350,7 @@ impl Client {
     }
 
     /// What an outcome says about directories that are known.
-    fn learnt(&self, op: &Op, outcome: Outcome, fresh: &[Statement], asked: Mono) -> Outcome {
+    fn learnt(&self, op: &Op, outcome: &Outcome, fresh: &[Statement], asked: Mono) {
         let mut cache = self.cache.borrow_mut();
         let mut handles = self.handles.borrow_mut();
         for s in fresh {
@@ -315,7 +358,7 @@ impl Client {
             handles.learn(s);
         }
         drop(handles);
-        match (op, &outcome) {
+        match (op, outcome) {
             (
                 Op::Lookup { dir, name }
                 | Op::Mkdir { dir, name, .. }
@@ -340,7 +383,6 @@ impl Client {
             }
             _ => {}
         }
-        outcome
     }
 
     /// The directories an operation named are not what was known of them.
@@ -361,9 +403,9 @@ impl Client {
     ) -> Result<Result<Response, Refusal>, Errno> {
         let mut patience = self.patience();
         loop {
-            let tried = self.world.mono();
+            let tried = self.world.recent();
             let answer = pin!(self.try_once(server, &request)).await;
-            patience.spend(tried, self.world.mono(), self.config.try_timeout);
+            patience.spend(tried, self.world.recent(), self.config.try_timeout);
             match answer {
                 Ok(Err(Refusal::WrongBoot(_))) => {}
                 Ok(Err(Refusal::NotReady)) => Box::pin(self.wait(&mut patience)).await?,
@@ -457,7 +499,7 @@ impl Client {
         Patience {
             left: self.config.give_up,
             pause: PAUSE.0,
-            begun: self.world.mono(),
+            begun: self.world.recent(),
         }
     }
 
@@ -530,7 +572,7 @@ impl Client {
 
     /// Space of all servers together. What several have on one device is there once.
     pub async fn statfs(&self) -> Result<FsStat, Errno> {
-        self.heeding(self.space()).await
+        self.heeding(Box::pin(self.space())).await
     }
 
     async fn space(&self) -> Result<FsStat, Errno> {
@@ -548,7 +590,7 @@ impl Client {
 
     /// The same, on the server that owns `slot`.
     pub async fn sync_slot(&self, slot: Slot) -> Result<(), Errno> {
-        self.heeding(self.sync_owner(slot)).await
+        self.heeding(Box::pin(self.sync_owner(slot))).await
     }
 
     async fn sync_owner(&self, slot: Slot) -> Result<(), Errno> {
@@ -587,7 +629,7 @@ impl Client {
     /// One operation that names no directory, at one server.
     pub async fn at(&self, server: ServerId, op: Op) -> Outcome {
         loop {
-            let request = Request::Op {
+            let request = OpRequest {
                 keep: None,
                 request: None,
                 again: false,
@@ -597,8 +639,8 @@ impl Client {
                 op: op.clone(),
                 ways: Vec::new(),
             };
-            match pin!(self.ask(server, request)).await? {
-                Ok(Response::Op(outcome)) => return outcome,
+            match pin!(self.ask(server, request.into())).await? {
+                Ok(Response::Op(outcome)) => return *outcome,
                 Ok(_) => return Err(Errno::Io),
                 // It knows of servers that we do not.
                 Err(Refusal::NotOwner(_)) => {

@@ -43,6 +43,13 @@ impl Client {
         }
     }
 
+    /// The session, if it is known to be registered with both.
+    pub(crate) fn known_session_at(&self, server: ServerId, other: Option<ServerId>) -> Option<SessionId> {
+        let s = self.session.borrow();
+        let there = |server| s.opened.contains(&server);
+        (there(server) && other.is_none_or(there)).then_some(s.id)
+    }
+
     /// The same with another server, too, if there is one.
     pub(crate) async fn sessions_at(
         &self,

@@ -32,7 +32,7 @@ impl MetaServer {
             // The range is told to be damaged, which is not the same as a server that cannot answer yet.
             Err(e @ StoreError::Corrupt { .. }) => {
                 self.report(&e);
-                return Ok(Response::Op(Err(Errno::Io)));
+                return Ok(Err(Errno::Io).into());
             }
             other => other?,
         };

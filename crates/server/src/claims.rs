@@ -9,7 +9,7 @@ use pando_auth::{Fingerprint, Gate, Key};
 use pando_types::{
     AuthMode, Bearer, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, PeerId, SessionId, plant,
 };
-use pando_wire::{Denial, FileLockRequest, Op, Outcome, Refusal, Request, Role, Statement, Way};
+use pando_wire::{Denial, FileLockRequest, Op, OpRequest, Outcome, Refusal, Request, Role, Statement, Way};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -83,7 +83,7 @@ impl MetaServer {
             | Request::Cut(_)
             | Request::Repair(_) => plant!(G2) || who == PeerId::Operator,
             Request::Lock(FileLockRequest::List(_)) => plant!(G2) || who == PeerId::Operator,
-            Request::Op { .. }
+            Request::Op(_)
             | Request::Lock(_)
             | Request::Probe { .. }
             | Request::OpenSession(_)
@@ -180,10 +180,17 @@ fn check(holder: IdentityId, claims: &Claims, request: &Request) -> Result<(), R
     }
     let mine = |session: &SessionId| session.owner() == holder;
     match request {
-        Request::Op { keep: Some(k), .. } if !mine(&k.session) && !plant!(G70) => Err(Refusal::NotAllowed),
-        Request::Op {
-            request, cred, op, ..
-        } => {
+        Request::Op(asked) => {
+            let OpRequest {
+                request,
+                cred,
+                op,
+                keep,
+                ..
+            } = &**asked;
+            if keep.as_ref().is_some_and(|k| !mine(&k.session)) && !plant!(G70) {
+                return Err(Refusal::NotAllowed);
+            }
             // These two say and do nothing on anybody's behalf.
             if !claims.covers(cred) && !matches!(op, Op::StatFs | Op::Sync) && !plant!(G3) {
                 return Err(Refusal::NotAllowed);

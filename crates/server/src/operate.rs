@@ -8,7 +8,9 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
 use pando_store::{Level, StoreError};
 use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
-use pando_wire::{Keep, Op, Outcome, PeerRequest, Refusal, Request, Response, Statement};
+use pando_wire::{
+    Keep, Op, OpRequest, Outcome, PeerRequest, Refreshed, Refusal, Request, Response, Statement,
+};
 use std::cell::Cell;
 use std::pin::pin;
 use std::time::Duration;
@@ -52,8 +54,8 @@ impl MetaServer {
         // By reference: what a task is given it has twice, and every request is a task. What it waits for is pinned where it
         // is made, here and below: `.await` alone would move it there, several KB each time.
         self.spawn(|me| match request {
-            Request::Op { .. } => Box::pin(async move {
-                pin!(me.serve_op(asker, &entitled, &request, &notes)).await;
+            Request::Op(asked) => Box::pin(async move {
+                pin!(me.serve_op(asker, &entitled, &asked, &notes)).await;
                 drop(turn);
             }),
             other => Box::pin(async move {
@@ -63,8 +65,8 @@ impl MetaServer {
         });
     }
 
-    async fn serve_op(&self, asker: Asker, entitled: &Entitled, asked: &Request, notes: &Notes) {
-        let Request::Op {
+    async fn serve_op(&self, asker: Asker, entitled: &Entitled, asked: &OpRequest, notes: &Notes) {
+        let OpRequest {
             request,
             again,
             map,
@@ -73,10 +75,7 @@ impl MetaServer {
             op,
             ways,
             keep,
-        } = asked
-        else {
-            return self.answer(vec![asker], Err(Refusal::Invalid));
-        };
+        } = asked;
         if *op == Op::Sync
             && let Err(refusal) = self.knows_all_owners(*map)
         {
@@ -91,7 +90,7 @@ impl MetaServer {
             && !plant!(G10)
         {
             let found = Box::pin(self.find_subtree(asker.1, holder, cred, root)).await;
-            let result = found.map(Response::Op).map_err(|f| match f {
+            let result = found.map(Response::from).map_err(|f| match f {
                 Failure::Refused(why) => why,
                 Failure::Store(e) => {
                     self.report(&e);
@@ -113,7 +112,7 @@ impl MetaServer {
     async fn serve(&self, asker: Asker, entitled: Entitled, request: Request, notes: &Notes) {
         let Entitled { holder, subtree } = entitled;
         let result = match request {
-            Request::Op { .. } => Err(Failure::Refused(Refusal::Invalid)),
+            Request::Op(_) => Err(Failure::Refused(Refusal::Invalid)),
             Request::OpenSession(session) => Box::pin(self.open_session(session)).await,
             Request::KeepAlive(sessions) => {
                 let now = self.world.mono();
@@ -242,7 +241,7 @@ impl MetaServer {
             Ok((_, Admission::Wait)) => return None,
             Ok((_, Admission::Answer(outcome))) => {
                 self.count(|s| s.replayed += 1);
-                self.answer(vec![asker], Ok(Response::Op(outcome)));
+                self.answer(vec![asker], Ok(outcome.into()));
                 return None;
             }
             Ok((_, Admission::Refuse(refusal))) | Err(refusal) => {
@@ -285,13 +284,13 @@ impl MetaServer {
                 let account = told.then(|| asked.notes.account()).flatten();
                 let change = asked.change.get();
                 let response = if fresh.is_empty() && change.is_none() {
-                    Response::Op(outcome)
+                    outcome.into()
                 } else {
-                    Response::Refreshed {
+                    Response::Refreshed(Box::new(Refreshed {
                         outcome,
                         fresh,
                         change,
-                    }
+                    }))
                 };
                 // For the message that asked for it: another try of the same request may not have.
                 let of = |to| account.clone().filter(|_| to == asker);

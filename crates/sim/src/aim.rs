@@ -52,7 +52,7 @@ pub enum Step {
 pub fn step_of(message: &Message) -> Option<Step> {
     Some(match message {
         Message::Request { request, .. } => match request {
-            Request::Op { op, .. } if op.mutates() => Step::Change,
+            Request::Op(asked) if asked.op.mutates() => Step::Change,
             Request::Peer(asked) => match asked {
                 PeerRequest::Lock { .. } => Step::Lock,
                 PeerRequest::Prepare { .. } => Step::Prepare,
@@ -72,7 +72,7 @@ pub fn step_of(message: &Message) -> Option<Step> {
             _ => return None,
         },
         Message::Reply { result, .. } => match result {
-            Ok(Response::Op(_) | Response::Refreshed { .. }) => Step::Outcome,
+            Ok(Response::Op(_) | Response::Refreshed(_)) => Step::Outcome,
             Ok(Response::Peer(answer)) => match answer {
                 PeerAnswer::Locked { .. } => Step::Locked,
                 PeerAnswer::Vote(_) => Step::Vote,
@@ -204,12 +204,13 @@ impl Aims {
     /// Whether a client's first try is to be kept, and who hears of it.
     fn keeps(&mut self, message: &Message, to: ServerId, map: &ClusterMap) -> Option<HearKept> {
         let Message::Request {
-            request: Request::Op { again: false, op, .. },
+            request: Request::Op(asked),
             ..
         } = message
         else {
             return None;
         };
+        let op = Some(&asked.op).filter(|_| !asked.again)?;
         let slot = op.home().filter(|s| op.mutates() && map.owner(*s) == to)?;
         map.destination(slot)?;
         let (percent, hear) = self.keep.clone()?;
@@ -295,7 +296,7 @@ impl Aims {
             return true;
         };
         match request {
-            Request::Op { op, .. } if op.mutates() => self.used.extend(op.home()),
+            Request::Op(asked) if asked.op.mutates() => self.used.extend(asked.op.home()),
             Request::Peer(PeerRequest::Moving(
                 MoveRequest::HandOver { slots, .. } | MoveRequest::Begin { slots, .. },
             )) => return slots.iter().any(|s| self.used.contains(s)),

@@ -6,12 +6,12 @@ use crate::knowledge::Knowledge;
 use crate::settings::Settings;
 use crate::trace::Print;
 use crate::workload::Workload;
-use crate::world::{Life, MS, Role, SEC, Sim};
+use crate::world::{Death, Life, MS, Role, SEC, Sim};
 use pando_client::Client;
 use pando_cluster::DirectoryUpdates;
 use pando_env::Env;
 use pando_format::Key;
-use pando_types::{Birth, Cred, DirId, Errno, Ino, Name, Perm};
+use pando_types::{Birth, Cred, DirId, Errno, Ino, Name, Perm, ServerId};
 use pando_wire::{Answer, Op, Outcome, RenameMode, Statement};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -78,6 +78,18 @@ impl Program {
 
     pub async fn wait(&self, time: std::time::Duration) {
         self.life.sleep(time).await;
+    }
+
+    /// A server is killed, and serves again when this is over.
+    pub async fn restart(&self, server: ServerId) {
+        let cluster = self.workload.cluster();
+        let index = cluster.servers.iter().position(|s| s.id == server);
+        let index = index.expect("it is one of them");
+        cluster.kill(index, Death::Kill, Some(10 * MS));
+        self.settle().await;
+        while !cluster.all_serve() {
+            self.settle().await;
+        }
     }
 
     /// Removed files whose data are still there.

@@ -23,7 +23,7 @@ impl Cost {
     /// The client's messages: what, to whom.
     fn asked(&self) -> Vec<(&'static str, ServerId)> {
         let kind = |m: &Exchange| match &m.request {
-            Request::Op { op, .. } => op.kind(),
+            Request::Op(asked) => asked.op.kind(),
             Request::Probe { .. } => "probe",
             _ => "other",
         };
@@ -571,7 +571,7 @@ fn what_is_not_told() {
         let (result, explained) = p.client.explain(look()).await;
         assert_eq!(result.err(), Some(Errno::NotFound));
         let told = explained.expect("nothing else is explained");
-        let first = |m: &Exchange| matches!(m.request, Request::Op { .. }) && m.round == 1;
+        let first = |m: &Exchange| matches!(m.request, Request::Op(_)) && m.round == 1;
         for m in &told.messages {
             assert_eq!(m.account.is_some(), first(m), "{m:?}");
         }

@@ -1,7 +1,7 @@
 //! Removed files that are held open where it is not easy (H97). No faults, one client, the judge watching.
 
 use crate::births::{Program, named, on_a_cluster};
-use pando_types::{Cred, Perm, ServerId, Slot};
+use pando_types::{Cred, Errno, Perm, ServerId, Slot};
 use pando_wire::{Op, RenameMode, Statement};
 use std::time::Duration;
 
@@ -97,5 +97,35 @@ fn a_file_stays_that_is_open_by_another_name_where_its_last_is_removed() {
         p.client.tell_closed().await;
         p.wait(Duration::from_secs(30)).await;
         assert_eq!(p.orphans(again.ino), 0, "nobody has it open");
+    });
+}
+
+/// A server that has started again takes every file for open by those it knew, until they say what they have: who removes a file there
+/// says it first, and the file goes at once.
+#[test]
+fn what_is_removed_where_a_server_has_started_again_does_not_stay() {
+    on_a_cluster(128, |p| async move {
+        let dir = p.dir_elsewhere(None).await;
+        let server = p.owner_of(dir.id.slot());
+        p.make_file(&dir, "f").await;
+        let (cred, name, want) = (Cred::root(), named("f"), 4);
+        let open = Op::Open {
+            dir: dir.clone(),
+            name,
+            want,
+        };
+        let (_, kept) = p.client.op_open(&cred, open).await;
+        let file = kept.expect("it is kept").file();
+        p.client.tell_closed().await;
+        for removed in ["f", "g"] {
+            p.restart(server).await;
+            let name = named(removed);
+            let (dir, held) = (dir.clone(), false);
+            match p.op(Op::Unlink { dir, name, held }).await {
+                Ok(_) => assert_eq!(removed, "f"),
+                Err(e) => assert_eq!((removed, e), ("g", Errno::NotFound)),
+            }
+            assert_eq!(p.orphans(file.ino), 0, "nobody has it open");
+        }
     });
 }

@@ -19,8 +19,8 @@ use pando_types::{
     SLOTS, ServerId, Slot, Term, TxId, Watermark,
 };
 use pando_wire::{
-    CopyId, LockMode, LockWant, Message, MoveAnswer, MoveRequest, Op, PeerAnswer, PeerRequest, Request,
-    Response, Scope, Statement, Stored, TxState, Vote,
+    CopyId, LockMode, LockWant, Message, MoveAnswer, MoveRequest, Op, OpRequest, PeerAnswer, PeerRequest,
+    Request, Response, Scope, Statement, Stored, TxState, Vote,
 };
 use std::rc::Rc;
 
@@ -282,15 +282,15 @@ impl Workload {
         let Some((request, to)) = self.others(rng, life) else {
             return;
         };
-        let Request::Op {
+        let Request::Op(asked) = &request else {
+            return;
+        };
+        let OpRequest {
             request: name,
             op,
             instance,
             ..
-        } = &request
-        else {
-            return;
-        };
+        } = &**asked;
         // Another liar may have repeated what is this one's own.
         let Some(PeerId::Client(identity)) = self.who(life.node) else {
             return;
@@ -329,15 +329,10 @@ impl Workload {
         cred: &Cred,
         own: Option<Op>,
     ) {
-        let Some((
-            Request::Op {
-                request: Some(id),
-                map,
-                ..
-            },
-            to,
-        )) = self.others(rng, life)
-        else {
+        let Some((Request::Op(asked), to)) = self.others(rng, life) else {
+            return;
+        };
+        let (Some(id), map) = (asked.request, asked.map) else {
             return;
         };
         // Another liar may have repeated what is this one's own.
@@ -362,7 +357,7 @@ impl Workload {
             crate::words::describe_op(&op)
         );
         let (instance, cred, ways) = (Instance(7), cred.clone(), Vec::new());
-        let request = Request::Op {
+        let request = OpRequest {
             keep: None,
             request: Some(id),
             again: false,
@@ -372,7 +367,7 @@ impl Workload {
             op,
             ways,
         };
-        let answer = client.admin(to, request).await;
+        let answer = client.admin(to, request.into()).await;
         self.gained(&what, answer);
     }
 

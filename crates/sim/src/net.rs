@@ -582,9 +582,9 @@ impl Sim {
 /// What a forger says.
 fn forged(n: u64) -> Result<Response, Refusal> {
     match n {
-        0 => Ok(Response::Op(Err(Errno::NotFound))),
-        1 => Ok(Response::Op(Err(Errno::Exists))),
-        2 => Ok(Response::Op(Ok(Answer::Done))),
+        0 => Ok(Err(Errno::NotFound).into()),
+        1 => Ok(Err(Errno::Exists).into()),
+        2 => Ok(Ok(Answer::Done).into()),
         3 => Ok(Response::Ok),
         _ => Err(Refusal::NotAllowed),
     }

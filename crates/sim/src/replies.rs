@@ -7,7 +7,7 @@ use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{Errno, RequestId, SessionId};
-use pando_wire::{EntryView, Message, Op, Outcome, Refusal, Request, Response, Statement};
+use pando_wire::{EntryView, Message, Op, OpRequest, Outcome, Refusal, Request, Response, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -90,9 +90,10 @@ impl Replies {
         if let Request::OpenSession(session) = request {
             self.sessions.entry(*session).or_insert(life);
         }
-        let Request::Op { request, op, .. } = request else {
+        let Request::Op(asked) = request else {
             return;
         };
+        let OpRequest { request, op, .. } = &**asked;
         self.asked.insert(
             *id,
             Asked {
@@ -408,7 +409,8 @@ fn sealed(server: u16, answers: &[Blob]) -> Result<(), String> {
 /// What work a request made is told only of what succeeded: of the rest it would say what is there (H99).
 fn accounted(result: &Result<Response, Refusal>) -> Result<(), String> {
     match result {
-        Ok(Response::Op(Ok(_)) | Response::Refreshed { outcome: Ok(_), .. } | Response::Peer(_)) => Ok(()),
+        Ok(Response::Peer(_)) => Ok(()),
+        Ok(response) if response.outcome().is_some_and(Result::is_ok) => Ok(()),
         other => Err(format!("an account comes with {other:?}")),
     }
 }
@@ -430,10 +432,11 @@ impl Judge {
                 Some(server),
                 Message::Reply {
                     id,
-                    result: Ok(Response::Op(outcome) | Response::Refreshed { outcome, .. }),
+                    result: Ok(response @ (Response::Op(_) | Response::Refreshed(_))),
                     ..
                 },
             ) => {
+                let Some(outcome) = response.outcome() else { return };
                 let result = self.replies.borrow_mut().reply(self, server, *id, outcome);
                 self.check(result);
             }

@@ -1,6 +1,6 @@
 //! Messages and operations in a few words, as traces and findings show them.
 
-use pando_wire::{Message, PeerRequest, Request, Response};
+use pando_wire::{Message, OpRequest, PeerRequest, Request, Response};
 
 /// A message in one line.
 pub fn describe(message: &Message) -> String {
@@ -28,9 +28,10 @@ pub fn describe(message: &Message) -> String {
 
 fn describe_request(request: &Request) -> String {
     match request {
-        Request::Op {
-            request, cred, op, ..
-        } => {
+        Request::Op(asked) => {
+            let OpRequest {
+                request, cred, op, ..
+            } = &**asked;
             let id = request.map_or(String::new(), |r| {
                 format!("{:x}/{}/{} ", r.session.0 >> 112, r.slot, r.sequence)
             });

@@ -24,8 +24,8 @@ pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
 pub use holds::{CLOSED_MAX, FileAt, HOLDING_MAX, Held, Holders, Holding, Keep, Turned};
 pub use message::{
-    LockMode, LockWant, Message, Outcome, PeerAnswer, PeerRequest, Refusal, Request, Response, Stored,
-    TxState, Vote,
+    LockMode, LockWant, Message, OpRequest, Outcome, PeerAnswer, PeerRequest, Refreshed, Refusal, Request,
+    Response, Stored, TxState, Vote,
 };
 pub use moving::{ClusterError, ClusterRequest, CopyId, Holds, MoveAnswer, MoveRequest};
 pub use op::{

@@ -12,6 +12,7 @@ use crate::repair::{RepairRequest, Repaired};
 use pando_format::codec::{Blob, Codec, DecodeError, Reader};
 use pando_format::{
     Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, OwedRecord, Record, ReplyWrite, codec_enum,
+    codec_struct,
 };
 use pando_types::{
     BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, RequestId, ServerId, SessionId,
@@ -50,24 +51,7 @@ pub enum Message {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// An operation on the tree.
-    Op {
-        /// For mutating operations: the identity that a retry repeats.
-        request: Option<RequestId>,
-        /// Whether an earlier try may have been executed, here or on another server.
-        again: bool,
-        /// The caller's map: what was sent by an older one may be late, and have been repeated elsewhere.
-        map: MapEpoch,
-        /// Whose statements these are.
-        instance: Instance,
-        /// On whose behalf.
-        cred: Cred,
-        /// What.
-        op: Op,
-        /// What the statements in it of scope [`crate::Scope::Link`] hang on, in any order.
-        ways: Vec<Statement>,
-        /// Under which session the sender keeps files open, if it does.
-        keep: Option<Keep>,
-    },
+    Op(Box<OpRequest>),
     /// Registers a session with this server. Idempotent.
     OpenSession(SessionId),
     /// Signs of life.
@@ -112,20 +96,40 @@ pub enum Request {
     Lock(FileLockRequest),
 }
 
+/// An operation on the tree, as it is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpRequest {
+    /// For mutating operations: the identity that a retry repeats.
+    pub request: Option<RequestId>,
+    /// Whether an earlier try may have been executed, here or on another server.
+    pub again: bool,
+    /// The caller's map: what was sent by an older one may be late, and have been repeated elsewhere.
+    pub map: MapEpoch,
+    /// Whose statements these are.
+    pub instance: Instance,
+    /// On whose behalf.
+    pub cred: Cred,
+    /// What.
+    pub op: Op,
+    /// What the statements in it of scope [`crate::Scope::Link`] hang on, in any order.
+    pub ways: Vec<Statement>,
+    /// Under which session the sender keeps files open, if it does.
+    pub keep: Option<Keep>,
+}
+
+impl From<OpRequest> for Request {
+    fn from(asked: OpRequest) -> Request {
+        Request::Op(Box::new(asked))
+    }
+}
+
 /// Answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
     /// Of an operation.
-    Op(Outcome),
-    /// Of an operation: the outcome, and what the server knows of its directories beside it.
-    Refreshed {
-        /// The outcome.
-        outcome: Outcome,
-        /// Statements of those whose statements were links, or older than what the server knows; in any order.
-        fresh: Vec<Statement>,
-        /// What became of the change attribute of the one that it changes or looks at.
-        change: Option<ChangeInfo>,
-    },
+    Op(Box<Outcome>),
+    /// Of an operation, with what else there is to say.
+    Refreshed(Box<Refreshed>),
     /// Done, nothing to say.
     Ok,
     /// The cluster map, encoded by `pando-cluster`.
@@ -150,6 +154,43 @@ pub enum Response {
     Repair(Repaired),
     /// About locks on files.
     Lock(FileLockAnswer),
+}
+
+/// The outcome of an operation, and what the server knows of its directories beside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refreshed {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Statements of those whose statements were links, or older than what the server knows; in any order.
+    pub fresh: Vec<Statement>,
+    /// What became of the change attribute of the one that it changes or looks at.
+    pub change: Option<ChangeInfo>,
+}
+
+impl From<Outcome> for Response {
+    fn from(outcome: Outcome) -> Response {
+        Response::Op(Box::new(outcome))
+    }
+}
+
+impl Response {
+    /// The outcome, of an operation's.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Response::Op(outcome) => Some(outcome),
+            Response::Refreshed(told) => Some(&told.outcome),
+            _ => None,
+        }
+    }
+
+    /// The same, as it is.
+    pub fn into_outcome(self) -> Option<Outcome> {
+        match self {
+            Response::Op(outcome) => Some(*outcome),
+            Response::Refreshed(told) => Some(told.outcome),
+            _ => None,
+        }
+    }
 }
 
 /// Why a request was not executed. The client reacts to each; none is shown to programs as it is.
@@ -465,8 +506,23 @@ impl Codec for Message {
     }
 }
 
+codec_struct!(OpRequest {
+    request,
+    again,
+    map,
+    instance,
+    cred,
+    op,
+    ways,
+    keep
+});
+codec_struct!(Refreshed {
+    outcome,
+    fresh,
+    change
+});
 codec_enum!(Request {
-    1 => Op { request, again, map, instance, cred, op, ways, keep },
+    1 => Op(o),
     2 => OpenSession(s),
     3 => KeepAlive(s),
     4 => CloseSession(s),
@@ -485,7 +541,7 @@ codec_enum!(Request {
 });
 codec_enum!(Response {
     1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s),
-    8 => Refreshed { outcome, fresh, change }, 9 => Auth(a), 10 => Cluster(c), 12 => Held(h), 13 => Cut(c), 15 => Lock(l),
+    8 => Refreshed(r), 9 => Auth(a), 10 => Cluster(c), 12 => Held(h), 13 => Cut(c), 15 => Lock(l),
     19 => Repair(r)
 });
 codec_enum!(Refusal {

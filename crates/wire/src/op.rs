@@ -772,6 +772,11 @@ impl Op {
         }
     }
 
+    /// Whether it may leave a file without a name that is open somewhere.
+    pub fn may_orphan(&self) -> bool {
+        matches!(self, Op::Unlink { .. } | Op::Rename { .. })
+    }
+
     /// The slot of the first name: the operation's home. `None` goes to any server.
     pub fn home(&self) -> Option<Slot> {
         match self {

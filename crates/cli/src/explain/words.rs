@@ -70,7 +70,7 @@ pub fn scope(of: Scope) -> &'static str {
 /// The kind of a message.
 pub fn kind(request: &Request) -> &'static str {
     match request {
-        Request::Op { op, .. } => op.kind(),
+        Request::Op(asked) => asked.op.kind(),
         Request::Probe { .. } => "probe",
         Request::OpenSession(_) => "open-session",
         Request::KeepAlive(_) => "keep-alive",
@@ -93,7 +93,8 @@ pub fn kind(request: &Request) -> &'static str {
 pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
     match request {
         Request::Probe { probes, .. } => probes.iter().map(|p| (p.dir, Some(&p.name))).collect(),
-        Request::Op { op, .. } => {
+        Request::Op(asked) => {
+            let op = &asked.op;
             let names = match op {
                 Op::Rename {
                     src_name, dst_name, ..
@@ -138,7 +139,7 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
 /// The statements a message carries: those it names directories by, and those that these hang on.
 pub fn statements(request: &Request) -> impl Iterator<Item = &Statement> {
     let (named, ways) = match request {
-        Request::Op { op, ways, .. } => (op.statements(), &ways[..]),
+        Request::Op(asked) => (asked.op.statements(), &asked.ways[..]),
         _ => ([None, None], &[][..]),
     };
     // The place above the root needs none.
@@ -187,9 +188,11 @@ pub fn basis(request: &Request) -> String {
 pub fn answer(m: &Exchange) -> String {
     match &m.answer {
         None => "not waited for".into(),
-        Some(Ok(Ok(Response::Op(Err(e)) | Response::Refreshed { outcome: Err(e), .. }))) => e.to_string(),
         Some(Ok(Ok(Response::Sealed(_)))) => "sealed".into(),
-        Some(Ok(Ok(_))) => "done".into(),
+        Some(Ok(Ok(response))) => match response.outcome() {
+            Some(Err(e)) => e.to_string(),
+            _ => "done".into(),
+        },
         Some(Ok(Err(why))) => format!("refused: {}", refusal(why)),
         Some(Err(CallError::Timeout)) => "no answer in time".into(),
         Some(Err(CallError::Disconnected)) => "connection lost".into(),

@@ -47,7 +47,7 @@ impl Collector {
         };
         match self.client.admin(server, request).await {
             Ok(Response::Records(records)) => Ok(records),
-            Ok(Response::Op(Err(Errno::Io))) => Err(Unread::Damaged),
+            Ok(Response::Op(outcome)) if *outcome == Err(Errno::Io) => Err(Unread::Damaged),
             _ => Err(Unread::Away(server)),
         }
     }

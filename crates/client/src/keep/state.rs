@@ -268,6 +268,14 @@ impl Keeping {
             .is_some_and(|told| told.boot == boot)
     }
 
+    /// Whether an earlier boot of a server was told something, and this one was not.
+    pub(super) fn knew(&self, server: ServerId, boot: BootEpoch) -> bool {
+        self.lock()
+            .servers
+            .get(&server)
+            .is_some_and(|told| told.boot != boot)
+    }
+
     /// Whether there is nothing to be said again to this boot, which may have got slots with another map, or it cannot be yet.
     pub(super) fn is_done(&self, server: ServerId, boot: BootEpoch, map: MapEpoch) -> bool {
         let s = self.lock();
@@ -401,7 +409,8 @@ mod tests {
         assert!(keeping.is_done(SERVER, boot.0, MAP));
         // With another map what the later one opens may be here, from somebody else's earlier boot.
         assert!(!keeping.stating(SERVER, (boot.0, MapEpoch(6)), at).whole);
-        assert!(!keeping.knows(SERVER, BootEpoch(3)));
+        assert!(!keeping.knows(SERVER, BootEpoch(3)) && keeping.knew(SERVER, BootEpoch(3)));
+        assert!(!keeping.knew(SERVER, boot.0) && !keeping.knew(ServerId(9), BootEpoch(3)));
     }
 
     #[test]

@@ -12,9 +12,9 @@ use pando_types::{
 };
 use pando_wire::{
     Account, Answer, ChangeInfo, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt, FsStat,
-    Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Op, PeerAnswer, PeerRequest, Probe,
-    Refusal, RenameMode, Repaired, Request, Response, Scope, SealKey, Statement, Stored, Task, Turned,
-    TxState, Vote,
+    Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Op, OpRequest, PeerAnswer,
+    PeerRequest, Probe, Refreshed, Refusal, RenameMode, Repaired, Request, Response, Scope, SealKey,
+    Statement, Stored, Task, Turned, TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
@@ -336,7 +336,7 @@ pub(super) fn ask(op: Op) -> Request {
         slot: RequestSlot(0),
         sequence: Sequence(1),
     });
-    Request::Op {
+    OpRequest {
         keep: None,
         request,
         again: false,
@@ -350,6 +350,7 @@ pub(super) fn ask(op: Op) -> Request {
         op,
         ways: Vec::new(),
     }
+    .into()
 }
 
 pub(super) fn requests() -> Vec<Request> {
@@ -386,7 +387,7 @@ pub(super) fn requests() -> Vec<Request> {
             whole,
         }));
     }
-    all.push(Request::Op {
+    let asked = OpRequest {
         keep: Some(keep()),
         request: None,
         again: false,
@@ -395,7 +396,8 @@ pub(super) fn requests() -> Vec<Request> {
         cred: Cred::root(),
         op: Op::DirStat { dir: statement(1) },
         ways: statements(),
-    });
+    };
+    all.push(asked.into());
     all.extend(peer_requests().into_iter().map(Request::Peer));
     all.extend(identities::auth_requests().into_iter().map(Request::Auth));
     all.extend(moving::wishes().into_iter().map(Request::Cluster));
@@ -527,8 +529,7 @@ pub(super) fn answers() -> Vec<Answer> {
 }
 
 pub(super) fn results() -> Vec<Result<Response, Refusal>> {
-    let mut all: Vec<Result<Response, Refusal>> =
-        answers().into_iter().map(|a| Ok(Response::Op(Ok(a)))).collect();
+    let mut all: Vec<Result<Response, Refusal>> = answers().into_iter().map(|a| Ok(Ok(a).into())).collect();
     let peers = [
         PeerAnswer::Locked {
             records: records::records(),
@@ -570,15 +571,15 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
     all.extend(cuts::answers().into_iter().map(|a| Ok(Response::Cut(a))));
     all.extend([Repaired::Done, Repaired::Changed, Repaired::Wrong].map(|r| Ok(Response::Repair(r))));
     all.extend([
-        Ok(Response::Op(Err(Errno::NotFound))),
-        Ok(Response::Op(Err(Errno::Io))),
+        Ok(Err(Errno::NotFound).into()),
+        Ok(Err(Errno::Io).into()),
         Ok(Response::Ok),
-        Ok(Response::Refreshed {
+        Ok(Response::Refreshed(Box::new(Refreshed {
             outcome: Ok(Answer::Entry(views()[1].clone())),
             fresh: statements(),
             change: None,
-        }),
-        Ok(Response::Refreshed {
+        }))),
+        Ok(Response::Refreshed(Box::new(Refreshed {
             outcome: Ok(Answer::Done),
             fresh: Vec::new(),
             change: Some(ChangeInfo {
@@ -586,7 +587,7 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
                 after: u64::MAX,
                 time: TIME,
             }),
-        }),
+        }))),
         Ok(Response::Auth(Ok(identities::auth_answer()))),
         Ok(Response::Map(Blob(vec![0; 16]))),
         Ok(Response::Records(records::records())),
@@ -697,7 +698,7 @@ pub(super) fn all() -> Vec<Vec<u8>> {
             request: ask(Op::StatFs),
             explain: true,
         },
-        reply(Ok(Response::Op(Ok(Answer::Done))), Some(account())),
+        reply(Ok(Ok(Answer::Done).into()), Some(account())),
     ]
     .map(|m| m.to_bytes());
     let outcomes = answers().into_iter().map(|a| Ok::<_, Errno>(a).to_bytes());

@@ -26,7 +26,7 @@ use pando_types::{
     Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, RequestSlot,
     Sequence, SessionId, Timestamp,
 };
-use pando_wire::{Answer, EntryView, Message, Op, Request, Response, Scope, Statement};
+use pando_wire::{Answer, EntryView, Message, Op, OpRequest, Request, Response, Scope, Statement};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -227,16 +227,16 @@ impl Run {
         if flags & BOOT != 0 {
             *boot = self.server.boot();
         }
-        let Request::Op {
+        let Request::Op(asked) = request else {
+            return message;
+        };
+        let OpRequest {
             request,
             instance,
             op,
             ways,
             ..
-        } = request
-        else {
-            return message;
-        };
+        } = &mut **asked;
         if flags & STATEMENTS != 0 {
             *instance = INSTANCE;
             for said in op.statements_mut().into_iter().flatten() {
@@ -276,24 +276,16 @@ impl Run {
             let Message::Reply { id, result, account } = message else {
                 panic!("a server asks a client: {message:?}")
             };
-            let success = matches!(
-                result,
-                Ok(Response::Op(Ok(_)) | Response::Refreshed { outcome: Ok(_), .. })
-            );
+            let outcome = result.as_ref().ok().and_then(Response::outcome);
+            let success = outcome.is_some_and(Result::is_ok);
             assert!(account.is_none() || success, "an account of {result:?}");
             *self.open.entry(id).or_default() -= 1;
-            if let Ok(
-                Response::Op(Ok(answer))
-                | Response::Refreshed {
-                    outcome: Ok(answer), ..
-                },
-            ) = &result
-            {
+            if let Some(Ok(answer)) = outcome {
                 self.done += 1;
                 self.learn(answer);
             }
-            if let Ok(Response::Refreshed { fresh, .. }) = &result {
-                fresh.iter().for_each(|s| self.told(s));
+            if let Ok(Response::Refreshed(told)) = &result {
+                told.fresh.iter().for_each(|s| self.told(s));
             }
             heard.push((id, result.ok()));
         }
@@ -352,7 +344,7 @@ impl Run {
     /// It does what a healthy server does.
     fn serves(&mut self) {
         assert!(!self.server.stopped());
-        let lookup = Request::Op {
+        let lookup = OpRequest {
             keep: None,
             request: None,
             again: false,
@@ -364,7 +356,8 @@ impl Run {
                 name: Name::root(),
             },
             ways: Vec::new(),
-        };
+        }
+        .into();
         for (n, request) in [Request::GetMap, Request::Null(true), Request::Status, lookup]
             .into_iter()
             .enumerate()
@@ -392,10 +385,13 @@ impl Run {
                 }
                 Some(Response::Ok) => n == 1,
                 Some(Response::Status(_)) => n == 2,
-                Some(Response::Op(Ok(Answer::Entry(e)))) => {
-                    n == 3 && e.dir.as_ref().is_some_and(|d| d.id == DirId::ROOT)
-                }
-                _ => false,
+                Some(other) => match other.outcome() {
+                    Some(Ok(Answer::Entry(e))) => {
+                        n == 3 && e.dir.as_ref().is_some_and(|d| d.id == DirId::ROOT)
+                    }
+                    _ => false,
+                },
+                None => false,
             };
             assert!(
                 matches!(heard.as_slice(), [(i, r)] if *i == id && right(r)),

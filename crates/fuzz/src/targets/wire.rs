@@ -20,9 +20,9 @@ pub(crate) fn message(input: &[u8]) {
     };
     match message {
         Message::Request {
-            request: Request::Op { op, .. },
+            request: Request::Op(asked),
             ..
-        } => ask(&op),
+        } => ask(&asked.op),
         Message::Request {
             request: Request::Peer(PeerRequest::Prepare { mutations, .. }),
             ..
@@ -34,24 +34,20 @@ pub(crate) fn message(input: &[u8]) {
             }
         }
         Message::Reply {
-            result:
-                Ok(
-                    Response::Op(Ok(answer))
-                    | Response::Refreshed {
-                        outcome: Ok(answer), ..
-                    },
-                ),
-            account,
-            ..
-        } => {
-            show(&answer);
-            // Longer lists are no error: they are only told by servers.
-            assert!(account.is_none_or(|a| a.rounds() <= a.errands.len().min(ERRANDS_MAX)));
-        }
-        Message::Reply {
             result: Ok(Response::Map(bytes)),
             ..
         } => map(&bytes.0),
+        Message::Reply {
+            result: Ok(response),
+            account,
+            ..
+        } => {
+            if let Some(Ok(answer)) = response.outcome() {
+                show(answer);
+                // Longer lists are no error: they are only told by servers.
+                assert!(account.is_none_or(|a| a.rounds() <= a.errands.len().min(ERRANDS_MAX)));
+            }
+        }
         _ => {}
     }
 }

@@ -275,10 +275,11 @@ impl Arena {
         let last = self.alice.last.borrow().clone();
         let Some(said) = last else { return true };
         match self.alice.ask(said.server, &said.request).await {
-            Some(Response::Op(outcome)) | Some(Response::Refreshed { outcome, .. }) => {
-                outcome.ok().map(|a| untimed(&a)) == said.answer.as_ref().map(untimed)
-            }
-            _ => false,
+            Some(response) => match response.into_outcome() {
+                Some(outcome) => outcome.ok().map(|a| untimed(&a)) == said.answer.as_ref().map(untimed),
+                None => false,
+            },
+            None => false,
         }
     }
 

@@ -9,7 +9,8 @@ use pando_format::Codec;
 use pando_server::MetaServer;
 use pando_types::{FsId, MapEpoch, PeerId, Perm, ServerId};
 use pando_wire::{
-    AuthChange, AuthRequest, Hello, HelloReply, Message, Op, PROTOCOL_VERSION, Proof, Request, Role, Way,
+    AuthChange, AuthRequest, Hello, HelloReply, Message, Op, OpRequest, PROTOCOL_VERSION, Proof, Request,
+    Role, Way,
 };
 use std::rc::Rc;
 
@@ -132,7 +133,7 @@ async fn request(a: &Arena, name: &str) -> Option<(ServerId, Vec<u8>)> {
     let server = a.alice.home(dir.id);
     a.alice.open_session(server).await?;
     let (name, perm) = (super::speaker::named(name)?, Perm::new(0o755));
-    let request = Request::Op {
+    let request = OpRequest {
         keep: None,
         request: Some(a.alice.request(6)),
         again: false,
@@ -145,7 +146,8 @@ async fn request(a: &Arena, name: &str) -> Option<(ServerId, Vec<u8>)> {
             mode: perm.into(),
         },
         ways: Vec::new(),
-    };
+    }
+    .into();
     let boot = a.alice.boot(server);
     Some((
         server,

@@ -156,10 +156,10 @@ pub(super) const CELLS: &[Cell] = &[
             let dir = a.mallory.find(&mallory(), "/open").await?;
             let op = Op::DirStat { dir };
             let mut request = a.mallory.asking(None, &mallory(), &op, &[]);
-            if let Request::Op { keep, .. } = &mut request {
+            if let Request::Op(asked) = &mut request {
                 let closed = vec![file(slot, 9)];
                 let turn = 0;
-                *keep = Some(Keep {
+                asked.keep = Some(Keep {
                     session,
                     turn,
                     closed,

@@ -5,16 +5,14 @@ use super::speaker::{LONG, named};
 use super::{Arena, Cell, cell};
 use pando_format::Key;
 use pando_types::{IdentityId, PeerId, Perm, RequestId, SessionId};
-use pando_wire::{Answer, Op, Request, Response};
+use pando_wire::{Answer, Op, Request};
 use std::rc::Rc;
 
 /// The name of Alice's last request, and the server she asked.
 fn hers(a: &Arena) -> Option<(RequestId, Request, pando_types::ServerId)> {
     let said = a.alice.last.borrow().clone()?;
     match &said.request {
-        Request::Op {
-            request: Some(id), ..
-        } => Some((*id, said.request.clone(), said.server)),
+        Request::Op(asked) => Some((asked.request?, said.request.clone(), said.server)),
         _ => None,
     }
 }
@@ -37,13 +35,7 @@ async fn mkdir_as(a: &Arena, id: RequestId) -> Option<Answer> {
     };
     a.mark().await;
     let asked = a.mallory.asking(Some(id), &mallory(), &op, &[]);
-    match a.mallory.ask(server, &asked).await? {
-        Response::Op(Ok(answer))
-        | Response::Refreshed {
-            outcome: Ok(answer), ..
-        } => Some(answer),
-        _ => None,
-    }
+    a.mallory.ask(server, &asked).await?.into_outcome()?.ok()
 }
 
 /// Live sessions of somebody, on all disks.
@@ -92,10 +84,8 @@ pub(super) const CELLS: &[Cell] = &[
             let (_, request, server) = hers(&a)?;
             a.mallory.find(&mallory(), "/").await?;
             a.mark().await;
-            match a.mallory.ask(server, &request).await? {
-                Response::Op(Ok(_)) | Response::Refreshed { outcome: Ok(_), .. } => Some(()),
-                _ => None,
-            }
+            let answer = a.mallory.ask(server, &request).await?;
+            answer.into_outcome()?.ok().map(|_| ())
         }
     ),
     cell!(

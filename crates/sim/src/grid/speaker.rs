@@ -13,8 +13,8 @@ use pando_types::{
     RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
 };
 use pando_wire::{
-    Answer, Content, EntryView, Fate, Handle, Message, Op, Probe, Refusal, RenameMode, Request, Response,
-    SealKey, Statement,
+    Answer, Content, EntryView, Fate, Handle, Message, Op, OpRequest, Probe, Refusal, RenameMode, Request,
+    Response, SealKey, Statement,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,7 +182,7 @@ impl Speaker {
 
     /// A request for an operation, as this one says it.
     pub fn asking(&self, request: Option<RequestId>, cred: &Cred, op: &Op, ways: &[Statement]) -> Request {
-        Request::Op {
+        OpRequest {
             keep: None,
             request,
             again: false,
@@ -192,6 +192,7 @@ impl Speaker {
             op: op.clone(),
             ways: ways.to_vec(),
         }
+        .into()
     }
 
     /// Asks for an operation; the answer, if it was done.
@@ -497,14 +498,13 @@ impl Speaker {
 /// What a response says of an operation that was done; why it was not is kept.
 fn outcome(speaker: &Speaker, response: Response) -> Option<Answer> {
     match response {
-        Response::Op(Ok(answer))
-        | Response::Refreshed {
-            outcome: Ok(answer), ..
-        } => Some(answer),
-        Response::Op(Err(e)) | Response::Refreshed { outcome: Err(e), .. } => {
-            *speaker.refused.borrow_mut() = e.to_string();
-            None
-        }
+        Response::Op(_) | Response::Refreshed(_) => match response.into_outcome()? {
+            Ok(answer) => Some(answer),
+            Err(e) => {
+                *speaker.refused.borrow_mut() = e.to_string();
+                None
+            }
+        },
         other => {
             *speaker.refused.borrow_mut() = format!("{other:?}");
             None

@@ -52,7 +52,7 @@ impl Costs {
 pub fn kind_of(message: &Message, map: &ClusterMap, me: ServerId) -> &'static str {
     match message {
         Message::Request { request, .. } => match request {
-            Request::Op { op, .. } => operation(op, map, me),
+            Request::Op(asked) => operation(&asked.op, map, me),
             Request::OpenSession(_) => "session",
             Request::Probe { .. } => "probe",
             Request::Null(_) => "null",
