@@ -46,7 +46,8 @@ install_packages() {
     fi
 }
 
-# start WHAT PROGRAM ARGUMENT...: in the background, with a log, and a file with its process.
+# start WHAT PROGRAM ARGUMENT...: in the background, with a log, and a file with its process. REQUIRES: a path below the folder is
+# among the arguments.
 start() {
     local what=$1
     shift
@@ -54,7 +55,12 @@ start() {
     echo $! >"$peers/run/$what.pid"
     # What started it in turn, a shell, has nothing to wait for.
     disown $!
+    # Until it is that program it has this one's name.
+    until_true 5 has_begun "$what" $!
 }
+
+# has_begun WHAT PROCESS: it is that program by now, or has ended already.
+has_begun() { alive "$1" || [ ! -d "/proc/$2" ]; }
 
 # process WHAT: the process that was started so, if it is still that one.
 process() {

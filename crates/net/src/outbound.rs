@@ -37,6 +37,7 @@ impl Reactor {
             conn.frames += 1;
             if conn.frames >= EARLY && self.pacer.has_spare_core(self.time.get()) {
                 early = self.write(id, conn);
+                conn.dirty = true; // it stands in the list still
             }
             let (mine, all) = (conn.unsent(), self.unsent.get());
             let crowded = all > self.options.total_send_limit && mine > self.options.high_water;
@@ -132,7 +133,7 @@ impl Reactor {
             let mut empty = std::mem::take(&mut conn.out);
             empty.clear();
             let mut spare = self.spare.borrow_mut();
-            if empty.capacity() <= SPARE_SIZE && spare.len() < SPARE {
+            if (1..=SPARE_SIZE).contains(&empty.capacity()) && spare.len() < SPARE {
                 spare.push(empty);
             }
             if conn.stage == Stage::Refused && !conn.is_writing() {
