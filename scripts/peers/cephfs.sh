@@ -97,8 +97,7 @@ CONFIGURATION
     fi
     mkdir -p "$peers/mnt/cephfs"
     start cephfs ceph-fuse -f --conf "$home/ceph.conf" "$peers/mnt/cephfs"
-    # On a machine whose disk is busy it waits for the object store.
-    mounted_by cephfs 120
+    mounted_by cephfs
 }
 
 cephfs_down() {

@@ -106,9 +106,9 @@ log_of() {
     [ ! -s "$peers/run/$1.log" ] || tail -n 5 "$peers/run/$1.log" | sed 's/^/    /' >&2
 }
 
-# mounted_by WHAT [SECONDS]: waits until that process has mounted PEERS/mnt/WHAT, for 30 s or so many.
+# mounted_by WHAT: waits until that process has mounted PEERS/mnt/WHAT.
 mounted_by() {
-    local end=$((SECONDS + ${2:-30}))
+    local end=$((SECONDS + 30))
     until mountpoint -q "$peers/mnt/$1"; do
         if ! alive "$1" || [ $SECONDS -ge $end ]; then
             log_of "$1"

@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    /// Before a file is opened at a server to be kept: it must know the session, and what that has open already.
+    /// Tells a server of the session and all it has open there: before a file is opened there to be kept, if it does not know.
     pub(crate) async fn greet_keeper(&self, server: ServerId) -> Result<(), Option<CallError>> {
         match &self.config.keeping {
             Some(keeping) => self.state(keeping, server).await,

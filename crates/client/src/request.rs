@@ -332,7 +332,8 @@ impl Client {
         }
     }
 
-    /// When something is asked, or before. Where it matters what was heard before it was asked, not before.
+    /// When something is asked. The last look at the clock, which was before, says as much unless it matters what was heard in
+    /// between, as for what is known of directories' contents.
     fn about_now(&self) -> Mono {
         match self.config.contents {
             Some(_) => self.world.mono(),

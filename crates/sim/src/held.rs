@@ -1,7 +1,8 @@
 //! Removed files that are held open where it is not easy (H97). No faults, one client, the judge watching.
 
 use crate::births::{Program, named, on_a_cluster};
-use pando_types::{Cred, Errno, Perm, ServerId, Slot};
+use pando_client::Kept;
+use pando_types::{Cred, Perm, ServerId, Slot};
 use pando_wire::{Op, RenameMode, Statement};
 use std::time::Duration;
 
@@ -36,6 +37,17 @@ impl Program {
             want: 0,
         };
         self.op(op).await.expect("created");
+    }
+
+    /// Opens a file for reading, to be kept.
+    async fn open_kept(&self, dir: &Statement, name: &str) -> Kept {
+        let op = Op::Open {
+            dir: dir.clone(),
+            name: named(name),
+            want: 4,
+        };
+        let (_, kept) = self.client.op_open(&Cred::root(), op).await;
+        kept.expect("it is kept")
     }
 }
 
@@ -76,14 +88,7 @@ fn a_file_stays_that_is_open_by_another_name_where_its_last_is_removed() {
     on_a_cluster(128, |p| async move {
         let dir = p.dir_elsewhere(None).await;
         p.make_file(&dir, "f").await;
-        let (cred, name, want) = (Cred::root(), named("f"), 4);
-        let open = Op::Open {
-            dir: dir.clone(),
-            name,
-            want,
-        };
-        let (_, kept) = p.client.op_open(&cred, open).await;
-        let kept = kept.expect("it is kept");
+        let kept = p.open_kept(&dir, "f").await;
         let removed = p.op(Op::Unlink {
             dir,
             name: named("f"),
@@ -91,7 +96,10 @@ fn a_file_stays_that_is_open_by_another_name_where_its_last_is_removed() {
         });
         removed.await.expect("removed");
         p.wait(Duration::from_secs(30)).await;
-        p.client.find_home(&cred, &kept).await.expect("it is there");
+        p.client
+            .find_home(&Cred::root(), &kept)
+            .await
+            .expect("it is there");
         let again = kept.file();
         drop(kept);
         p.client.tell_closed().await;
@@ -108,24 +116,11 @@ fn what_is_removed_where_a_server_has_started_again_does_not_stay() {
         let dir = p.dir_elsewhere(None).await;
         let server = p.owner_of(dir.id.slot());
         p.make_file(&dir, "f").await;
-        let (cred, name, want) = (Cred::root(), named("f"), 4);
-        let open = Op::Open {
-            dir: dir.clone(),
-            name,
-            want,
-        };
-        let (_, kept) = p.client.op_open(&cred, open).await;
-        let file = kept.expect("it is kept").file();
+        let file = p.open_kept(&dir, "f").await.file();
         p.client.tell_closed().await;
-        for removed in ["f", "g"] {
-            p.restart(server).await;
-            let name = named(removed);
-            let (dir, held) = (dir.clone(), false);
-            match p.op(Op::Unlink { dir, name, held }).await {
-                Ok(_) => assert_eq!(removed, "f"),
-                Err(e) => assert_eq!((removed, e), ("g", Errno::NotFound)),
-            }
-            assert_eq!(p.orphans(file.ino), 0, "nobody has it open");
-        }
+        p.restart(server).await;
+        let (name, held) = (named("f"), false);
+        p.op(Op::Unlink { dir, name, held }).await.expect("removed");
+        assert_eq!(p.orphans(file.ino), 0, "nobody has it open");
     });
 }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// After a sync that so many waited for, others are waited for before the next one,
+/// After a sync that so many waited for, those are waited for before the next one: a quarter as long as it took.
 const CROWD: usize = 8;
-/// a quarter of what it took, and at most so long.
+/// And at most so long.
 const GATHER_MOST: Duration = Duration::from_micros(500);
 
 /// Positions, and who waits for them.

@@ -90,17 +90,13 @@ fn ask(conn: Connection, bench: &NullArgs, client: usize, servers: &[ServerId]) 
             while began < end {
                 let server = servers[next % servers.len()];
                 next += 1;
-                match client_.admin(server, Request::Null(sync)).await {
-                    Ok(_) => {
-                        let now = Instant::now();
-                        meter.borrow_mut().record(now - began);
-                        began = now;
-                    }
-                    Err(e) => {
-                        meter.borrow_mut().failed(|| e.to_string());
-                        began = Instant::now();
-                    }
+                let answer = client_.admin(server, Request::Null(sync)).await;
+                let now = Instant::now();
+                match answer {
+                    Ok(_) => meter.borrow_mut().record(now - began),
+                    Err(e) => meter.borrow_mut().failed(|| e.to_string()),
                 }
+                began = now;
             }
         });
     }
