@@ -70,6 +70,19 @@ impl Drop for Entered<'_> {
     }
 }
 
+/// The call that a thread serves, while it serves another.
+pub(crate) struct Current(Option<Arc<Call>>);
+
+impl Current {
+    pub fn take() -> Current {
+        Current(CURRENT.take())
+    }
+
+    pub fn put_back(self) {
+        CURRENT.set(self.0);
+    }
+}
+
 /// The call this thread serves, for its client.
 pub(crate) fn heeded() -> Option<Arc<Interrupt>> {
     CURRENT.with_borrow(|c| c.as_ref().map(|c| c.interrupt.clone()))

@@ -334,7 +334,7 @@ impl<C: Cluster> Core<C> {
     /// Runs what may begin a hold under the session that keeps it.
     fn holding(&self, d: &C::Driver, cred: &Cred, op: Op, held: bool) -> Outcome {
         if held {
-            self.holder.op(cred, op)
+            self.holder.op(d, cred, op)
         } else {
             self.op(d, cred, op)
         }

@@ -131,7 +131,7 @@ impl<C: Cluster> Core<C> {
 
     /// Runs `f` with this thread's driver.
     pub fn with<R>(&self, f: impl FnOnce(&C::Driver) -> Result<R, Errno>) -> Result<R, Errno> {
-        driver::with(self.id, &*self.cluster, f)
+        f(&*driver::of(self.id, &*self.cluster)?)
     }
 
     /// Runs one operation.

@@ -275,6 +275,18 @@ impl<C: Cluster> Core<C> {
         Ok(())
     }
 
+    /// Whether a descriptor is closed without anything to write, unlock or free.
+    pub fn closes_at_once(&self, fh: u64) -> bool {
+        let Some(handle) = self.files.get(fh) else {
+            return true;
+        };
+        let Some(state) = handle.slot.try_read() else {
+            return false;
+        };
+        let quiet = |f: &OpenFile| !f.is_dirty() && !f.is_removed();
+        !self.locks.are_used() && state.open.as_ref().is_none_or(quiet)
+    }
+
     pub fn flush(&self, d: &C::Driver, fh: u64) -> Result<(), Errno> {
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
         self.publish(d, &handle)

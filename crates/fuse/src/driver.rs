@@ -4,15 +4,21 @@ use pando_client::file::Ops;
 use pando_client::locks::{Locker, Signs};
 use pando_client::{Contents, Keeping};
 use pando_data::Blocks;
-use pando_env::LocalFuture;
+use pando_env::{LocalFuture, World};
 use pando_types::{Errno, Mono};
 use pando_wire::{EntryView, FsStat, LockPlace};
 use std::any::Any;
 use std::cell::RefCell;
 use std::future::Future;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+/// Whether a descriptor can be read, of which more came since the last time it could.
+pub type Along = Box<dyn FnMut(&mut Context<'_>) -> Poll<()>>;
 
 /// One thread's client. Its futures are driven inline: no other thread has to wake for a request.
 pub trait Driver: 'static {
@@ -24,7 +30,7 @@ pub trait Driver: 'static {
     fn blocks(&self) -> &dyn Blocks;
     /// The clock that [`Contents`] go by.
     fn now(&self) -> Mono;
-    /// Drives a future to its end on this thread.
+    /// Drives a future to its end on this thread. A call that has a stack of its own gives the thread to others meanwhile.
     fn run<F: Future>(&self, future: F) -> F::Output;
     /// The root directory's entry, as a handle.
     fn root(&self) -> Result<EntryView, Errno>;
@@ -34,6 +40,12 @@ pub trait Driver: 'static {
     fn locker(&self, _signs: Signs, _on_lost: impl Fn(LockPlace) + 'static) -> Option<Rc<Locker>> {
         None
     }
+    /// Time and tasks of this thread.
+    fn world(&self) -> World;
+    /// Waits for `fd` along with everything else, until what is returned is dropped.
+    fn along(&self, fd: BorrowedFd<'_>) -> io::Result<Along>;
+    /// Whether another thread can run beside this one.
+    fn has_spare_core(&self) -> bool;
     /// Runs a task beside the future that is driven.
     fn spawn(&self, task: LocalFuture<()>);
     /// A sign of life for this driver's session.
@@ -87,23 +99,16 @@ thread_local! {
     static DRIVER: RefCell<Option<(MountId, Rc<dyn Any>)>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` with this thread's driver for a mount, which is made at first use.
-pub(crate) fn with<C: Cluster, R>(
-    mount: MountId,
-    cluster: &C,
-    f: impl FnOnce(&C::Driver) -> Result<R, Errno>,
-) -> Result<R, Errno> {
+/// This thread's driver for a mount, which is made at first use.
+pub(crate) fn of<C: Cluster>(mount: MountId, cluster: &C) -> Result<Rc<C::Driver>, Errno> {
     let known = DRIVER.with_borrow(|d| d.as_ref().filter(|(m, _)| *m == mount).map(|(_, d)| d.clone()));
-    let driver = match known.and_then(|d| d.downcast::<C::Driver>().ok()) {
-        Some(driver) => driver,
-        None => {
-            let driver = Rc::new(cluster.connect().map_err(|why| {
-                tracing::error!(why, "this thread of the mount cannot reach the cluster");
-                Errno::Io
-            })?);
-            DRIVER.set(Some((mount, driver.clone())));
-            driver
-        }
-    };
-    f(&driver)
+    if let Some(driver) = known.and_then(|d| d.downcast::<C::Driver>().ok()) {
+        return Ok(driver);
+    }
+    let driver = Rc::new(cluster.connect().map_err(|why| {
+        tracing::error!(why, "this thread of the mount cannot reach the cluster");
+        Errno::Io
+    })?);
+    DRIVER.set(Some((mount, driver.clone())));
+    Ok(driver)
 }

@@ -5,6 +5,7 @@ use crate::calls;
 use crate::core::{Core, Shown};
 use crate::driver::{Cluster, Driver};
 use crate::errno::reply as errno;
+use crate::later::later;
 use crate::list::Line;
 use crate::locks::Asked;
 use fuser::*;
@@ -18,7 +19,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Largest write and read-ahead: what the kernel allows by itself.
@@ -232,6 +233,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         serve();
     }
 
+    fn serve(&self, requests: Requests<Self>) -> io::Result<()> {
+        crate::serve::serve(&self.0, requests)
+    }
+
     fn getlk(
         &self,
         req: &Request,
@@ -293,11 +298,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         if calls::change().is_err() {
             return told(Err(LockError::Interrupted));
         }
-        let (sender, known) = mpsc::channel();
-        self.0.set_lock(0, asked, sleep, move |result| {
-            let _ = sender.send(result);
-        });
-        told(known.recv().unwrap_or(Err(LockError::Failed(Error::Io))));
+        let (finder, found) = later();
+        self.0.set_lock(0, asked, sleep, move |result| finder.put(result));
+        let known = self.0.with(|d| d.run(found).ok_or(Error::Io));
+        told(known.unwrap_or_else(|e| Err(LockError::Failed(e))));
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEntry) {

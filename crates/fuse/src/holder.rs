@@ -7,6 +7,7 @@
 //! believe that the mount is gone.
 
 use crate::driver::{Cluster, Driver};
+use crate::later::{Finder, later};
 use pando_client::Keeping;
 use pando_client::file::Ops;
 use pando_types::{Cred, Errno};
@@ -26,7 +27,7 @@ struct Job {
     cred: Option<Cred>,
     op: Op,
     /// `None`: nobody waits.
-    answer: Option<Sender<Outcome>>,
+    answer: Option<Finder<Outcome>>,
 }
 
 /// Files were closed: the servers are to be told.
@@ -36,7 +37,7 @@ type Jobs<T> = Arc<Mutex<Option<Sender<T>>>>;
 
 fn send<T>(jobs: &Mutex<Option<Sender<T>>>, job: T) {
     if let Some(jobs) = &*jobs.lock().unwrap_or_else(PoisonError::into_inner) {
-        // If the thread is gone the answer's sender is dropped, and the caller sees that.
+        // If the thread is gone the answer's finder is dropped, and the caller sees that.
         let _ = jobs.send(job);
     }
 }
@@ -96,16 +97,16 @@ impl Holder {
     }
 
     /// Runs an operation under the holding session.
-    pub fn op(&self, cred: &Cred, op: Op) -> Outcome {
+    pub fn op<D: Driver>(&self, d: &D, cred: &Cred, op: Op) -> Outcome {
         crate::calls::change()?;
-        let (sender, receiver) = mpsc::channel();
+        let (finder, found) = later();
         let job = Job {
             cred: Some(cred.clone()),
             op,
-            answer: Some(sender),
+            answer: Some(finder),
         };
         send(&self.operations.jobs, job);
-        receiver.recv().unwrap_or(Err(Errno::Io))
+        d.run(found).unwrap_or(Err(Errno::Io))
     }
 
     /// The same, for what nobody waits for.
@@ -141,7 +142,7 @@ fn operate<C: Cluster>(cluster: &C, jobs: &Receiver<Job>) {
             Ok(Job { cred, op, answer }) => {
                 let outcome = run(cluster, &mut driver, cred, op);
                 match answer {
-                    Some(answer) => drop(answer.send(outcome)),
+                    Some(answer) => answer.put(outcome),
                     None => {
                         if let Err(e) = outcome {
                             tracing::warn!("a removed file is freed only when this mount ends: {e}");

@@ -14,7 +14,6 @@ use pando_wire::{Answer, DirEntry, EntryView, Op, Statement};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Entries asked for at once.
@@ -42,10 +41,7 @@ impl<C: Cluster> Core<C> {
         {
             return Err(Errno::NotDir);
         }
-        Ok(self.dirs.insert(DirHandle {
-            cred: cred.clone(),
-            page: Mutex::default(),
-        }))
+        Ok(self.dirs.insert(DirHandle::new(cred)))
     }
 
     /// Lists from `offset`; `add` takes number, cookie, kind and name, and says when no more fit.
@@ -162,7 +158,7 @@ impl<C: Cluster> Core<C> {
         plus: bool,
         mut show: impl FnMut(&[DirEntry], &DirEntry, Duration) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
-        let mut page = handle.page.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = handle.page();
         // The beginning again: rewinddir shows what is there now.
         if offset == 0 {
             page.fetched = None;

@@ -7,6 +7,7 @@
 use crate::calls;
 use crate::core::Core;
 use crate::driver::{Cluster, Driver};
+use crate::later::later;
 use crate::open::FileHandle;
 use pando_client::file::Ops;
 use pando_client::locks::{LockError, LockWish, Lockable, Locker, Signs};
@@ -154,6 +155,11 @@ impl Locks {
         if lock(&self.running).is_some() {
             self.queue.push(Job::Interrupt(unique));
         }
+    }
+
+    /// Whether programs have locked files here.
+    pub fn are_used(&self) -> bool {
+        lock(&self.running).is_some()
     }
 
     /// Whether the kernel may believe what it is told of names in a directory.
@@ -461,46 +467,6 @@ fn place(wish: &LockWish) -> LockPlace {
     }
 }
 
-/// A result that another thread finds.
-struct Found<T>(Arc<Mutex<(Option<T>, Option<Waker>)>>);
-
-impl<T> Clone for Found<T> {
-    fn clone(&self) -> Found<T> {
-        Found(self.0.clone())
-    }
-}
-
-impl<T> Found<T> {
-    fn new() -> Found<T> {
-        Found(Arc::default())
-    }
-
-    fn put(&self, found: T) {
-        let waker = {
-            let mut place = lock(&self.0);
-            place.0 = Some(found);
-            place.1.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    async fn get(&self) -> T {
-        poll_fn(|cx| {
-            let mut place = lock(&self.0);
-            match place.0.take() {
-                Some(found) => Poll::Ready(found),
-                None => {
-                    place.1 = Some(cx.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
-    }
-}
-
 /// Takes, changes or gives up a lock, and shows what is protected before it is taken. Both receivers break that off.
 async fn set<C: Cluster>(
     locker: Rc<Locker>,
@@ -517,15 +483,14 @@ async fn set<C: Cluster>(
     if wish.hold.is_none() {
         return Ok(());
     }
-    let found = Found::new();
-    let finds = found.clone();
+    let (finds, found) = later();
     let task: Task<C> = Box::new(move |core: &Core<C>| {
         finds.put(core.with(|d| core.revalidate(d, wish.file.ino)));
     });
     let posted = tasks.send(task).map_err(|_| LockError::Failed(Errno::Io));
     let seen = match posted {
-        Ok(()) => match first(Box::pin(found.get()), cancel_looking).await {
-            Either::Left(seen) => seen.map_err(LockError::Failed),
+        Ok(()) => match first(Box::pin(found), cancel_looking).await {
+            Either::Left(seen) => seen.unwrap_or(Err(Errno::Io)).map_err(LockError::Failed),
             Either::Right(_) => Err(LockError::Interrupted),
         },
         Err(e) => Err(e),

@@ -29,9 +29,7 @@ pub struct MountOptions {
     pub timeout: Duration,
     /// When file data is made safe; [`DataSync::BeforePublish`] for durability `sync`.
     pub data_sync: DataSync,
-    /// Threads that are ready for requests.
-    pub threads: usize,
-    /// Requests served at the same time: one that waits for a server occupies a thread, and others are started.
+    /// One thread serves many requests; those that read or write files, or wait for locks, have one each. So many threads there are.
     pub max_threads: usize,
     /// Whether other users may use the mount. `None`: if the superuser mounts.
     pub allow_other: Option<bool>,
@@ -50,7 +48,6 @@ impl MountOptions {
             mountpoint: mountpoint.into(),
             timeout: Duration::from_secs(1),
             data_sync: DataSync::BeforePublish,
-            threads: 4,
             max_threads: 32,
             allow_other: None,
             flags: Flags::default(),
@@ -280,8 +277,8 @@ fn config(options: &MountOptions) -> Config {
     } else {
         SessionACL::Owner
     };
-    config.n_threads = Some(options.threads.max(1));
-    config.max_threads = options.max_threads;
+    config.n_threads = Some(1);
+    config.max_threads = options.max_threads.max(2);
     // Each thread gets a descriptor of its own, so that they do not queue for one.
     config.clone_fd = true;
     config

@@ -1,7 +1,8 @@
 //! The real cluster: sockets and a client per thread.
 
 use crate::calls;
-use crate::driver::{Cluster, Driver};
+use crate::driver::{Along, Cluster, Driver};
+use crate::fiber;
 use pando_auth::Introduction;
 use pando_blocks::Store;
 use pando_client::locks::{Locker, Signs};
@@ -13,6 +14,9 @@ use pando_net::{Options, Reactor, Tls};
 use pando_types::{Errno, Instance, Mono};
 use pando_wire::{EntryView, FsStat, LockPlace};
 use std::future::Future;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -124,8 +128,31 @@ impl Driver for NetDriver {
     }
 
     fn run<F: Future>(&self, future: F) -> F::Output {
-        self.client.heed(calls::heeded());
-        self.reactor.block_on(future)
+        if !fiber::is_running() {
+            self.client.heed(calls::heeded());
+            return self.reactor.block_on(future);
+        }
+        let mut future = pin!(future);
+        fiber::wait(std::future::poll_fn(|cx| {
+            // Calls that wait beside it have heeded others meanwhile.
+            self.client.heed(calls::heeded());
+            let polled = future.as_mut().poll(cx);
+            self.client.heed(None);
+            polled
+        }))
+    }
+
+    fn world(&self) -> World {
+        self.reactor.clone()
+    }
+
+    fn along(&self, fd: BorrowedFd<'_>) -> io::Result<Along> {
+        let along = self.reactor.along(fd)?;
+        Ok(Box::new(move |cx| along.poll_readable(cx)))
+    }
+
+    fn has_spare_core(&self) -> bool {
+        self.reactor.has_spare_core()
     }
 
     fn root(&self) -> Result<EntryView, Errno> {

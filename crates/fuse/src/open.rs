@@ -1,11 +1,15 @@
 //! Open files and directories of a mount, and the handles on them.
 
+use crate::fiber::patiently;
 use pando_client::file::OpenFile;
 use pando_format::Position;
 use pando_types::{Cred, Ino, LockFamily};
 use pando_wire::DirEntry;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    TryLockResult,
+};
 use std::time::Instant;
 
 /// A file's open state, shared by all its handles. Its write lock is held over everything that opens, closes,
@@ -27,11 +31,24 @@ pub(crate) struct FileState {
 
 impl FileSlot {
     pub fn read(&self) -> RwLockReadGuard<'_, FileState> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        patiently(|| self.try_read()).unwrap_or_else(|| self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, FileState>> {
+        got(self.0.try_read())
     }
 
     pub fn write(&self) -> RwLockWriteGuard<'_, FileState> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        patiently(|| got(self.0.try_write()))
+            .unwrap_or_else(|| self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn got<T>(tried: TryLockResult<T>) -> Option<T> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -50,7 +67,22 @@ pub(crate) struct FileHandle {
 pub(crate) struct DirHandle {
     pub cred: Cred,
     /// Entries fetched ahead: a server's page is larger than the kernel's.
-    pub page: Mutex<Page>,
+    page: Mutex<Page>,
+}
+
+impl DirHandle {
+    pub fn new(cred: &Cred) -> DirHandle {
+        DirHandle {
+            cred: cred.clone(),
+            page: Mutex::default(),
+        }
+    }
+
+    /// Locked while it is listed.
+    pub fn page(&self) -> MutexGuard<'_, Page> {
+        patiently(|| got(self.page.try_lock()))
+            .unwrap_or_else(|| self.page.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 pub(crate) struct Page {

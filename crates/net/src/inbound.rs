@@ -1,5 +1,6 @@
 //! What comes in: readiness, new connections, bytes, hellos.
 
+use crate::along::ALONG;
 use crate::clock::mono;
 use crate::conn::{Class, Conn, Handshake, Stage};
 use crate::frames::next;
@@ -43,6 +44,11 @@ impl Reactor {
         match event.token() {
             // What they tell of is looked for after every wait.
             WAKER | ALARM => {}
+            ALONG => {
+                if let Some(signal) = &*self.along.borrow() {
+                    signal.raise();
+                }
+            }
             LISTENER => {
                 if let Some(listener) = self.listener.borrow_mut().as_mut() {
                     listener.ready = true;

@@ -24,6 +24,7 @@
 
 mod account;
 mod alarm;
+mod along;
 mod bench;
 mod clock;
 mod conn;
@@ -45,6 +46,7 @@ mod tls;
 mod turn;
 mod wait;
 
+pub use along::Along;
 pub use bench::{EchoOptions, EchoResult, echo_bench, reactor_bench};
 pub use clock::{boot_time, process_cpu, raise_file_limit, thread_cpu};
 pub use hello::PeerError;

@@ -22,7 +22,7 @@ pub enum Waiting {
 impl Default for Waiting {
     fn default() -> Waiting {
         Waiting::Adaptive {
-            limit: Duration::from_micros(200),
+            limit: Duration::from_micros(500),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::account::Account;
 use crate::alarm::Alarm;
+use crate::along::Signal;
 use crate::clock::{self, mono, raise_file_limit};
 use crate::conn::{Stage, Table};
 use crate::inbox::Inbox;
@@ -91,6 +92,8 @@ pub struct Reactor {
     pub(crate) spare: RefCell<Vec<Vec<u8>>>,
     /// When the last wait ended; good enough for deadlines of seconds.
     pub(crate) time: Cell<Mono>,
+    /// What else is waited for.
+    pub(crate) along: RefCell<Option<Rc<Signal>>>,
     /// A name was looked up.
     pub(crate) resolved: Arc<Flag>,
     /// The future of `block_on` can go on.
@@ -136,6 +139,7 @@ impl Reactor {
             buffer: RefCell::default(),
             spare: RefCell::default(),
             time: Cell::new(mono()),
+            along: RefCell::default(),
             resolved: Flag::new(notify.clone()),
             woken: Flag::new(notify.clone()),
             stop: Flag::new(notify.clone()),

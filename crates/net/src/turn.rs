@@ -183,16 +183,13 @@ impl Reactor {
             Some(l) if l < FINE && !self.pacer.polls() => l.saturating_sub(ASLEEP),
             l => l.unwrap_or(Duration::MAX),
         };
-        let window = self.pacer.window().min(spun);
-        let (mut waited, mut yielded, mut rang) = (Duration::ZERO, false, false);
-        while waited < window {
-            yielded = self.pacer.yields(begin.after(waited));
-            if yielded {
-                break;
-            }
+        let window = self.pacer.window(begin).min(spun);
+        let (mut waited, mut crowded, mut rang) = (Duration::ZERO, false, false);
+        while waited < window && !crowded {
             if self.poll(Some(Duration::ZERO)) || self.interrupted(done) {
                 return;
             }
+            crowded = !self.pacer.give_way();
             waited = mono().since(begin);
         }
         if limit.is_some_and(|l| waited >= l) {
@@ -214,8 +211,8 @@ impl Reactor {
             arrived || self.interrupted(done)
         };
         self.notify.unpark();
-        // How long a wait takes on a busy machine, or until our own timer, says nothing of what it would have taken.
-        if !yielded && !rang {
+        // How long a wait takes where others compute, or until our own timer, says nothing of what it would have taken.
+        if !crowded && !rang {
             self.pacer
                 .learn(if busy { mono().since(begin) } else { Duration::MAX });
         }
@@ -239,7 +236,10 @@ impl Reactor {
     /// One look at the kernel. True if anything happened.
     fn poll(&self, timeout: Option<Duration>) -> bool {
         let mut events = self.events.borrow_mut();
-        match self.poll.borrow_mut().poll(&mut events, timeout) {
+        let polled = self.poll.borrow_mut().poll(&mut events, timeout);
+        // Who is woken by what came need not be woken once more.
+        self.notify.unpark();
+        match polled {
             Ok(()) => {}
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => return false,
             Err(e) => {

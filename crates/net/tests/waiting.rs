@@ -126,6 +126,46 @@ fn a_stopper_ends_a_park() {
 }
 
 #[test]
+fn other_descriptors_are_waited_for_along() {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    let (mut pen, mut page) = std::os::unix::net::UnixStream::pair().unwrap();
+    page.set_nonblocking(true).unwrap();
+    let reactor = reactor();
+    // What was there before it was waited for counts, too.
+    pen.write_all(b"a").unwrap();
+    let along = reactor.along(page.as_fd()).unwrap();
+    let mut read = || {
+        reactor.block_on(poll_fn(|cx| along.poll_readable(cx)));
+        let mut bytes = [0; 8];
+        let n = page.read(&mut bytes).unwrap();
+        assert_eq!(
+            page.read(&mut bytes).unwrap_err().kind(),
+            std::io::ErrorKind::WouldBlock
+        );
+        bytes[..n].to_vec()
+    };
+    assert_eq!(read(), b"a");
+    pen.write_all(b"bc").unwrap();
+    assert_eq!(read(), b"bc");
+    let mut other = pen.try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        other.write_all(b"d").unwrap();
+    });
+    assert_eq!(read(), b"d");
+    writer.join().unwrap();
+    drop(along);
+    // Not any more, and another can be.
+    pen.write_all(b"e").unwrap();
+    reactor.turn(Some(Duration::from_millis(1)));
+    let again = reactor.along(page.as_fd()).unwrap();
+    reactor.block_on(poll_fn(|cx| again.poll_readable(cx)));
+    drop(again);
+    reactor.shutdown();
+}
+
+#[test]
 fn idle_processes_use_no_time() {
     let server = Server::start("127.0.0.1:0", Options::default());
     let client = Client::new(&server.address.to_string(), Options::default());

@@ -49,6 +49,27 @@ impl Channel {
         }
     }
 
+    /// Patched in: from now on reading does not block.
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        use nix::fcntl::FcntlArg;
+        use nix::fcntl::OFlag;
+        let flags = OFlag::from_bits_retain(nix::fcntl::fcntl(&self.0, FcntlArg::F_GETFL)?);
+        nix::fcntl::fcntl(&self.0, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+        Ok(())
+    }
+
+    /// Patched in: as `receive_retrying`, where reading does not block. `None`: there is nothing.
+    pub(crate) fn receive_now(&self, buffer: &mut [u8]) -> nix::Result<Option<usize>> {
+        loop {
+            match self.receive(buffer) {
+                Ok(size) => return Ok(Some(size)),
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(Errno::ENOENT | Errno::EINTR) => continue,
+                Err(err) => return Err(err),
+            }
+        }
+    }
+
     /// Returns a sender object for this channel. The sender object can be
     /// used to send to the channel. Multiple sender objects can be used
     /// and they can safely be sent to other threads.

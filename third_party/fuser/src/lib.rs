@@ -56,6 +56,10 @@ pub use crate::open_flags::OpenAccMode;
 pub use crate::open_flags::OpenFlags;
 pub use crate::passthrough::BackingId;
 pub use crate::poll_events::PollEvents;
+pub use crate::pool::Asks;
+pub use crate::pool::Next;
+pub use crate::pool::Requests;
+pub use crate::pool::Taken;
 pub use crate::rename_flags::RenameFlags;
 pub use crate::reply::ReplyAttr;
 pub use crate::request::Cut;
@@ -417,6 +421,14 @@ pub trait Filesystem: Send + Sync + 'static {
     /// meanwhile.
     fn around(&self, _req: &Request, _cut: Cut, serve: &mut dyn FnMut()) {
         serve();
+    }
+
+    /// Patched: serves the requests that a thread of its own reads, until the connection ends or the thread is not needed.
+    fn serve(&self, requests: Requests<Self>) -> io::Result<()>
+    where
+        Self: Sized,
+    {
+        requests.serve_each()
     }
 
     /// Look up a directory entry by name and get its attributes.

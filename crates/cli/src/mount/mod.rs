@@ -166,12 +166,7 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
         own: me.own,
         ..ClientConfig::new(map)
     };
-    // Its threads are many: one that spins takes the core from another, and all look at how busy the machine is.
-    let options = Options {
-        waiting: Waiting::Blocking,
-        ..Options::default()
-    };
-    let cluster = NetCluster::new(config, options, me.introduction, me.tls)
+    let cluster = NetCluster::new(config, Options::default(), me.introduction, me.tls)
         .map_err(anyhow::Error::msg)
         .context("cannot use the block store")?;
     let mut options = MountOptions::new(mountpoint);

@@ -144,7 +144,8 @@ impl Ends {
             self.ready.extend(0..self.all.len());
             return Ok(());
         }
-        let (began, window) = (mono(), self.pacer.window());
+        let began = mono();
+        let window = self.pacer.window(began);
         let mut spins = !window.is_zero();
         loop {
             let timeout = spins.then_some(Duration::ZERO);
@@ -159,7 +160,7 @@ impl Ends {
                 return Ok(());
             }
             std::hint::spin_loop();
-            spins = spins && now.since(began) < window && !self.pacer.yields(now);
+            spins = spins && now.since(began) < window && self.pacer.give_way();
         }
     }
 

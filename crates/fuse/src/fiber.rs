@@ -1,0 +1,288 @@
+//! Calls of the kernel that are served beside each other on one thread, each on a stack of its own.
+//!
+//! A call is served by plain code, which waits by [`Driver::run`](crate::driver::Driver::run). On a stack of its own that gives the thread
+//! to others until what it waits for is there. So one thread serves many calls: the requests that they send go out together, as do
+//! their answers, and no thread has to wake for each.
+//!
+//! REQUIRES, of what runs here: no lock of a mutex is held while it waits, but by [`patiently`].
+
+use crate::calls::Current;
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use pando_env::World;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::ptr::NonNull;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Bytes of a stack, of which those are in memory that were ever used: unoptimized code uses most.
+const STACK: usize = 1 << 20;
+/// Stacks kept for the next calls.
+const SPARE: usize = 32;
+/// Between two looks whether what another call has locked is free.
+const LOOK: Duration = Duration::from_micros(50);
+
+type Fiber = Coroutine<Waker, (), (), DefaultStack>;
+
+/// What the call that runs on this thread needs in order to wait.
+struct Running {
+    yielder: NonNull<Yielder<Waker, ()>>,
+    waker: Waker,
+    world: World,
+}
+
+thread_local! {
+    static RUNNING: RefCell<Option<Running>> = const { RefCell::new(None) };
+}
+
+/// Whether this is such a call.
+pub(crate) fn is_running() -> bool {
+    RUNNING.with_borrow(Option::is_some)
+}
+
+/// Waits for a future; others run meanwhile. REQUIRES: [`is_running`].
+pub(crate) fn wait<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        let waker = RUNNING.with_borrow(|r| r.as_ref().map(|r| r.waker.clone()));
+        let waker = waker.expect("only calls with a stack of their own wait so");
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        suspend();
+    }
+}
+
+/// Gives the thread to others until this call's waker is used.
+#[allow(unsafe_code)]
+fn suspend() {
+    let running = RUNNING
+        .take()
+        .expect("only calls with a stack of their own are suspended");
+    let call = Current::take();
+    // SAFETY: it was made from a reference that is valid for as long as the body of this coroutine runs, which is what is running: whoever
+    // resumes another takes this one's pointer away before, here.
+    let waker = unsafe { running.yielder.as_ref() }.suspend(());
+    call.put_back();
+    RUNNING.set(Some(Running { waker, ..running }));
+}
+
+/// What `look` finds, sooner or later: what another call has locked is free again. `None`, at once, where calls block their threads.
+pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        let world = RUNNING.with_borrow(|r| r.as_ref().map(|r| r.world.clone()))?;
+        wait(world.sleep(LOOK));
+    }
+}
+
+/// The calls that a thread serves beside each other. Dropped, they are, too, wherever they are.
+#[derive(Default)]
+pub(crate) struct Fibers {
+    /// Those that wait.
+    waiting: RefCell<BTreeMap<u64, Fiber>>,
+    begun: Cell<u64>,
+    running: Cell<usize>,
+    stacks: RefCell<Vec<DefaultStack>>,
+    /// Who wants to know when one has ended.
+    watcher: RefCell<Option<Waker>>,
+}
+
+impl Fibers {
+    /// How many have not ended.
+    pub fn len(&self) -> usize {
+        self.running.get()
+    }
+
+    /// Whether all have ended; wakes who polls this when one has.
+    pub fn poll_end(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.len() == 0 {
+            return Poll::Ready(());
+        }
+        *self.watcher.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Begins a call. What is returned serves it, as a task of `world`.
+    pub fn begin(
+        self: &Rc<Self>,
+        world: World,
+        call: impl FnOnce() + 'static,
+    ) -> std::io::Result<impl Future<Output = ()> + 'static> {
+        let spare = self.stacks.borrow_mut().pop();
+        let stack = match spare {
+            Some(stack) => stack,
+            None => DefaultStack::new(STACK)?,
+        };
+        let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<Waker, ()>, waker| {
+            RUNNING.set(Some(Running {
+                yielder: NonNull::from(yielder),
+                waker,
+                world,
+            }));
+            call();
+            RUNNING.set(None);
+        });
+        let number = self.begun.get();
+        self.begun.set(number + 1);
+        self.running.set(self.running.get() + 1);
+        self.waiting.borrow_mut().insert(number, fiber);
+        let fibers = Rc::downgrade(self);
+        Ok(std::future::poll_fn(move |cx| resume(&fibers, number, cx)))
+    }
+
+    fn ended(&self, stack: DefaultStack) {
+        let mut stacks = self.stacks.borrow_mut();
+        if stacks.len() < SPARE {
+            stacks.push(stack);
+        }
+    }
+}
+
+fn resume(fibers: &Weak<Fibers>, number: u64, cx: &mut Context<'_>) -> Poll<()> {
+    let Some(fibers) = fibers.upgrade() else {
+        return Poll::Ready(());
+    };
+    let fiber = fibers.waiting.borrow_mut().remove(&number);
+    let Some(mut fiber) = fiber else {
+        return Poll::Ready(());
+    };
+    // Counts it out if it panics, too.
+    let counted = Counted(&fibers);
+    match fiber.resume(cx.waker().clone()) {
+        CoroutineResult::Yield(()) => {
+            std::mem::forget(counted);
+            fibers.waiting.borrow_mut().insert(number, fiber);
+            Poll::Pending
+        }
+        CoroutineResult::Return(()) => {
+            fibers.ended(fiber.into_stack());
+            Poll::Ready(())
+        }
+    }
+}
+
+struct Counted<'a>(&'a Fibers);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        RUNNING.set(None);
+        self.0.running.set(self.0.running.get() - 1);
+        if let Some(watcher) = self.0.watcher.take() {
+            watcher.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_auth::Introduction;
+    use pando_net::{Options, Reactor};
+    use pando_types::FsId;
+    use pando_wire::{Role, Way};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Mutex;
+
+    fn reactor() -> Rc<Reactor> {
+        let introduction = Introduction {
+            fs: FsId(1),
+            role: Role::Client(Way::Nobody),
+            key: None,
+        };
+        Reactor::new(Options::default(), introduction).unwrap()
+    }
+
+    #[test]
+    fn they_wait_beside_each_other() {
+        let reactor = reactor();
+        let fibers = Rc::<Fibers>::default();
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        for n in 0..3u64 {
+            let (seen, world) = (seen.clone(), reactor.clone());
+            let call = move || {
+                seen.borrow_mut().push((n, "begins"));
+                wait(pando_env::Env::sleep(&*world, Duration::from_millis(30 - 10 * n)));
+                seen.borrow_mut().push((n, "ends"));
+            };
+            let task = fibers.begin(reactor.clone(), call).unwrap();
+            pando_env::Env::spawn(&*reactor, Box::pin(task));
+        }
+        assert_eq!(fibers.len(), 3);
+        reactor.block_on(all_end(&fibers));
+        let seen = seen.take();
+        assert_eq!(seen[..3], [(0, "begins"), (1, "begins"), (2, "begins")]);
+        assert_eq!(seen[3..], [(2, "ends"), (1, "ends"), (0, "ends")]);
+        assert_eq!(fibers.stacks.borrow().len(), 3);
+        assert!(!is_running());
+    }
+
+    async fn all_end(fibers: &Fibers) {
+        std::future::poll_fn(|cx| fibers.poll_end(cx)).await
+    }
+
+    #[test]
+    fn what_one_has_locked_the_next_waits_for() {
+        let reactor = reactor();
+        let fibers = Rc::<Fibers>::default();
+        let locked = Rc::new(Mutex::new(Vec::new()));
+        for n in 0..4 {
+            let (locked, world) = (locked.clone(), reactor.clone());
+            let call = move || {
+                let mut guard = patiently(|| locked.try_lock().ok()).unwrap();
+                guard.push(n);
+                wait(pando_env::Env::sleep(&*world, Duration::from_millis(2)));
+                guard.push(n);
+            };
+            let task = fibers.begin(reactor.clone(), call).unwrap();
+            pando_env::Env::spawn(&*reactor, Box::pin(task));
+        }
+        reactor.block_on(all_end(&fibers));
+        let seen = locked.lock().unwrap().clone();
+        assert!(seen.chunks(2).all(|two| two[0] == two[1]), "{seen:?}");
+        assert_eq!(seen.len(), 8);
+        // Elsewhere nobody waits here.
+        let _held = locked.lock().unwrap();
+        assert!(patiently(|| locked.try_lock().ok().map(drop)).is_none());
+    }
+
+    /// Says when it is dropped.
+    struct Noted(Rc<Cell<u32>>);
+
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    #[test]
+    fn one_that_panics_takes_the_thread_and_the_others_are_dropped() {
+        let reactor = reactor();
+        let fibers = Rc::<Fibers>::default();
+        let dropped = Rc::<Cell<u32>>::default();
+        for panics in [false, true, false] {
+            let noted = Noted(dropped.clone());
+            let call = move || {
+                let _noted = noted;
+                if panics {
+                    panic!("as a bug would");
+                }
+                wait(std::future::pending::<()>());
+            };
+            let task = fibers.begin(reactor.clone(), call).unwrap();
+            pando_env::Env::spawn(&*reactor, Box::pin(task));
+        }
+        let ran = catch_unwind(AssertUnwindSafe(|| reactor.block_on(all_end(&fibers))));
+        assert!(ran.is_err());
+        assert_eq!((fibers.len(), dropped.get()), (2, 1));
+        assert!(!is_running());
+        drop(fibers);
+        assert_eq!(dropped.get(), 3);
+    }
+}

@@ -1,0 +1,109 @@
+//! A thread of a mount: reads requests of the kernel, and serves them beside each other.
+//!
+//! What may wait for other things than servers (bytes of files, locks) keeps its thread: another reads meanwhile. Everything else is served
+//! on [stacks of its own](crate::fiber) by the thread that reads, so that one thread does for many programs, and wakes for none of them.
+
+use crate::core::Core;
+use crate::driver::{self, Cluster, Driver};
+use crate::fiber::Fibers;
+use crate::fs::Mounted;
+use fuser::{Asks, Next, Requests};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// So many are served beside each other. Who comes after them is served by other threads.
+const MOST: usize = 256;
+/// Where so many came at once, and there is a core to spare, another thread helps.
+const CROWD: usize = 8;
+/// Between two tries to reach the cluster.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Why a thread reads no more.
+enum Turn {
+    /// It serves what it has read last.
+    Serve,
+    /// Others do.
+    Rest,
+    End,
+}
+
+pub(crate) fn serve<C: Cluster>(core: &Arc<Core<C>>, mut requests: Requests<Mounted<C>>) -> io::Result<()> {
+    let driver = loop {
+        match driver::of(core.id, &*core.cluster) {
+            Ok(driver) => break driver,
+            // It has been said why.
+            Err(_) => std::thread::sleep(AGAIN),
+        }
+    };
+    let fibers = Rc::<Fibers>::default();
+    while requests.wait()? {
+        let along = driver.along(requests.fd())?;
+        let turn = driver.run(read(core, &*driver, &mut requests, &fibers, along));
+        match turn? {
+            Turn::Serve => requests.serve_here(),
+            Turn::Rest => {}
+            Turn::End => break,
+        }
+    }
+    Ok(())
+}
+
+/// Whether a request may wait for more than an answer of a server.
+fn waits<C: Cluster>(core: &Core<C>, asks: Asks) -> bool {
+    match asks {
+        Asks::Data => true,
+        Asks::Close(fh) => !core.closes_at_once(fh.0),
+        Asks::Other => false,
+    }
+}
+
+/// Reads and serves, until this thread is to do something else.
+async fn read<C: Cluster>(
+    core: &Core<C>,
+    driver: &C::Driver,
+    requests: &mut Requests<Mounted<C>>,
+    fibers: &Rc<Fibers>,
+    mut along: driver::Along,
+) -> io::Result<Turn> {
+    loop {
+        let mut came = 0;
+        loop {
+            let apart = match requests.next()? {
+                Next::Nothing => break,
+                Next::Request(asks) => waits(core, asks) || fibers.len() >= MOST,
+                Next::End => {
+                    // What was begun is brought to its end.
+                    poll_fn(|cx| fibers.poll_end(cx)).await;
+                    return Ok(Turn::End);
+                }
+            };
+            if apart && fibers.len() == 0 && requests.step_aside() {
+                return Ok(Turn::Serve);
+            }
+            // Where there is no other thread it is served here.
+            if !apart || !requests.hand_over() {
+                let request = requests.take();
+                driver.spawn(Box::pin(fibers.begin(driver.world(), move || request.serve())?));
+                came += 1;
+            }
+        }
+        if came >= CROWD && driver.has_spare_core() {
+            requests.call_help();
+        }
+        if fibers.len() == 0 && requests.rest() {
+            return Ok(Turn::Rest);
+        }
+        poll_fn(|cx| {
+            // Who only helps goes when it has done what it began.
+            if requests.others_read() && fibers.poll_end(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            along(cx)
+        })
+        .await;
+    }
+}
