@@ -5,12 +5,12 @@ use std::time::Duration;
 /// How a reactor waits when nothing is to be done.
 ///
 /// Waking a sleeping thread costs several times what a round trip between two awake threads does, so spinning pays
-/// while the next message is near and a core is free. It is waste, or worse, at any other time.
+/// while the next message is near and nobody computes on the core. It is waste, or worse, at any other time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waiting {
     /// Always sleep in the kernel.
     Blocking,
-    /// Spin before sleeping, as long as recent waits say it would have paid, and never on a busy machine.
+    /// Spin before sleeping, as long as recent waits say it would have paid, giving the core to whoever else wants it between any two looks.
     Adaptive {
         /// The longest spin. Waits longer than this are not worth spinning for.
         limit: Duration,
