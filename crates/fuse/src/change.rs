@@ -3,13 +3,14 @@
 use crate::core::{Core, Shown, entry};
 use crate::driver::{Cluster, Driver};
 use crate::open::{FileSlot, FileState};
+use async_lock::RwLockWriteGuard;
 use pando_client::file::{self, OpenFile, Place};
 use pando_format::codec::Blob;
 use pando_types::{
     Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Perm, Slot, TimeChange,
 };
 use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode};
-use std::sync::{Arc, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// `f`, of which `view` was shown before, has lost a name in a directory of `slot`.

@@ -5,6 +5,7 @@ use pando_client::locks::{Locker, Signs};
 use pando_client::{Contents, Keeping};
 use pando_data::Blocks;
 use pando_env::{LocalFuture, World};
+use pando_net::Along;
 use pando_types::{Errno, Mono};
 use pando_wire::{EntryView, FsStat, LockPlace};
 use std::any::Any;
@@ -14,11 +15,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// Whether a descriptor can be read, of which more came since the last time it could.
-pub type Along = Box<dyn FnMut(&mut Context<'_>) -> Poll<()>>;
 
 /// One thread's client. Its futures are driven inline: no other thread has to wake for a request.
 pub trait Driver: 'static {
@@ -42,7 +39,7 @@ pub trait Driver: 'static {
     }
     /// Time and tasks of this thread.
     fn world(&self) -> World;
-    /// Waits for `fd` along with everything else, until what is returned is dropped.
+    /// For waiting for `fd` along with everything else.
     fn along(&self, fd: BorrowedFd<'_>) -> io::Result<Along>;
     /// Whether another thread can run beside this one.
     fn has_spare_core(&self) -> bool;

@@ -4,12 +4,11 @@
 //! to others until what it waits for is there. So one thread serves many calls: the requests that they send go out together, as do
 //! their answers, and no thread has to wake for each.
 //!
-//! REQUIRES, of what runs here: no lock of a mutex is held while it waits, but by [`patiently`].
+//! REQUIRES, of what runs here: while it waits it holds no lock that others wait for otherwise than by [`locked`].
 
 use crate::calls::Current;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use pando_env::World;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,14 +16,11 @@ use std::pin::pin;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 /// Bytes of a stack, of which those are in memory that were ever used: unoptimized code uses most.
 const STACK: usize = 1 << 20;
 /// Stacks kept for the next calls.
 const SPARE: usize = 32;
-/// Between two looks whether what another call has locked is free.
-const LOOK: Duration = Duration::from_micros(50);
 
 type Fiber = Coroutine<Waker, (), (), DefaultStack>;
 
@@ -32,7 +28,6 @@ type Fiber = Coroutine<Waker, (), (), DefaultStack>;
 struct Running {
     yielder: NonNull<Yielder<Waker, ()>>,
     waker: Waker,
-    world: World,
 }
 
 thread_local! {
@@ -71,15 +66,9 @@ fn suspend() {
     RUNNING.set(Some(Running { waker, ..running }));
 }
 
-/// What `look` finds, sooner or later: what another call has locked is free again. `None`, at once, where calls block their threads.
-pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    loop {
-        if let Some(found) = look() {
-            return Some(found);
-        }
-        let world = RUNNING.with_borrow(|r| r.as_ref().map(|r| r.world.clone()))?;
-        wait(world.sleep(LOOK));
-    }
+/// A lock that is held while its holder waits, waited for: `blocking` where calls block their threads.
+pub(crate) fn locked<F: Future>(lock: F, blocking: impl FnOnce() -> F::Output) -> F::Output {
+    if is_running() { wait(lock) } else { blocking() }
 }
 
 /// The calls that a thread serves beside each other. Dropped, they are, too, wherever they are.
@@ -109,10 +98,9 @@ impl Fibers {
         Poll::Pending
     }
 
-    /// Begins a call. What is returned serves it, as a task of `world`.
+    /// Begins a call. What is returned serves it, as a task of this thread.
     pub fn begin(
         self: &Rc<Self>,
-        world: World,
         call: impl FnOnce() + 'static,
     ) -> std::io::Result<impl Future<Output = ()> + 'static> {
         let spare = self.stacks.borrow_mut().pop();
@@ -124,7 +112,6 @@ impl Fibers {
             RUNNING.set(Some(Running {
                 yielder: NonNull::from(yielder),
                 waker,
-                world,
             }));
             call();
             RUNNING.set(None);
@@ -188,7 +175,8 @@ mod tests {
     use pando_types::FsId;
     use pando_wire::{Role, Way};
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Mutex;
+    use std::sync::Arc;
+    use std::time::Duration;
 
     fn reactor() -> Rc<Reactor> {
         let introduction = Introduction {
@@ -211,7 +199,7 @@ mod tests {
                 wait(pando_env::Env::sleep(&*world, Duration::from_millis(30 - 10 * n)));
                 seen.borrow_mut().push((n, "ends"));
             };
-            let task = fibers.begin(reactor.clone(), call).unwrap();
+            let task = fibers.begin(call).unwrap();
             pando_env::Env::spawn(&*reactor, Box::pin(task));
         }
         assert_eq!(fibers.len(), 3);
@@ -231,25 +219,27 @@ mod tests {
     fn what_one_has_locked_the_next_waits_for() {
         let reactor = reactor();
         let fibers = Rc::<Fibers>::default();
-        let locked = Rc::new(Mutex::new(Vec::new()));
+        let lock = Arc::new(async_lock::Mutex::new(Vec::new()));
         for n in 0..4 {
-            let (locked, world) = (locked.clone(), reactor.clone());
+            let (lock, world) = (lock.clone(), reactor.clone());
             let call = move || {
-                let mut guard = patiently(|| locked.try_lock().ok()).unwrap();
+                let mut guard = locked(lock.lock(), || unreachable!());
                 guard.push(n);
                 wait(pando_env::Env::sleep(&*world, Duration::from_millis(2)));
                 guard.push(n);
             };
-            let task = fibers.begin(reactor.clone(), call).unwrap();
+            let task = fibers.begin(call).unwrap();
             pando_env::Env::spawn(&*reactor, Box::pin(task));
         }
+        // A thread of its own waits for it otherwise.
+        let other = lock.clone();
+        let thread = std::thread::spawn(move || locked(other.lock(), || other.lock_blocking()).push(9));
         reactor.block_on(all_end(&fibers));
-        let seen = locked.lock().unwrap().clone();
+        thread.join().unwrap();
+        let mut seen = lock.lock_blocking().clone();
+        seen.retain(|n| *n != 9);
         assert!(seen.chunks(2).all(|two| two[0] == two[1]), "{seen:?}");
         assert_eq!(seen.len(), 8);
-        // Elsewhere nobody waits here.
-        let _held = locked.lock().unwrap();
-        assert!(patiently(|| locked.try_lock().ok().map(drop)).is_none());
     }
 
     /// Says when it is dropped.
@@ -275,7 +265,7 @@ mod tests {
                 }
                 wait(std::future::pending::<()>());
             };
-            let task = fibers.begin(reactor.clone(), call).unwrap();
+            let task = fibers.begin(call).unwrap();
             pando_env::Env::spawn(&*reactor, Box::pin(task));
         }
         let ran = catch_unwind(AssertUnwindSafe(|| reactor.block_on(all_end(&fibers))));

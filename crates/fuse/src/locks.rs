@@ -358,18 +358,18 @@ impl<C: Cluster> Core<C> {
             return;
         }
         lock(&self.locks.lost).remove(&place);
-        let (told, hear) = mpsc::channel();
+        let (told, heard) = later();
         self.locks.queue.push(Job::Set {
             unique: 0,
             wish,
             wait: false,
             unpublished: None,
-            done: Box::new(move |_| {
-                // Nobody may wait for it any more.
-                let _ = told.send(());
-            }),
+            done: Box::new(move |_| told.put(())),
         });
-        let _ = hear.recv_timeout(CLOSING);
+        let _ = self.with(|d| {
+            d.run(first(heard, d.world().sleep(CLOSING)));
+            Ok(())
+        });
     }
 
     /// Whoever has locked through a handle and has not closed it otherwise.
@@ -397,7 +397,10 @@ impl<C: Cluster> Core<C> {
         };
         let until = Instant::now() + DOUBT;
         while self.locks.in_doubt(handle.ino, generation) && Instant::now() < until && !calls::cut_off() {
-            std::thread::sleep(LOOK);
+            let _ = self.with(|d| {
+                d.run(d.world().sleep(LOOK));
+                Ok(())
+            });
         }
         // In this order: who hears of a loss says so before the doubt ends.
         let doubt = self.locks.in_doubt(handle.ino, generation);

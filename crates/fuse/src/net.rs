@@ -1,7 +1,7 @@
 //! The real cluster: sockets and a client per thread.
 
 use crate::calls;
-use crate::driver::{Along, Cluster, Driver};
+use crate::driver::{Cluster, Driver};
 use crate::fiber;
 use pando_auth::Introduction;
 use pando_blocks::Store;
@@ -10,7 +10,7 @@ use pando_client::{Client, ClientConfig, Contents, Keeping};
 use pando_cluster::ClusterMap;
 use pando_data::Blocks;
 use pando_env::{Env, LocalFuture, World};
-use pando_net::{Options, Reactor, Tls};
+use pando_net::{Along, Options, Reactor, Tls};
 use pando_types::{Errno, Instance, Mono};
 use pando_wire::{EntryView, FsStat, LockPlace};
 use std::future::Future;
@@ -147,8 +147,7 @@ impl Driver for NetDriver {
     }
 
     fn along(&self, fd: BorrowedFd<'_>) -> io::Result<Along> {
-        let along = self.reactor.along(fd)?;
-        Ok(Box::new(move |cx| along.poll_readable(cx)))
+        self.reactor.along(fd)
     }
 
     fn has_spare_core(&self) -> bool {

@@ -1,15 +1,13 @@
 //! Open files and directories of a mount, and the handles on them.
 
-use crate::fiber::patiently;
+use crate::fiber;
+use async_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pando_client::file::OpenFile;
 use pando_format::Position;
 use pando_types::{Cred, Ino, LockFamily};
 use pando_wire::DirEntry;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-    TryLockResult,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// A file's open state, shared by all its handles. Its write lock is held over everything that opens, closes,
@@ -31,24 +29,15 @@ pub(crate) struct FileState {
 
 impl FileSlot {
     pub fn read(&self) -> RwLockReadGuard<'_, FileState> {
-        patiently(|| self.try_read()).unwrap_or_else(|| self.0.read().unwrap_or_else(PoisonError::into_inner))
+        fiber::locked(self.0.read(), || self.0.read_blocking())
     }
 
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, FileState>> {
-        got(self.0.try_read())
+        self.0.try_read()
     }
 
     pub fn write(&self) -> RwLockWriteGuard<'_, FileState> {
-        patiently(|| got(self.0.try_write()))
-            .unwrap_or_else(|| self.0.write().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-fn got<T>(tried: TryLockResult<T>) -> Option<T> {
-    match tried {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
+        fiber::locked(self.0.write(), || self.0.write_blocking())
     }
 }
 
@@ -67,21 +56,20 @@ pub(crate) struct FileHandle {
 pub(crate) struct DirHandle {
     pub cred: Cred,
     /// Entries fetched ahead: a server's page is larger than the kernel's.
-    page: Mutex<Page>,
+    page: async_lock::Mutex<Page>,
 }
 
 impl DirHandle {
     pub fn new(cred: &Cred) -> DirHandle {
         DirHandle {
             cred: cred.clone(),
-            page: Mutex::default(),
+            page: async_lock::Mutex::default(),
         }
     }
 
     /// Locked while it is listed.
-    pub fn page(&self) -> MutexGuard<'_, Page> {
-        patiently(|| got(self.page.try_lock()))
-            .unwrap_or_else(|| self.page.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn page(&self) -> async_lock::MutexGuard<'_, Page> {
+        fiber::locked(self.page.lock(), || self.page.lock_blocking())
     }
 }
 

@@ -8,19 +8,21 @@ use crate::driver::{self, Cluster, Driver};
 use crate::fiber::Fibers;
 use crate::fs::Mounted;
 use fuser::{Asks, Next, Requests};
+use pando_net::Along;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-/// So many are served beside each other. Who comes after them is served by other threads.
-const MOST: usize = 256;
+/// So many are served beside each other: less than a client has lanes, so that those that wait for a server that is away leave some. Who comes
+/// after them is served by other threads.
+const MOST: usize = 32;
 /// Where so many came at once, and there is a core to spare, another thread helps.
 const CROWD: usize = 8;
-/// Between two tries to reach the cluster.
-const AGAIN: Duration = Duration::from_secs(1);
+/// One thread that reads does for so many cores, and there are at most so many that help it.
+const CORES: usize = 4;
+const HELPERS: usize = 8;
 
 /// Why a thread reads no more.
 enum Turn {
@@ -32,17 +34,22 @@ enum Turn {
 }
 
 pub(crate) fn serve<C: Cluster>(core: &Arc<Core<C>>, mut requests: Requests<Mounted<C>>) -> io::Result<()> {
-    let driver = loop {
-        match driver::of(core.id, &*core.cluster) {
-            Ok(driver) => break driver,
-            // It has been said why.
-            Err(_) => std::thread::sleep(AGAIN),
+    // Without a client it has been said why. Each request is answered so then, or by a thread that has one.
+    let Ok(driver) = driver::of(core.id, &*core.cluster) else {
+        return requests.serve_each();
+    };
+    let along = match driver.along(requests.fd()) {
+        Ok(along) => along,
+        Err(e) => {
+            tracing::warn!("a thread of the mount serves one request at a time: {e}");
+            return requests.serve_each();
         }
     };
     let fibers = Rc::<Fibers>::default();
     while requests.wait()? {
-        let along = driver.along(requests.fd())?;
-        let turn = driver.run(read(core, &*driver, &mut requests, &fibers, along));
+        along.begin()?;
+        let turn = driver.run(read(core, &*driver, &mut requests, &fibers, &along));
+        along.end();
         match turn? {
             Turn::Serve => requests.serve_here(),
             Turn::Rest => {}
@@ -67,8 +74,10 @@ async fn read<C: Cluster>(
     driver: &C::Driver,
     requests: &mut Requests<Mounted<C>>,
     fibers: &Rc<Fibers>,
-    mut along: driver::Along,
+    along: &Along,
 ) -> io::Result<Turn> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let helpers = (cores / CORES).min(HELPERS);
     loop {
         let mut came = 0;
         loop {
@@ -87,12 +96,16 @@ async fn read<C: Cluster>(
             // Where there is no other thread it is served here.
             if !apart || !requests.hand_over() {
                 let request = requests.take();
-                driver.spawn(Box::pin(fibers.begin(driver.world(), move || request.serve())?));
+                match fibers.begin(move || request.serve()) {
+                    Ok(task) => driver.spawn(Box::pin(task)),
+                    // It was answered with an error.
+                    Err(e) => tracing::warn!("no memory for another call: {e}"),
+                }
                 came += 1;
             }
         }
         if came >= CROWD && driver.has_spare_core() {
-            requests.call_help();
+            requests.call_help(helpers);
         }
         if fibers.len() == 0 && requests.rest() {
             return Ok(Turn::Rest);
@@ -102,7 +115,7 @@ async fn read<C: Cluster>(
             if requests.others_read() && fibers.poll_end(cx).is_ready() {
                 return Poll::Ready(());
             }
-            along(cx)
+            along.poll_readable(cx)
         })
         .await;
     }

@@ -27,14 +27,36 @@ impl Signal {
     }
 }
 
-/// Tells when a descriptor can be read. Dropped, the loop waits for it no longer.
+/// Tells when a descriptor can be read, while the loop waits for it.
 pub struct Along {
     reactor: Rc<Reactor>,
+    /// Its own, so that it is open for as long as it is waited for.
     fd: OwnedFd,
     signal: Rc<Signal>,
+    waits: Cell<bool>,
 }
 
 impl Along {
+    /// From now on the loop waits for it. REQUIRES: for no other.
+    pub fn begin(&self) -> io::Result<()> {
+        let other = self.reactor.along.borrow_mut().replace(self.signal.clone());
+        assert!(other.is_none(), "two descriptors to wait for");
+        self.waits.set(true);
+        let fd = self.fd.as_raw_fd();
+        self.reactor
+            .registry
+            .register(&mut SourceFd(&fd), ALONG, Interest::READABLE)
+    }
+
+    /// Not any more.
+    pub fn end(&self) {
+        if self.waits.take() {
+            *self.reactor.along.borrow_mut() = None;
+            let fd = self.fd.as_raw_fd();
+            let _ = self.reactor.registry.deregister(&mut SourceFd(&fd));
+        }
+    }
+
     /// Ready if something came since the last time: whoever waits has read all there was before.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.signal.raised.take() {
@@ -47,27 +69,19 @@ impl Along {
 
 impl Drop for Along {
     fn drop(&mut self) {
-        *self.reactor.along.borrow_mut() = None;
-        let _ = self
-            .reactor
-            .registry
-            .deregister(&mut SourceFd(&self.fd.as_raw_fd()));
+        self.end();
     }
 }
 
 impl Reactor {
-    /// Waits for `fd`, which does not block, along with the sockets. REQUIRES: for no other.
+    /// For waiting for `fd`, which does not block, along with the sockets.
     pub fn along(self: &Rc<Reactor>, fd: BorrowedFd<'_>) -> io::Result<Along> {
-        // Its own, so that it is open for as long as it is waited for.
-        let fd = fd.try_clone_to_owned()?;
-        let signal = Rc::<Signal>::default();
-        let other = self.along.borrow_mut().replace(signal.clone());
-        assert!(other.is_none(), "two descriptors to wait for");
-        let (reactor, source) = (self.clone(), fd.as_raw_fd());
-        let along = Along { reactor, fd, signal };
-        self.registry
-            .register(&mut SourceFd(&source), ALONG, Interest::READABLE)?;
-        Ok(along)
+        Ok(Along {
+            reactor: self.clone(),
+            fd: fd.try_clone_to_owned()?,
+            signal: Rc::default(),
+            waits: Cell::new(false),
+        })
     }
 
     /// Whether another thread can run beside this one.

@@ -135,6 +135,7 @@ fn other_descriptors_are_waited_for_along() {
     // What was there before it was waited for counts, too.
     pen.write_all(b"a").unwrap();
     let along = reactor.along(page.as_fd()).unwrap();
+    along.begin().unwrap();
     let mut read = || {
         reactor.block_on(poll_fn(|cx| along.poll_readable(cx)));
         let mut bytes = [0; 8];
@@ -155,13 +156,16 @@ fn other_descriptors_are_waited_for_along() {
     });
     assert_eq!(read(), b"d");
     writer.join().unwrap();
-    drop(along);
+    along.end();
     // Not any more, and another can be.
     pen.write_all(b"e").unwrap();
     reactor.turn(Some(Duration::from_millis(1)));
     let again = reactor.along(page.as_fd()).unwrap();
+    again.begin().unwrap();
     reactor.block_on(poll_fn(|cx| again.poll_readable(cx)));
     drop(again);
+    along.begin().unwrap();
+    drop(along);
     reactor.shutdown();
 }
 

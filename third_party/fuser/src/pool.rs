@@ -133,18 +133,34 @@ pub enum Next {
     End,
 }
 
-/// A request that is served apart from the others, on the thread that has read it.
+/// A request that is served apart from the others, on the thread that has read it. Dropped before that, it is answered with an error.
 pub struct Taken<FS: Filesystem + 'static> {
-    data: FuseReadBuf,
-    sender: ChannelSender,
+    request: Option<Waiting>,
     event_loop: Rc<SessionEventLoop<FS>>,
 }
 
 impl<FS: Filesystem + 'static> Taken<FS> {
     /// Serves it.
     pub fn serve(mut self) {
-        if let Some(request) = RequestWithSender::new(self.sender, self.data.as_mut()) {
+        if let Some(Waiting { mut data, sender }) = self.request.take()
+            && let Some(request) = RequestWithSender::new(sender, data.as_mut())
+        {
             request.dispatch(&self.event_loop);
+        }
+    }
+}
+
+impl<FS: Filesystem + 'static> Drop for Taken<FS> {
+    fn drop(&mut self) {
+        let Some(Waiting { mut data, sender }) = self.request.take() else {
+            return;
+        };
+        if let Some(request) = RequestWithSender::new(sender, data.as_mut()) {
+            match request.request.operation() {
+                // Not answered by anybody.
+                Ok(Operation::Forget(_) | Operation::BatchForget(_)) => {}
+                _ => request.reply::<ReplyEmpty>().error(crate::Errno::EIO),
+            }
         }
     }
 }
@@ -176,17 +192,14 @@ impl<FS: Filesystem + 'static> Requests<FS> {
             let size = match self.event_loop.ch.receive_now(buffer) {
                 Ok(Some(size)) => size,
                 Ok(None) => return Ok(Next::Nothing),
-                Err(e) => {
+                Err(nix::errno::Errno::ENODEV) => {
                     self.read_no_more();
-                    return match e {
-                        nix::errno::Errno::ENODEV => Ok(Next::End),
-                        e => Err(e.into()),
-                    };
+                    return Ok(Next::End);
                 }
+                Err(e) => return Err(e.into()),
             };
             self.size = size;
             let Some(request) = RequestWithSender::new(self.event_loop.ch.sender(), &buffer[..size]) else {
-                self.read_no_more();
                 return Err(invalid());
             };
             match request.request.operation() {
@@ -214,10 +227,8 @@ impl<FS: Filesystem + 'static> Requests<FS> {
 
     /// Takes what was read, to be served beside others.
     pub fn take(&mut self) -> Taken<FS> {
-        let Waiting { data, sender } = self.copy();
         Taken {
-            data,
-            sender,
+            request: Some(self.copy()),
             event_loop: self.event_loop.clone(),
         }
     }
@@ -256,10 +267,12 @@ impl<FS: Filesystem + 'static> Requests<FS> {
         true
     }
 
-    /// Another thread reads as well, if there is one that has nothing to do.
-    pub fn call_help(&self) {
+    /// Another thread reads as well, if no more than so many do beyond those that always do.
+    pub fn call_help(&self, helpers: usize) {
         let mut state = self.pool.state.lock();
-        let _ = self.pool.give(&mut state, Job::Read);
+        if state.readers < self.pool.first + helpers {
+            let _ = self.pool.give(&mut state, Job::Read);
+        }
     }
 
     /// Whether others read, so that this thread need not.
@@ -271,7 +284,7 @@ impl<FS: Filesystem + 'static> Requests<FS> {
     pub fn rest(&mut self) -> bool {
         let pool = self.pool.clone();
         let mut state = pool.state.lock();
-        let enough = state.readers > pool.first && !state.ended;
+        let enough = state.readers > pool.first;
         if enough {
             state.readers -= 1;
             self.reads = false;
@@ -341,7 +354,7 @@ impl<FS: Filesystem + 'static> Requests<FS> {
         Ok(())
     }
 
-    /// The connection has ended, or has failed for this thread. Parked threads find out by themselves.
+    /// The connection has ended. Parked threads find out by themselves.
     fn read_no_more(&mut self) {
         let mut state = self.pool.state.lock();
         if self.reads {
@@ -356,9 +369,22 @@ impl<FS: Filesystem + 'static> Requests<FS> {
 }
 
 impl<FS: Filesystem + 'static> Drop for Requests<FS> {
+    /// Whatever this thread ends for, another reads.
     fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
         if self.reads {
-            self.pool.state.lock().readers -= 1;
+            state.readers -= 1;
+        }
+        if state.readers < self.pool.first && !state.ended {
+            let _ = self.pool.give(&mut state, Job::Read);
+        }
+        if let Some(waiting) = self.job.take() {
+            state.waiting.push_front(waiting);
+        }
+        if let Some(waiting) = state.waiting.pop_front()
+            && let Some(Job::Serve(waiting)) = self.pool.give(&mut state, Job::Serve(waiting))
+        {
+            state.waiting.push_front(waiting);
         }
     }
 }
@@ -498,10 +524,6 @@ impl<FS: Filesystem + 'static> Drop for Guard<FS> {
         if std::thread::panicking() {
             if state.result.is_ok() {
                 state.result = Err(io::Error::other("event loop thread panicked"));
-            }
-            // It was serving: what waits for a thread, waits for this one perhaps.
-            if let Err((e, _)) = self.0.start(&mut state, Job::Read) {
-                warn!("no thread in place of one that panicked: {e}");
             }
         }
     }

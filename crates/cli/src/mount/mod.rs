@@ -166,6 +166,8 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
         own: me.own,
         ..ClientConfig::new(map)
     };
+    // Each of its threads has a connection to each server.
+    pando_net::raise_file_limit();
     let cluster = NetCluster::new(config, Options::default(), me.introduction, me.tls)
         .map_err(anyhow::Error::msg)
         .context("cannot use the block store")?;
