@@ -1,13 +1,13 @@
 //! What third_party/fuser/PATCHES.md says of threads and interrupts: an interrupt comes while all threads are busy,
-//! and for what waits for a thread.
+//! and for what waits for a thread; a thread that ends is replaced.
 
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use fuser::{
-    Config, Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, ReplyAttr, ReplyEntry, Request,
-    RequestId, Session, SessionACL,
+    Config, Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, Next, ReplyAttr, ReplyEntry,
+    Request, RequestId, Requests, Session, SessionACL,
 };
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,6 +15,26 @@ use std::io;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, UNIX_EPOCH};
+
+fn directory(ino: INodeNo) -> fuser::FileAttr {
+    fuser::FileAttr {
+        ino,
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: fuser::FileType::Directory,
+        perm: 0o777,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 512,
+        flags: 0,
+    }
+}
 
 #[derive(Default)]
 struct Seen {
@@ -37,24 +57,7 @@ impl Filesystem for Stuck {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let attr = fuser::FileAttr {
-            ino,
-            size: 0,
-            blocks: 0,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: fuser::FileType::Directory,
-            perm: 0o777,
-            nlink: 2,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 512,
-            flags: 0,
-        };
-        reply.attr(&Duration::ZERO, &attr);
+        reply.attr(&Duration::ZERO, &directory(ino));
     }
 
     fn lookup(&self, req: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -129,4 +132,81 @@ fn interrupts_come_while_all_threads_are_busy() {
     let mut last = [start("cat", &tmp.path().join("none"))];
     assert_eq!(ends(&mut last), [None]);
     session.umount_and_join().unwrap();
+}
+
+/// What becomes of the next request, and of the thread that has read it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    Dropped,
+    Ends,
+    Panics,
+}
+
+/// Serves by itself, and has faults.
+#[derive(Clone, Default)]
+struct Careless(Arc<Mutex<Option<Fault>>>);
+
+impl Filesystem for Careless {
+    fn serve(&self, mut requests: Requests<Careless>) -> io::Result<()> {
+        while requests.wait()? {
+            match requests.next()? {
+                Next::Nothing => std::thread::sleep(Duration::from_millis(1)),
+                Next::End => break,
+                Next::Request(_) => {
+                    let request = requests.take();
+                    let fault = self.0.lock().unwrap().take();
+                    match fault {
+                        None => request.serve(),
+                        Some(Fault::Dropped) => drop(request),
+                        Some(Fault::Ends) => return Err(io::Error::other("it ends")),
+                        Some(Fault::Panics) => panic!("it panics"),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&Duration::ZERO, &directory(ino));
+    }
+
+    fn lookup(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
+        reply.error(Errno::ENOENT);
+    }
+}
+
+#[test]
+fn whatever_becomes_of_a_thread_its_requests_are_answered_and_another_reads() {
+    if !support::can_mount() {
+        return;
+    }
+    let tmp = tempfile::tempdir().unwrap();
+    let careless = Careless::default();
+    let mut config = Config::default();
+    config.acl = SessionACL::All;
+    config.max_threads = 2;
+    config.clone_fd = true;
+    let session = Session::new(careless.clone(), tmp.path(), &config)
+        .unwrap()
+        .spawn()
+        .unwrap();
+    let look = || {
+        let found = std::fs::metadata(tmp.path().join("none"));
+        found.map(drop).unwrap_err().raw_os_error()
+    };
+    for fault in [
+        Fault::Dropped,
+        Fault::Ends,
+        Fault::Panics,
+        Fault::Ends,
+        Fault::Panics,
+    ] {
+        assert_eq!(look(), Some(nix::libc::ENOENT));
+        *careless.0.lock().unwrap() = Some(fault);
+        assert_eq!(look(), Some(nix::libc::EIO), "{fault:?}");
+        assert_eq!(look(), Some(nix::libc::ENOENT), "{fault:?}");
+    }
+    // That is told in the end.
+    session.umount_and_join().unwrap_err();
 }
