@@ -4,7 +4,7 @@
 #
 #   scripts/bench-mount.sh [FILE]      default: ./mount.md
 #
-#   ROUNDS=11  TOTAL=2000 (files of one measurement, all processes together)  PROCESSES='1 4 8'  SERVERS='1 4' (clusters)
+#   ROUNDS=11  TOTAL=2000 (files of one measurement, all processes together)  PROCESSES='1 4 8'  CLUSTERS='1 4' (servers of each)
 #   PEERS=./peers  AT=/tmp (where the clusters are)  PANDO_BIN=a program built elsewhere
 #
 # Needs root. Starts the peers that do not run, and takes them down afterwards if none ran. Only ratios within one run mean something,
@@ -18,7 +18,7 @@ case ${1:-} in -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 file=${1:-mount.md}
 case $file in /*) ;; *) file=$calling_dir/$file ;; esac
 raw=${file%.md}.json
-rounds=${ROUNDS:-11} total=${TOTAL:-2000} processes=${PROCESSES:-1 4 8} servers=${SERVERS:-1 4}
+rounds=${ROUNDS:-11} total=${TOTAL:-2000} processes=${PROCESSES:-1 4 8} servers=${CLUSTERS:-1 4}
 export PEERS=${PEERS:-./peers}
 case $PEERS in /*) ;; *) PEERS=$calling_dir/${PEERS#./} ;; esac
 

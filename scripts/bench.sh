@@ -4,7 +4,7 @@
 #
 #   scripts/bench.sh [FILE]      default: docs/performance.md
 #
-#   ROUNDS=11  FILES=1000000  BENCH_ONLY='single|listing' (sections)  TOTAL=2000 (files of one measurement on a mount)
+#   ROUNDS=11  FILES=1000000  BENCH_ONLY='single|listing' (sections)  BENCH_KEEP=yes (others stay as they are on FILE)  TOTAL=2000 (files of one measurement on a mount)
 #   PEERS=./peers  AT=/tmp (where the clusters are)  PANDO_BIN=a program built elsewhere
 #
 # As root it starts the other filesystems, and takes down those it started; else what needs them is left out. A section that fails is on
@@ -60,7 +60,7 @@ ext4=
 if [ "$(id -u)" = 0 ] && [[ single =~ ^(${only:-.*})$ ]]; then
     scripts/peers.sh up ext4 >/dev/null && ext4=$PEERS/mnt/ext4
 fi
-python3 scripts/bench/run.py "pando=$work/pando" "work=$work" "rounds=$rounds" "files=$files" "only=$only" "ext4=$ext4" \
+python3 scripts/bench/run.py "pando=$work/pando" "work=$work" "rounds=$rounds" "files=$files" "only=$only" "keep=${BENCH_KEEP:-}" "ext4=$ext4" \
     "page=$page" "raw=${page%.md}.json" "commit=$commit" &
 measuring=$!
 wait "$measuring"

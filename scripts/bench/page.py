@@ -71,6 +71,14 @@ def cells(line):
     ]
 
 
+def kept(raw):
+    """The sections of a page written before, each with the run that it is of."""
+    with open(raw) as file:
+        before = json.load(file)
+    run = {key: before["about"][key] for key in ("date", "commit", "load")}
+    return {section["name"]: {"run": run, **section} for section in before["sections"]}
+
+
 NOTES = {
     "ceilings": "Servers wait as clients do. `echo` sends 64 bytes there and back, with threads of one process on both sides; a server that never sleeps is stopped"
     " while that is measured, here and below. Where both sides sleep, much depends on whether the kernel wakes them on one core or on two, which a busy machine changes.",
@@ -120,6 +128,7 @@ def text(found):
         "    make bench                                        # all of it, as root; half an hour on two cores that have nothing else to do",
         "    ROUNDS=1 FILES=20000 scripts/bench.sh trial.md    # whether it works; its figures mean nothing",
         f"    BENCH_ONLY='single|listing' scripts/bench.sh some.md    # only these sections; there are {', '.join(NOTES)}",
+        "    BENCH_KEEP=yes BENCH_ONLY=mix make bench          # one section anew, the others as they stand here; each says of which run it is",
         "",
         f"This run: {a['date']}, commit {commit[:12]}{' ' + changed if changed else ''}{program}; {a['cores']} cores ({a['architecture']}), {a['memory_gib']:g} GiB of memory, Linux {a['kernel']},"
         f" stores on {a['filesystem']}; load before: {a['load']}; {a['rounds']} rounds, {a['files']:,} files.",
@@ -139,7 +148,9 @@ def text(found):
         if section["rows"]:
             out += ["", "| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
             out += ["| " + " | ".join(cells(line)) + " |" for line in section["rows"]]
-        out += ["", f"({section['name']}: {section['seconds']} s)"]
+        run = section.get("run")
+        of = f", of another run: {run['date']}, commit {run['commit'][:12]}, load before: {run['load']}" if run else ""
+        out += ["", f"({section['name']}: {section['seconds']} s{of})"]
     return "\n".join(out) + "\n"
 
 

@@ -108,6 +108,7 @@ def main():
         raise SystemExit(f"no section matches {args['only']}; there are: {' '.join(name for name, _, _ in SECTIONS)}")
     bench = Bench(args["pando"], args["work"], int(args["rounds"]), int(args["files"]), args["ext4"])
     about = page.about(args)
+    kept = page.kept(args["raw"]) if args["keep"] else {}
     sections = [measure(bench, *section) for section in chosen]
     if not bench.ext4:
         for section in sections:
@@ -115,6 +116,8 @@ def main():
                 section["missing"] = "create on ext4: it needs root, to mount it" if os.geteuid() else None
                 section["failed"] = section["failed"] or (None if os.geteuid() else "create on ext4: it could not be mounted")
     about["program"] = bench.commit
+    measured = {section["name"]: section for section in sections}
+    sections = [measured.get(name) or kept[name] for name, _, _ in SECTIONS if name in measured or name in kept]
     about["left_out"] = [name for name, _, _ in SECTIONS if name not in {section["name"] for section in sections}]
     found = {"bench": "all", "about": about, "sections": sections}
     text = page.text(found)

@@ -9,9 +9,11 @@
 use crate::calls::Current;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
@@ -81,6 +83,8 @@ pub(crate) struct Fibers {
     stacks: RefCell<Vec<DefaultStack>>,
     /// Who wants to know when one has ended.
     watcher: RefCell<Option<Waker>>,
+    /// What one has panicked with.
+    panic: RefCell<Option<Box<dyn Any + Send>>>,
 }
 
 impl Fibers {
@@ -124,7 +128,21 @@ impl Fibers {
         Ok(std::future::poll_fn(move |cx| resume(&fibers, number, cx)))
     }
 
-    fn ended(&self, stack: DefaultStack) {
+    /// If one has panicked, so does this. The others are not to suffer for it: REQUIRES that none is left.
+    pub fn panic(&self) {
+        if let Some(panic) = self.panic.take() {
+            resume_unwind(panic);
+        }
+    }
+
+    fn ended(&self) {
+        self.running.set(self.running.get() - 1);
+        if let Some(watcher) = self.watcher.take() {
+            watcher.wake();
+        }
+    }
+
+    fn keep(&self, stack: DefaultStack) {
         let mut stacks = self.stacks.borrow_mut();
         if stacks.len() < SPARE {
             stacks.push(stack);
@@ -140,31 +158,19 @@ fn resume(fibers: &Weak<Fibers>, number: u64, cx: &mut Context<'_>) -> Poll<()> 
     let Some(mut fiber) = fiber else {
         return Poll::Ready(());
     };
-    // Counts it out if it panics, too.
-    let counted = Counted(&fibers);
-    match fiber.resume(cx.waker().clone()) {
-        CoroutineResult::Yield(()) => {
-            std::mem::forget(counted);
+    match catch_unwind(AssertUnwindSafe(|| fiber.resume(cx.waker().clone()))) {
+        Ok(CoroutineResult::Yield(())) => {
             fibers.waiting.borrow_mut().insert(number, fiber);
-            Poll::Pending
+            return Poll::Pending;
         }
-        CoroutineResult::Return(()) => {
-            fibers.ended(fiber.into_stack());
-            Poll::Ready(())
-        }
-    }
-}
-
-struct Counted<'a>(&'a Fibers);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        RUNNING.set(None);
-        self.0.running.set(self.0.running.get() - 1);
-        if let Some(watcher) = self.0.watcher.take() {
-            watcher.wake();
+        Ok(CoroutineResult::Return(())) => fibers.keep(fiber.into_stack()),
+        Err(panic) => {
+            RUNNING.set(None);
+            *fibers.panic.borrow_mut() = Some(panic);
         }
     }
+    fibers.ended();
+    Poll::Ready(())
 }
 
 #[cfg(test)]
@@ -174,7 +180,6 @@ mod tests {
     use pando_net::{Options, Reactor};
     use pando_types::FsId;
     use pando_wire::{Role, Way};
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -252,26 +257,34 @@ mod tests {
     }
 
     #[test]
-    fn one_that_panics_takes_the_thread_and_the_others_are_dropped() {
+    fn one_that_panics_leaves_the_others_and_those_that_wait_can_be_dropped() {
         let reactor = reactor();
         let fibers = Rc::<Fibers>::default();
         let dropped = Rc::<Cell<u32>>::default();
-        for panics in [false, true, false] {
-            let noted = Noted(dropped.clone());
+        for what in ["waits for ever", "panics", "waits"] {
+            let (noted, world) = (Noted(dropped.clone()), reactor.clone());
             let call = move || {
                 let _noted = noted;
-                if panics {
-                    panic!("as a bug would");
+                match what {
+                    "panics" => panic!("as a bug would"),
+                    "waits" => wait(pando_env::Env::sleep(&*world, Duration::from_millis(5))),
+                    _ => wait(std::future::pending()),
                 }
-                wait(std::future::pending::<()>());
             };
             let task = fibers.begin(call).unwrap();
             pando_env::Env::spawn(&*reactor, Box::pin(task));
         }
-        let ran = catch_unwind(AssertUnwindSafe(|| reactor.block_on(all_end(&fibers))));
-        assert!(ran.is_err());
-        assert_eq!((fibers.len(), dropped.get()), (2, 1));
+        // A panic takes its time to be told.
+        for _ in 0..1000 {
+            reactor.block_on(pando_env::Env::sleep(&*reactor, Duration::from_millis(10)));
+            if dropped.get() == 2 {
+                break;
+            }
+        }
+        assert_eq!((fibers.len(), dropped.get()), (1, 2));
         assert!(!is_running());
+        assert!(catch_unwind(AssertUnwindSafe(|| fibers.panic())).is_err());
+        fibers.panic(); // told once
         drop(fibers);
         assert_eq!(dropped.get(), 3);
     }

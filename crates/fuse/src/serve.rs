@@ -87,6 +87,7 @@ async fn read<C: Cluster>(
                 Next::End => {
                     // What was begun is brought to its end.
                     poll_fn(|cx| fibers.poll_end(cx)).await;
+                    fibers.panic();
                     return Ok(Turn::End);
                 }
             };
@@ -107,8 +108,11 @@ async fn read<C: Cluster>(
         if came >= CROWD && driver.has_spare_core() {
             requests.call_help(helpers);
         }
-        if fibers.len() == 0 && requests.rest() {
-            return Ok(Turn::Rest);
+        if fibers.len() == 0 {
+            fibers.panic();
+            if requests.rest() {
+                return Ok(Turn::Rest);
+            }
         }
         poll_fn(|cx| {
             // Who only helps goes when it has done what it began.
