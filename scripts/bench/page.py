@@ -75,8 +75,17 @@ def kept(raw):
     """The sections of a page written before, each with the run that it is of."""
     with open(raw) as file:
         before = json.load(file)
-    run = {key: before["about"][key] for key in ("date", "commit", "load")}
-    return {section["name"]: {"run": run, **section} for section in before["sections"]}
+    return {section["name"]: {"run": before["about"], **section} for section in before["sections"]}
+
+
+def differs(now, before):
+    """In what two runs differ so that their figures cannot stand on one page.
+
+    >>> same = {"rounds": 11, "files": 1000000, "cores": 2, "kernel": "6.1", "architecture": "x86_64", "filesystem": "ext4"}
+    >>> differs(same, same), differs({**same, "files": 20000}, same)
+    ('', 'files')
+    """
+    return ", ".join(key for key in ("rounds", "files", "cores", "kernel", "architecture", "filesystem") if now[key] != before[key])
 
 
 NOTES = {

@@ -1,6 +1,6 @@
 """`make bench`: measures section by section, writes the page and what it is made of. scripts/bench.sh starts it, and cleans up after it.
 
-  run.py KEY=VALUE...      pando work rounds files only ext4 page raw commit
+  run.py KEY=VALUE...      pando work rounds files only keep ext4 page raw commit
 """
 
 import json
@@ -109,6 +109,9 @@ def main():
     bench = Bench(args["pando"], args["work"], int(args["rounds"]), int(args["files"]), args["ext4"])
     about = page.about(args)
     kept = page.kept(args["raw"]) if args["keep"] else {}
+    for section in kept.values():
+        if differs := page.differs(about, section["run"]):
+            raise SystemExit(f"what stands on the page is of a run with other {differs}: its sections cannot be kept beside this one")
     sections = [measure(bench, *section) for section in chosen]
     if not bench.ext4:
         for section in sections:
@@ -126,7 +129,7 @@ def main():
     with open(args["page"], "w") as file:
         file.write(text)
     say(page.summary(found))
-    return any(section["failed"] for section in sections)
+    return any(section["failed"] for section in measured.values())
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ use std::task::Poll;
 /// So many are served beside each other: less than a client has lanes, so that those that wait for a server that is away leave some. Who comes
 /// after them is served by other threads.
 const MOST: usize = 32;
+/// So many are read before those that were begun go on.
+const AT_ONCE: usize = 32;
 /// Where so many came at once, and there is a core to spare, another thread helps.
 const CROWD: usize = 8;
 /// One thread that reads does for so many cores, and there are at most so many that help it.
@@ -79,8 +81,15 @@ async fn read<C: Cluster>(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let helpers = (cores / CORES).min(HELPERS);
     loop {
-        let mut came = 0;
+        let (mut came, mut read) = (0, 0);
         loop {
+            if read == AT_ONCE {
+                // What has begun is to go on, however many come: that there are more is told anew.
+                along.end();
+                along.begin()?;
+                break;
+            }
+            read += 1;
             let apart = match requests.next()? {
                 Next::Nothing => break,
                 Next::Request(asks) => waits(core, asks) || fibers.len() >= MOST,

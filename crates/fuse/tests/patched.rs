@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -142,24 +143,49 @@ enum Fault {
     Panics,
 }
 
+const FAULTS: [Fault; 6] = [
+    Fault::Dropped,
+    Fault::Ends,
+    Fault::Panics,
+    Fault::Dropped,
+    Fault::Ends,
+    Fault::Panics,
+];
+
 /// Serves by itself, and has faults.
 #[derive(Clone, Default)]
-struct Careless(Arc<Mutex<Option<Fault>>>);
+struct Careless {
+    fault: Arc<Mutex<Option<Fault>>>,
+    /// Who looks for `stuck-*` waits for this.
+    released: Arc<AtomicBool>,
+}
 
 impl Filesystem for Careless {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        Ok(())
+    }
+
     fn serve(&self, mut requests: Requests<Careless>) -> io::Result<()> {
         while requests.wait()? {
             match requests.next()? {
                 Next::Nothing => std::thread::sleep(Duration::from_millis(1)),
                 Next::End => break,
                 Next::Request(_) => {
-                    let request = requests.take();
-                    let fault = self.0.lock().unwrap().take();
+                    let fault = self.fault.lock().unwrap().take();
+                    if fault.is_none() {
+                        if requests.step_aside() {
+                            requests.serve_here();
+                        } else {
+                            assert!(requests.hand_over());
+                        }
+                        continue;
+                    }
+                    let _taken = requests.take();
                     match fault {
-                        None => request.serve(),
-                        Some(Fault::Dropped) => drop(request),
                         Some(Fault::Ends) => return Err(io::Error::other("it ends")),
                         Some(Fault::Panics) => panic!("it panics"),
+                        _ => {}
                     }
                 }
             }
@@ -171,7 +197,11 @@ impl Filesystem for Careless {
         reply.attr(&Duration::ZERO, &directory(ino));
     }
 
-    fn lookup(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, _req: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let stuck = name.as_encoded_bytes().starts_with(b"stuck");
+        while stuck && !self.released.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         reply.error(Errno::ENOENT);
     }
 }
@@ -185,28 +215,33 @@ fn whatever_becomes_of_a_thread_its_requests_are_answered_and_another_reads() {
     let careless = Careless::default();
     let mut config = Config::default();
     config.acl = SessionACL::All;
-    config.max_threads = 2;
+    config.max_threads = 3;
     config.clone_fd = true;
     let session = Session::new(careless.clone(), tmp.path(), &config)
         .unwrap()
         .spawn()
         .unwrap();
-    let look = || {
-        let found = std::fs::metadata(tmp.path().join("none"));
+    let look = |name: &str| {
+        let found = std::fs::metadata(tmp.path().join(name));
         found.map(drop).unwrap_err().raw_os_error()
     };
-    for fault in [
-        Fault::Dropped,
-        Fault::Ends,
-        Fault::Panics,
-        Fault::Ends,
-        Fault::Panics,
-    ] {
-        assert_eq!(look(), Some(nix::libc::ENOENT));
-        *careless.0.lock().unwrap() = Some(fault);
-        assert_eq!(look(), Some(nix::libc::EIO), "{fault:?}");
-        assert_eq!(look(), Some(nix::libc::ENOENT), "{fault:?}");
-    }
+    std::thread::scope(|scope| {
+        for (n, fault) in FAULTS.iter().enumerate() {
+            if n == FAULTS.len() / 2 {
+                // From now on all threads but the one that reads have something to do.
+                scope.spawn(|| look("stuck-1"));
+                scope.spawn(|| look("stuck-2"));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            *careless.fault.lock().unwrap() = Some(*fault);
+            assert_eq!(look("none"), Some(nix::libc::EIO), "{n}: {fault:?}");
+            if n < FAULTS.len() / 2 {
+                assert_eq!(look("none"), Some(nix::libc::ENOENT), "{n}: {fault:?}");
+            }
+        }
+        careless.released.store(true, SeqCst);
+    });
+    assert_eq!(look("none"), Some(nix::libc::ENOENT));
     // That is told in the end.
     session.umount_and_join().unwrap_err();
 }

@@ -12,6 +12,8 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::thread::Thread;
 
@@ -34,6 +36,8 @@ use crate::session::SessionEventLoop;
 
 /// So many threads may be parked before one ends.
 const PARKED: usize = 16;
+/// After so many reads in a row that failed, nobody reads any more.
+const FAILURES: usize = 8;
 
 pub(crate) struct Pool<FS: Filesystem> {
     pub(crate) ch: Channel,
@@ -45,6 +49,8 @@ pub(crate) struct Pool<FS: Filesystem> {
     pub(crate) first: usize,
     pub(crate) max: usize,
     pub(crate) state: Mutex<State>,
+    /// Reads in a row that failed.
+    pub(crate) failures: AtomicUsize,
 }
 
 pub(crate) struct State {
@@ -115,6 +121,8 @@ impl Asks {
             | Operation::RemoveXAttr(_)
             | Operation::GetLk(_)
             | Operation::SetLk(_) => Asks::Data,
+            // It may be there already, and is emptied then.
+            Operation::Create(create) if create.flags() & libc::O_TRUNC != 0 => Asks::Data,
             Operation::Flush(flush) => Asks::Close(flush.file_handle()),
             Operation::Release(release) => Asks::Close(release.file_handle()),
             _ => Asks::Other,
@@ -196,8 +204,17 @@ impl<FS: Filesystem + 'static> Requests<FS> {
                     self.read_no_more();
                     return Ok(Next::End);
                 }
-                Err(e) => return Err(e.into()),
+                Err(e) => {
+                    // Another thread tries; in the end none does.
+                    if self.pool.failures.fetch_add(1, Relaxed) >= FAILURES {
+                        self.read_no_more();
+                    }
+                    return Err(e.into());
+                }
             };
+            if self.pool.failures.load(Relaxed) > 0 {
+                self.pool.failures.store(0, Relaxed);
+            }
             self.size = size;
             let Some(request) = RequestWithSender::new(self.event_loop.ch.sender(), &buffer[..size]) else {
                 return Err(invalid());
@@ -346,7 +363,9 @@ impl<FS: Filesystem + 'static> Requests<FS> {
                 }
                 Next::Request(_) if self.step_aside() => self.serve_here(),
                 Next::Request(_) => {
-                    self.hand_over();
+                    if !self.hand_over() {
+                        self.serve_here();
+                    }
                 }
                 Next::End => break,
             }
@@ -372,6 +391,7 @@ impl<FS: Filesystem + 'static> Drop for Requests<FS> {
     /// Whatever this thread ends for, another reads.
     fn drop(&mut self) {
         let mut state = self.pool.state.lock();
+        state.total -= 1;
         if self.reads {
             state.readers -= 1;
         }
@@ -514,14 +534,13 @@ impl<FS: Filesystem + 'static> Pool<FS> {
     }
 }
 
-/// Counts a thread out, whichever way it ends.
+/// Says in the end that a thread has panicked.
 struct Guard<FS: Filesystem + 'static>(Arc<Pool<FS>>);
 
 impl<FS: Filesystem + 'static> Drop for Guard<FS> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.total -= 1;
         if std::thread::panicking() {
+            let mut state = self.0.state.lock();
             if state.result.is_ok() {
                 state.result = Err(io::Error::other("event loop thread panicked"));
             }

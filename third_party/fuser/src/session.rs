@@ -274,6 +274,7 @@ impl<FS: Filesystem> Session<FS> {
             first: n_threads,
             max: config.max_threads.max(n_threads),
             state: Default::default(),
+            failures: Default::default(),
         });
         let reply = pool.run();
 
