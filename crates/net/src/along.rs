@@ -83,9 +83,4 @@ impl Reactor {
             waits: Cell::new(false),
         })
     }
-
-    /// Whether another thread can run beside this one.
-    pub fn has_spare_core(&self) -> bool {
-        self.pacer.has_spare_core(self.time.get())
-    }
 }

@@ -35,7 +35,7 @@ impl Reactor {
         } else {
             self.append(id, conn, message);
             conn.frames += 1;
-            if conn.frames >= EARLY && self.pacer.has_spare_core(self.time.get()) {
+            if conn.frames >= EARLY && self.has_spare_core() {
                 early = self.write(id, conn);
                 conn.dirty = true; // it stands in the list still
             }

@@ -235,6 +235,11 @@ impl Reactor {
         *self.listener.borrow_mut() = None;
     }
 
+    /// Whether another thread can run beside this one.
+    pub fn has_spare_core(&self) -> bool {
+        self.pacer.has_spare_core(self.time.get())
+    }
+
     /// Ends [`Reactor::run`], from any thread.
     pub fn stopper(&self) -> Stopper {
         self.stop.stopper()
