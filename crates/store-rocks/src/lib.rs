@@ -70,8 +70,8 @@ impl Default for RocksOptions {
     fn default() -> RocksOptions {
         RocksOptions {
             durability: Durability::Sync,
-            cache_bytes: 256 << 20,
-            record_bytes: 128 << 20,
+            cache_bytes: 192 << 20,
+            record_bytes: 192 << 20,
             births: 4 << 20,
             wal_bytes: 8 << 20,
             readers: 2,
@@ -239,11 +239,11 @@ impl RocksStore {
     }
 
     /// Completes from what is kept or from memory, or asks a reader thread to run the same read against the device.
-    fn read<T: Send + 'static>(
+    fn read<T: Send + 'static, F: FnOnce(&DB) -> Result<T, StoreError> + Send + 'static>(
         &self,
         kept: impl FnOnce() -> Option<Result<T, StoreError>>,
         from_memory: impl FnOnce(&read::Memory) -> Result<T, Tier>,
-        from_disk: impl FnOnce(&DB) -> Result<T, StoreError> + Send + 'static,
+        from_disk: impl FnOnce() -> F,
     ) -> Read<T> {
         if let Err(e) = self.syncer.check() {
             return Read::Ready(Err(e));
@@ -261,7 +261,7 @@ impl RocksStore {
             Err(Tier::Failed(e)) => Read::Ready(Err(e)),
             Err(Tier::NotInMemory) => {
                 self.misses.set(self.misses.get() + 1);
-                Read::Pending(self.pool.run(from_disk))
+                Read::Pending(self.pool.run(from_disk()))
             }
         }
     }
@@ -283,14 +283,6 @@ impl Drop for RocksStore {
 impl Store for RocksStore {
     fn get(&self, key: &Key) -> Read<Option<Record>> {
         let bytes = key.encode();
-        // Whoever misses on a directory's head is about to change its touch: have its block in memory too, since
-        // `apply` cannot wait.
-        let touch = if let Key::Head(dir) = key {
-            Some(Key::Touch(*dir).encode())
-        } else {
-            None
-        };
-        let again = bytes.clone();
         self.read(
             || {
                 if let Key::Touch(dir) = key
@@ -314,17 +306,25 @@ impl Store for RocksStore {
                 self.records.borrow_mut().was_read(key, &bytes, value.as_deref());
                 Ok(record)
             },
-            move |db| {
-                if let Some(touch) = touch {
-                    read::get(db, &touch)?;
+            || {
+                // Whoever misses on a directory's head is about to change its touch: have its block in memory too, since
+                // `apply` cannot wait.
+                let touch = match key {
+                    Key::Head(dir) => Some(Key::Touch(*dir).encode()),
+                    _ => None,
+                };
+                let again = bytes.clone();
+                move |db| {
+                    if let Some(touch) = touch {
+                        read::get(db, &touch)?;
+                    }
+                    read::get(db, &again)
                 }
-                read::get(db, &again)
             },
         )
     }
 
     fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
-        let again = range.clone();
         self.read(
             || {
                 let kept = self.records.borrow().list(range, limit);
@@ -352,7 +352,10 @@ impl Store for RocksStore {
                 }
                 Ok(records)
             },
-            move |db| read::list(db, &again, limit),
+            || {
+                let again = range.clone();
+                move |db| read::list(db, &again, limit)
+            },
         )
     }
 
@@ -440,11 +443,13 @@ impl Store for RocksStore {
     fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
         // Large and rare: never on the event loop, never through the cache.
         let waiting = self.flush().err();
-        let range = range.clone();
         self.read(
             || waiting.map(Err),
             |_| Err(Tier::NotInMemory),
-            move |db| read::export(db, range, bytes),
+            || {
+                let range = range.clone();
+                move |db| read::export(db, range, bytes)
+            },
         )
     }
 

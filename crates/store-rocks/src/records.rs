@@ -1,9 +1,9 @@
 //! Records in memory, in front of RocksDB: what operations read again and again would cost a search of every memtable and
 //! table there.
 //!
-//! Two kinds of reads are kept: whole buckets (the entries of a name's hash, also if there are none) and single records with
-//! short keys (heads). Both as bytes with their checksums, so that what comes from here is checked as what comes from the
-//! device is.
+//! Two kinds of reads are kept: buckets (the entries of a name's hash, also if there are none; or those of them that were looked
+//! for) and single records with short keys (heads). Both as bytes with their checksums, so that what comes from here is checked as
+//! what comes from the device is.
 //!
 //! Invariant: what is kept is what the database has, applied batches included. There is one writer, [`crate::RocksStore`],
 //! and it tells of each key it writes before the next read.
@@ -15,24 +15,83 @@ use pando_store::StoreError;
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 
-/// About what one that is kept costs beyond its bytes: its place in the cache, and its allocations.
+/// About what one that is kept costs beyond its bytes: its place in the cache, and its allocation.
 const OVERHEAD: usize = 96;
 
 /// Bytes by which a cache of so many bytes guesses how many there will be.
-const TYPICAL: usize = 320;
+const TYPICAL: usize = 256;
 
 /// A bucket, or a record, by the bytes of its key. All keys have the same length here; what is shorter is filled up.
 type Place = (u8, [u8; BUCKET_PREFIX]);
 
-/// Keys and values in key order, encoded.
-type Rows = Box<[Row]>;
+/// What is kept of a bucket, or of a key: a byte that says whether that is all there is, and the rows in key order. Of each: how long
+/// what its key has beyond its place is, and its value; then both. So one is one allocation, and the same memory holds more.
+struct Rows(Box<[u8]>);
+
+/// Bytes in front of a row: two for what its key has beyond its place, four for its value.
+const LENGTHS: usize = 6;
+
+impl Rows {
+    fn new<'a>(whole: bool, rows: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Rows {
+        let sizes = rows
+            .clone()
+            .map(|(rest, value)| LENGTHS + rest.len() + value.len());
+        let mut bytes = Vec::with_capacity(1 + sizes.sum::<usize>());
+        bytes.push(u8::from(whole));
+        for (rest, value) in rows {
+            bytes.extend((rest.len() as u16).to_le_bytes());
+            bytes.extend((value.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(rest);
+            bytes.extend_from_slice(value);
+        }
+        Rows(bytes.into_boxed_slice())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.0[0] != 0
+    }
+
+    /// What keys have beyond their place, and values.
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut left = &self.0[1..];
+        std::iter::from_fn(move || {
+            let (&[a, b, c, d, e, f], more) = left.split_first_chunk::<LENGTHS>()?;
+            let (rest, more) = more.split_at(usize::from(u16::from_le_bytes([a, b])));
+            let (value, more) = more.split_at(u32::from_le_bytes([c, d, e, f]) as usize);
+            left = more;
+            Some((rest, value))
+        })
+    }
+
+    /// The same, with another value of a key.
+    fn with(&self, key: &[u8], value: Option<&[u8]>) -> Rows {
+        let key = rest(key);
+        let others = self.iter().filter(|(k, _)| *k != key);
+        let mut rows: Vec<(&[u8], &[u8])> = others.chain(value.map(|v| (key, v))).collect();
+        rows.sort_unstable();
+        Rows::new(self.is_whole(), rows.into_iter())
+    }
+
+    /// The value of a key, if that is known.
+    fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        let key = rest(key);
+        match self.iter().find(|(k, _)| *k == key) {
+            Some((_, value)) => Some(Some(value)),
+            None => self.is_whole().then_some(None),
+        }
+    }
+}
+
+/// What a key has beyond its place.
+fn rest(key: &[u8]) -> &[u8] {
+    key.get(BUCKET_PREFIX..).unwrap_or_default()
+}
 
 struct Bytes;
 
 impl Weighter<Place, Rows> for Bytes {
     fn weight(&self, _: &Place, rows: &Rows) -> u64 {
-        let bytes: usize = rows.iter().map(|(k, v)| k.len() + v.len() + 32).sum();
-        (bytes + OVERHEAD) as u64
+        (rows.0.len() + OVERHEAD) as u64
     }
 }
 
@@ -52,12 +111,11 @@ fn around(key: &[u8]) -> Option<Place> {
     place(&key[..key.len().min(BUCKET_PREFIX)])
 }
 
-/// Where a single record is kept. Of those with longer keys whole buckets are.
+/// Where a record is kept that is asked for by its key: heads, and entries.
 fn of_key(key: &Key, bytes: &[u8]) -> Option<Place> {
-    if matches!(key, Key::Head(_)) {
-        place(bytes)
-    } else {
-        None
+    match key {
+        Key::Head(_) | Key::Entry { .. } => around(bytes),
+        _ => None,
     }
 }
 
@@ -82,8 +140,8 @@ impl Records {
 
     /// A record, if it is known whether it is there.
     pub(crate) fn get(&self, key: &Key, bytes: &[u8]) -> Option<Result<Option<Record>, StoreError>> {
-        let rows = self.kept.as_ref()?.get(&of_key(key, bytes)?)?;
-        Some(rows.first().map(|(k, v)| decode(k, v)).transpose())
+        let value = self.kept.as_ref()?.get(&of_key(key, bytes)?)?.get(bytes)?;
+        Some(value.map(|value| decode(bytes, value)).transpose())
     }
 
     /// The records of a bucket, if they are known.
@@ -92,15 +150,23 @@ impl Records {
         range: &KeyRange,
         limit: usize,
     ) -> Option<Result<Vec<(Key, Record)>, StoreError>> {
-        let rows = self.kept.as_ref()?.get(&of_range(range)?)?;
-        let all = rows.iter().take(limit);
-        Some(all.map(|(k, v)| decode_row(k, v)).collect())
+        let kept = self.kept.as_ref()?.get(&of_range(range)?)?;
+        if !kept.is_whole() {
+            return None;
+        }
+        let mut key = range.start.clone();
+        let rows = kept.iter().take(limit).map(|(rest, value)| {
+            key.truncate(BUCKET_PREFIX);
+            key.extend_from_slice(rest);
+            decode_row(&key, value)
+        });
+        Some(rows.collect())
     }
 
     /// Whether a key is there, if that is known.
     pub(crate) fn has(&self, key: &[u8]) -> Option<bool> {
-        let rows = self.kept.as_ref()?.peek(&around(key)?)?;
-        Some(rows.iter().any(|(k, _)| **k == *key))
+        let value = self.kept.as_ref()?.peek(&around(key)?)?.get(key)?;
+        Some(value.is_some())
     }
 
     /// Whether it is worth telling what is in a range.
@@ -110,18 +176,23 @@ impl Records {
 
     /// A record was read, or found to be absent.
     pub(crate) fn was_read(&mut self, key: &Key, bytes: &[u8], value: Option<&[u8]>) {
-        if let (Some(kept), Some(place)) = (&mut self.kept, of_key(key, bytes)) {
-            kept.insert(
-                place,
-                value.map(|v| (bytes.into(), v.into())).into_iter().collect(),
-            );
+        let (Some(kept), Some(place)) = (&mut self.kept, of_key(key, bytes)) else {
+            return;
+        };
+        // What an entry shares its place with was not asked for.
+        let nothing = Rows::new(matches!(key, Key::Head(_)), std::iter::empty());
+        let known = kept.peek(&place).unwrap_or(&nothing);
+        if value.is_some() || known.is_whole() {
+            let rows = known.with(bytes, value);
+            kept.insert(place, rows);
         }
     }
 
     /// A bucket was read to its end.
     pub(crate) fn was_listed(&mut self, range: &KeyRange, rows: Vec<Row>) {
         if let (Some(kept), Some(place)) = (&mut self.kept, of_range(range)) {
-            kept.insert(place, rows.into_boxed_slice());
+            let all = rows.iter().map(|(key, value)| (rest(key), &**value));
+            kept.insert(place, Rows::new(true, all));
         }
     }
 
@@ -129,12 +200,10 @@ impl Records {
     pub(crate) fn was_written(&mut self, key: &[u8], value: Option<&[u8]>) {
         let Some(kept) = &mut self.kept else { return };
         let Some(place) = around(key) else { return };
-        let Some(rows) = kept.peek(&place) else { return };
-        let others = rows.iter().filter(|(k, _)| **k != *key).cloned();
-        let new = value.map(|v| (key.into(), v.into()));
-        let mut rows: Vec<Row> = others.chain(new).collect();
-        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        kept.insert(place, rows.into_boxed_slice());
+        let Some(rows) = kept.peek(&place).map(|rows| rows.with(key, value)) else {
+            return;
+        };
+        kept.insert(place, rows);
     }
 
     /// Bytes of them, about.
@@ -212,7 +281,7 @@ mod tests {
             assert!(records.list(&other, 9).is_none());
         }
         let (head, counter) = (Key::Head(DirId(7)), Key::Counter(Slot(7)));
-        for (key, kept) in [(&head, true), (&counter, false), (&entry(7, b"a"), false)] {
+        for (key, kept) in [(&head, true), (&counter, false)] {
             let bytes = key.encode();
             records.was_read(key, &bytes, None);
             assert_eq!(records.get(key, &bytes), kept.then_some(Ok(None)));
@@ -227,6 +296,38 @@ mod tests {
             records.get(&head, &bytes),
             Some(Err(StoreError::Corrupt { .. }))
         ));
+    }
+
+    #[test]
+    fn what_was_looked_for_is_not_all_of_a_bucket() {
+        let mut records = Records::new(1 << 20);
+        let bucket = KeyRange::bucket(DirId(7), NameHash(5));
+        let [a, b] = [entry(7, b"a"), entry(7, b"b")];
+        let [a_bytes, b_bytes] = [a.encode(), b.encode()];
+        records.was_read(&b, &b_bytes, None);
+        assert!(
+            records.get(&b, &b_bytes).is_none(),
+            "that one is missing says nothing of others, and is not kept"
+        );
+        records.was_read(&a, &a_bytes, Some(&value(&a_bytes, 1)));
+        assert!(matches!(records.get(&a, &a_bytes), Some(Ok(Some(_)))));
+        assert!(records.get(&b, &b_bytes).is_none() && records.has(&b_bytes).is_none());
+        assert_eq!(
+            (records.has(&a_bytes), records.list(&bucket, 9)),
+            (Some(true), None)
+        );
+        // What is written beside it is known, what is removed is not known to be missing.
+        records.was_written(&b_bytes, Some(&value(&b_bytes, 2)));
+        assert!(matches!(records.get(&b, &b_bytes), Some(Ok(Some(_)))));
+        records.was_written(&a_bytes, None);
+        assert!(records.get(&a, &a_bytes).is_none() && records.list(&bucket, 9).is_none());
+        // Once all of it was read, it is.
+        records.was_listed(&bucket, vec![(b_bytes.clone().into(), value(&b_bytes, 2).into())]);
+        assert_eq!(records.get(&a, &a_bytes), Some(Ok(None)));
+        records.was_written(&a_bytes, Some(&value(&a_bytes, 3)));
+        assert_eq!(records.list(&bucket, 9).map(|l| l.expect("whole").len()), Some(2));
+        records.was_read(&a, &a_bytes, None);
+        assert_eq!(records.list(&bucket, 9).map(|l| l.expect("whole").len()), Some(1));
     }
 
     #[test]

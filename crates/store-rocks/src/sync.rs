@@ -11,10 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// After a sync that so many waited for, those are waited for before the next one: a quarter as long as it took.
-const CROWD: usize = 8;
+/// After a sync that so many waited for, those are waited for before the next one: half as long as it took.
+const CROWD: usize = 4;
 /// And at most so long.
-const GATHER_MOST: Duration = Duration::from_micros(500);
+const GATHER_MOST: Duration = Duration::from_millis(1);
 
 /// Positions, and who waits for them.
 pub(crate) struct Syncer {
@@ -140,7 +140,7 @@ impl Syncer {
             drop(state);
             // Those whom the last sync told ask for the next one soon. Without them now there would be two groups, which take turns.
             if self.told.load(Ordering::Relaxed) >= CROWD {
-                std::thread::sleep((took / 4).min(GATHER_MOST));
+                std::thread::sleep((took / 2).min(GATHER_MOST));
             }
             last = Instant::now();
             if self.synced().0 >= self.applied.load(Ordering::Acquire) {
