@@ -31,18 +31,21 @@ impl From<Errno> for Stop {
 }
 
 /// Records read under locks. What was wanted and is not in here does not exist.
+///
+/// Mostly two or three: sorted lists cost a fraction of what trees do.
 #[derive(Default)]
 pub struct Snapshot {
-    wanted: BTreeSet<LockWant>,
-    records: BTreeMap<Key, Record>,
+    /// Sorted, each once.
+    wanted: Vec<LockWant>,
+    /// Sorted by their keys, each once.
+    records: Vec<(Key, Record)>,
     held: BTreeMap<FileAt, Holders>,
 }
 
 impl Snapshot {
     /// Notes that `want` was read and gave `records`.
     pub fn add(&mut self, want: LockWant, records: impl IntoIterator<Item = (Key, Record)>) {
-        self.wanted.insert(want);
-        self.records.extend(records);
+        self.add_all([want], records);
     }
 
     /// Notes that all of `wants` were read and together gave `records`.
@@ -52,7 +55,18 @@ impl Snapshot {
         records: impl IntoIterator<Item = (Key, Record)>,
     ) {
         self.wanted.extend(wants);
+        self.wanted.sort();
+        self.wanted.dedup();
         self.records.extend(records);
+        // Of two readings of one record the later stays: the sort keeps their order.
+        self.records.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.records.dedup_by(|later, earlier| {
+            let same = later.0 == earlier.0;
+            if same {
+                std::mem::swap(later, earlier);
+            }
+            same
+        });
     }
 
     /// Notes who has files open that were read.
@@ -67,7 +81,8 @@ impl Snapshot {
 
     /// Errs with those of `wants` that were not read.
     pub fn require(&self, wants: Vec<LockWant>) -> Result<(), Stop> {
-        let missing: Vec<LockWant> = wants.into_iter().filter(|w| !self.wanted.contains(w)).collect();
+        let read = |want: &LockWant| self.wanted.binary_search(want).is_ok();
+        let missing: Vec<LockWant> = wants.into_iter().filter(|want| !read(want)).collect();
         if missing.is_empty() {
             Ok(())
         } else {
@@ -77,7 +92,8 @@ impl Snapshot {
 
     /// A record that was required before.
     pub fn get(&self, key: &Key) -> Option<&Record> {
-        self.records.get(key)
+        let at = self.records.binary_search_by(|(k, _)| k.cmp(key)).ok()?;
+        Some(&self.records[at].1)
     }
 
     /// A directory's head.
@@ -120,7 +136,7 @@ impl Snapshot {
     pub fn ordinals(&self, dir: DirId, bucket: NameHash) -> BTreeSet<u8> {
         self.records
             .iter()
-            .filter_map(|(k, r)| match (k, r) {
+            .filter_map(|record| match record {
                 (Key::Entry { dir: d, hash, .. }, Record::Entry(e)) if *d == dir && *hash == bucket => {
                     Some(e.ordinal)
                 }

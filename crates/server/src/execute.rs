@@ -98,7 +98,7 @@ impl Asked<'_> {
 
 impl Asked<'_> {
     /// A directory whose content was not found, and its parent: it may be on its way (H117). Not one of those `asked` for.
-    fn without_content(
+    pub(crate) fn without_content(
         &self,
         snapshot: &Snapshot,
         asked: &BTreeSet<Incarnation>,

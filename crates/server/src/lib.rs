@@ -24,6 +24,7 @@ mod housekeeping;
 mod identities;
 mod lease;
 mod locks;
+mod look;
 mod mkfs;
 mod moving;
 mod numbers;

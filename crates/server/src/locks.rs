@@ -44,6 +44,13 @@ struct Table {
     waits: u64,
 }
 
+impl State {
+    /// Whether one who has no part in it would get it, and overtake nobody.
+    fn is_free(&self, mode: LockMode) -> bool {
+        self.queue.is_empty() && self.holders.iter().all(|(_, m)| compatible(*m, mode))
+    }
+}
+
 impl Unit {
     /// The slot of what is locked, if it is of one.
     fn slot(&self) -> Option<Slot> {
@@ -205,6 +212,19 @@ impl Locks {
         units.any(|unit| unit.slot().is_some_and(|s| slots.contains(&s)))
     }
 
+    /// Whether all of `wants` would be had by somebody who has no lock and waits for nobody. Who looks at what they lock before anybody
+    /// else's turn needs no more than that.
+    pub fn are_free(&self, wants: &[LockWant]) -> bool {
+        wants.iter().filter_map(unit_of).all(|(unit, mode)| {
+            if plant!(H29) && mode == LockMode::Shared && matches!(unit, Unit::Bucket(..)) {
+                return true;
+            }
+            let t = self.table.borrow();
+            let free = t.units.get(&unit).is_none_or(|state| state.is_free(mode));
+            free && (!self.is_closed(&unit) || plant!(H41))
+        })
+    }
+
     /// Takes a lock that is free for `holder` now.
     fn try_one(&self, holder: Holder, unit: &Unit, mode: LockMode) -> bool {
         if self.is_closed(unit) && !plant!(H41) {
@@ -212,7 +232,7 @@ impl Locks {
         }
         let mut t = self.table.borrow_mut();
         let state = t.units.entry(unit.clone()).or_default();
-        let free = state.queue.is_empty() && state.holders.iter().all(|(_, m)| compatible(*m, mode));
+        let free = state.is_free(mode);
         if free {
             state.holders.push((holder, mode));
             t.held.entry(holder).or_default().insert(unit.clone());

@@ -3,6 +3,7 @@
 use crate::account::Notes;
 use crate::claims::Entitled;
 use crate::execute::{Asked, Basis};
+use crate::look::Look;
 use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
@@ -16,14 +17,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 /// Of which request something is a try.
-struct Tried<'a> {
-    request: Option<RequestId>,
+pub(crate) struct Tried<'a> {
+    pub request: Option<RequestId>,
     /// Whether an earlier one may have been executed.
-    again: bool,
+    pub again: bool,
     /// By which map it was sent.
-    map: MapEpoch,
+    pub map: MapEpoch,
     /// Under which session its sender keeps files open.
-    keep: Option<&'a Keep>,
+    pub keep: Option<&'a Keep>,
 }
 
 impl MetaServer {
@@ -41,13 +42,20 @@ impl MetaServer {
         if boot != self.boot && !exempt && !plant!(G34) {
             return self.answer(vec![asker], Err(Refusal::WrongBoot(self.boot)));
         }
-        let entitled = self.entitled(who, &request).and_then(|entitled| {
-            let turn = self.take_turn(who, bytes).ok_or(Refusal::Busy)?;
-            Ok((entitled, turn))
-        });
-        let (entitled, turn) = match entitled {
+        let entitled = match self.entitled(who, &request) {
             Ok(entitled) => entitled,
             Err(refusal) => return self.answer(vec![asker], Err(refusal)),
+        };
+        let mut reading = None;
+        if let (Request::Op(asked), false) = (&request, explain) {
+            match self.look_at_once(asker, &entitled, asked) {
+                Look::Answered => return,
+                Look::After(read) => reading = Some(read),
+                Look::TheLongWay => {}
+            }
+        }
+        let Some(turn) = self.take_turn(who, bytes) else {
+            return self.answer(vec![asker], Err(Refusal::Busy));
         };
         // To whom a subtree is all there is, nothing is told of what is above it.
         let notes = self.notes(explain && entitled.subtree.is_none());
@@ -55,6 +63,10 @@ impl MetaServer {
         // is made, here and below: `.await` alone would move it there, several KB each time.
         self.spawn(|me| match request {
             Request::Op(asked) => Box::pin(async move {
+                if let Some(read) = reading {
+                    // What it said will be heard when it is read again.
+                    let _ = read.await;
+                }
                 pin!(me.serve_op(asker, &entitled, &asked, &notes)).await;
                 drop(turn);
             }),
@@ -209,12 +221,13 @@ impl MetaServer {
         let Some((asked, unknown)) = self.take_on(asker, tried, (holder, cred), op, ways, notes) else {
             return;
         };
+        self.count(|s| s.operations += 1);
         let done = pin!(self.run_to_safety(&asked, unknown)).await;
         self.conclude(asker, &asked, map, done);
     }
 
     /// What is to be executed, and whether it may have been before; nothing if it is answered, or will be.
-    fn take_on<'a>(
+    pub(crate) fn take_on<'a>(
         &self,
         asker: Asker,
         Tried {
@@ -249,7 +262,6 @@ impl MetaServer {
                 return None;
             }
         };
-        self.count(|s| s.operations += 1);
         let asked = Asked {
             term: self.map().term,
             slot_changes: self.slot_changes(),
@@ -269,7 +281,13 @@ impl MetaServer {
     }
 
     /// Tells all who asked what came of it.
-    fn conclude(&self, asker: Asker, asked: &Asked<'_>, map: MapEpoch, done: Result<Outcome, Failure>) {
+    pub(crate) fn conclude(
+        &self,
+        asker: Asker,
+        asked: &Asked<'_>,
+        map: MapEpoch,
+        done: Result<Outcome, Failure>,
+    ) {
         match done {
             Ok(outcome) => {
                 let mut askers = match asked.request {
@@ -279,19 +297,9 @@ impl MetaServer {
                     }
                     None => vec![asker],
                 };
-                let fresh = self.refresh(&asked.dirs, asked.holder);
                 let told = outcome.is_ok() && asked.dirs.whole_ways();
                 let account = told.then(|| asked.notes.account()).flatten();
-                let change = asked.change.get();
-                let response = if fresh.is_empty() && change.is_none() {
-                    outcome.into()
-                } else {
-                    Response::Refreshed(Box::new(Refreshed {
-                        outcome,
-                        fresh,
-                        change,
-                    }))
-                };
+                let response = self.response(asked, outcome);
                 // For the message that asked for it: another try of the same request may not have.
                 let of = |to| account.clone().filter(|_| to == asker);
                 let last = askers.pop();
@@ -314,6 +322,20 @@ impl MetaServer {
             // The server has stopped; a reader of damaged records got EIO already.
             Err(Failure::Store(_)) => {}
         }
+    }
+
+    /// What is told of an outcome, and what else there is to say.
+    pub(crate) fn response(&self, asked: &Asked<'_>, outcome: Outcome) -> Response {
+        let fresh = self.refresh(&asked.dirs, asked.holder);
+        let change = asked.change.get();
+        if fresh.is_empty() && change.is_none() {
+            return outcome.into();
+        }
+        Response::Refreshed(Box::new(Refreshed {
+            outcome,
+            fresh,
+            change,
+        }))
     }
 
     /// Is this request for us, and what does its lane say?

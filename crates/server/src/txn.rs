@@ -3,6 +3,7 @@
 use crate::account::Notes;
 use crate::locks::{Holder, Unit, in_order, unit_of};
 use crate::{Failure, MetaServer};
+use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::{Key, KeyRange, Mutation, Record};
 use pando_namespace::Snapshot;
@@ -16,7 +17,21 @@ use std::pin::{Pin, pin};
 const TOGETHER: usize = 3;
 
 /// What was read.
-type Records = Vec<(Key, Record)>;
+pub(crate) type Records = Vec<(Key, Record)>;
+
+/// Why it was not.
+pub(crate) enum Unread {
+    /// The device must be waited for.
+    Coming(LocalFuture<Result<Records, StoreError>>),
+    /// It failed.
+    Failed(StoreError),
+}
+
+impl From<StoreError> for Unread {
+    fn from(e: StoreError) -> Unread {
+        Unread::Failed(e)
+    }
+}
 
 /// The same, and who has which of the files among it open.
 type Lent = (Records, Vec<(FileAt, Holders)>);
@@ -276,15 +291,6 @@ impl MetaServer {
 
     /// The records of wants whose slots are here.
     pub(crate) async fn read_records(&self, wants: &[LockWant]) -> Result<Records, StoreError> {
-        /// What is in memory has no place in the task, and is not moved there and back.
-        macro_rules! read {
-            ($read:expr) => {
-                match $read {
-                    Read::Ready(found) => found?,
-                    Read::Pending(found) => found.await?,
-                }
-            };
-        }
         let mut records = Vec::new();
         let mut left = wants;
         while let Some((want, more)) = left.split_first() {
@@ -296,24 +302,41 @@ impl MetaServer {
                 continue;
             }
             left = more;
-            match want {
-                LockWant::Key(key, _) => {
-                    if let Some(record) = read!(self.store.get(key)) {
-                        records.push((key.clone(), record));
-                    }
-                }
-                LockWant::Bucket(dir, hash, _) => {
-                    // A bucket has at most 256 ordinals.
-                    records.extend(read!(self.store.list(&KeyRange::bucket(*dir, *hash), 257)));
-                }
-                LockWant::Attachments(Key::Entry { dir, hash, name }) => {
-                    let range = KeyRange::attachments(*dir, *hash, name);
-                    records.extend(read!(self.store.list(&range, 16)));
-                }
-                LockWant::Attachments(_) => {}
+            match self.read_one(want, &mut records) {
+                Ok(()) => {}
+                Err(Unread::Coming(found)) => records.extend(found.await?),
+                Err(Unread::Failed(e)) => return Err(e),
             }
         }
         Ok(records)
+    }
+
+    /// The records of one want, if they are in memory. What is has no place in a task that way, and is not moved there and back.
+    pub(crate) fn read_one(&self, want: &LockWant, records: &mut Records) -> Result<(), Unread> {
+        let range = match want {
+            LockWant::Key(key, _) => {
+                match self.store.get(key) {
+                    Read::Ready(found) => records.extend(found?.map(|record| (key.clone(), record))),
+                    Read::Pending(found) => {
+                        let key = key.clone();
+                        let found = async move { Ok(found.await?.map(|r| (key, r)).into_iter().collect()) };
+                        return Err(Unread::Coming(Box::pin(found)));
+                    }
+                }
+                return Ok(());
+            }
+            // A bucket has at most 256 ordinals.
+            LockWant::Bucket(dir, hash, _) => (KeyRange::bucket(*dir, *hash), 257),
+            LockWant::Attachments(Key::Entry { dir, hash, name }) => {
+                (KeyRange::attachments(*dir, *hash, name), 16)
+            }
+            LockWant::Attachments(_) => return Ok(()),
+        };
+        match self.store.list(&range.0, range.1) {
+            Read::Ready(found) => records.extend(found?),
+            Read::Pending(found) => return Err(Unread::Coming(found)),
+        }
+        Ok(())
     }
 
     /// Buckets of one directory, in order: those that stand close together are read in one go, with what is between them.
