@@ -9,11 +9,13 @@ use crate::fiber::Fibers;
 use crate::fs::Mounted;
 use fuser::{Asks, Next, Requests};
 use pando_net::Along;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 /// So many are served beside each other: less than a client has lanes, so that those that wait for a server that is away leave some. Who comes
 /// after them is served by other threads.
@@ -25,6 +27,9 @@ const CROWD: usize = 8;
 /// One thread that reads does for so many cores, and there are at most so many that help it.
 const CORES: usize = 4;
 const HELPERS: usize = 8;
+
+/// Bytes flow until so long after the last.
+const STREAMING: Duration = Duration::from_millis(10);
 
 /// Why a thread reads no more.
 enum Turn {
@@ -48,17 +53,56 @@ pub(crate) fn serve<C: Cluster>(core: &Arc<Core<C>>, mut requests: Requests<Moun
         }
     };
     let fibers = Rc::<Fibers>::default();
-    while requests.wait()? {
-        along.begin()?;
-        let turn = driver.run(read(core, &*driver, &mut requests, &fibers, &along));
-        along.end();
-        match turn? {
-            Turn::Serve => requests.serve_here(),
+    let streamed = Streamed::default();
+    while requests.wait(streamed.lately())? {
+        // Where bytes flow the next request is often there already, and is for this thread alone.
+        let next = match streamed.lately() {
+            true => requests.next()?,
+            false => Next::Nothing,
+        };
+        let turn = match next {
+            Next::Request(asks) if waits(core, asks) && requests.step_aside() => Turn::Serve,
+            Next::End => Turn::End,
+            next => {
+                along.begin()?;
+                let turn = driver.run(read(
+                    core,
+                    &*driver,
+                    &mut requests,
+                    next,
+                    &fibers,
+                    &streamed,
+                    &along,
+                ));
+                along.end();
+                turn?
+            }
+        };
+        match turn {
+            Turn::Serve => {
+                requests.serve_here();
+                streamed.now();
+            }
             Turn::Rest => {}
             Turn::End => break,
         }
     }
     Ok(())
+}
+
+/// When a thread last served what it keeps its thread for. Where bytes flow, who has served some reads on beside the other that reads: the
+/// two take turns then, and neither wakes the other.
+#[derive(Default)]
+struct Streamed(Cell<Option<Instant>>);
+
+impl Streamed {
+    fn now(&self) {
+        self.0.set(Some(Instant::now()));
+    }
+
+    fn lately(&self) -> bool {
+        self.0.get().is_some_and(|at| at.elapsed() < STREAMING)
+    }
 }
 
 /// Whether a request may wait for more than an answer of a server.
@@ -75,7 +119,9 @@ async fn read<C: Cluster>(
     core: &Core<C>,
     driver: &C::Driver,
     requests: &mut Requests<Mounted<C>>,
+    mut first: Next,
     fibers: &Rc<Fibers>,
+    streamed: &Streamed,
     along: &Along,
 ) -> io::Result<Turn> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -90,7 +136,11 @@ async fn read<C: Cluster>(
                 break;
             }
             read += 1;
-            let apart = match requests.next()? {
+            let next = match std::mem::replace(&mut first, Next::Nothing) {
+                Next::Nothing => requests.next()?,
+                first => first,
+            };
+            let apart = match next {
                 Next::Nothing => break,
                 Next::Request(asks) => waits(core, asks) || fibers.len() >= MOST,
                 Next::End => {
@@ -119,13 +169,13 @@ async fn read<C: Cluster>(
         }
         if fibers.len() == 0 {
             fibers.panic();
-            if requests.rest() {
+            if !streamed.lately() && requests.rest() {
                 return Ok(Turn::Rest);
             }
         }
         poll_fn(|cx| {
             // Who only helps goes when it has done what it began.
-            if requests.others_read() && fibers.poll_end(cx).is_ready() {
+            if !streamed.lately() && requests.others_read() && fibers.poll_end(cx).is_ready() {
                 return Poll::Ready(());
             }
             along.poll_readable(cx)

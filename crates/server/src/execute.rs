@@ -176,9 +176,9 @@ impl MetaServer {
         let mut waits = false;
         let mut missed: BTreeSet<Incarnation> = BTreeSet::new();
         let mut moving: Option<Moving<'_>> = None;
-        let mut wants: BTreeSet<LockWant> = BTreeSet::new();
+        let mut wants: Vec<LockWant> = Vec::new();
         if let (Some(key), true) = (reply_key(asked), unknown && !plant!(H44)) {
-            wants.insert(LockWant::Key(key, LockMode::Exclusive));
+            wants.push(LockWant::Key(key, LockMode::Exclusive));
         }
         'round: for round in 0..ROUNDS {
             if round > 0 {
@@ -189,7 +189,9 @@ impl MetaServer {
             // What was found out in another round may have changed since.
             let mut walked = Walked::new();
             let looked = self.count_before_look(asked);
-            if pin!(txn.read(&mut snapshot, wants.iter().cloned().collect())).await? == Got::Taken {
+            wants.sort();
+            wants.dedup();
+            if pin!(txn.read(&mut snapshot, wants.clone())).await? == Got::Taken {
                 waits = wait_from_here(may_wait)?;
                 continue;
             }

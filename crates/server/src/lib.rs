@@ -2,7 +2,8 @@
 //! sockets, threads or RocksDB, and the POSIX rules are not here but in `pando-namespace`.
 //!
 //! A request's way: `dispatch` (whose message, which boot) → `operate` (whose slot, which lane) → `execute` (locks,
-//! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer.
+//! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer. Most looks are decided in `dispatch`
+//! (`look`).
 
 mod account;
 mod admin;

@@ -39,7 +39,8 @@ struct State {
 #[derive(Default)]
 struct Table {
     units: BTreeMap<Unit, State>,
-    held: BTreeMap<Holder, BTreeSet<Unit>>,
+    /// Few each, and none twice.
+    held: BTreeMap<Holder, Vec<Unit>>,
     next: u64,
     waits: u64,
 }
@@ -116,21 +117,20 @@ pub(crate) fn in_order(wants: impl IntoIterator<Item = (Unit, LockMode)>) -> Vec
     if plant!(H31) {
         return wants.into_iter().collect();
     }
-    let mut units: BTreeMap<Unit, LockMode> = BTreeMap::new();
-    for (unit, mode) in wants {
-        if plant!(H29) && mode == LockMode::Shared && matches!(unit, Unit::Bucket(..)) {
-            continue;
+    let shared_name =
+        |(unit, mode): &(Unit, LockMode)| *mode == LockMode::Shared && matches!(unit, Unit::Bucket(..));
+    let wants = wants
+        .into_iter()
+        .filter(|want| !(plant!(H29) && shared_name(want)));
+    let mut units: Vec<(Unit, LockMode)> = wants.collect();
+    units.sort_by(|(a, _), (b, _)| a.cmp(b));
+    units.dedup_by(|(next, next_mode), (unit, mode)| {
+        if next == unit && next_mode != mode {
+            *mode = LockMode::Exclusive;
         }
-        units
-            .entry(unit)
-            .and_modify(|m| {
-                if *m != mode {
-                    *m = LockMode::Exclusive;
-                }
-            })
-            .or_insert(mode);
-    }
-    units.into_iter().collect()
+        next == unit
+    });
+    units
 }
 
 impl Locks {
@@ -235,7 +235,7 @@ impl Locks {
         let free = state.is_free(mode);
         if free {
             state.holders.push((holder, mode));
-            t.held.entry(holder).or_default().insert(unit.clone());
+            t.held.entry(holder).or_default().push(unit.clone());
             self.note(unit, mode);
         }
         free
@@ -331,9 +331,12 @@ impl Locks {
                 }
             }
             if let Some(units) = t.held.get_mut(&from) {
-                units.remove(unit);
+                units.retain(|u| u != unit);
             }
-            t.held.entry(to).or_default().insert(unit.clone());
+            let units = t.held.entry(to).or_default();
+            if !units.contains(unit) {
+                units.push(unit.clone());
+            }
         }
         self.grant(unit);
     }
@@ -342,11 +345,24 @@ impl Locks {
     pub fn release(&self, holder: Holder) {
         let units = self.table.borrow_mut().held.remove(&holder).unwrap_or_default();
         for unit in units {
-            if let Some(state) = self.table.borrow_mut().units.get_mut(&unit) {
-                state.holders.retain(|(h, _)| *h != holder);
+            if !self.give_up(holder, &unit) {
+                self.grant(&unit);
             }
-            self.grant(&unit);
         }
+    }
+
+    /// Takes a lock from who has it. True: nobody has it then, nor waits for it.
+    fn give_up(&self, holder: Holder, unit: &Unit) -> bool {
+        let mut t = self.table.borrow_mut();
+        let Some(state) = t.units.get_mut(unit) else {
+            return true;
+        };
+        state.holders.retain(|(h, _)| *h != holder);
+        let free = state.holders.is_empty() && state.queue.is_empty();
+        if free {
+            t.units.remove(unit);
+        }
+        free
     }
 
     /// Lets in whoever waits first, and those behind who can share with it.
@@ -369,7 +385,7 @@ impl Locks {
                 return;
             };
             state.holders.push((waiter.holder, waiter.mode));
-            t.held.entry(waiter.holder).or_default().insert(unit.clone());
+            t.held.entry(waiter.holder).or_default().push(unit.clone());
             self.note(unit, waiter.mode);
             drop(t);
             if !waiter.wake.send(()) {
@@ -385,7 +401,7 @@ impl Locks {
             state.holders.retain(|(h, _)| *h != holder);
         }
         if let Some(h) = t.held.get_mut(&holder) {
-            h.remove(unit);
+            h.retain(|u| u != unit);
             if h.is_empty() {
                 t.held.remove(&holder);
             }
@@ -394,7 +410,7 @@ impl Locks {
 
     /// Locks held, for status and the simulator's check at rest.
     pub fn held(&self) -> usize {
-        self.table.borrow().held.values().map(BTreeSet::len).sum()
+        self.table.borrow().held.values().map(Vec::len).sum()
     }
 
     /// Times anybody had to wait.

@@ -309,8 +309,9 @@ impl<FS: Filesystem + 'static> Requests<FS> {
         enough
     }
 
-    /// Serves what others have handed over, until this thread is to read. False: it is to end.
-    pub fn wait(&mut self) -> io::Result<bool> {
+    /// Serves what others have handed over, until this thread is to read. False: it is to end. `beside`: it reads also if one more than
+    /// always do already does.
+    pub fn wait(&mut self, beside: bool) -> io::Result<bool> {
         loop {
             if let Some(mut waiting) = self.job.take() {
                 let Some(request) = RequestWithSender::new(waiting.sender, waiting.data.as_mut()) else {
@@ -328,7 +329,7 @@ impl<FS: Filesystem + 'static> Requests<FS> {
                     self.job = Some(waiting);
                     continue;
                 }
-                if state.readers < self.pool.first || state.ended {
+                if state.readers < self.pool.first + usize::from(beside) || state.ended {
                     state.readers += 1;
                     self.reads = true;
                     continue;
@@ -352,7 +353,7 @@ impl<FS: Filesystem + 'static> Requests<FS> {
         use nix::poll::PollFd;
         use nix::poll::PollFlags;
         use nix::poll::PollTimeout;
-        while self.wait()? {
+        while self.wait(false)? {
             match self.next()? {
                 Next::Nothing => {
                     let mut fds = [PollFd::new(self.fd(), PollFlags::POLLIN)];
