@@ -167,7 +167,7 @@ impl Filesystem for Careless {
     }
 
     fn serve(&self, mut requests: Requests<Careless>) -> io::Result<()> {
-        while requests.wait()? {
+        while requests.wait(false)? {
             match requests.next()? {
                 Next::Nothing => std::thread::sleep(Duration::from_millis(1)),
                 Next::End => break,

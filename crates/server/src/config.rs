@@ -172,7 +172,7 @@ pub struct Executed<'a> {
     /// What.
     pub op: &'a Op,
     /// What it rests on: of the directories it names those that must be as said, each with its whole way.
-    pub dirs: Vec<&'a Statement>,
+    pub dirs: [Option<&'a Statement>; 2],
     /// What it makes untrue, of which every server has heard before.
     pub announced: &'a [Invalidation],
     /// Position of the last of these in the log.

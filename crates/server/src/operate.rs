@@ -47,6 +47,9 @@ impl MetaServer {
             Err(refusal) => return self.answer(vec![asker], Err(refusal)),
         };
         let mut reading = None;
+        if let Request::Null(false) = request {
+            return self.answer_with(asker, Ok(Response::Ok), None);
+        }
         if let (Request::Op(asked), false) = (&request, explain) {
             match self.look_at_once(asker, &entitled, asked) {
                 Look::Answered => return,

@@ -36,7 +36,7 @@ impl Facts {
     /// Whether everything an execution rests on is true at this instant, before it changes anything.
     pub fn check(&self, model: &Model, e: &Executed<'_>) -> Result<(), String> {
         // A guess is on nobody's behalf.
-        let dirs = e.dirs.iter().filter(|_| !e.guess);
+        let dirs = e.dirs.iter().flatten().copied().filter(|_| !e.guess);
         dirs.into_iter()
             .try_for_each(|d| self.check_one(model, e.holder, d))
     }
