@@ -343,7 +343,9 @@ impl Locks {
 
     /// Gives up everything `holder` has.
     pub fn release(&self, holder: Holder) {
-        let units = self.table.borrow_mut().held.remove(&holder).unwrap_or_default();
+        let mut units = self.table.borrow_mut().held.remove(&holder).unwrap_or_default();
+        // Who waits is let in in the same order, in whichever they were taken.
+        units.sort_unstable();
         for unit in units {
             if !self.give_up(holder, &unit) {
                 self.grant(&unit);

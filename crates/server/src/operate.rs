@@ -50,7 +50,9 @@ impl MetaServer {
         if let Request::Null(false) = request {
             return self.answer_with(asker, Ok(Response::Ok), None);
         }
-        if let (Request::Op(asked), false) = (&request, explain) {
+        if let (Request::Op(asked), false) = (&request, explain)
+            && self.limits.looks_at_once
+        {
             match self.look_at_once(asker, &entitled, asked) {
                 Look::Answered => return,
                 Look::After(read) => reading = Some(read),
