@@ -1,5 +1,5 @@
-//! Looks that are over before anything else happens: what they need is here, free and in memory. They need no task, no locks and no
-//! turn, and nearly every look is one. All others go the long way (`operate`, `execute`), from the beginning.
+//! Looks that are over before anything else happens: what they need is here, free and in memory. They need no task and no locks, and
+//! nearly every look is one. All others go the long way (`operate`, `execute`), from the beginning.
 //!
 //! It is the same operation: decided by the same function, from records that nobody is changing, and it takes effect at the
 //! instant they were read (H29). What it tells waits until that cannot be lost, as there (rule 8).
@@ -14,9 +14,9 @@ use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_format::Key;
 use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
-use pando_store::StoreError;
+use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Bearer, Errno, plant};
-use pando_wire::{LockWant, Op, OpRequest};
+use pando_wire::{LockWant, Op, OpRequest, Response};
 use std::collections::BTreeSet;
 
 /// So often more records are asked for.
@@ -24,12 +24,21 @@ const ROUNDS: usize = 4;
 
 /// What came of it.
 pub(crate) enum Look {
-    /// It is answered, or will be.
+    /// It is answered.
     Answered,
+    /// It is seen, and told once that cannot be lost.
+    Seen(Seen),
     /// It goes the long way,
     TheLongWay,
     /// once this has been read, from when on it is in memory.
     After(LocalFuture<Result<Records, StoreError>>),
+}
+
+/// What is to be told.
+pub(crate) struct Seen {
+    response: Response,
+    lsn: Lsn,
+    level: Level,
 }
 
 /// Whether an operation may be over at once. Listings are made of more than records under keys, and what is opened for longer is
@@ -110,17 +119,20 @@ impl MetaServer {
             self.conclude(asker, &asked, map, Ok(outcome));
             return Look::Answered;
         }
-        let response = self.response(&asked, outcome);
-        self.spawn(|me| {
-            Box::pin(async move {
-                match me.safe(lsn, level).await {
-                    Ok(()) => me.answer(vec![asker], Ok(response)),
-                    Err(Failure::Store(e)) => me.fatal(&e),
-                    Err(Failure::Refused(why)) => me.answer(vec![asker], Err(why)),
-                }
-            })
-        });
-        Look::Answered
+        Look::Seen(Seen {
+            response: self.response(&asked, outcome),
+            lsn,
+            level,
+        })
+    }
+
+    /// Tells what was seen.
+    pub(crate) async fn tell_seen(&self, asker: Asker, seen: Seen) {
+        match self.safe(seen.lsn, seen.level).await {
+            Ok(()) => self.answer(vec![asker], Ok(seen.response)),
+            Err(Failure::Store(e)) => self.fatal(&e),
+            Err(Failure::Refused(why)) => self.answer(vec![asker], Err(why)),
+        }
     }
 
     /// Executes it between two turns of all others. `None`: something stands in its way.

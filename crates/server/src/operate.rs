@@ -46,22 +46,31 @@ impl MetaServer {
             Ok(entitled) => entitled,
             Err(refusal) => return self.answer(vec![asker], Err(refusal)),
         };
-        let mut reading = None;
+        // Neither looks at anything nor waits.
         if let Request::Null(false) = request {
             return self.answer_with(asker, Ok(Response::Ok), None);
         }
+        let Some(turn) = self.take_turn(who, bytes) else {
+            return self.answer(vec![asker], Err(Refusal::Busy));
+        };
+        let mut reading = None;
         if let (Request::Op(asked), false) = (&request, explain)
             && self.limits.looks_at_once
         {
             match self.look_at_once(asker, &entitled, asked) {
                 Look::Answered => return,
+                Look::Seen(seen) => {
+                    return self.spawn(|me| {
+                        Box::pin(async move {
+                            me.tell_seen(asker, seen).await;
+                            drop(turn);
+                        })
+                    });
+                }
                 Look::After(read) => reading = Some(read),
                 Look::TheLongWay => {}
             }
         }
-        let Some(turn) = self.take_turn(who, bytes) else {
-            return self.answer(vec![asker], Err(Refusal::Busy));
-        };
         // To whom a subtree is all there is, nothing is told of what is above it.
         let notes = self.notes(explain && entitled.subtree.is_none());
         // By reference: what a task is given it has twice, and every request is a task. What it waits for is pinned where it
