@@ -9,7 +9,7 @@ use crate::holder::Holder;
 use crate::join::both;
 use crate::locks::Locks;
 use crate::looked::Looked;
-use crate::node::Nodes;
+use crate::node::{Known, Nodes};
 use crate::open::{DirHandle, FileHandle, FileSlot, Handles};
 use fuser::FileAttr;
 use pando_client::file::{self, DataSync, OpenFile, Ops, Place};
@@ -368,10 +368,18 @@ impl<C: Cluster> Core<C> {
     }
 
     pub fn getattr(&self, d: &C::Driver, ino: Ino) -> Result<Shown, Errno> {
-        let (kind, gone, last, slot) = {
+        let (kind, gone, last, version, known, slot) = {
             let nodes = self.nodes();
             let node = nodes.get(ino).ok_or(Errno::Stale)?;
-            (node.kind, node.gone, node.attr, node.file.clone())
+            // The attributes and the statement of one answer.
+            (
+                node.kind,
+                node.gone,
+                node.attr,
+                node.version,
+                node.known.clone(),
+                node.file.clone(),
+            )
         };
         if kind == FileKind::Directory {
             if gone {
@@ -382,7 +390,10 @@ impl<C: Cluster> Core<C> {
                     ..last
                 }));
             }
-            let (old, learnt) = self.known(ino)?;
+            let Known {
+                statement: old,
+                learnt,
+            } = known.ok_or(Errno::NotDir)?;
             let age = learnt.elapsed();
             // After each change in a directory the kernel asks again. The change was of the content half, and is known here if it was
             // made here; the access half is what the kernel was told and may believe.
@@ -407,6 +418,8 @@ impl<C: Cluster> Core<C> {
             // changes unheard is a ctime, which other mounts move by extended attributes and renames.
             if (self.settings.timeout..CTIME).contains(&age)
                 && let Ok(content) = self.dir_stat(d, old.clone())
+                // What was shown meanwhile may be of a newer statement, which was taken in this one's place.
+                && self.nodes().get(ino).is_some_and(|n| n.version == version)
             {
                 return Ok(Shown::new(&joined(last, &content)));
             }

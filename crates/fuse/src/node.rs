@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// No directory: what it has no names are seen, but that of the root, and that by which a file without a name is known here.
 const NOWHERE: Ino = Ino(0);
 
+/// So much later no answer comes that another one has overtaken. What is older then is so for another reason, such as a restored backup.
+const OVERTAKEN: Duration = Duration::from_secs(60);
+
 /// A directory's statement, and when it was learnt.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
@@ -49,6 +52,8 @@ pub(crate) struct Node {
     pub shown: Option<u64>,
     /// Of a directory.
     pub known: Option<Known>,
+    /// Of a directory: how often its access half had changed when it was last shown.
+    pub version: u64,
     /// Of a symlink, if it is short.
     pub target: Option<Blob>,
     /// Of a regular file.
@@ -58,6 +63,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Whether an answer is from before what is known here of a directory's permissions: it was overtaken by another.
+    fn overtakes(&self, view: &EntryView, now: Instant) -> bool {
+        let known = self.known.as_ref().filter(|_| view.version < self.version);
+        known.is_some_and(|known| now.saturating_duration_since(known.learnt) < OVERTAKEN)
+    }
+
     /// What came to its home stays there: an answer that knows nothing of it is from before.
     fn at_home(&mut self, view: &EntryView) {
         if view.home.is_some() {
@@ -109,6 +120,7 @@ impl Nodes {
             .nodes
             .get(&ino)
             .is_none_or(|n| n.generation != view.attr.generation);
+        let overtaken = !fresh && self.nodes.get(&ino).is_some_and(|n| n.overtakes(view, now));
         if fresh {
             let lookups = self.nodes.get(&ino).map_or(0, |n| n.lookups);
             let file = (view.attr.kind == FileKind::Regular).then(Arc::default);
@@ -127,6 +139,7 @@ impl Nodes {
                 incapable: None,
                 shown: None,
                 known,
+                version: view.version,
                 target,
                 file,
                 changes: 0,
@@ -134,9 +147,12 @@ impl Nodes {
             self.unname(ino);
             self.nodes.insert(ino, node);
         } else if let Some(node) = self.nodes.get_mut(&ino) {
-            node.attr = view.attr;
             node.gone = false;
-            if known.is_some() {
+            if !overtaken {
+                node.attr = view.attr;
+                node.version = view.version;
+            }
+            if known.is_some() && !overtaken {
                 node.known = known;
             }
             let here = (parent, name.clone());
@@ -152,8 +168,10 @@ impl Nodes {
             node.parent = parent;
             node.name = name.clone();
             node.at_home(view);
-            node.acls = (view.acls(), now);
-            node.incapable = (!view.xattrs).then_some(now);
+            if !overtaken {
+                node.acls = (view.acls(), now);
+                node.incapable = (!view.xattrs).then_some(now);
+            }
         }
         self.names.insert((parent, name.clone()), ino);
     }
@@ -209,8 +227,10 @@ impl Nodes {
     pub fn learn(&mut self, ino: Ino, view: &EntryView, now: Instant) {
         if let Some(node) = self.nodes.get_mut(&ino)
             && node.generation == view.attr.generation
+            && !node.overtakes(view, now)
         {
             node.attr = view.attr;
+            node.version = view.version;
             node.at_home(view);
             node.acls = (view.acls(), now);
             node.incapable = (!view.xattrs).then_some(now);
@@ -378,6 +398,30 @@ mod tests {
         nodes.count(Ino(8));
         nodes.forget(Ino(8), 1);
         assert_eq!(nodes.by_name(Ino(1), &name("b")), Some(Ino(7)));
+    }
+
+    #[test]
+    fn an_answer_that_was_overtaken_changes_no_permissions() {
+        let of = |mode, version| {
+            let mut view = view(7, 1);
+            view.attr.kind = FileKind::Directory;
+            view.attr.perm = Perm::new(mode);
+            view.version = version;
+            view.dir = Some(Box::new(Statement::above_root()));
+            view
+        };
+        let (mut nodes, at) = (Nodes::default(), Instant::now());
+        let perm = |nodes: &Nodes| nodes.get(Ino(7)).unwrap().attr.perm;
+        nodes.see(Ino(1), &name("d"), &of(0o755, 1), at);
+        nodes.learn(Ino(7), &of(0o700, 2), at);
+        nodes.learn(Ino(7), &of(0o755, 1), at);
+        nodes.see(Ino(1), &name("d"), &of(0o755, 1), at);
+        assert_eq!(perm(&nodes), Perm::new(0o700));
+        // The same again, and what is newer, counts; so does anything that cannot have been under way for so long.
+        nodes.learn(Ino(7), &of(0o711, 2), at);
+        assert_eq!(perm(&nodes), Perm::new(0o711));
+        nodes.learn(Ino(7), &of(0o755, 1), at + OVERTAKEN);
+        assert_eq!(perm(&nodes), Perm::new(0o755));
     }
 
     #[test]

@@ -64,7 +64,13 @@ pub(crate) fn serve<C: Cluster>(core: &Arc<Core<C>>, mut requests: Requests<Moun
             Next::Request(asks) if waits(core, asks) && requests.step_aside() => Turn::Serve,
             Next::End => Turn::End,
             next => {
-                along.begin()?;
+                if let Err(e) = along.begin() {
+                    // Nobody else has what was read.
+                    if matches!(next, Next::Request(_)) {
+                        requests.serve_here();
+                    }
+                    return Err(e);
+                }
                 let turn = driver.run(read(
                     core,
                     &*driver,
