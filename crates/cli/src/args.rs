@@ -137,7 +137,7 @@ pub struct UpArgs {
     /// Where to mount it. Without: the servers only.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
-    /// Memory of each server for cached records, in MiB, from its next start on. [default: as said before, or 192]
+    /// Memory of each server for cached records, in MiB, from its next start on. [default: as said before, or as `pando server` has it]
     #[arg(long, value_name = "MIB")]
     pub record_mib: Option<usize>,
     /// How servers wait for work, from their next start on. [default: as said before, or adaptive]
@@ -273,10 +273,10 @@ pub struct ServerArgs {
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
     /// Memory for cached blocks of the store, in MiB.
-    #[arg(long, default_value_t = 192)]
+    #[arg(long, default_value_t = pando_store_rocks::CACHE_MIB)]
     pub cache_mib: usize,
     /// Memory for cached records, in front of that, in MiB. 0: none.
-    #[arg(long, default_value_t = 192)]
+    #[arg(long, default_value_t = pando_store_rocks::RECORD_MIB)]
     pub record_mib: usize,
     /// How to wait for work: `adaptive` spins briefly while work is likely.
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]

@@ -45,7 +45,7 @@ fn with_servers() {
                 || result["op"].as_str().is_none_or(|op| !op.ends_with("create"))
         );
     }
-    assert_eq!(bench["params"]["record_mib"], 192);
+    assert_eq!(bench["params"]["record_mib"], pando_store_rocks::RECORD_MIB);
     // A path of any depth in one round trip, and one more for each directory that is not where it was born.
     for (renamed, trips) in [("0", 1.0), ("3", 3.0)] {
         let bench = ask(&[

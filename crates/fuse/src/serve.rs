@@ -55,12 +55,8 @@ pub(crate) fn serve<C: Cluster>(core: &Arc<Core<C>>, mut requests: Requests<Moun
     let fibers = Rc::<Fibers>::default();
     let streamed = Streamed::default();
     while requests.wait(streamed.lately())? {
-        // Where bytes flow the next request is often there already, and is for this thread alone.
-        let next = match streamed.lately() {
-            true => requests.next()?,
-            false => Next::Nothing,
-        };
-        let turn = match next {
+        // Where bytes flow the next request is often there already, and is for this thread alone: nothing need be waited for.
+        let turn = match requests.next()? {
             Next::Request(asks) if waits(core, asks) && requests.step_aside() => Turn::Serve,
             Next::End => Turn::End,
             next => {

@@ -30,17 +30,14 @@ impl From<Errno> for Stop {
     }
 }
 
-/// Up to so many are looked for one by one.
-const FEW: usize = 8;
-
 /// Records read under locks. What was wanted and is not in here does not exist.
 ///
 /// Mostly two or three: lists cost a fraction of what trees do.
 #[derive(Default)]
 pub struct Snapshot {
-    /// Beyond [`FEW`] sorted, each once.
+    /// Sorted, each once.
     wanted: Vec<LockWant>,
-    /// Beyond [`FEW`] sorted by their keys, each once. Of two readings of one record the later counts.
+    /// Sorted by their keys, each once.
     records: Vec<(Key, Record)>,
     held: BTreeMap<FileAt, Holders>,
 }
@@ -58,22 +55,12 @@ impl Snapshot {
         records: impl IntoIterator<Item = (Key, Record)>,
     ) {
         self.wanted.extend(wants);
-        if self.wanted.len() > FEW {
-            self.wanted.sort();
-            self.wanted.dedup();
-        }
+        self.wanted.sort_unstable();
+        self.wanted.dedup();
         self.records.extend(records);
-        if self.records.len() > FEW {
-            // The sort keeps the order of two readings.
-            self.records.sort_by(|(a, _), (b, _)| a.cmp(b));
-            self.records.dedup_by(|later, earlier| {
-                let same = later.0 == earlier.0;
-                if same {
-                    std::mem::swap(later, earlier);
-                }
-                same
-            });
-        }
+        // What is locked reads the same each time.
+        self.records.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        self.records.dedup_by(|(a, _), (b, _)| a == b);
     }
 
     /// Notes who has files open that were read.
@@ -88,11 +75,7 @@ impl Snapshot {
 
     /// Errs with those of `wants` that were not read.
     pub fn require(&self, wants: Vec<LockWant>) -> Result<(), Stop> {
-        let few = self.wanted.len() <= FEW;
-        let read = |want: &LockWant| match few {
-            true => self.wanted.contains(want),
-            false => self.wanted.binary_search(want).is_ok(),
-        };
+        let read = |want: &LockWant| self.wanted.binary_search(want).is_ok();
         let missing: Vec<LockWant> = wants.into_iter().filter(|want| !read(want)).collect();
         if missing.is_empty() {
             Ok(())
@@ -103,10 +86,6 @@ impl Snapshot {
 
     /// A record that was required before.
     pub fn get(&self, key: &Key) -> Option<&Record> {
-        if self.records.len() <= FEW {
-            let found = self.records.iter().rev().find(|(k, _)| k == key);
-            return found.map(|(_, record)| record);
-        }
         let at = self.records.binary_search_by(|(k, _)| k.cmp(key)).ok()?;
         self.records.get(at).map(|(_, record)| record)
     }

@@ -9,7 +9,9 @@ use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{Bearer, Cred, DirId, Errno, MapEpoch, RequestId, Term, Timestamp, Watermark, plant};
+use pando_types::{
+    Bearer, Cred, DirId, Errno, Generation, MapEpoch, RequestId, Term, Timestamp, Watermark, plant,
+};
 use pando_wire::{
     Answer, ChangeInfo, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement,
 };
@@ -141,14 +143,29 @@ impl MetaServer {
         }
     }
 
+    /// What an operation may depend on besides records, now; of one that creates nothing and moves no directory.
+    pub(crate) fn inputs<'a>(
+        &self,
+        asked: &'a Asked<'_>,
+        private: &'a dyn Fn(DirId, Generation) -> bool,
+    ) -> Inputs<'a> {
+        let map = self.map();
+        Inputs {
+            cred: asked.cred,
+            session: asked.request.map(|r| r.session),
+            keeper: asked.keep.map(|k| k.session),
+            now: self.world.now(),
+            widths: map.widths(),
+            inline_limit: map.inline_limit,
+            block_size: map.block_size,
+            fresh: None,
+            walked: None,
+            private,
+        }
+    }
+
     pub(crate) async fn execute(&self, asked: &Asked<'_>, unknown: bool) -> Result<Done, Failure> {
-        let Asked {
-            request,
-            cred,
-            op,
-            notes,
-            ..
-        } = *asked;
+        let Asked { cred, op, notes, .. } = *asked;
         match op {
             Op::Sync => {
                 return Ok(Done {
@@ -207,17 +224,11 @@ impl MetaServer {
                 return self.read_only(asked, self.world.now(), Err(Errno::NoSpace));
             }
             let (mut decision, now) = loop {
+                let private = self.private_to(asked.holder);
                 let inputs = Inputs {
-                    cred,
-                    session: request.map(|r| r.session),
-                    keeper: asked.keep.map(|k| k.session),
-                    now: self.world.now(),
-                    widths: self.map().widths(),
-                    inline_limit: self.map().inline_limit,
-                    block_size: self.map().block_size,
                     fresh,
                     walked: self.coordinates().then_some(&walked),
-                    private: &|id, generation| self.private.borrow().to(id, generation, asked.holder),
+                    ..self.inputs(asked, &private)
                 };
                 match run(op, &inputs, &snapshot) {
                     // It may be on another server: how long that takes would tell what is there (H99).

@@ -112,16 +112,17 @@ pub(crate) fn units_of<'a>(
     mutations.iter().filter_map(unit_of_mutation).chain(reply)
 }
 
+/// Planted: who reads a name locks it not.
+fn is_left_out((unit, mode): &(Unit, LockMode)) -> bool {
+    plant!(H29) && *mode == LockMode::Shared && matches!(unit, Unit::Bucket(..))
+}
+
 /// One unit each, in order, with the strongest mode wanted (H31).
 pub(crate) fn in_order(wants: impl IntoIterator<Item = (Unit, LockMode)>) -> Vec<(Unit, LockMode)> {
     if plant!(H31) {
         return wants.into_iter().collect();
     }
-    let shared_name =
-        |(unit, mode): &(Unit, LockMode)| *mode == LockMode::Shared && matches!(unit, Unit::Bucket(..));
-    let wants = wants
-        .into_iter()
-        .filter(|want| !(plant!(H29) && shared_name(want)));
+    let wants = wants.into_iter().filter(|want| !is_left_out(want));
     let mut units: Vec<(Unit, LockMode)> = wants.collect();
     units.sort_by(|(a, _), (b, _)| a.cmp(b));
     units.dedup_by(|(next, next_mode), (unit, mode)| {
@@ -215,11 +216,9 @@ impl Locks {
     /// Whether all of `wants` would be had by somebody who has no lock and waits for nobody. Who looks at what they lock before anybody
     /// else's turn needs no more than that.
     pub fn are_free(&self, wants: &[LockWant]) -> bool {
-        wants.iter().filter_map(unit_of).all(|(unit, mode)| {
-            if plant!(H29) && mode == LockMode::Shared && matches!(unit, Unit::Bucket(..)) {
-                return true;
-            }
-            let t = self.table.borrow();
+        let t = self.table.borrow();
+        let mut units = wants.iter().filter_map(unit_of).filter(|want| !is_left_out(want));
+        units.all(|(unit, mode)| {
             let free = t.units.get(&unit).is_none_or(|state| state.is_free(mode));
             free && (!self.is_closed(&unit) || plant!(H41))
         })
@@ -347,24 +346,11 @@ impl Locks {
         // Who waits is let in in the same order, in whichever they were taken.
         units.sort_unstable();
         for unit in units {
-            if !self.give_up(holder, &unit) {
-                self.grant(&unit);
+            if let Some(state) = self.table.borrow_mut().units.get_mut(&unit) {
+                state.holders.retain(|(h, _)| *h != holder);
             }
+            self.grant(&unit);
         }
-    }
-
-    /// Takes a lock from who has it. True: nobody has it then, nor waits for it.
-    fn give_up(&self, holder: Holder, unit: &Unit) -> bool {
-        let mut t = self.table.borrow_mut();
-        let Some(state) = t.units.get_mut(unit) else {
-            return true;
-        };
-        state.holders.retain(|(h, _)| *h != holder);
-        let free = state.holders.is_empty() && state.queue.is_empty();
-        if free {
-            t.units.remove(unit);
-        }
-        free
     }
 
     /// Lets in whoever waits first, and those behind who can share with it.

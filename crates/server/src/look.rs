@@ -12,11 +12,10 @@ use crate::sessions::Asker;
 use crate::txn::{Records, Unread};
 use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
-use pando_format::Key;
-use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
+use pando_namespace::{Decision, Snapshot, Step, run};
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Bearer, Errno, plant};
-use pando_wire::{LockWant, Op, OpRequest, Response};
+use pando_wire::{Op, OpRequest, Response};
 use std::collections::BTreeSet;
 
 /// So often more records are asked for.
@@ -55,29 +54,6 @@ fn may_be_quick(asked: &OpRequest) -> bool {
             | Op::ListXattr { .. }
     );
     looks && asked.keep.is_none()
-}
-
-/// Who looks at a name needs its entry, and nothing else of its bucket.
-fn named(op: &Op, want: &LockWant) -> Option<LockWant> {
-    let (Op::Lookup { dir, name }
-    | Op::ReadLink { dir, name }
-    | Op::Open { dir, name, .. }
-    | Op::GetXattr { dir, name, .. }
-    | Op::ListXattr { dir, name, .. }) = op
-    else {
-        return None;
-    };
-    match want {
-        LockWant::Bucket(bucket, hash, mode) if *bucket == dir.id => {
-            let entry = Key::Entry {
-                dir: dir.id,
-                hash: *hash,
-                name: name.clone(),
-            };
-            Some(LockWant::Key(entry, *mode))
-        }
-        _ => None,
-    }
 }
 
 impl MetaServer {
@@ -138,19 +114,8 @@ impl MetaServer {
     /// Executes it between two turns of all others. `None`: something stands in its way.
     fn seen_at_once(&self, asked: &Asked<'_>) -> Result<Option<Result<Done, Failure>>, Unread> {
         let looked = self.count_before_look(asked);
-        let map = self.map();
-        let inputs = Inputs {
-            cred: asked.cred,
-            session: None,
-            keeper: None,
-            now: self.world.now(),
-            widths: map.widths(),
-            inline_limit: map.inline_limit,
-            block_size: map.block_size,
-            fresh: None,
-            walked: None,
-            private: &|id, generation| self.private.borrow().to(id, generation, asked.holder),
-        };
+        let private = self.private_to(asked.holder);
+        let inputs = self.inputs(asked, &private);
         let mut snapshot = Snapshot::default();
         let mut decided = None;
         for _ in 0..ROUNDS {
@@ -162,10 +127,7 @@ impl MetaServer {
                     }
                     let mut records = Vec::with_capacity(wants.len());
                     for want in &wants {
-                        match named(asked.op, want) {
-                            Some(entry) => self.read_one(&entry, &mut records)?,
-                            None => self.read_one(want, &mut records)?,
-                        }
+                        self.read_one(want, &mut records)?;
                     }
                     snapshot.add_held(self.held_among(&records));
                     snapshot.add_all(wants, records);

@@ -60,6 +60,11 @@ impl Private {
 }
 
 impl MetaServer {
+    /// Whether nobody but this asker was told of a directory.
+    pub(crate) fn private_to(&self, asker: Bearer) -> impl Fn(DirId, Generation) -> bool {
+        move |id, generation| self.private.borrow().to(id, generation, asker)
+    }
+
     /// Records are lent to another server, or changed by it: whom it tells of the directories among them is not known here.
     pub(crate) fn lent<'a>(&self, records: impl Iterator<Item = &'a Record>) {
         let mut private = self.private.borrow_mut();

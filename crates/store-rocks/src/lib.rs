@@ -44,6 +44,11 @@ use sync::Syncer;
 /// Touches kept in memory. A create changes its directory's touch and reads it nowhere else.
 const TOUCHES: usize = 64 * 1024;
 
+/// Cache of blocks where nothing is said, in MiB.
+pub const CACHE_MIB: usize = 192;
+/// And of records.
+pub const RECORD_MIB: usize = 192;
+
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct RocksOptions {
@@ -70,8 +75,8 @@ impl Default for RocksOptions {
     fn default() -> RocksOptions {
         RocksOptions {
             durability: Durability::Sync,
-            cache_bytes: 192 << 20,
-            record_bytes: 192 << 20,
+            cache_bytes: CACHE_MIB << 20,
+            record_bytes: RECORD_MIB << 20,
             births: 4 << 20,
             wal_bytes: 8 << 20,
             readers: 2,

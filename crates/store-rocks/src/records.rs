@@ -1,9 +1,9 @@
 //! Records in memory, in front of RocksDB: what operations read again and again would cost a search of every memtable and
 //! table there.
 //!
-//! Two kinds of reads are kept: buckets (the entries of a name's hash, also if there are none; or those of them that were looked
-//! for) and single records with short keys (heads). Both as bytes with their checksums, so that what comes from here is checked as
-//! what comes from the device is.
+//! Two kinds of reads are kept: whole buckets (the entries of a name's hash, also if there are none) and single records with
+//! short keys (heads). Both as bytes with their checksums, so that what comes from here is checked as what comes from the
+//! device is.
 //!
 //! Invariant: what is kept is what the database has, applied batches included. There is one writer, [`crate::RocksStore`],
 //! and it tells of each key it writes before the next read.
@@ -24,20 +24,19 @@ const TYPICAL: usize = 256;
 /// A bucket, or a record, by the bytes of its key. All keys have the same length here; what is shorter is filled up.
 type Place = (u8, [u8; BUCKET_PREFIX]);
 
-/// What is kept of a bucket, or of a key: a byte that says whether that is all there is, and the rows in key order. Of each: how long
-/// what its key has beyond its place is, and its value; then both. So one is one allocation, and the same memory holds more.
+/// The rows of a bucket or of a key, in key order. Of each: how long what its key has beyond its place is, and its value; then both. They
+/// are one allocation, and what keys have in common is kept once: the same memory holds more.
 struct Rows(Box<[u8]>);
 
 /// Bytes in front of a row: two for what its key has beyond its place, four for its value.
 const LENGTHS: usize = 6;
 
 impl Rows {
-    fn new<'a>(whole: bool, rows: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Rows {
+    fn new<'a>(rows: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Rows {
         let sizes = rows
             .clone()
             .map(|(rest, value)| LENGTHS + rest.len() + value.len());
-        let mut bytes = Vec::with_capacity(1 + sizes.sum::<usize>());
-        bytes.push(u8::from(whole));
+        let mut bytes = Vec::with_capacity(sizes.sum());
         for (rest, value) in rows {
             bytes.extend((rest.len() as u16).to_le_bytes());
             bytes.extend((value.len() as u32).to_le_bytes());
@@ -47,13 +46,9 @@ impl Rows {
         Rows(bytes.into_boxed_slice())
     }
 
-    fn is_whole(&self) -> bool {
-        self.0[0] != 0
-    }
-
     /// What keys have beyond their place, and values.
     fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut left = &self.0[1..];
+        let mut left = &*self.0;
         std::iter::from_fn(move || {
             let (&[a, b, c, d, e, f], more) = left.split_first_chunk::<LENGTHS>()?;
             let (rest, more) = more.split_at(usize::from(u16::from_le_bytes([a, b])));
@@ -69,16 +64,13 @@ impl Rows {
         let others = self.iter().filter(|(k, _)| *k != key);
         let mut rows: Vec<(&[u8], &[u8])> = others.chain(value.map(|v| (key, v))).collect();
         rows.sort_unstable();
-        Rows::new(self.is_whole(), rows.into_iter())
+        Rows::new(rows.into_iter())
     }
 
-    /// The value of a key, if that is known.
-    fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+    /// The value of a key, if it is there.
+    fn get(&self, key: &[u8]) -> Option<&[u8]> {
         let key = rest(key);
-        match self.iter().find(|(k, _)| *k == key) {
-            Some((_, value)) => Some(Some(value)),
-            None => self.is_whole().then_some(None),
-        }
+        self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 }
 
@@ -111,11 +103,12 @@ fn around(key: &[u8]) -> Option<Place> {
     place(&key[..key.len().min(BUCKET_PREFIX)])
 }
 
-/// Where a record is kept that is asked for by its key: heads, and entries.
+/// Where a single record is kept. Of those with longer keys whole buckets are.
 fn of_key(key: &Key, bytes: &[u8]) -> Option<Place> {
-    match key {
-        Key::Head(_) | Key::Entry { .. } => around(bytes),
-        _ => None,
+    if matches!(key, Key::Head(_)) {
+        place(bytes)
+    } else {
+        None
     }
 }
 
@@ -140,7 +133,7 @@ impl Records {
 
     /// A record, if it is known whether it is there.
     pub(crate) fn get(&self, key: &Key, bytes: &[u8]) -> Option<Result<Option<Record>, StoreError>> {
-        let value = self.kept.as_ref()?.get(&of_key(key, bytes)?)?.get(bytes)?;
+        let value = self.kept.as_ref()?.get(&of_key(key, bytes)?)?.get(bytes);
         Some(value.map(|value| decode(bytes, value)).transpose())
     }
 
@@ -151,9 +144,6 @@ impl Records {
         limit: usize,
     ) -> Option<Result<Vec<(Key, Record)>, StoreError>> {
         let kept = self.kept.as_ref()?.get(&of_range(range)?)?;
-        if !kept.is_whole() {
-            return None;
-        }
         let mut key = range.start.clone();
         let rows = kept.iter().take(limit).map(|(rest, value)| {
             key.truncate(BUCKET_PREFIX);
@@ -165,8 +155,8 @@ impl Records {
 
     /// Whether a key is there, if that is known.
     pub(crate) fn has(&self, key: &[u8]) -> Option<bool> {
-        let value = self.kept.as_ref()?.peek(&around(key)?)?.get(key)?;
-        Some(value.is_some())
+        let rows = self.kept.as_ref()?.peek(&around(key)?)?;
+        Some(rows.get(key).is_some())
     }
 
     /// Whether it is worth telling what is in a range.
@@ -176,15 +166,8 @@ impl Records {
 
     /// A record was read, or found to be absent.
     pub(crate) fn was_read(&mut self, key: &Key, bytes: &[u8], value: Option<&[u8]>) {
-        let (Some(kept), Some(place)) = (&mut self.kept, of_key(key, bytes)) else {
-            return;
-        };
-        // What an entry shares its place with was not asked for.
-        let nothing = Rows::new(matches!(key, Key::Head(_)), std::iter::empty());
-        let known = kept.peek(&place).unwrap_or(&nothing);
-        if value.is_some() || known.is_whole() {
-            let rows = known.with(bytes, value);
-            kept.insert(place, rows);
+        if let (Some(kept), Some(place)) = (&mut self.kept, of_key(key, bytes)) {
+            kept.insert(place, Rows::new(value.map(|v| (rest(bytes), v)).into_iter()));
         }
     }
 
@@ -192,7 +175,7 @@ impl Records {
     pub(crate) fn was_listed(&mut self, range: &KeyRange, rows: Vec<Row>) {
         if let (Some(kept), Some(place)) = (&mut self.kept, of_range(range)) {
             let all = rows.iter().map(|(key, value)| (rest(key), &**value));
-            kept.insert(place, Rows::new(true, all));
+            kept.insert(place, Rows::new(all));
         }
     }
 
@@ -281,7 +264,7 @@ mod tests {
             assert!(records.list(&other, 9).is_none());
         }
         let (head, counter) = (Key::Head(DirId(7)), Key::Counter(Slot(7)));
-        for (key, kept) in [(&head, true), (&counter, false)] {
+        for (key, kept) in [(&head, true), (&counter, false), (&entry(7, b"a"), false)] {
             let bytes = key.encode();
             records.was_read(key, &bytes, None);
             assert_eq!(records.get(key, &bytes), kept.then_some(Ok(None)));
@@ -296,38 +279,6 @@ mod tests {
             records.get(&head, &bytes),
             Some(Err(StoreError::Corrupt { .. }))
         ));
-    }
-
-    #[test]
-    fn what_was_looked_for_is_not_all_of_a_bucket() {
-        let mut records = Records::new(1 << 20);
-        let bucket = KeyRange::bucket(DirId(7), NameHash(5));
-        let [a, b] = [entry(7, b"a"), entry(7, b"b")];
-        let [a_bytes, b_bytes] = [a.encode(), b.encode()];
-        records.was_read(&b, &b_bytes, None);
-        assert!(
-            records.get(&b, &b_bytes).is_none(),
-            "that one is missing says nothing of others, and is not kept"
-        );
-        records.was_read(&a, &a_bytes, Some(&value(&a_bytes, 1)));
-        assert!(matches!(records.get(&a, &a_bytes), Some(Ok(Some(_)))));
-        assert!(records.get(&b, &b_bytes).is_none() && records.has(&b_bytes).is_none());
-        assert_eq!(
-            (records.has(&a_bytes), records.list(&bucket, 9)),
-            (Some(true), None)
-        );
-        // What is written beside it is known, what is removed is not known to be missing.
-        records.was_written(&b_bytes, Some(&value(&b_bytes, 2)));
-        assert!(matches!(records.get(&b, &b_bytes), Some(Ok(Some(_)))));
-        records.was_written(&a_bytes, None);
-        assert!(records.get(&a, &a_bytes).is_none() && records.list(&bucket, 9).is_none());
-        // Once all of it was read, it is.
-        records.was_listed(&bucket, vec![(b_bytes.clone().into(), value(&b_bytes, 2).into())]);
-        assert_eq!(records.get(&a, &a_bytes), Some(Ok(None)));
-        records.was_written(&a_bytes, Some(&value(&a_bytes, 3)));
-        assert_eq!(records.list(&bucket, 9).map(|l| l.expect("whole").len()), Some(2));
-        records.was_read(&a, &a_bytes, None);
-        assert_eq!(records.list(&bucket, 9).map(|l| l.expect("whole").len()), Some(1));
     }
 
     #[test]

@@ -51,10 +51,10 @@ pub struct StoreArgs {
     #[arg(long, default_value_t = 1)]
     pub depth: u64,
     /// Memory for cached records, in MiB. 0: none.
-    #[arg(long, default_value_t = 192)]
+    #[arg(long, default_value_t = pando_store_rocks::RECORD_MIB)]
     pub record_mib: usize,
     /// Memory for cached blocks, in MiB.
-    #[arg(long, default_value_t = 192)]
+    #[arg(long, default_value_t = pando_store_rocks::CACHE_MIB)]
     pub cache_mib: usize,
     /// Where to make the temporary folder. [default: the system's]
     #[arg(long, value_name = "DIR")]
