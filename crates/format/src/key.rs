@@ -276,7 +276,8 @@ impl KeyRange {
     }
 
     fn of(slot: Slot, tag: u8, rest: &[u8]) -> KeyRange {
-        let mut p = slot.0.to_be_bytes().to_vec();
+        let mut p = Vec::with_capacity(3 + rest.len());
+        p.extend_from_slice(&slot.0.to_be_bytes());
         p.push(tag);
         p.extend_from_slice(rest);
         KeyRange::prefix(p)
@@ -301,8 +302,9 @@ impl KeyRange {
 
     /// The entries of one bucket.
     pub fn bucket(dir: DirId, bucket: NameHash) -> KeyRange {
-        let mut p = dir.0.to_be_bytes().to_vec();
-        p.extend_from_slice(&bucket.0.to_be_bytes()[1..]);
+        let mut p = [0; 16 + 7];
+        p[..16].copy_from_slice(&dir.0.to_be_bytes());
+        p[16..].copy_from_slice(&bucket.0.to_be_bytes()[1..]);
         KeyRange::of(dir.slot(), b'E', &p)
     }
 

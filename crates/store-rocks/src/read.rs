@@ -239,6 +239,15 @@ pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
     end
 }
 
+/// The same, compared: nothing is made for it.
+pub(crate) fn is_successor(end: &[u8], prefix: &[u8]) -> bool {
+    let tail = prefix.iter().rev().take_while(|b| **b == 0xFF).count();
+    match prefix[..prefix.len() - tail].split_last() {
+        Some((last, rest)) => end.split_last() == Some((&(last + 1), rest)),
+        None => end.is_empty(),
+    }
+}
+
 /// Whether all keys of a range share a bucket's prefix.
 fn within_bucket(range: &KeyRange) -> bool {
     let Some(prefix) = range.start.get(..BUCKET_PREFIX) else {
@@ -288,6 +297,22 @@ mod tests {
         assert!(!is_later_page(&KeyRange::entries(dir)));
         assert!(!is_later_page(&KeyRange::bucket(dir, NameHash(5))));
         assert!(!is_later_page(&KeyRange::slot(dir.slot())));
+    }
+
+    #[test]
+    fn successors_by_comparison() {
+        let prefixes: [&[u8]; 6] = [b"", b"a", b"ab", b"a\xFF", b"a\xFF\xFF", b"\xFF\xFF"];
+        for prefix in prefixes {
+            for other in prefixes {
+                let end = successor(other);
+                assert_eq!(
+                    is_successor(&end, prefix),
+                    end == successor(prefix),
+                    "{other:?} {prefix:?}"
+                );
+            }
+            assert!(!is_successor(b"x", prefix));
+        }
     }
 
     #[test]

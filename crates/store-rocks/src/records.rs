@@ -8,7 +8,7 @@
 //! Invariant: what is kept is what the database has, applied batches included. There is one writer, [`crate::RocksStore`],
 //! and it tells of each key it writes before the next read.
 
-use crate::read::{BUCKET_PREFIX, Row, decode, decode_row, successor};
+use crate::read::{BUCKET_PREFIX, Row, decode, decode_row, is_successor};
 use foldhash::fast::RandomState;
 use pando_format::{Key, KeyRange, Record};
 use pando_store::StoreError;
@@ -114,7 +114,7 @@ fn of_key(key: &Key, bytes: &[u8]) -> Option<Place> {
 
 /// Where a range is kept, if it is a whole bucket.
 fn of_range(range: &KeyRange) -> Option<Place> {
-    let whole = range.start.len() == BUCKET_PREFIX && range.end == successor(&range.start);
+    let whole = range.start.len() == BUCKET_PREFIX && is_successor(&range.end, &range.start);
     if whole { place(&range.start) } else { None }
 }
 
