@@ -27,6 +27,8 @@ done
 cut_seconds=${CUT_SECONDS:-24}
 # By when whoever needs no new coordinator goes on, and by when everybody does. Without a coordinator nobody has a lease.
 soon=8 elected=18
+# By when ZooKeeper has a leader, if its own was cut.
+zookeeper=15
 # By when all is well after a cut has been mended.
 healed=30
 
@@ -85,19 +87,19 @@ during() {
 }
 
 witness() {
-    local out=" $1 " begin end host kind bad=0 files=$soon
+    local out=" $1 " begin served end host kind bad=0 files=$soon
     shift
     # The coordinator's host is at one end of what is cut.
     case "${*:2}" in *"$(($(coordinator) + 1))"*) files=$elected ;; esac
     begin=$(now)
     "$@"
-    sleep "$cut_seconds"
+    served=$(while_zookeeper_elects "$out")
     end=$(now)
     for host in $(seq "$hosts"); do
         case $out in *" $host "*) continue ;; esac
-        goes_on $((host - 1)) file $((begin + files * 1000)) "$end" || bad=1
+        goes_on $((host - 1)) file $((served + files * 1000)) "$end" || bad=1
         for kind in rename chmod; do
-            goes_on $((host - 1)) "$kind" $((begin + elected * 1000)) "$end" || bad=1
+            goes_on $((host - 1)) "$kind" $((served + elected * 1000)) "$end" || bad=1
         done
     done
     first_change_after "$begin"
@@ -105,6 +107,24 @@ witness() {
     wait_until "$healed" all_go_on || { echo "$healed s after the cut was mended not everybody goes on"; bad=1; }
     alive || bad=1
     return "$bad"
+}
+
+# while_zookeeper_elects OUT: waits until ZooKeeper has served somebody who is not out for $cut_seconds, and says since when it does.
+# If its own leader hears nothing, the others vote for it again and wait for it as long as initLimit says; no coordinator can be elected meanwhile.
+while_zookeeper_elects() {
+    local since begin host
+    since=$(now) begin=$since
+    until [ "$(now)" -ge $((since + cut_seconds * 1000)) ]; do
+        sleep 0.2
+        for host in "${zk_hosts[@]}"; do
+            case $1 in *" $host "*) continue ;; esac
+            zookeeper_serves "$host" && continue 2
+        done
+        since=$(now)
+        [ "$since" -lt $((begin + zookeeper * 1000)) ] || break
+    done
+    [ "$since" = "$begin" ] || echo "    ZooKeeper elected for $(((since - begin) / 1000)) s" >&2
+    echo "$since"
 }
 
 # first_change_after TIME: how long changes of directories stood still, for the log.

@@ -80,7 +80,7 @@ start_zookeeper() { # HOST
     mkdir -p "$home/data"
     echo "$1" >"$home/data/myid"
     {
-        printf '%s\n' tickTime=500 initLimit=20 syncLimit=4 maxClientCnxns=0 admin.enableServer=false \
+        printf '%s\n' tickTime=500 initLimit=8 syncLimit=4 maxClientCnxns=0 admin.enableServer=false \
             "dataDir=$home/data" "clientPortAddress=$net.$1" clientPort=2181
         for host in "${zk_hosts[@]}"; do echo "server.$host=$net.$host:2888:3888"; done
     } >"$home/zoo.cfg"
