@@ -288,12 +288,16 @@ impl MetaServer {
         Ok(false)
     }
 
-    /// Applies a batch, remembering where its session has a reply record.
+    /// Applies a batch, remembering where its session has a reply record. The lane's last one is not needed any more (H46).
     pub(crate) fn apply(&self, batch: &Batch) -> Result<Lsn, Failure> {
         if let Some(reply) = &batch.reply
-            && let Key::Reply(slot, session, _) = reply.key
+            && let Key::Reply(slot, session, lane) = reply.key
         {
-            self.sessions.borrow_mut().wrote(session, slot);
+            let before = self.sessions.borrow_mut().replied(session, lane, slot);
+            if let Some(before) = before {
+                let last = Key::Reply(before, session, lane);
+                self.store.spent(&last, reply.record.sequence);
+            }
         }
         if plant!(H3) || plant!(H4) {
             self.end_wrongly(batch)?;

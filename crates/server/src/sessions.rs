@@ -33,6 +33,8 @@ enum Doing {
 struct Lane {
     sequence: Sequence,
     doing: Doing,
+    /// Where its last reply record was written here.
+    wrote: Option<Slot>,
 }
 
 struct Session {
@@ -165,6 +167,14 @@ impl Sessions {
         } else if let Some(e) = self.ended.get_mut(&id) {
             e.written.add(slot);
         }
+    }
+
+    /// A reply record of a lane was written in a slot. Returns the slot of the one before, which nobody asks for any more: a lane
+    /// has one request at a time.
+    pub fn replied(&mut self, id: SessionId, lane: RequestSlot, slot: Slot) -> Option<Slot> {
+        self.wrote(id, slot);
+        let lane = self.live.get_mut(&id)?.lanes.get_mut(&lane)?;
+        lane.wrote.replace(slot).filter(|before| *before != slot)
     }
 
     /// A session that has ended had reply records in these slots, at another server.
@@ -325,6 +335,7 @@ impl Sessions {
                 Lane {
                     sequence: id.sequence,
                     doing: running,
+                    wrote: None,
                 },
             );
             return Admission::Execute { unknown: true };
@@ -338,10 +349,8 @@ impl Sessions {
             if matches!(lane.doing, Doing::Running(_)) {
                 return Admission::Refuse(Refusal::Busy);
             }
-            *lane = Lane {
-                sequence: id.sequence,
-                doing: running,
-            };
+            lane.sequence = id.sequence;
+            lane.doing = running;
             return Admission::Execute { unknown: false };
         }
         match &mut lane.doing {

@@ -1,6 +1,7 @@
 //! From a batch of mutations to what is written for it.
 
 use crate::gather::{Gathered, Written};
+use crate::journal::Journal;
 use crate::read::{self, Memory, Tier};
 use crate::records::Records;
 use pando_format::{Key, Mutation, Record, Touch};
@@ -16,6 +17,7 @@ pub(crate) struct Build<'a> {
     memory: &'a Memory,
     cached: &'a RefCell<BTreeMap<DirId, Touch>>,
     gathered: &'a Gathered,
+    journal: &'a Journal,
     /// What this batch did to a key: its value, if it is there.
     written: Written,
     records: &'a RefCell<Records>,
@@ -30,12 +32,14 @@ impl<'a> Build<'a> {
         cached: &'a RefCell<BTreeMap<DirId, Touch>>,
         records: &'a RefCell<Records>,
         gathered: &'a Gathered,
+        journal: &'a Journal,
     ) -> Build<'a> {
         Build {
             db,
             memory,
             cached,
             gathered,
+            journal,
             written: BTreeMap::new(),
             records,
             touches: BTreeMap::new(),
@@ -103,7 +107,7 @@ impl<'a> Build<'a> {
         if let Some(present) = self.records.borrow().has(&bytes) {
             return Ok(present);
         }
-        if let Some(value) = self.gathered.get(&bytes) {
+        if let Some(value) = self.gathered.get(&bytes).or_else(|| self.journal.get(&bytes)) {
             return Ok(value.is_some());
         }
         match self.memory.raw(&bytes) {
@@ -123,7 +127,7 @@ impl<'a> Build<'a> {
             return Ok(Some(*touch));
         }
         let bytes = Key::Touch(dir).encode();
-        let known = match self.gathered.get(&bytes) {
+        let known = match self.gathered.get(&bytes).or_else(|| self.journal.get(&bytes)) {
             Some(value) => value.map(|value| read::decode(&bytes, &value)).transpose()?,
             None => read::get(self.db, &bytes)?,
         };

@@ -8,7 +8,6 @@
 use crate::sync::Syncer;
 use pando_format::KeyRange;
 use pando_store::{LocalFuture, Lsn, StoreError};
-use rocksdb::WriteBatch;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -70,20 +69,11 @@ impl Gathered {
     }
 
     /// All of it, to be written now; nothing if nothing waits.
-    pub(crate) fn take(&self) -> Option<WriteBatch> {
-        if !self.any.replace(false) {
-            return None;
-        }
-        let rows = self.rows.take();
-        self.bytes.set(0);
-        let mut batch = WriteBatch::default();
-        for (key, value) in &rows {
-            match value {
-                Some(value) => batch.put(key, value),
-                None => batch.delete(key),
-            }
-        }
-        Some(batch)
+    pub(crate) fn take(&self) -> Option<Written> {
+        self.any.replace(false).then(|| {
+            self.bytes.set(0);
+            self.rows.take()
+        })
     }
 
     /// Position up to which everything was written.

@@ -12,6 +12,7 @@ mod births;
 mod build;
 mod files;
 mod gather;
+mod journal;
 mod open;
 mod picture;
 mod pool;
@@ -23,11 +24,12 @@ use births::Births;
 use build::Build;
 use files::LockFile;
 use gather::Gathered;
+use journal::Journal;
 use pando_format::{Batch, Key, KeyRange, Mutation, Record, Touch};
 use pando_store::{
     Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
 };
-use pando_types::DirId;
+use pando_types::{DirId, Sequence};
 use pool::Pool;
 use read::Tier;
 use records::Records;
@@ -43,6 +45,9 @@ use sync::Syncer;
 
 /// Touches kept in memory. A create changes its directory's touch and reads it nowhere else.
 const TOUCHES: usize = 64 * 1024;
+
+/// From this format on programs know the journal.
+const JOURNAL_FORMAT: u32 = 6;
 
 /// Cache of blocks where nothing is said, in MiB.
 pub const CACHE_MIB: usize = 192;
@@ -63,6 +68,8 @@ pub struct RocksOptions {
     pub births: usize,
     /// Bytes of WAL after which the memtable is flushed and a new WAL begins: what a restart replays.
     pub wal_bytes: u64,
+    /// Bytes in the journal of touches and replies: each is written again as a row of its own once so much was written after it.
+    pub journal_bytes: usize,
     /// Threads that serve reads from the device.
     pub readers: usize,
     /// `async` only: a sync begins at least this often,
@@ -79,6 +86,7 @@ impl Default for RocksOptions {
             record_bytes: RECORD_MIB << 20,
             births: 4 << 20,
             wal_bytes: 8 << 20,
+            journal_bytes: 1 << 20,
             readers: 2,
             sync_interval: Duration::from_secs(5),
             sync_bytes: 16 << 10,
@@ -126,6 +134,8 @@ pub struct RocksStore {
     gathered: Rc<Gathered>,
     /// Whether there are any, beyond one call.
     gathers: Cell<bool>,
+    /// Rows that have others in their place.
+    journal: Journal,
     /// Invariant: each equals the record in the database, pending batches included (there is one writer).
     touches: RefCell<BTreeMap<DirId, Touch>>,
     /// Bytes in the current WAL.
@@ -166,15 +176,43 @@ impl RocksStore {
     /// Writes what was gathered. An error stops the store, and reaches whoever waits for what was not written.
     pub fn flush(&self) -> Result<(), StoreError> {
         match self.gathered.take() {
-            Some(batch) => self.write(batch),
+            Some(rows) => {
+                let mut batch = WriteBatch::default();
+                self.journal.write(rows, &mut batch);
+                self.write(batch)
+            }
             None => Ok(()),
         }
+    }
+
+    /// Writes what was gathered, and rows of their own for all that is in the journal.
+    fn settle(&self) -> Result<(), StoreError> {
+        self.flush()?;
+        let mut batch = WriteBatch::default();
+        self.journal.settle(&mut batch);
+        if batch.is_empty() {
+            Ok(())
+        } else {
+            self.write(batch)
+        }
+    }
+
+    /// The same for what is in a range.
+    fn settle_range(&self, range: &KeyRange) -> Result<(), StoreError> {
+        if self.gathered.touches(range) {
+            self.flush()?;
+        }
+        let mut batch = WriteBatch::default();
+        if self.journal.write_out(range, &mut batch) {
+            self.write(batch)?;
+        }
+        Ok(())
     }
 
     /// Rewrites all tables into one sorted whole, without what was removed or replaced. It takes as long as reading and writing
     /// everything does, and until then as much space again.
     pub fn compact(&self) -> Result<(), StoreError> {
-        self.flush()?;
+        self.settle()?;
         self.db.flush().map_err(|e| self.syncer.poison(e.to_string()))?;
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
         // It returns nothing: what went wrong was counted.
@@ -185,10 +223,14 @@ impl RocksStore {
         }
     }
 
-    /// Notes which directories come into being and go with a batch that is about to be applied.
-    fn note_births(&self, batch: &Batch) {
+    /// Notes which directories come into being and go with a batch that is about to be applied, and that this is a store of this format now.
+    fn note(&self, batch: &Batch) {
         for m in &batch.mutations {
             match m {
+                Mutation::Update {
+                    record: Record::Superblock(s),
+                    ..
+                } if s.format >= JOURNAL_FORMAT => self.journal.begin(),
                 Mutation::Insert {
                     key: Key::Head(dir), ..
                 } => self.births.borrow_mut().born(*dir),
@@ -296,12 +338,8 @@ impl Store for RocksStore {
                     return Some(Ok(Some(Record::Touch(*touch))));
                 }
                 let waiting = || {
-                    Some(
-                        self.gathered
-                            .get(&bytes)?
-                            .map(|v| read::decode(&bytes, &v))
-                            .transpose(),
-                    )
+                    let value = self.gathered.get(&bytes).or_else(|| self.journal.get(&bytes))?;
+                    Some(value.map(|v| read::decode(&bytes, &v)).transpose())
                 };
                 self.records.borrow().get(key, &bytes).or_else(waiting)
             },
@@ -340,10 +378,7 @@ impl Store for RocksStore {
                     self.records.borrow_mut().was_listed(range, Vec::new());
                     return Some(Ok(Vec::new()));
                 }
-                if self.gathered.touches(range) {
-                    return self.flush().err().map(Err);
-                }
-                None
+                self.settle_range(range).err().map(Err)
             },
             |memory| {
                 if !self.records.borrow().keeps_range(range) {
@@ -372,6 +407,7 @@ impl Store for RocksStore {
             &self.touches,
             &self.records,
             &self.gathered,
+            &self.journal,
         );
         for m in &batch.mutations {
             build.mutation(m)?;
@@ -380,7 +416,7 @@ impl Store for RocksStore {
             build.put(&reply.key, &Record::Reply(reply.record.clone()));
         }
         let (touches, mut written) = build.finish();
-        self.note_births(batch);
+        self.note(batch);
         let (mut records, mut births) = (self.records.borrow_mut(), self.births.borrow_mut());
         for (key, value) in &written {
             records.was_written(key, value.as_deref());
@@ -405,6 +441,10 @@ impl Store for RocksStore {
             };
         }
         Ok(lsn)
+    }
+
+    fn spent(&self, reply: &Key, before: Sequence) {
+        self.journal.spent(&reply.encode(), before);
     }
 
     fn applied(&self) -> Lsn {
@@ -447,7 +487,7 @@ impl Store for RocksStore {
 
     fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
         // Large and rare: never on the event loop, never through the cache.
-        let waiting = self.flush().err();
+        let waiting = self.settle_range(range).err();
         self.read(
             || waiting.map(Err),
             |_| Err(Tier::NotInMemory),
@@ -459,7 +499,7 @@ impl Store for RocksStore {
     }
 
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError> {
-        self.flush()?;
+        self.settle()?;
         let mut batch = WriteBatch::default();
         let mut replaced = Vec::new();
         let rows = bundle.records()?;
@@ -483,7 +523,7 @@ impl Store for RocksStore {
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
-        self.flush()?;
+        self.settle()?;
         // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the error of a
         // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a
         // damaged block, would list old records as if nothing had happened (the conformance suite found it).
@@ -499,7 +539,7 @@ impl Store for RocksStore {
     }
 
     fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
-        match self.flush().and_then(|()| self.syncer.check()) {
+        match self.settle().and_then(|()| self.syncer.check()) {
             Ok(()) => picture::take(self.db.clone()),
             Err(e) => Box::pin(std::future::ready(Err(e))),
         }

@@ -2,11 +2,12 @@
 
 use crate::births::Births;
 use crate::files::{LockFile, create_dirs, failed, make_private, sync_dir};
+use crate::journal::Journal;
 use crate::pool::Pool;
 use crate::read::{BUCKET_PREFIX, Memory};
 use crate::records::Records;
 use crate::sync::Syncer;
-use crate::{RocksOptions, RocksStore};
+use crate::{JOURNAL_FORMAT, RocksOptions, RocksStore};
 use pando_format::codec::Reader;
 use pando_format::{Codec, DecodeError, FORMAT_VERSION, Key, Record, Superblock};
 use pando_store::{Lsn, StoreError};
@@ -65,6 +66,16 @@ impl RocksStore {
         let lock = LockFile::take(path)?;
         let db = DB::open(&database_options(&options), database(path)).map_err(|e| cannot_open(path, &e))?;
         let superblock = superblock(path, &db)?;
+        let (journal, left) = Journal::open(&db, options.journal_bytes)?;
+        if !left.is_empty() {
+            let mut write = WriteOptions::default();
+            write.set_sync(true);
+            db.write_opt(left, &write)
+                .map_err(|e| StoreError::Poisoned(e.to_string()))?;
+        }
+        if superblock.format >= JOURNAL_FORMAT {
+            journal.begin();
+        }
         let db = Arc::new(db);
         let mut store = RocksStore {
             path: path.to_path_buf(),
@@ -76,6 +87,7 @@ impl RocksStore {
             applied: Cell::new(Lsn(0)),
             gathered: Rc::default(),
             gathers: Cell::new(false),
+            journal,
             touches: RefCell::new(BTreeMap::new()),
             log_bytes: Cell::new(0),
             written: Cell::new(0),

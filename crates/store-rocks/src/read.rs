@@ -167,6 +167,17 @@ pub(crate) fn keys(db: &DB, range: &KeyRange) -> Result<Vec<Vec<u8>>, StoreError
     Ok(out)
 }
 
+/// All rows of a range, as they are.
+pub(crate) fn raw_rows(db: &DB, range: &KeyRange) -> Result<Vec<Row>, StoreError> {
+    let mut out = Vec::new();
+    scan(db, ReadOptions::default(), range, usize::MAX, |key, value| {
+        out.push((key.into(), value.into()));
+        Ok(())
+    })
+    .map_err(failed)?;
+    Ok(out)
+}
+
 fn scan_records(
     db: &DB,
     options: ReadOptions,

@@ -9,6 +9,7 @@ use pando_store::{
     Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
 };
 use pando_store_rocks::{RocksOptions, RocksStore};
+use pando_types::Sequence;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
@@ -29,9 +30,10 @@ struct Rocks {
 
 impl Rocks {
     fn new(place: Place, durability: Durability, gathers: bool) -> Rocks {
-        // Small logs, so that the suite crosses from one WAL to the next.
+        // Small logs, so that the suite crosses from one WAL to the next; and what is in the journal leaves it.
         let options = RocksOptions {
             wal_bytes: 4 << 10,
+            journal_bytes: 600,
             ..common::options(durability)
         };
         let rocks = Rocks {
@@ -64,6 +66,9 @@ impl Store for Gathering {
     }
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
         self.0.apply(batch)
+    }
+    fn spent(&self, reply: &Key, before: Sequence) {
+        self.0.spent(reply, before);
     }
     fn applied(&self) -> Lsn {
         self.0.applied()
@@ -133,6 +138,8 @@ impl Harness for Rocks {
         }
     }
     fn corrupt(&mut self, key: &Key) -> bool {
+        // What is in the journal has rows of its own then.
+        drop(self.open());
         let key = key.encode();
         let db = rocksdb::DB::open_default(self.path().join("db")).expect("open");
         let mut value = db.get(&key).expect("get").expect("present");

@@ -37,10 +37,11 @@ type Case = fn(&mut dyn Harness);
 
 /// Runs the whole suite, each case on a fresh store.
 pub fn run(mut fresh: impl FnMut() -> Box<dyn Harness>) {
-    let cases: [(&str, Case); 13] = [
+    let cases: [(&str, Case); 14] = [
         ("get and list", basics::get_and_list),
         ("delete range", basics::delete_range),
         ("reply with effect", basics::reply_with_effect),
+        ("spent replies", basics::spent_replies),
         ("touches commute", basics::touches_commute),
         ("broken invariants", basics::broken_invariants),
         ("waiting", safety::waiting),

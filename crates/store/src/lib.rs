@@ -18,6 +18,7 @@ pub use disk::{Disk, DiskFaults, NoFaults};
 pub use mem::MemStore;
 pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, ReplyWrite};
 
+use pando_types::Sequence;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -140,6 +141,10 @@ pub trait Store {
     /// `Insert` of a present key, a touch of an absent directory and a count below zero are broken invariants and
     /// panic; so is `Insert` of the head of a directory in which there is something, which need not be noticed. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError>;
+
+    /// Nobody asks any more for the reply record under this key, if its sequence is lower than this: it may go, now or later, and
+    /// may be there again when the store is opened. It may as well stay.
+    fn spent(&self, reply: &Key, before: Sequence);
 
     /// Position of the last applied batch.
     fn applied(&self) -> Lsn;

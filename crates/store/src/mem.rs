@@ -5,6 +5,7 @@ use crate::{
     Batch, Bundle, Disk, DiskFaults, Durability, Exported, Key, KeyRange, Level, LocalFuture, Lsn, Mutation,
     NoFaults, Picture, Read, Record, Space, Store, StoreError,
 };
+use pando_types::Sequence;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -276,6 +277,15 @@ impl Store for MemStore {
 
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
         self.0.apply(batch)
+    }
+
+    fn spent(&self, reply: &Key, before: Sequence) {
+        let key = reply.encode();
+        let Ok(mut state) = self.0.state() else { return };
+        let value = state.map.get(&key).map(|value| decode(&key, value));
+        if matches!(value, Some(Ok(Record::Reply(reply))) if reply.sequence < before) {
+            state.map.remove(&key);
+        }
     }
 
     fn applied(&self) -> Lsn {

@@ -63,7 +63,14 @@ impl Clone for Table {
                     Doing::Elsewhere => Doing::Elsewhere,
                 };
                 let sequence = lane.sequence;
-                copy.lanes.insert(*slot, super::Lane { sequence, doing });
+                copy.lanes.insert(
+                    *slot,
+                    super::Lane {
+                        sequence,
+                        doing,
+                        wrote: None,
+                    },
+                );
             }
         }
         for id in self.0.ended.keys() {

@@ -134,6 +134,59 @@ pub(super) fn reply_with_effect(h: &mut dyn Harness) {
     );
 }
 
+pub(super) fn spent_replies(h: &mut dyn Harness) {
+    let s = h.open();
+    let answer = |s: &Rc<dyn Store>, slot, sequence| {
+        let reply = Some(ReplyWrite {
+            key: reply_key(slot, 8, 0),
+            record: reply(sequence),
+        });
+        let mutations = Vec::new();
+        ok(s.apply(&Batch { mutations, reply }));
+    };
+    let sequence = |s: &Rc<dyn Store>, slot| match get(s, &reply_key(slot, 8, 0)) {
+        Some(Record::Reply(r)) => Some(r.sequence.0),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    answer(&s, 1, 5);
+    s.spent(&reply_key(1, 8, 0), Sequence(5));
+    assert_eq!(sequence(&s, 1), Some(5), "only what is older");
+    s.spent(&reply_key(2, 8, 0), Sequence(5));
+    s.spent(&reply_key(1, 8, 0), Sequence(6));
+    assert!([None, Some(5)].contains(&sequence(&s, 1)));
+    answer(&s, 2, 6);
+    // Whatever became of it, a newer one is one like any other.
+    answer(&s, 1, 7);
+    s.spent(&reply_key(1, 8, 0), Sequence(6));
+    assert_eq!(sequence(&s, 1), Some(7));
+    // And who deletes it, by its name or having seen it, has it deleted for good.
+    s.spent(&reply_key(2, 8, 0), Sequence(7));
+    apply(
+        &s,
+        vec![Mutation::Delete {
+            key: reply_key(2, 8, 0),
+        }],
+    );
+    answer(&s, 3, 8);
+    s.spent(&reply_key(3, 8, 0), Sequence(9));
+    let seen = list(&s, &KeyRange::all_replies(Slot(3)), 9);
+    apply(
+        &s,
+        seen.into_iter()
+            .map(|(key, _)| Mutation::Delete { key })
+            .collect(),
+    );
+    drop(s);
+    for _ in 0..3 {
+        h.kill();
+        let s = h.open();
+        let all = [1, 2, 3].map(|slot| sequence(&s, slot));
+        assert_eq!(all, [Some(7), None, None]);
+        answer(&s, 4, 9);
+    }
+}
+
 pub(super) fn touches_commute(h: &mut dyn Harness) {
     let s = h.open();
     apply(

@@ -10,7 +10,7 @@ use pando_net::process_cpu;
 use pando_sim::mix;
 use pando_store::{Durability, Level, Lsn, Read, Store, StoreError};
 use pando_store_rocks::{RocksOptions, RocksStore, Stats};
-use pando_types::{BootEpoch, DirId, FsId, Name, ServerId};
+use pando_types::{BootEpoch, DirId, FsId, Name, ServerId, Slot};
 use records::{dir, head};
 use serde_json::json;
 use std::ops::Range;
@@ -67,6 +67,8 @@ pub(super) struct Bench<'a> {
     store: RocksStore,
     path: PathBuf,
     sequence: u64,
+    /// Where each lane's last reply is.
+    replied: [Option<Slot>; records::LANES],
 }
 
 /// Whether what is read before a change is timed with it.
@@ -176,6 +178,7 @@ impl<'a> Bench<'a> {
             store,
             path,
             sequence: 0,
+            replied: [None; records::LANES],
         };
         let name = Name::new(b"parent")?;
         for n in 0..bench.directories() {
@@ -192,6 +195,7 @@ impl<'a> Bench<'a> {
             store,
             path,
             sequence,
+            replied,
         } = self;
         wait(store.wait(store.applied(), Level::Synced))?;
         drop(store);
@@ -201,6 +205,7 @@ impl<'a> Bench<'a> {
             store,
             path,
             sequence,
+            replied,
         })
     }
 

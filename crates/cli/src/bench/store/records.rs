@@ -72,14 +72,21 @@ pub(super) fn head(id: DirId, parent: DirId, name: &Name) -> [Mutation; 2] {
     ]
 }
 
+/// Lanes of the session whose requests these are.
+pub(super) const LANES: usize = 64;
+
 impl Bench<'_> {
     fn batch(&mut self, in_dir: DirId, hash: NameHash, mutations: Vec<Mutation>, answer: usize) -> Batch {
         self.sequence += 1;
-        let key = Key::Reply(
-            in_dir.slot(),
-            SessionId(1),
-            RequestSlot((self.sequence % 64) as u16),
-        );
+        let reply = |slot, lane| Key::Reply(slot, SessionId(1), RequestSlot(lane as u16));
+        let lane = self.sequence as usize % LANES;
+        let key = reply(in_dir.slot(), lane);
+        // As a server does (`MetaServer::apply`).
+        if let Some(before) = self.replied[lane].replace(in_dir.slot())
+            && before != in_dir.slot()
+        {
+            self.store.spent(&reply(before, lane), Sequence(self.sequence));
+        }
         let record = ReplyRecord {
             sequence: Sequence(self.sequence),
             dir: in_dir,

@@ -1,0 +1,368 @@
+//! Rows that are written again and again: touches of directories, and replies. What a turn writes of them goes into one row of the
+//! journal, which is one insertion into the memtable, and not into rows of their own.
+//!
+//! The journal is a ring of rows at the end of the key space, where no range of records reaches. A row has a number; its place is the number
+//! modulo [`PLACES`]. Each says from which number on rows still count, so that those before are void, whether or not
+//! they have been overwritten.
+//!
+//! Invariant: what the newest row that counts says of a key is what the key has; what no row that counts speaks of has what its own row
+//! says. So before a row is void, what it is the newest to speak of gets a row of its own, in the same batch or in an
+//! earlier one. Whoever reads a range has its rows written first ([`Journal::write_out`]), and whoever writes rows past the
+//! journal has it emptied ([`Journal::settle`]).
+
+use crate::gather::Written;
+use foldhash::fast::RandomState;
+use pando_format::codec::Reader;
+use pando_format::{Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Record};
+use pando_store::StoreError;
+use pando_types::Sequence;
+use rocksdb::{DB, WriteBatch};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Before the number of a row's place. No tag is 0xFF.
+const PREFIX: [u8; 3] = [0xFF, 0xFF, 0xFF];
+
+/// Rows that there are at most, and count.
+const PLACES: u64 = 4096;
+
+/// Version of the encoding.
+const VERSION: u8 = 1;
+
+/// What stands for the length of a value where there is none.
+const DELETED: u32 = u32::MAX;
+
+/// Bytes of the longest key of its kinds.
+const LONGEST: usize = 2 + 1 + 16 + 2;
+
+/// A key of one of its kinds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Kept {
+    len: u8,
+    bytes: [u8; LONGEST],
+}
+
+impl Kept {
+    fn new(key: &[u8]) -> Option<Kept> {
+        let of_its_kinds = matches!(key, [a, b, b'R' | b'T', ..] if [*a, *b] != LOCAL_SLOT.0.to_be_bytes());
+        let mut bytes = [0; LONGEST];
+        bytes
+            .get_mut(..key.len())
+            .filter(|_| of_its_kinds)?
+            .copy_from_slice(key);
+        let len = key.len() as u8;
+        Some(Kept { len, bytes })
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// What a key in the journal has.
+enum Value {
+    Is(Vec<u8>),
+    /// Its own row says the same.
+    Written(Vec<u8>),
+    /// It has no row of its own either.
+    Deleted,
+    /// Nobody asks for it any more: it gets no row of its own only because the journal's is void.
+    Spent(Vec<u8>),
+}
+
+/// A row that counts.
+struct Row {
+    bytes: usize,
+    keys: Vec<Kept>,
+}
+
+/// The journal, and what is in it.
+pub(crate) struct Journal {
+    /// Bytes of rows that count, at most, but that the newest does whatever it is.
+    most: usize,
+    /// Only in stores that no older program opens.
+    used: Cell<bool>,
+    /// What rows that count speak of, and the number of the newest that does.
+    latest: RefCell<HashMap<Kept, (u64, Value), RandomState>>,
+    /// Those that count, the oldest first.
+    rows: RefCell<VecDeque<Row>>,
+    bytes: Cell<usize>,
+    /// Number of the next row.
+    next: Cell<u64>,
+}
+
+/// Whether all in a range is of other kinds.
+fn is_of_others(range: &KeyRange) -> bool {
+    let (start, end) = (range.start.get(..3), range.end.get(..3));
+    start.is_some() && start == end && !matches!(start, Some([.., b'R' | b'T']))
+}
+
+fn place(number: u64) -> Vec<u8> {
+    let mut key = PREFIX.to_vec();
+    key.extend_from_slice(&((number % PLACES) as u16).to_be_bytes());
+    key
+}
+
+/// All rows.
+fn places() -> KeyRange {
+    let mut end = PREFIX.to_vec();
+    end.extend_from_slice(&[0xFF; 3]);
+    KeyRange {
+        start: PREFIX.to_vec(),
+        end,
+    }
+}
+
+impl Journal {
+    /// An empty one.
+    pub(crate) fn new(most: usize) -> Journal {
+        Journal {
+            most,
+            used: Cell::new(false),
+            latest: RefCell::default(),
+            rows: RefCell::default(),
+            bytes: Cell::new(0),
+            next: Cell::new(0),
+        }
+    }
+
+    /// What a program that ended left in the journal, and what is to be written for it before anything else is.
+    pub(crate) fn open(db: &DB, most: usize) -> Result<(Journal, WriteBatch), StoreError> {
+        let journal = Journal::new(most);
+        let mut rows = BTreeMap::new();
+        let mut from = 0;
+        for (key, value) in crate::read::raw_rows(db, &places())? {
+            let row = decode(&key, &value).map_err(|e| StoreError::corrupt(&key, e))?;
+            from = from.max(row.from);
+            rows.insert(row.number, (key, row.entries));
+        }
+        let mut batch = WriteBatch::default();
+        let Some(last) = rows.keys().next_back().copied() else {
+            return Ok((journal, batch));
+        };
+        let count: BTreeMap<_, _> = rows.split_off(&from);
+        // Each is written with all before it, or not at all.
+        if count.len() as u64 != last - from + 1 {
+            let (key, _) = count.values().next().cloned().unwrap_or_default();
+            return Err(StoreError::corrupt(&key, "rows of the journal are missing"));
+        }
+        let mut latest = journal.latest.borrow_mut();
+        for (number, (_, entries)) in count {
+            for (kept, value) in entries {
+                let value = value.map_or(Value::Deleted, Value::Is);
+                latest.insert(kept, (number, value));
+            }
+        }
+        drop(latest);
+        journal.next.set(last + 1);
+        journal.settle(&mut batch);
+        Ok((journal, batch))
+    }
+
+    /// From now on no older program opens this store.
+    pub(crate) fn begin(&self) {
+        self.used.set(true);
+    }
+
+    /// What a key has, if the journal knows: a value, or that it has none.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        match &self.latest.borrow().get(&Kept::new(key)?)?.1 {
+            Value::Is(value) | Value::Written(value) | Value::Spent(value) => Some(Some(value.clone())),
+            Value::Deleted => Some(None),
+        }
+    }
+
+    /// Adds to a batch the rows of what is in a range, and says whether there is anything.
+    pub(crate) fn write_out(&self, range: &KeyRange, batch: &mut WriteBatch) -> bool {
+        if is_of_others(range) {
+            return false;
+        }
+        let mut any = false;
+        for (kept, (_, value)) in self.latest.borrow_mut().iter_mut() {
+            if let Value::Is(bytes) | Value::Spent(bytes) = value
+                && range.contains(kept.key())
+            {
+                batch.put(kept.key(), &*bytes);
+                *value = Value::Written(std::mem::take(bytes));
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// A reply that nobody asks for any more, if it is older than this.
+    pub(crate) fn spent(&self, key: &[u8], before: Sequence) {
+        if let Some(kept) = Kept::new(key)
+            && let Some((_, value)) = self.latest.borrow_mut().get_mut(&kept)
+            && let Value::Is(encoded) = value
+            && matches!(Record::decode(key, encoded), Ok(Record::Reply(reply)) if reply.sequence < before)
+        {
+            *value = Value::Spent(std::mem::take(encoded));
+        }
+    }
+
+    /// Adds rows to a batch: those of its kinds as one, and what becomes of the oldest ones for it.
+    pub(crate) fn write(&self, rows: Written, batch: &mut WriteBatch) {
+        let mut here = Vec::new();
+        for (key, value) in rows {
+            let kept = if self.used.get() { Kept::new(&key) } else { None };
+            if value.is_none() {
+                batch.delete(&key);
+            }
+            match (kept, value) {
+                (Some(kept), Some(value)) => here.push((kept, Some(value))),
+                // Else no row speaks of it.
+                (Some(kept), None) if self.latest.borrow().contains_key(&kept) => here.push((kept, None)),
+                (None, Some(value)) => batch.put(&key, value),
+                (_, None) => {}
+            }
+        }
+        if !here.is_empty() {
+            self.add(here, batch);
+        }
+    }
+
+    fn add(&self, here: Vec<(Kept, Option<Vec<u8>>)>, batch: &mut WriteBatch) {
+        let number = self.next.get();
+        let size = here.iter().map(|(kept, value)| size_of(kept, value.as_deref()));
+        let bytes = size.sum();
+        let mut entries = Vec::with_capacity(bytes);
+        let mut keys = Vec::with_capacity(here.len());
+        let mut latest = self.latest.borrow_mut();
+        for (kept, value) in here {
+            put(&mut entries, kept.key(), value.as_deref());
+            keys.push(kept);
+            latest.insert(kept, (number, value.map_or(Value::Deleted, Value::Is)));
+        }
+        drop(latest);
+        self.bytes.set(self.bytes.get() + bytes);
+        self.rows.borrow_mut().push_back(Row { bytes, keys });
+        self.next.set(number + 1);
+        while self.is_too_long() {
+            self.void_oldest(batch);
+        }
+        let key = place(number);
+        batch.put(&key, encode(&key, number, self.oldest(), &entries));
+    }
+
+    fn is_too_long(&self) -> bool {
+        let rows = self.rows.borrow().len();
+        rows > 1 && (self.bytes.get() > self.most || rows as u64 > PLACES)
+    }
+
+    /// Number of the oldest row that counts.
+    fn oldest(&self) -> u64 {
+        self.next.get() - self.rows.borrow().len() as u64
+    }
+
+    /// What the oldest row is the newest to speak of gets rows of its own.
+    fn void_oldest(&self, batch: &mut WriteBatch) {
+        let number = self.oldest();
+        let Some(row) = self.rows.borrow_mut().pop_front() else {
+            return;
+        };
+        self.bytes.set(self.bytes.get() - row.bytes);
+        let mut latest = self.latest.borrow_mut();
+        for kept in row.keys {
+            if latest.get(&kept).is_none_or(|(newest, _)| *newest != number) {
+                continue;
+            }
+            if let Some((_, Value::Is(value))) = latest.remove(&kept) {
+                batch.put(kept.key(), value);
+            }
+        }
+    }
+
+    /// Adds to a batch the rows of all that is in the journal, which is empty then.
+    pub(crate) fn settle(&self, batch: &mut WriteBatch) {
+        let latest = self.latest.take();
+        if latest.is_empty() {
+            return;
+        }
+        for (kept, (_, value)) in latest {
+            match value {
+                Value::Is(value) => batch.put(kept.key(), value),
+                // Only after a replay it may have one.
+                Value::Deleted => batch.delete(kept.key()),
+                Value::Written(_) | Value::Spent(_) => {}
+            }
+        }
+        self.rows.borrow_mut().clear();
+        self.bytes.set(0);
+        let number = self.next.get();
+        self.rows.borrow_mut().push_back(Row {
+            bytes: 0,
+            keys: Vec::new(),
+        });
+        self.next.set(number + 1);
+        let key = place(number);
+        batch.put(&key, encode(&key, number, number, &[]));
+    }
+}
+
+/// A row, decoded.
+struct Decoded {
+    number: u64,
+    from: u64,
+    entries: Vec<(Kept, Option<Vec<u8>>)>,
+}
+
+/// Bytes of an entry.
+fn size_of(kept: &Kept, value: Option<&[u8]>) -> usize {
+    2 + 4 + usize::from(kept.len) + value.map_or(0, <[u8]>::len)
+}
+
+fn put(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+    (key.len() as u16).put(out);
+    value.map_or(DELETED, |v| v.len() as u32).put(out);
+    out.extend_from_slice(key);
+    out.extend_from_slice(value.unwrap_or_default());
+}
+
+fn encode(key: &[u8], number: u64, from: u64, entries: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + 8 + 8 + entries.len() + 4);
+    VERSION.put(&mut out);
+    number.put(&mut out);
+    from.put(&mut out);
+    out.extend_from_slice(entries);
+    checksum(key, &out).put(&mut out);
+    out
+}
+
+fn checksum(key: &[u8], value: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(key), value)
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Result<Decoded, DecodeError> {
+    let Some((body, sum)) = value.split_last_chunk::<4>() else {
+        return Err(DecodeError::Invalid("row of the journal"));
+    };
+    if u32::from_bytes(sum)? != checksum(key, body) {
+        return Err(DecodeError::Checksum);
+    }
+    let mut r = Reader::new(body);
+    if u8::take(&mut r)? != VERSION {
+        return Err(DecodeError::Invalid("version of the journal"));
+    }
+    let (number, from) = (u64::take(&mut r)?, u64::take(&mut r)?);
+    if from > number || number - from >= PLACES || place(number) != key {
+        return Err(DecodeError::Invalid("number of a row of the journal"));
+    }
+    let mut entries = Vec::new();
+    while r.remaining() > 0 {
+        let (k, v) = (u16::take(&mut r)? as usize, u32::take(&mut r)?);
+        let key = r.bytes(k)?;
+        Key::decode(key)?;
+        let kept = Kept::new(key).ok_or(DecodeError::Invalid("key in the journal"))?;
+        let value = match v {
+            DELETED => None,
+            len => Some(r.bytes(len as usize)?.to_vec()),
+        };
+        entries.push((kept, value));
+    }
+    Ok(Decoded {
+        number,
+        from,
+        entries,
+    })
+}

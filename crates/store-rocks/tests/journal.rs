@@ -1,0 +1,223 @@
+//! The journal of touches and replies, as RocksDB has it.
+
+mod common;
+
+use pando_format::codec::Blob;
+use pando_format::{Batch, Key, KeyRange, Mutation, NameHash, Record, ReplyRecord, ReplyWrite, Superblock};
+use pando_store::conformance::block_on;
+use pando_store::{Durability, Level, Store, StoreError};
+use pando_store_rocks::{RocksOptions, RocksStore};
+use pando_types::{BootEpoch, DirId, RequestSlot, Sequence, SessionId, Slot};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// All rows of a closed store.
+fn rows(path: &Path) -> Rows {
+    let db = rocksdb::DB::open_default(path.join("db")).expect("open");
+    let all = db.iterator(rocksdb::IteratorMode::Start);
+    all.map(|row| row.map(|(k, v)| (k.into_vec(), v.into_vec())).expect("row"))
+        .collect()
+}
+
+fn change(path: &Path, key: &[u8], value: Option<&[u8]>) {
+    let db = rocksdb::DB::open_default(path.join("db")).expect("open");
+    match value {
+        Some(value) => db.put(key, value).expect("put"),
+        None => db.delete(key).expect("delete"),
+    }
+}
+
+fn key(lane: u16) -> Key {
+    Key::Reply(Slot(1), SessionId(7), RequestSlot(lane))
+}
+
+fn reply(lane: u16, sequence: u64) -> Batch {
+    let record = ReplyRecord {
+        sequence: Sequence(sequence),
+        dir: DirId(7),
+        hash: NameHash(9),
+        answer: Blob(vec![5; 30]),
+    };
+    Batch {
+        mutations: Vec::new(),
+        reply: Some(ReplyWrite {
+            key: key(lane),
+            record,
+        }),
+    }
+}
+
+fn answer(store: &RocksStore, lane: u16, sequence: u64) {
+    store.apply(&reply(lane, sequence)).expect("apply");
+}
+
+fn found(store: &RocksStore, lane: u16) -> Option<u64> {
+    match block_on(store.get(&key(lane)).wait()).expect("get") {
+        Some(Record::Reply(r)) => Some(r.sequence.0),
+        None => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn in_journal(rows: &Rows) -> Vec<&[u8]> {
+    let all = rows.keys().filter(|key| key.starts_with(&[0xFF; 3]));
+    all.map(Vec::as_slice).collect()
+}
+
+fn own(rows: &Rows) -> usize {
+    (0..100)
+        .filter(|lane| rows.contains_key(&key(*lane).encode()))
+        .count()
+}
+
+fn with(journal_bytes: usize) -> RocksOptions {
+    RocksOptions {
+        journal_bytes,
+        ..common::options(Durability::Async)
+    }
+}
+
+#[test]
+fn what_is_void_has_rows_of_its_own() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    RocksStore::create(dir.path(), common::superblock()).expect("create");
+    let (store, _) = RocksStore::open(dir.path(), with(1000)).expect("open");
+    for lane in 0..50 {
+        answer(&store, lane, 3);
+        answer(&store, 99, u64::from(lane));
+    }
+    drop(store);
+    let there = rows(dir.path());
+    let (own, rest) = (own(&there), in_journal(&there).len());
+    assert!((30..50).contains(&own), "{own}");
+    assert_eq!(rest, 100, "void rows stay until they are overwritten");
+    // And nothing of them counts any more.
+    let (store, _) = RocksStore::open(dir.path(), with(1000)).expect("open");
+    (0..50).for_each(|lane| assert_eq!(found(&store, lane), Some(3)));
+    assert_eq!(found(&store, 99), Some(49));
+    answer(&store, 0, 4);
+    drop(store);
+    let (store, _) = RocksStore::open(dir.path(), with(1000)).expect("open");
+    assert_eq!((found(&store, 0), found(&store, 1)), (Some(4), Some(3)));
+}
+
+#[test]
+fn a_full_ring_goes_round() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    RocksStore::create(dir.path(), common::superblock()).expect("create");
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 30)).expect("open");
+    answer(&store, 7, 1);
+    store.spent(&key(7), Sequence(2));
+    answer(&store, 8, 1);
+    for n in 0..10_000 {
+        answer(&store, (n % 5) as u16, n);
+    }
+    drop(store);
+    let there = rows(dir.path());
+    assert_eq!(in_journal(&there).len(), 4096);
+    let own: Vec<u16> = (0..9)
+        .filter(|lane| there.contains_key(&key(*lane).encode()))
+        .collect();
+    assert_eq!(
+        own,
+        [8],
+        "what is written again and again, or spent, is never written by itself"
+    );
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 30)).expect("open");
+    let sequences = [0, 1, 2, 3, 4, 7, 8].map(|lane| found(&store, lane));
+    let last = [9995, 9996, 9997, 9998, 9999].map(Some);
+    assert_eq!(sequences[..5], last);
+    assert_eq!(sequences[5..], [None, Some(1)]);
+}
+
+#[test]
+fn a_range_is_written_out_and_deleted_for_good() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    RocksStore::create(dir.path(), common::superblock()).expect("create");
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    (0..9).for_each(|lane| answer(&store, lane, 1));
+    let range = KeyRange::replies(Slot(1), SessionId(7));
+    let listed = block_on(store.list(&range, 99).wait()).expect("list");
+    assert_eq!(listed.len(), 9);
+    // Deleted by name after it was written out; changed; and left.
+    let delete = Mutation::Delete { key: key(3) };
+    store.apply(&Batch::of(vec![delete])).expect("apply");
+    answer(&store, 4, 2);
+    let expected = [Some(1), None, Some(2), Some(1)];
+    assert_eq!([2, 3, 4, 5].map(|lane| found(&store, lane)), expected);
+    drop(store);
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    assert_eq!([2, 3, 4, 5].map(|lane| found(&store, lane)), expected);
+    store.delete_range(&range).expect("delete");
+    drop(store);
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    assert_eq!(block_on(store.list(&range, 99).wait()).expect("list"), []);
+}
+
+/// A program that knows no journal may open a store of format 5.
+#[test]
+fn older_stores_have_none() {
+    let older = Superblock {
+        format: 5,
+        ..common::superblock()
+    };
+    let dir = tempfile::tempdir().expect("temporary directory");
+    RocksStore::create(dir.path(), older).expect("create");
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    answer(&store, 1, 1);
+    drop(store);
+    let there = rows(dir.path());
+    assert_eq!((own(&there), in_journal(&there).len()), (1, 0));
+    // A server that starts makes it one of this format.
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    let record = Record::Superblock(Superblock {
+        boot: BootEpoch(1),
+        ..common::superblock()
+    });
+    let key = Key::Superblock;
+    let lsn = store
+        .apply(&Batch::of(vec![Mutation::Update { key, record }]))
+        .expect("apply");
+    block_on(store.wait(lsn, Level::Synced)).expect("synced");
+    answer(&store, 1, 2);
+    answer(&store, 2, 2);
+    drop(store);
+    let there = rows(dir.path());
+    assert_eq!((own(&there), in_journal(&there).len()), (1, 2));
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    assert_eq!([found(&store, 1), found(&store, 2)], [Some(2), Some(2)]);
+}
+
+#[test]
+fn damage_is_not_guessed_at() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    RocksStore::create(dir.path(), common::superblock()).expect("create");
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    (0..3).for_each(|lane| answer(&store, lane, 1));
+    drop(store);
+    let there = rows(dir.path());
+    let places = in_journal(&there);
+    assert_eq!(places.len(), 3);
+    let open = || RocksStore::open(dir.path(), with(1 << 20)).map(drop);
+    for place in &places[..2] {
+        let whole = &there[*place];
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            change(dir.path(), place, Some(&flipped));
+            assert!(matches!(open(), Err(StoreError::Corrupt { .. })), "{at}");
+        }
+        change(dir.path(), place, Some(&whole[..whole.len() - 5]));
+        assert!(matches!(open(), Err(StoreError::Corrupt { .. })));
+        change(dir.path(), place, None);
+        let missing = matches!(open(), Err(StoreError::Corrupt { .. }));
+        // Nothing says that there was an older one than those that are there, but that they say from which on they count.
+        assert!(missing);
+        change(dir.path(), place, Some(whole));
+    }
+    open().expect("as it was");
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    (0..3).for_each(|lane| assert_eq!(found(&store, lane), Some(1)));
+}
