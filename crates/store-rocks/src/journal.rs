@@ -1,9 +1,8 @@
 //! Rows that are written again and again: touches of directories, and replies. What a turn writes of them goes into one row of the
 //! journal, which is one insertion into the memtable, and not into rows of their own.
 //!
-//! The journal is a ring of rows at the end of the key space, where no range of records reaches. A row has a number; its place is the number
-//! modulo [`PLACES`]. Each says from which number on rows still count, so that those before are void, whether or not
-//! they have been overwritten.
+//! Its rows are at the end of the key space, where no range of records reaches, each in a place of its own, and have numbers. Each says from
+//! which number on rows still count: those before are void, whether or not others have been written in their places.
 //!
 //! Invariant: what the newest row that counts says of a key is what the key has; what no row that counts speaks of has what its own row
 //! says. So before a row is void, what it is the newest to speak of gets a row of its own, in the same batch or in an
@@ -18,13 +17,13 @@ use pando_store::StoreError;
 use pando_types::Sequence;
 use rocksdb::{DB, WriteBatch};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Before the number of a row's place. No tag is 0xFF.
 const PREFIX: [u8; 3] = [0xFF, 0xFF, 0xFF];
 
-/// Rows that there are at most, and count.
-const PLACES: u64 = 4096;
+/// Rows that there are at most.
+const PLACES: u16 = 4096;
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
@@ -72,6 +71,7 @@ enum Value {
 
 /// A row that counts.
 struct Row {
+    place: u16,
     bytes: usize,
     keys: Vec<Kept>,
 }
@@ -87,6 +87,10 @@ pub(crate) struct Journal {
     /// Those that count, the oldest first.
     rows: RefCell<VecDeque<Row>>,
     bytes: Cell<usize>,
+    /// Places of void rows. The lowest is taken first: what is there does not grow with their number.
+    free: RefCell<BTreeSet<u16>>,
+    /// All places below were used.
+    places: Cell<u16>,
     /// Number of the next row.
     next: Cell<u64>,
 }
@@ -97,10 +101,9 @@ fn is_of_others(range: &KeyRange) -> bool {
     start.is_some() && start == end && !matches!(start, Some([.., b'R' | b'T']))
 }
 
-fn place(number: u64) -> Vec<u8> {
-    let mut key = PREFIX.to_vec();
-    key.extend_from_slice(&((number % PLACES) as u16).to_be_bytes());
-    key
+fn key_of(place: u16) -> [u8; 5] {
+    let [a, b] = place.to_be_bytes();
+    [PREFIX[0], PREFIX[1], PREFIX[2], a, b]
 }
 
 /// All rows.
@@ -122,6 +125,8 @@ impl Journal {
             latest: RefCell::default(),
             rows: RefCell::default(),
             bytes: Cell::new(0),
+            free: RefCell::default(),
+            places: Cell::new(0),
             next: Cell::new(0),
         }
     }
@@ -134,6 +139,7 @@ impl Journal {
         for (key, value) in crate::read::raw_rows(db, &places())? {
             let row = decode(&key, &value).map_err(|e| StoreError::corrupt(&key, e))?;
             from = from.max(row.from);
+            journal.was_used(row.place);
             rows.insert(row.number, (key, row.entries));
         }
         let mut batch = WriteBatch::default();
@@ -157,6 +163,12 @@ impl Journal {
         journal.next.set(last + 1);
         journal.settle(&mut batch);
         Ok((journal, batch))
+    }
+
+    /// There is a row in a place, which is void once another is written.
+    fn was_used(&self, place: u16) {
+        let places = self.places.get().max(place + 1);
+        self.free.borrow_mut().extend(self.places.replace(places)..places);
     }
 
     /// From now on no older program opens this store.
@@ -235,32 +247,51 @@ impl Journal {
             latest.insert(kept, (number, value.map_or(Value::Deleted, Value::Is)));
         }
         drop(latest);
-        self.bytes.set(self.bytes.get() + bytes);
-        self.rows.borrow_mut().push_back(Row { bytes, keys });
         self.next.set(number + 1);
+        self.bytes.set(self.bytes.get() + bytes);
         while self.is_too_long() {
             self.void_oldest(batch);
         }
-        let key = place(number);
-        batch.put(&key, encode(&key, number, self.oldest(), &entries));
+        self.put(
+            number,
+            Row {
+                place: 0,
+                bytes,
+                keys,
+            },
+            &entries,
+            batch,
+        );
     }
 
+    /// Writes a row in a free place. All before those that count are void with it.
+    fn put(&self, number: u64, row: Row, entries: &[u8], batch: &mut WriteBatch) {
+        let place = self.free.borrow_mut().pop_first().unwrap_or_else(|| {
+            let place = self.places.get();
+            self.places.set(place + 1);
+            place
+        });
+        let mut rows = self.rows.borrow_mut();
+        rows.push_back(Row { place, ..row });
+        let oldest = number + 1 - rows.len() as u64;
+        let key = key_of(place);
+        batch.put(key, encode(&key, number, oldest, entries));
+    }
+
+    /// Whether something is to go before one more row comes.
     fn is_too_long(&self) -> bool {
         let rows = self.rows.borrow().len();
-        rows > 1 && (self.bytes.get() > self.most || rows as u64 > PLACES)
-    }
-
-    /// Number of the oldest row that counts.
-    fn oldest(&self) -> u64 {
-        self.next.get() - self.rows.borrow().len() as u64
+        rows > 0 && (self.bytes.get() > self.most || rows >= usize::from(PLACES))
     }
 
     /// What the oldest row is the newest to speak of gets rows of its own.
     fn void_oldest(&self, batch: &mut WriteBatch) {
-        let number = self.oldest();
+        // The one that is about to come has its number already.
+        let number = self.next.get() - 1 - self.rows.borrow().len() as u64;
         let Some(row) = self.rows.borrow_mut().pop_front() else {
             return;
         };
+        self.free.borrow_mut().insert(row.place);
         self.bytes.set(self.bytes.get() - row.bytes);
         let mut latest = self.latest.borrow_mut();
         for kept in row.keys {
@@ -287,21 +318,27 @@ impl Journal {
                 Value::Written(_) | Value::Spent(_) => {}
             }
         }
-        self.rows.borrow_mut().clear();
+        let void = self.rows.take();
+        self.free.borrow_mut().extend(void.iter().map(|row| row.place));
         self.bytes.set(0);
         let number = self.next.get();
-        self.rows.borrow_mut().push_back(Row {
-            bytes: 0,
-            keys: Vec::new(),
-        });
         self.next.set(number + 1);
-        let key = place(number);
-        batch.put(&key, encode(&key, number, number, &[]));
+        let (place, bytes, keys) = (0, 0, Vec::new());
+        self.put(number, Row { place, bytes, keys }, &[], batch);
+    }
+
+    /// Adds to a batch that void rows go.
+    pub(crate) fn clear(&self, batch: &mut WriteBatch) {
+        self.free
+            .borrow()
+            .iter()
+            .for_each(|place| batch.delete(key_of(*place)));
     }
 }
 
 /// A row, decoded.
 struct Decoded {
+    place: u16,
     number: u64,
     from: u64,
     entries: Vec<(Kept, Option<Vec<u8>>)>,
@@ -345,7 +382,14 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Decoded, DecodeError> {
         return Err(DecodeError::Invalid("version of the journal"));
     }
     let (number, from) = (u64::take(&mut r)?, u64::take(&mut r)?);
-    if from > number || number - from >= PLACES || place(number) != key {
+    let place = match key {
+        [0xFF, 0xFF, 0xFF, a, b] => u16::from_be_bytes([*a, *b]),
+        _ => PLACES,
+    };
+    if place >= PLACES {
+        return Err(DecodeError::Invalid("place in the journal"));
+    }
+    if from > number || number - from >= u64::from(PLACES) {
         return Err(DecodeError::Invalid("number of a row of the journal"));
     }
     let mut entries = Vec::new();
@@ -361,6 +405,7 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Decoded, DecodeError> {
         entries.push((kept, value));
     }
     Ok(Decoded {
+        place,
         number,
         from,
         entries,

@@ -213,6 +213,9 @@ impl RocksStore {
     /// everything does, and until then as much space again.
     pub fn compact(&self) -> Result<(), StoreError> {
         self.settle()?;
+        let mut void = WriteBatch::default();
+        self.journal.clear(&mut void);
+        self.write(void)?;
         self.db.flush().map_err(|e| self.syncer.poison(e.to_string()))?;
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
         // It returns nothing: what went wrong was counted.
