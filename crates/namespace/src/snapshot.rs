@@ -54,10 +54,19 @@ impl Snapshot {
         wants: impl IntoIterator<Item = LockWant>,
         records: impl IntoIterator<Item = (Key, Record)>,
     ) {
-        self.wanted.extend(wants);
+        // The first ones are taken as they are.
+        if self.wanted.is_empty() {
+            self.wanted = wants.into_iter().collect();
+        } else {
+            self.wanted.extend(wants);
+        }
         self.wanted.sort_unstable();
         self.wanted.dedup();
-        self.records.extend(records);
+        if self.records.is_empty() {
+            self.records = records.into_iter().collect();
+        } else {
+            self.records.extend(records);
+        }
         // What is locked reads the same each time.
         self.records.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         self.records.dedup_by(|(a, _), (b, _)| a == b);

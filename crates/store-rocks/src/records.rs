@@ -144,7 +144,9 @@ impl Records {
         limit: usize,
     ) -> Option<Result<Vec<(Key, Record)>, StoreError>> {
         let kept = self.kept.as_ref()?.get(&of_range(range)?)?;
-        let mut key = range.start.clone();
+        // Room for most names.
+        let mut key = Vec::with_capacity(2 * BUCKET_PREFIX);
+        key.extend_from_slice(&range.start);
         let rows = kept.iter().take(limit).map(|(rest, value)| {
             key.truncate(BUCKET_PREFIX);
             key.extend_from_slice(rest);
