@@ -148,6 +148,7 @@ impl MetaServer {
                 record: Record::Owed(content.clone()),
             });
             let before = self.count_before_change(asked);
+            self.forget_last_reply(asked, local_reply.as_ref());
             let lsn = self.apply(&Batch {
                 mutations: local.into_iter().chain(record).collect(),
                 reply: local_reply,
@@ -288,16 +289,31 @@ impl MetaServer {
         Ok(false)
     }
 
-    /// Applies a batch, remembering where its session has a reply record. The lane's last one is not needed any more (H46).
+    /// A request that ran here is about to leave its reply record: its lane's last one is not needed any more (H46). What may be asked of a
+    /// coordinator does not count: the next one may be asked too, late, and looks for the record here.
+    fn forget_last_reply(&self, asked: &Asked<'_>, reply: Option<&ReplyWrite>) {
+        let Some((request, reply)) = asked.request.zip(reply) else {
+            return;
+        };
+        if matches!(
+            asked.op,
+            Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. }
+        ) {
+            return;
+        }
+        let last = self.sessions.borrow_mut().replies(request, reply.key.slot());
+        if let Some((slot, sequence)) = last.filter(|(slot, _)| *slot != reply.key.slot()) {
+            let key = Key::Reply(slot, request.session, request.slot);
+            self.store.spent(&key, sequence);
+        }
+    }
+
+    /// Applies a batch, remembering where its session has a reply record.
     pub(crate) fn apply(&self, batch: &Batch) -> Result<Lsn, Failure> {
         if let Some(reply) = &batch.reply
-            && let Key::Reply(slot, session, lane) = reply.key
+            && let Key::Reply(slot, session, _) = reply.key
         {
-            let before = self.sessions.borrow_mut().replied(session, lane, slot);
-            if let Some(before) = before {
-                let last = Key::Reply(before, session, lane);
-                self.store.spent(&last, reply.record.sequence);
-            }
+            self.sessions.borrow_mut().wrote(session, slot);
         }
         if plant!(H3) || plant!(H4) {
             self.end_wrongly(batch)?;

@@ -33,8 +33,8 @@ enum Doing {
 struct Lane {
     sequence: Sequence,
     doing: Doing,
-    /// Where its last reply record was written here.
-    wrote: Option<Slot>,
+    /// Where the last reply record of what ran in it is, and whose it is.
+    wrote: Option<(Slot, Sequence)>,
 }
 
 struct Session {
@@ -169,12 +169,15 @@ impl Sessions {
         }
     }
 
-    /// A reply record of a lane was written in a slot. Returns the slot of the one before, which nobody asks for any more: a lane
-    /// has one request at a time.
-    pub fn replied(&mut self, id: SessionId, lane: RequestSlot, slot: Slot) -> Option<Slot> {
-        self.wrote(id, slot);
-        let lane = self.live.get_mut(&id)?.lanes.get_mut(&lane)?;
-        lane.wrote.replace(slot).filter(|before| *before != slot)
+    /// The running request of a lane is about to leave a reply record in a slot. Returns where the one before it is, and whose: nobody asks
+    /// for that any more, because a lane has one request at a time, and every copy of the one before is refused wherever it comes
+    /// (here as too old, elsewhere by its map).
+    pub fn replies(&mut self, id: RequestId, slot: Slot) -> Option<(Slot, Sequence)> {
+        let lane = self.live.get_mut(&id.session)?.lanes.get_mut(&id.slot)?;
+        if lane.sequence != id.sequence {
+            return None;
+        }
+        lane.wrote.replace((slot, id.sequence))
     }
 
     /// A session that has ended had reply records in these slots, at another server.

@@ -4,18 +4,20 @@
 //! Its rows are at the end of the key space, where no range of records reaches, each in a place of its own, and have numbers. Each says from
 //! which number on rows still count: those before are void, whether or not others have been written in their places.
 //!
-//! Invariant: what the newest row that counts says of a key is what the key has; what no row that counts speaks of has what its own row
+//! Invariant (H188): what the newest row that counts says of a key is what the key has; what no row that counts speaks of has what its own row
 //! says. So before a row is void, what it is the newest to speak of gets a row of its own, in the same batch or in an
 //! earlier one. Whoever reads a range has its rows written first ([`Journal::write_out`]), and whoever writes rows past the
 //! journal has it emptied ([`Journal::settle`]).
 
 use crate::gather::Written;
+use crate::read::{is_successor, raw_rows};
 use foldhash::fast::RandomState;
 use pando_format::codec::Reader;
 use pando_format::{Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Record};
 use pando_store::StoreError;
 use pando_types::Sequence;
 use rocksdb::{DB, WriteBatch};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -24,6 +26,9 @@ const PREFIX: [u8; 3] = [0xFF, 0xFF, 0xFF];
 
 /// Rows that there are at most.
 const PLACES: u16 = 4096;
+
+/// What is said of damage.
+const SAFE: &str = "without it nobody knows which requests were answered";
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
@@ -56,7 +61,14 @@ impl Kept {
     fn key(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
+
+    fn group(&self) -> Group {
+        [self.bytes[0], self.bytes[1], self.bytes[2]]
+    }
 }
+
+/// The keys of one kind in a slot, by what they begin with.
+type Group = [u8; 3];
 
 /// What a key in the journal has.
 enum Value {
@@ -84,6 +96,8 @@ pub(crate) struct Journal {
     used: Cell<bool>,
     /// What rows that count speak of, and the number of the newest that does.
     latest: RefCell<HashMap<Kept, (u64, Value), RandomState>>,
+    /// How many of them are in each group, if any are.
+    groups: RefCell<HashMap<Group, usize, RandomState>>,
     /// Those that count, the oldest first.
     rows: RefCell<VecDeque<Row>>,
     bytes: Cell<usize>,
@@ -95,10 +109,21 @@ pub(crate) struct Journal {
     next: Cell<u64>,
 }
 
-/// Whether all in a range is of other kinds.
-fn is_of_others(range: &KeyRange) -> bool {
-    let (start, end) = (range.start.get(..3), range.end.get(..3));
-    start.is_some() && start == end && !matches!(start, Some([.., b'R' | b'T']))
+/// The only group that a range can have something of, if there is one.
+fn group_of(range: &KeyRange) -> Option<Group> {
+    let group: Group = *range.start.first_chunk()?;
+    (range.end.starts_with(&group) || is_successor(&range.end, &group)).then_some(group)
+}
+
+/// What of a range is before the journal.
+pub(crate) fn before(range: &KeyRange) -> Cow<'_, KeyRange> {
+    if range.end.as_slice() <= PREFIX.as_slice() {
+        return Cow::Borrowed(range);
+    }
+    Cow::Owned(KeyRange {
+        start: range.start.clone(),
+        end: PREFIX.to_vec(),
+    })
 }
 
 fn key_of(place: u16) -> [u8; 5] {
@@ -123,6 +148,7 @@ impl Journal {
             most,
             used: Cell::new(false),
             latest: RefCell::default(),
+            groups: RefCell::default(),
             rows: RefCell::default(),
             bytes: Cell::new(0),
             free: RefCell::default(),
@@ -136,8 +162,9 @@ impl Journal {
         let journal = Journal::new(most);
         let mut rows = BTreeMap::new();
         let mut from = 0;
-        for (key, value) in crate::read::raw_rows(db, &places())? {
-            let row = decode(&key, &value).map_err(|e| StoreError::corrupt(&key, e))?;
+        for (key, value) in raw_rows(db, &places())? {
+            let row = decode(&key, &value)
+                .map_err(|e| StoreError::corrupt(&key, format_args!("{e}, in the journal ({SAFE})")))?;
             from = from.max(row.from);
             journal.was_used(row.place);
             rows.insert(row.number, (key, row.entries));
@@ -150,17 +177,15 @@ impl Journal {
         // Each is written with all before it, or not at all.
         if count.len() as u64 != last - from + 1 {
             let (key, _) = count.values().next().cloned().unwrap_or_default();
-            return Err(StoreError::corrupt(&key, "rows of the journal are missing"));
+            let why = format_args!("rows of the journal after this one are missing ({SAFE})");
+            return Err(StoreError::corrupt(&key, why));
         }
-        let mut latest = journal.latest.borrow_mut();
         for (number, (_, entries)) in count {
             for (kept, value) in entries {
-                let value = value.map_or(Value::Deleted, Value::Is);
-                latest.insert(kept, (number, value));
+                journal.enter(kept, number, value);
             }
         }
-        drop(latest);
-        journal.next.set(last + 1);
+        journal.next.set(last.saturating_add(1));
         journal.settle(&mut batch);
         Ok((journal, batch))
     }
@@ -184,11 +209,37 @@ impl Journal {
         }
     }
 
+    /// A row says this of a key.
+    fn enter(&self, kept: Kept, number: u64, value: Option<Vec<u8>>) {
+        let value = value.map_or(Value::Deleted, Value::Is);
+        if self.latest.borrow_mut().insert(kept, (number, value)).is_none() {
+            *self.groups.borrow_mut().entry(kept.group()).or_default() += 1;
+        }
+    }
+
+    /// No row that counts speaks of a key any more.
+    fn leave(&self, kept: &Kept) -> Option<Value> {
+        let (_, value) = self.latest.borrow_mut().remove(kept)?;
+        let mut groups = self.groups.borrow_mut();
+        if let Some(n) = groups.get_mut(&kept.group()) {
+            *n -= 1;
+            if *n == 0 {
+                groups.remove(&kept.group());
+            }
+        }
+        Some(value)
+    }
+
+    /// Whether it knows something of a range, or might.
+    pub(crate) fn touches(&self, range: &KeyRange) -> bool {
+        match group_of(range) {
+            Some(group) => self.groups.borrow().contains_key(&group),
+            None => range.start < range.end && !self.latest.borrow().is_empty(),
+        }
+    }
+
     /// Adds to a batch the rows of what is in a range, and says whether there is anything.
     pub(crate) fn write_out(&self, range: &KeyRange, batch: &mut WriteBatch) -> bool {
-        if is_of_others(range) {
-            return false;
-        }
         let mut any = false;
         for (kept, (_, value)) in self.latest.borrow_mut().iter_mut() {
             if let Value::Is(bytes) | Value::Spent(bytes) = value
@@ -202,12 +253,12 @@ impl Journal {
         any
     }
 
-    /// A reply that nobody asks for any more, if it is older than this.
-    pub(crate) fn spent(&self, key: &[u8], before: Sequence) {
+    /// A reply that nobody asks for any more.
+    pub(crate) fn spent(&self, key: &[u8], sequence: Sequence) {
         if let Some(kept) = Kept::new(key)
             && let Some((_, value)) = self.latest.borrow_mut().get_mut(&kept)
             && let Value::Is(encoded) = value
-            && matches!(Record::decode(key, encoded), Ok(Record::Reply(reply)) if reply.sequence < before)
+            && matches!(Record::decode(key, encoded), Ok(Record::Reply(reply)) if reply.sequence == sequence)
         {
             *value = Value::Spent(std::mem::take(encoded));
         }
@@ -240,39 +291,28 @@ impl Journal {
         let bytes = size.sum();
         let mut entries = Vec::with_capacity(bytes);
         let mut keys = Vec::with_capacity(here.len());
-        let mut latest = self.latest.borrow_mut();
         for (kept, value) in here {
             put(&mut entries, kept.key(), value.as_deref());
             keys.push(kept);
-            latest.insert(kept, (number, value.map_or(Value::Deleted, Value::Is)));
+            self.enter(kept, number, value);
         }
-        drop(latest);
         self.next.set(number + 1);
         self.bytes.set(self.bytes.get() + bytes);
         while self.is_too_long() {
             self.void_oldest(batch);
         }
-        self.put(
-            number,
-            Row {
-                place: 0,
-                bytes,
-                keys,
-            },
-            &entries,
-            batch,
-        );
+        self.put(number, bytes, keys, &entries, batch);
     }
 
     /// Writes a row in a free place. All before those that count are void with it.
-    fn put(&self, number: u64, row: Row, entries: &[u8], batch: &mut WriteBatch) {
+    fn put(&self, number: u64, bytes: usize, keys: Vec<Kept>, entries: &[u8], batch: &mut WriteBatch) {
         let place = self.free.borrow_mut().pop_first().unwrap_or_else(|| {
             let place = self.places.get();
             self.places.set(place + 1);
             place
         });
         let mut rows = self.rows.borrow_mut();
-        rows.push_back(Row { place, ..row });
+        rows.push_back(Row { place, bytes, keys });
         let oldest = number + 1 - rows.len() as u64;
         let key = key_of(place);
         batch.put(key, encode(&key, number, oldest, entries));
@@ -293,12 +333,12 @@ impl Journal {
         };
         self.free.borrow_mut().insert(row.place);
         self.bytes.set(self.bytes.get() - row.bytes);
-        let mut latest = self.latest.borrow_mut();
         for kept in row.keys {
-            if latest.get(&kept).is_none_or(|(newest, _)| *newest != number) {
+            let newest = self.latest.borrow().get(&kept).map(|(newest, _)| *newest);
+            if newest != Some(number) {
                 continue;
             }
-            if let Some((_, Value::Is(value))) = latest.remove(&kept) {
+            if let Some(Value::Is(value)) = self.leave(&kept) {
                 batch.put(kept.key(), value);
             }
         }
@@ -307,6 +347,7 @@ impl Journal {
     /// Adds to a batch the rows of all that is in the journal, which is empty then.
     pub(crate) fn settle(&self, batch: &mut WriteBatch) {
         let latest = self.latest.take();
+        self.groups.take();
         if latest.is_empty() {
             return;
         }
@@ -323,8 +364,7 @@ impl Journal {
         self.bytes.set(0);
         let number = self.next.get();
         self.next.set(number + 1);
-        let (place, bytes, keys) = (0, 0, Vec::new());
-        self.put(number, Row { place, bytes, keys }, &[], batch);
+        self.put(number, 0, Vec::new(), &[], batch);
     }
 
     /// Adds to a batch that void rows go.

@@ -197,11 +197,13 @@ impl RocksStore {
         }
     }
 
-    /// The same for what is in a range.
+    /// The same for what is in a range, if there is anything.
     fn settle_range(&self, range: &KeyRange) -> Result<(), StoreError> {
-        if self.gathered.touches(range) {
-            self.flush()?;
+        if !self.gathered.touches(range) && !self.journal.touches(range) {
+            return Ok(());
         }
+        // All of it, and first: whatever is written says that what was applied before it is (H187).
+        self.flush()?;
         let mut batch = WriteBatch::default();
         if self.journal.write_out(range, &mut batch) {
             self.write(batch)?;
@@ -371,6 +373,7 @@ impl Store for RocksStore {
     }
 
     fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
+        let range = &*journal::before(range);
         self.read(
             || {
                 let kept = self.records.borrow().list(range, limit);
@@ -446,8 +449,8 @@ impl Store for RocksStore {
         Ok(lsn)
     }
 
-    fn spent(&self, reply: &Key, before: Sequence) {
-        self.journal.spent(&reply.encode(), before);
+    fn spent(&self, reply: &Key, sequence: Sequence) {
+        self.journal.spent(&reply.encode(), sequence);
     }
 
     fn applied(&self) -> Lsn {
@@ -489,6 +492,7 @@ impl Store for RocksStore {
     }
 
     fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
+        let range = &*journal::before(range);
         // Large and rare: never on the event loop, never through the cache.
         let waiting = self.settle_range(range).err();
         self.read(
@@ -526,6 +530,7 @@ impl Store for RocksStore {
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
+        let range = &*journal::before(range);
         self.settle()?;
         // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the error of a
         // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a
@@ -542,10 +547,11 @@ impl Store for RocksStore {
     }
 
     fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
-        match self.settle().and_then(|()| self.syncer.check()) {
-            Ok(()) => picture::take(self.db.clone()),
-            Err(e) => Box::pin(std::future::ready(Err(e))),
-        }
+        let taken = self
+            .settle()
+            .and_then(|()| self.syncer.check())
+            .and_then(|()| picture::take(self.db.clone()));
+        Box::pin(std::future::ready(taken))
     }
 
     fn space(&self) -> Space {

@@ -18,28 +18,28 @@ struct RocksPicture {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Takes one. It is there when this completes.
-pub(crate) fn take(db: Arc<DB>) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
+/// Takes one, of this instant: what is written to the journal afterwards must not be missing beside what is in it. So it is waited for, for
+/// some ten microseconds.
+pub(crate) fn take(db: Arc<DB>) -> Result<Rc<dyn Picture>, StoreError> {
     let (jobs, queue) = channel::<Job>();
-    let (there, taken) = promise();
+    let (there, taken) = channel();
     let thread = std::thread::Builder::new()
         .name("store-picture".into())
         .spawn(move || {
             let snapshot = db.snapshot();
-            there.keep(Ok(()));
+            let _ = there.send(());
             while let Ok(job) = queue.recv() {
                 job(&snapshot);
             }
-        });
-    Box::pin(async move {
-        let thread = thread.map_err(|e| StoreError::Device(format!("cannot start a thread: {e}")))?;
-        let picture = RocksPicture {
-            jobs: Some(jobs),
-            thread: Some(thread),
-        };
-        taken.await?;
-        Ok(Rc::new(picture) as Rc<dyn Picture>)
-    })
+        })
+        .map_err(|e| StoreError::Device(format!("cannot start a thread: {e}")))?;
+    taken
+        .recv()
+        .map_err(|_| StoreError::Device("no snapshot could be taken".into()))?;
+    Ok(Rc::new(RocksPicture {
+        jobs: Some(jobs),
+        thread: Some(thread),
+    }))
 }
 
 impl Picture for RocksPicture {

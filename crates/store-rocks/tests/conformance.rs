@@ -3,15 +3,16 @@
 mod common;
 
 use common::Xfs;
-use pando_format::{Batch, Key, KeyRange, Record};
+use pando_format::codec::Blob;
+use pando_format::{Batch, Key, KeyRange, NameHash, Record, ReplyRecord, ReplyWrite};
 use pando_store::conformance::{self, Harness};
 use pando_store::{
     Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
 };
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::Sequence;
+use pando_types::{DirId, RequestSlot, Sequence, SessionId, Slot};
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use tempfile::TempDir;
 
@@ -67,8 +68,8 @@ impl Store for Gathering {
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
         self.0.apply(batch)
     }
-    fn spent(&self, reply: &Key, before: Sequence) {
-        self.0.spent(reply, before);
+    fn spent(&self, reply: &Key, sequence: Sequence) {
+        self.0.spent(reply, sequence);
     }
     fn applied(&self) -> Lsn {
         self.0.applied()
@@ -196,6 +197,60 @@ fn gathered_batches_are_not_safe_before_they_are_written() {
         drop(store);
         assert_eq!(common::prefix(&common::open(&path, durability)), 10);
     }
+}
+
+/// Who lists what is in the journal has it written, and with it all that was applied: nothing is told to be safe that is not (H187).
+#[test]
+fn what_is_gathered_is_written_before_the_journal_is() {
+    for durability in [Durability::Sync, Durability::Async] {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("store");
+        RocksStore::create(&path, common::superblock()).expect("create");
+        let store = common::open(&path, durability);
+        store.gather();
+        let (slot, session) = (Slot(5), SessionId(1));
+        let reply = |lane| ReplyWrite {
+            key: Key::Reply(slot, session, RequestSlot(lane)),
+            record: ReplyRecord {
+                sequence: Sequence(1),
+                dir: DirId(7),
+                hash: NameHash(9),
+                answer: Blob(vec![1, 2, 3]),
+            },
+        };
+        let mut batch = Batch {
+            reply: Some(reply(0)),
+            ..Batch::default()
+        };
+        store.apply(&batch).expect("apply");
+        store.flush().expect("flush");
+        let before = store.stats().wal_bytes;
+        let lsn = store.apply(&common::batch(1)).expect("apply");
+        let range = KeyRange::replies(slot, session);
+        let listed = conformance::block_on(store.list(&range, 9).wait()).expect("list");
+        assert_eq!(listed.len(), 1);
+        assert!(store.stats().wal_bytes > before, "it was in the journal");
+        // It is written, or not said to be.
+        let copy = dir.path().join("copy");
+        copied(&path, &copy);
+        let there = common::prefix(&common::open(&copy, durability));
+        assert!(there == 1 || store.safe(Level::Durable) < lsn);
+        drop(store);
+        let store = common::open(&path, durability);
+        batch.reply = Some(reply(1));
+        store.apply(&batch).expect("apply");
+        assert_eq!(common::prefix(&store), 1);
+    }
+}
+
+/// What a kill -9 would leave.
+fn copied(from: &Path, to: &Path) {
+    let status = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(from)
+        .arg(to)
+        .status();
+    assert!(status.expect("cp").success());
 }
 
 #[test]

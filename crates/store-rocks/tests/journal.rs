@@ -112,7 +112,7 @@ fn all_places_are_taken_again() {
     RocksStore::create(dir.path(), common::superblock()).expect("create");
     let (store, _) = RocksStore::open(dir.path(), with(1 << 30)).expect("open");
     answer(&store, 7, 1);
-    store.spent(&key(7), Sequence(2));
+    store.spent(&key(7), Sequence(1));
     answer(&store, 8, 1);
     for n in 0..10_000 {
         answer(&store, (n % 5) as u16, n);

@@ -142,9 +142,9 @@ pub trait Store {
     /// panic; so is `Insert` of the head of a directory in which there is something, which need not be noticed. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError>;
 
-    /// Nobody asks any more for the reply record under this key, if its sequence is lower than this: it may go, now or later, and
-    /// may be there again when the store is opened. It may as well stay.
-    fn spent(&self, reply: &Key, before: Sequence);
+    /// Nobody asks any more for the reply record of this sequence under this key, if that is there: it may go, now or later, an older one
+    /// may be in its place then, and it may be there again when the store is opened. It may as well stay.
+    fn spent(&self, reply: &Key, sequence: Sequence);
 
     /// Position of the last applied batch.
     fn applied(&self) -> Lsn;

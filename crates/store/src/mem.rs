@@ -279,11 +279,11 @@ impl Store for MemStore {
         self.0.apply(batch)
     }
 
-    fn spent(&self, reply: &Key, before: Sequence) {
+    fn spent(&self, reply: &Key, sequence: Sequence) {
         let key = reply.encode();
         let Ok(mut state) = self.0.state() else { return };
         let value = state.map.get(&key).map(|value| decode(&key, value));
-        if matches!(value, Some(Ok(Record::Reply(reply))) if reply.sequence < before) {
+        if matches!(value, Some(Ok(Record::Reply(reply))) if reply.sequence == sequence) {
             state.map.remove(&key);
         }
     }

@@ -82,11 +82,12 @@ impl Bench<'_> {
         let reply = |slot, lane| Key::Reply(slot, SessionId(1), RequestSlot(lane as u16));
         let lane = self.sequence as usize % LANES;
         let key = reply(in_dir.slot(), lane);
-        // As a server does (`MetaServer::apply`).
+        // As a server does (`MetaServer::forget_last_reply`).
         if let Some(before) = self.replied[lane].replace(in_dir.slot())
             && before != in_dir.slot()
         {
-            self.store.spent(&reply(before, lane), Sequence(self.sequence));
+            let last = Sequence(self.sequence - LANES as u64);
+            self.store.spent(&reply(before, lane), last);
         }
         let record = ReplyRecord {
             sequence: Sequence(self.sequence),
