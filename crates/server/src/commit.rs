@@ -148,11 +148,11 @@ impl MetaServer {
                 record: Record::Owed(content.clone()),
             });
             let before = self.count_before_change(asked);
-            self.forget_last_reply(asked, local_reply.as_ref());
-            let lsn = self.apply(&Batch {
+            let batch = Batch {
                 mutations: local.into_iter().chain(record).collect(),
                 reply: local_reply,
-            })?;
+            };
+            let lsn = self.apply_asked(asked, &batch)?;
             self.tell_change(asked, before, now);
             if let Some((tx, (content, entry))) = owed {
                 txn.settle();
@@ -289,25 +289,6 @@ impl MetaServer {
         Ok(false)
     }
 
-    /// A request that ran here is about to leave its reply record: its lane's last one is not needed any more (H46). What may be asked of a
-    /// coordinator does not count: the next one may be asked too, late, and looks for the record here.
-    fn forget_last_reply(&self, asked: &Asked<'_>, reply: Option<&ReplyWrite>) {
-        let Some((request, reply)) = asked.request.zip(reply) else {
-            return;
-        };
-        if matches!(
-            asked.op,
-            Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. }
-        ) {
-            return;
-        }
-        let last = self.sessions.borrow_mut().replies(request, reply.key.slot());
-        if let Some((slot, sequence)) = last.filter(|(slot, _)| *slot != reply.key.slot()) {
-            let key = Key::Reply(slot, request.session, request.slot);
-            self.store.spent(&key, sequence);
-        }
-    }
-
     /// Applies a batch, remembering where its session has a reply record.
     pub(crate) fn apply(&self, batch: &Batch) -> Result<Lsn, Failure> {
         if let Some(reply) = &batch.reply
@@ -315,6 +296,31 @@ impl MetaServer {
         {
             self.sessions.borrow_mut().wrote(session, slot);
         }
+        self.apply_noted(batch)
+    }
+
+    /// The same for what a request does that runs here. Its lane's last reply record is not needed any more then (H46), but for what may be
+    /// asked of a coordinator: the next one may be asked too, late, and looks for the record here.
+    fn apply_asked(&self, asked: &Asked<'_>, batch: &Batch) -> Result<Lsn, Failure> {
+        let coordinated = matches!(
+            asked.op,
+            Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. }
+        );
+        let (Some(request), Some(reply), false) = (asked.request, &batch.reply, coordinated) else {
+            return self.apply(batch);
+        };
+        let (ran_here, last) = self.sessions.borrow_mut().replies(request, reply.key.slot());
+        if !ran_here {
+            return self.apply(batch);
+        }
+        if let Some((slot, sequence)) = last {
+            let key = Key::Reply(slot, request.session, request.slot);
+            self.store.spent(&key, sequence);
+        }
+        self.apply_noted(batch)
+    }
+
+    fn apply_noted(&self, batch: &Batch) -> Result<Lsn, Failure> {
         if plant!(H3) || plant!(H4) {
             self.end_wrongly(batch)?;
         }

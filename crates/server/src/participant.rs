@@ -353,6 +353,9 @@ impl MetaServer {
         }
         if let Some(reply) = reply {
             let slot = reply.key.slot();
+            if let Key::Reply(_, session, _) = reply.key {
+                self.sessions.borrow_mut().wrote(session, slot);
+            }
             by_slot.entry(slot).or_insert_with(empty).reply = Some(reply);
         }
         let batch = by_slot.iter().map(|(slot, record)| Mutation::Insert {

@@ -41,6 +41,8 @@ struct Session {
     seen: Mono,
     lanes: BTreeMap<RequestSlot, Lane>,
     written: Written,
+    /// Of these, where some may be of what did not run in its lanes here.
+    foreign: Written,
     /// It came with slots, and its client has not spoken here.
     came: bool,
 }
@@ -74,6 +76,13 @@ impl Written {
     fn add(&mut self, slot: Slot) {
         if let Written::In(slots) = self {
             slots.insert(slot);
+        }
+    }
+
+    fn has(&self, slot: Slot) -> bool {
+        match self {
+            Written::In(slots) => slots.contains(&slot),
+            Written::Anywhere => true,
         }
     }
 
@@ -127,6 +136,7 @@ impl Sessions {
             seen: now,
             lanes: BTreeMap::new(),
             written: Written::nowhere(),
+            foreign: Written::nowhere(),
             came: false,
         });
         session.seen = now;
@@ -155,29 +165,41 @@ impl Sessions {
             seen: now,
             lanes: BTreeMap::new(),
             written: Written::Anywhere,
+            foreign: Written::Anywhere,
             came: false,
         };
         self.live.insert(id, session);
     }
 
-    /// A reply record of this session was written in a slot.
+    /// A reply record of this session is written in a slot, or came with it, or may be.
     pub fn wrote(&mut self, id: SessionId, slot: Slot) {
         if let Some(s) = self.live.get_mut(&id) {
             s.written.add(slot);
+            s.foreign.add(slot);
         } else if let Some(e) = self.ended.get_mut(&id) {
             e.written.add(slot);
         }
     }
 
-    /// The running request of a lane is about to leave a reply record in a slot. Returns where the one before it is, and whose: nobody asks
-    /// for that any more, because a lane has one request at a time, and every copy of the one before is refused wherever it comes
-    /// (here as too old, elsewhere by its map).
-    pub fn replies(&mut self, id: RequestId, slot: Slot) -> Option<(Slot, Sequence)> {
-        let lane = self.live.get_mut(&id.session)?.lanes.get_mut(&id.slot)?;
-        if lane.sequence != id.sequence {
-            return None;
-        }
-        lane.wrote.replace((slot, id.sequence))
+    /// The running request of a lane is about to leave a reply record in a slot. False if it does not run here. With it comes where the one
+    /// before it is, and whose, if nobody asks for that any more: a lane has one request at a time, and every copy of the one before is
+    /// refused wherever it comes, here as too old, elsewhere by its map. Where there are, or were, others under its key it stays: late
+    /// copies of those are refused because it stands there.
+    pub fn replies(&mut self, id: RequestId, slot: Slot) -> (bool, Option<(Slot, Sequence)>) {
+        let Some(session) = self.live.get_mut(&id.session) else {
+            return (false, None);
+        };
+        let lane = session.lanes.get_mut(&id.slot);
+        let Some(lane) = lane.filter(|lane| lane.sequence == id.sequence) else {
+            return (false, None);
+        };
+        session.written.add(slot);
+        let last = lane.wrote.replace((slot, id.sequence));
+        let foreign = &session.foreign;
+        (
+            true,
+            last.filter(|(last, _)| *last != slot && !foreign.has(*last)),
+        )
     }
 
     /// A session that has ended had reply records in these slots, at another server.

@@ -82,7 +82,7 @@ impl Bench<'_> {
         let reply = |slot, lane| Key::Reply(slot, SessionId(1), RequestSlot(lane as u16));
         let lane = self.sequence as usize % LANES;
         let key = reply(in_dir.slot(), lane);
-        // As a server does (`MetaServer::forget_last_reply`).
+        // As a server does (`MetaServer::apply_asked`).
         if let Some(before) = self.replied[lane].replace(in_dir.slot())
             && before != in_dir.slot()
         {
