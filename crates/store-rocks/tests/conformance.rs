@@ -166,15 +166,21 @@ fn conformance_suite() {
     }
 }
 
+/// A new store that gathers, and where it is.
+fn gathering(durability: Durability) -> (TempDir, PathBuf, RocksStore) {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let path = dir.path().join("store");
+    RocksStore::create(&path, common::superblock()).expect("create");
+    let store = common::open(&path, durability);
+    store.gather();
+    (dir, path, store)
+}
+
 /// What was gathered is told to nobody, in either durability, and seen by everybody.
 #[test]
 fn gathered_batches_are_not_safe_before_they_are_written() {
     for durability in [Durability::Sync, Durability::Async] {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let path = dir.path().join("store");
-        RocksStore::create(&path, common::superblock()).expect("create");
-        let store = common::open(&path, durability);
-        store.gather();
+        let (_dir, path, store) = gathering(durability);
         let lsn = (1..=9)
             .map(|n| store.apply(&common::batch(n)).expect("apply"))
             .last();
@@ -203,11 +209,7 @@ fn gathered_batches_are_not_safe_before_they_are_written() {
 #[test]
 fn what_is_gathered_is_written_before_the_journal_is() {
     for durability in [Durability::Sync, Durability::Async] {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let path = dir.path().join("store");
-        RocksStore::create(&path, common::superblock()).expect("create");
-        let store = common::open(&path, durability);
-        store.gather();
+        let (dir, path, store) = gathering(durability);
         let (slot, session) = (Slot(5), SessionId(1));
         let reply = |lane| ReplyWrite {
             key: Key::Reply(slot, session, RequestSlot(lane)),
