@@ -139,13 +139,13 @@ impl Cache {
     pub fn ways<'a>(&self, statements: impl Iterator<Item = &'a Statement>) -> Option<Vec<Statement>> {
         let mut ways: Vec<Statement> = Vec::new();
         for s in statements {
-            let mut at = s.clone();
+            let mut at = s;
             while at.scope == Scope::Link {
                 let above = *at.way.first()?;
                 if ways.iter().any(|w| w.tag() == above) {
                     break;
                 }
-                at = self.nodes.get(&above)?.entry.dir.as_deref()?.clone();
+                at = self.nodes.get(&above)?.entry.dir.as_deref()?;
                 ways.push(at.clone());
             }
         }

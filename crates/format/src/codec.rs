@@ -101,7 +101,7 @@ pub trait Codec: Sized {
 
     /// The value alone.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(128);
+        let mut out = Vec::with_capacity(256);
         self.put(&mut out);
         out
     }

@@ -13,6 +13,9 @@ use pando_types::{
     Name, Perm, Realm, Sequence, ServerId, SessionId, Slot, Timestamp, plant,
 };
 
+/// The tag of a reply record.
+const REPLY: u8 = 6;
+
 /// Any record, with the tag it carries on disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
@@ -571,7 +574,11 @@ impl Record {
     /// The bytes stored under `key`: version, value, and a checksum over key and value, so that a flipped bit, or a
     /// record under a wrong key, is reported and never served.
     pub fn encode(&self, key: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(160);
+        let more = match self {
+            Record::Reply(reply) => reply.answer.0.len(),
+            _ => 80,
+        };
+        let mut out = Vec::with_capacity(80 + more);
         out.push(1);
         self.put(&mut out);
         let sum = crc32c::crc32c_append(crc32c::crc32c(key), &out);
@@ -594,6 +601,14 @@ impl Record {
             }),
             None => Err(DecodeError::Truncated),
         }
+    }
+
+    /// The sequence of a reply record that was encoded by this program: nothing else of it is looked at.
+    pub fn sequence_of_reply(bytes: &[u8]) -> Option<Sequence> {
+        let (&[1, REPLY], rest) = bytes.split_first_chunk()? else {
+            return None;
+        };
+        Sequence::take(&mut Reader::new(rest)).ok()
     }
 
     /// Whether this kind of record may stand under `key`.

@@ -123,7 +123,11 @@ impl<'a> Context<'a> {
     }
 
     pub fn decided(mut self, outcome: Outcome) -> Decision {
-        self.mutations.append(&mut self.inserts);
+        if self.mutations.is_empty() {
+            self.mutations = self.inserts;
+        } else {
+            self.mutations.append(&mut self.inserts);
+        }
         Decision {
             outcome,
             mutations: self.mutations,
@@ -210,10 +214,9 @@ impl<'a> Context<'a> {
 
     /// Wants to change many entries of one directory.
     pub fn change_all_wants(&self, dir: DirId, places: &[Place]) -> Vec<LockWant> {
-        let mut wants = vec![
-            LockWant::Key(Key::Head(dir), LockMode::Shared),
-            LockWant::Key(Key::Touch(dir), LockMode::Increment),
-        ];
+        let mut wants = Vec::with_capacity(2 + places.len());
+        wants.push(LockWant::Key(Key::Head(dir), LockMode::Shared));
+        wants.push(LockWant::Key(Key::Touch(dir), LockMode::Increment));
         wants.extend(places.iter().map(|place| place.bucket(LockMode::Exclusive)));
         wants
     }

@@ -8,7 +8,9 @@ use pando_env::sync::{Either, Sender, first, oneshot};
 use pando_format::{Key, Mutation, NameHash, ReplyWrite};
 use pando_types::{DirId, Slot, plant};
 use pando_wire::{LockMode, LockWant};
+use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What is locked: a record, or all records of a name bucket (entries and what is attached to them).
@@ -32,7 +34,8 @@ struct Waiter {
 
 #[derive(Default)]
 struct State {
-    holders: Vec<(Holder, LockMode)>,
+    /// Mostly one.
+    holders: SmallVec<[(Holder, LockMode); 1]>,
     queue: VecDeque<Waiter>,
 }
 
@@ -243,7 +246,9 @@ impl Locks {
     /// Takes all of `wants` that `holder` has not yet, if none is taken and nobody waits for one. On `Busy` what was taken
     /// stays taken: the caller releases the holder.
     pub fn try_all(&self, holder: Holder, wants: &[(Unit, LockMode)]) -> Result<(), Busy> {
-        let taken = |(unit, mode): &(Unit, LockMode)| match self.mode_of(holder, unit) {
+        let first = !self.table.borrow().held.contains_key(&holder) && !plant!(H31);
+        let has = |unit: &Unit| if first { None } else { self.mode_of(holder, unit) };
+        let taken = |(unit, mode): &(Unit, LockMode)| match has(unit) {
             // What is held to be shared is not to be had alone: others may share it.
             Some(held) => held == *mode || held == LockMode::Exclusive,
             None => self.try_one(holder, unit, *mode),
@@ -346,9 +351,20 @@ impl Locks {
         // Who waits is let in in the same order, in whichever they were taken.
         units.sort_unstable();
         for unit in units {
-            if let Some(state) = self.table.borrow_mut().units.get_mut(&unit) {
-                state.holders.retain(|(h, _)| *h != holder);
+            let mut t = self.table.borrow_mut();
+            let Entry::Occupied(mut at) = t.units.entry(unit) else {
+                continue;
+            };
+            let state = at.get_mut();
+            state.holders.retain(|(h, _)| *h != holder);
+            if state.queue.is_empty() {
+                if state.holders.is_empty() {
+                    at.remove();
+                }
+                continue;
             }
+            let unit = at.key().clone();
+            drop(t);
             self.grant(&unit);
         }
     }

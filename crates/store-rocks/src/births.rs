@@ -88,6 +88,19 @@ impl Births {
         if range.end > successor(prefix) {
             return false;
         }
+        self.has_nothing(prefix)
+    }
+
+    /// Whether nothing is in the bucket of an entry. False: not known.
+    pub(crate) fn is_first(&self, key: &[u8]) -> bool {
+        let Some(prefix) = key.get(..BUCKET_PREFIX).filter(|p| p[2] == b'E') else {
+            return false;
+        };
+        directory(key).is_some_and(|dir| self.dirs.contains(&dir)) && self.has_nothing(prefix)
+    }
+
+    /// Of a directory in here.
+    fn has_nothing(&self, prefix: &[u8]) -> bool {
         let (block, mut bits) = self.place(prefix);
         let block = self.blocks.get(block);
         block.is_some_and(|block| !bits.all(|bit| block[bit / 64] & (1 << (bit % 64)) != 0))
@@ -156,6 +169,12 @@ mod tests {
         let known = (0..5_000).filter(|n| births.is_empty(&bucket(dir, n * 977 + 1)));
         let known = known.count();
         assert!(known > 4_900, "{known} of 5000");
+        // The same is known by keys.
+        assert!((0..5_000).all(|n| {
+            let (there, absent) = (n * 977, n * 977 + 1);
+            let first = births.is_first(&entry(dir, absent)) == births.is_empty(&bucket(dir, absent));
+            first && !births.is_first(&entry(dir, there)) && !births.is_first(&entry(other, absent))
+        }));
         // Nothing is known of a directory that was there before, and of more than a bucket.
         assert!((0..5_000).all(|n| !births.is_empty(&bucket(other, n * 977 + 1))));
         assert!(!births.is_empty(&KeyRange::entries_from(dir, NameHash(1))));

@@ -1,5 +1,6 @@
 //! From a batch of mutations to what is written for it.
 
+use crate::births::Births;
 use crate::gather::{Gathered, Written};
 use crate::journal::Journal;
 use crate::read::{self, Memory, Tier};
@@ -21,6 +22,7 @@ pub(crate) struct Build<'a> {
     /// What this batch did to a key: its value, if it is there.
     written: Written,
     records: &'a RefCell<Records>,
+    births: &'a RefCell<Births>,
     /// What this batch made of touches; `None` is deleted.
     touches: BTreeMap<DirId, Option<Touch>>,
 }
@@ -31,6 +33,7 @@ impl<'a> Build<'a> {
         memory: &'a Memory,
         cached: &'a RefCell<BTreeMap<DirId, Touch>>,
         records: &'a RefCell<Records>,
+        births: &'a RefCell<Births>,
         gathered: &'a Gathered,
         journal: &'a Journal,
     ) -> Build<'a> {
@@ -42,6 +45,7 @@ impl<'a> Build<'a> {
             journal,
             written: BTreeMap::new(),
             records,
+            births,
             touches: BTreeMap::new(),
         }
     }
@@ -103,6 +107,9 @@ impl<'a> Build<'a> {
         let bytes = key.encode();
         if let Some(written) = self.written.get(&bytes) {
             return Ok(written.is_some());
+        }
+        if self.births.borrow().is_first(&bytes) {
+            return Ok(false);
         }
         if let Some(present) = self.records.borrow().has(&bytes) {
             return Ok(present);

@@ -258,7 +258,7 @@ impl Journal {
         if let Some(kept) = Kept::new(key)
             && let Some((_, value)) = self.latest.borrow_mut().get_mut(&kept)
             && let Value::Is(encoded) = value
-            && matches!(Record::decode(key, encoded), Ok(Record::Reply(reply)) if reply.sequence == sequence)
+            && Record::sequence_of_reply(encoded) == Some(sequence)
         {
             *value = Value::Spent(std::mem::take(encoded));
         }

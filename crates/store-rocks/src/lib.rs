@@ -89,7 +89,7 @@ impl Default for RocksOptions {
             journal_bytes: 1 << 20,
             readers: 2,
             sync_interval: Duration::from_secs(5),
-            sync_bytes: 16 << 10,
+            sync_bytes: 256 << 10,
         }
     }
 }
@@ -381,7 +381,6 @@ impl Store for RocksStore {
                     return kept;
                 }
                 if self.births.borrow().is_empty(range) {
-                    self.records.borrow_mut().was_listed(range, Vec::new());
                     return Some(Ok(Vec::new()));
                 }
                 self.settle_range(range).err().map(Err)
@@ -412,6 +411,7 @@ impl Store for RocksStore {
             &self.memory,
             &self.touches,
             &self.records,
+            &self.births,
             &self.gathered,
             &self.journal,
         );
@@ -425,7 +425,10 @@ impl Store for RocksStore {
         self.note(batch);
         let (mut records, mut births) = (self.records.borrow_mut(), self.births.borrow_mut());
         for (key, value) in &written {
-            records.was_written(key, value.as_deref());
+            match value {
+                Some(value) if births.is_first(key) => records.is_alone(key, value),
+                _ => records.was_written(key, value.as_deref()),
+            }
             if value.is_some() {
                 births.noted(key);
             }

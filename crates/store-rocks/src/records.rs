@@ -191,6 +191,13 @@ impl Records {
         kept.insert(place, rows);
     }
 
+    /// A record was written, of a key whose bucket was empty.
+    pub(crate) fn is_alone(&mut self, key: &[u8], value: &[u8]) {
+        if let (Some(kept), Some(place)) = (&mut self.kept, around(key)) {
+            kept.insert(place, Rows::new(std::iter::once((rest(key), value))));
+        }
+    }
+
     /// Bytes of them, about.
     pub(crate) fn bytes(&self) -> u64 {
         self.kept.as_ref().map_or(0, Cache::weight)
@@ -250,6 +257,18 @@ mod tests {
         records.was_written(&a, None);
         assert_eq!(reserved(&records, 9), [4]);
         assert_eq!((records.has(&a), records.has(&b)), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn the_first_of_a_bucket_is_all_of_it() {
+        let mut records = Records::new(1 << 20);
+        let bucket = KeyRange::bucket(DirId(7), NameHash(5));
+        let (a, b) = (entry(7, b"a").encode(), entry(7, b"b").encode());
+        records.is_alone(&b, &value(&b, 2));
+        records.was_written(&a, Some(&value(&a, 1)));
+        let listed = records.list(&bucket, 9).expect("known").expect("whole");
+        let keys: Vec<Vec<u8>> = listed.iter().map(|(key, _)| key.encode()).collect();
+        assert_eq!(keys, [a, b]);
     }
 
     #[test]

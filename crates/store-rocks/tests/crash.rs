@@ -309,6 +309,7 @@ fn async_syncs_in_the_background() {
     until(&|| store.safe(Level::Synced) == Lsn(1));
     drop(store);
     options.sync_interval = Duration::from_secs(3600);
+    options.sync_bytes = 16 << 10;
     let store = RocksStore::open(dir.path(), options).expect("open").0;
     for n in 2..400 {
         store.apply(&batch(n)).expect("apply");

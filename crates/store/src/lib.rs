@@ -37,7 +37,7 @@ pub struct Lsn(pub u64);
 pub enum Durability {
     /// Durable when fdatasync returned; grouped.
     Sync,
-    /// Durable when the kernel has the log record; synced every 5 s or 16 KiB.
+    /// Durable when the kernel has the log record; synced every 5 s or 256 KiB.
     Async,
 }
 

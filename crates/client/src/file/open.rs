@@ -6,6 +6,7 @@ use pando_format::Layout;
 use pando_format::codec::Blob;
 use pando_types::{Access, Cred, Errno, Mode};
 use pando_wire::{Answer, EntryView, Handle, Op, Outcome, Statement};
+use std::pin::pin;
 use std::sync::Arc;
 
 /// How often a file that exists is opened again by who would have created it, if others replace it all the time.
@@ -93,15 +94,16 @@ pub async fn create(
     exclusive: bool,
     want: Access,
 ) -> Result<Opened, Errno> {
-    let op = Op::Create {
-        dir: place.dir.clone(),
-        name: place.name.clone(),
-        mode: mode.into(),
-        exclusive,
-        want: want.0,
-    };
+    let mode = mode.into();
     for _ in 0..AGAIN {
-        let found = opened(ops.op_open(cred, op.clone()).await)?;
+        let op = Op::Create {
+            dir: place.dir.clone(),
+            name: place.name.clone(),
+            mode,
+            exclusive,
+            want: want.0,
+        };
+        let found = opened(pin!(ops.op_open(cred, op)).await)?;
         // What was created, nearly always.
         if !lacks_bytes(&found) {
             return Ok(found);

@@ -124,6 +124,11 @@ proptest! {
     fn records_round_trip((key, record) in any_record()) {
         let at = key.encode();
         prop_assert_eq!(Record::decode(&at, &record.encode(&at)), Ok(record.clone()));
+        let sequence = match &record {
+            Record::Reply(reply) => Some(reply.sequence),
+            _ => None,
+        };
+        prop_assert_eq!(Record::sequence_of_reply(&record.encode(&at)), sequence);
         prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
     }
 
