@@ -7,11 +7,18 @@ use crate::account::Notes;
 use crate::follow::Following;
 use crate::locks::{Busy, Holder, in_order, unit_of, units_of};
 use crate::{Failure, MetaServer};
+use pando_env::LocalFuture;
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
-use pando_store::{Level, StoreError};
+use pando_store::{Level, Read, StoreError};
 use pando_types::{BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant};
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// So often what stands where a reply is to go is looked for in memory, and brought there.
+const LOOKS: usize = 4;
+
+/// Reply records, by what they are of.
+type Replies = Vec<(Key, Sequence)>;
 
 /// A transaction of another coordinator that holds something here.
 pub(crate) struct Part {
@@ -392,19 +399,35 @@ impl MetaServer {
 
     /// The coordinator's word. When this returns its effect is not synced yet.
     async fn decided(&self, tx: TxId, commit: bool) -> Result<(), Failure> {
-        let standing = self.standing_replies(tx).await;
-        self.flow().await;
+        let (mut standing, mut exact) = (Replies::new(), false);
+        for look in 0.. {
+            self.flow().await;
+            let coming = match self.standing_replies(tx) {
+                Ok(replies) => {
+                    (standing, exact) = (replies, true);
+                    break;
+                }
+                Err(_) if look == LOOKS => break,
+                Err(coming) => coming,
+            };
+            // Once it is in memory it is known without waiting. One that is damaged stands for nothing.
+            if let (key, read) = coming
+                && let Ok(Some(Record::Reply(there))) = read.await
+            {
+                standing.push((key, there.sequence));
+            }
+        }
         // Nothing is waited for from here to the batch: who asks again must find the part, or its effect.
         let part = self.parts.borrow_mut().finish(tx);
         if let Some(mut part) = part {
             // A lane's reply record never goes back to an older request (H46).
             for (_, record) in &mut part.records {
-                // What stood there is from before; what was written since was asked for here (H129).
+                // By what stands there at this instant, if that is known, and else also by the lane (H129): one that has gone on may have
+                // left nothing there, and a late copy is to find this then.
                 let newer = |r: &ReplyWrite| {
-                    standing
-                        .iter()
-                        .any(|(k, s)| *k == r.key && *s > r.record.sequence)
-                        || self.is_past(r)
+                    let is_newer =
+                        |(key, sequence): &(Key, Sequence)| *key == r.key && *sequence > r.record.sequence;
+                    standing.iter().any(is_newer) || !exact && self.is_past(r)
                 };
                 if record.reply.as_ref().is_some_and(newer) && !plant!(H46) {
                     record.reply = None;
@@ -437,22 +460,22 @@ impl MetaServer {
 
     /// Reply records that stand where this transaction's would go. The client may have had its answer from the
     /// coordinator, and used the lane again, before the decision comes here.
-    async fn standing_replies(&self, tx: TxId) -> Vec<(Key, Sequence)> {
-        let keys: Vec<Key> = match self.parts.borrow().live.get(&tx) {
-            Some(p) => p
-                .records
-                .iter()
-                .filter_map(|(_, r)| Some(r.reply.as_ref()?.key.clone()))
-                .collect(),
-            None => Vec::new(),
-        };
-        let mut standing = Vec::new();
-        for key in keys {
-            if let Ok(Some(Record::Reply(there))) = self.store.get(&key).wait().await {
-                standing.push((key, there.sequence));
+    /// Not known at this instant: one of them is to be waited for.
+    fn standing_replies(
+        &self,
+        tx: TxId,
+    ) -> Result<Replies, (Key, LocalFuture<Result<Option<Record>, StoreError>>)> {
+        let mut standing = Replies::new();
+        let parts = self.parts.borrow();
+        let records = parts.live.get(&tx).into_iter().flat_map(|part| &part.records);
+        for key in records.filter_map(|(_, r)| Some(&r.reply.as_ref()?.key)) {
+            match self.store.get(key) {
+                Read::Ready(Ok(Some(Record::Reply(there)))) => standing.push((key.clone(), there.sequence)),
+                Read::Ready(_) => {}
+                Read::Pending(read) => return Err((key.clone(), read)),
             }
         }
-        standing
+        Ok(standing)
     }
 
     fn apply_decision(&self, tx: TxId, part: &Part, commit: bool) -> Result<(), Failure> {

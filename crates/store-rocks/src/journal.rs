@@ -451,3 +451,52 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Decoded, DecodeError> {
         entries,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_types::{DirId, RequestSlot, SessionId, Slot};
+
+    /// A touch and a reply, one of them deleted.
+    fn row() -> (Vec<u8>, Vec<u8>) {
+        let touch = Key::Touch(DirId(0x0001_0203_0405_0607_0809_0A0B_0C0D_0E0F)).encode();
+        let reply = Key::Reply(Slot(5), SessionId(0x77), RequestSlot(3)).encode();
+        let mut entries = Vec::new();
+        put(&mut entries, &touch, Some(&[0xAA, 0xBB]));
+        put(&mut entries, &reply, None);
+        let key = key_of(0x0102).to_vec();
+        let value = encode(&key, 9, 7, &entries);
+        (key, value)
+    }
+
+    /// If this fails, stores of programs before this one cannot be opened after kill -9: `docs/format.md`.
+    #[test]
+    fn bytes_of_a_row() {
+        let (key, value) = row();
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+        assert_eq!(hex(&key), "ffffff0102");
+        let pinned = concat!(
+            "0109000000000000000700000000000000",
+            "1300020000000e2c54000102030405060708090a0b0c0d0e0faabb",
+            "1500ffffffff000552000000000000000000000000000000770003",
+            "b5f36321"
+        );
+        assert_eq!(hex(&value), pinned);
+        let row = decode(&key, &value).expect("a row");
+        assert_eq!((row.place, row.number, row.from), (0x0102, 9, 7));
+        let values: Vec<Option<Vec<u8>>> = row.entries.into_iter().map(|(_, value)| value).collect();
+        assert_eq!(values, [Some(vec![0xAA, 0xBB]), None]);
+    }
+
+    #[test]
+    fn damage_of_a_row_is_noticed() {
+        let (key, value) = row();
+        for bit in 0..value.len() * 8 {
+            let mut damaged = value.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&key, &damaged).is_err(), "bit {bit}");
+        }
+        assert!((0..value.len()).all(|end| decode(&key, &value[..end]).is_err()));
+        assert!(decode(&key_of(0x0103), &value).is_err(), "in another place");
+    }
+}
