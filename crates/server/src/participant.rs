@@ -20,6 +20,9 @@ const LOOKS: usize = 4;
 /// Reply records, by what they are of.
 type Replies = Vec<(Key, Sequence)>;
 
+/// One that is not in memory.
+type Coming = (Key, LocalFuture<Result<Option<Record>, StoreError>>);
+
 /// A transaction of another coordinator that holds something here.
 pub(crate) struct Part {
     pub holder: Holder,
@@ -461,10 +464,7 @@ impl MetaServer {
     /// Reply records that stand where this transaction's would go. The client may have had its answer from the
     /// coordinator, and used the lane again, before the decision comes here.
     /// Not known at this instant: one of them is to be waited for.
-    fn standing_replies(
-        &self,
-        tx: TxId,
-    ) -> Result<Replies, (Key, LocalFuture<Result<Option<Record>, StoreError>>)> {
+    fn standing_replies(&self, tx: TxId) -> Result<Replies, Coming> {
         let mut standing = Replies::new();
         let parts = self.parts.borrow();
         let records = parts.live.get(&tx).into_iter().flat_map(|part| &part.records);
