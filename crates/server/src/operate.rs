@@ -482,6 +482,7 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::SessionUnknown));
         }
         if !known {
+            self.expect_replies(id);
             let record = Record::Session(SessionRecord {
                 opened: self.world.now(),
                 ended: None,

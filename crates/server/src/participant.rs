@@ -471,7 +471,8 @@ impl MetaServer {
         for key in records.filter_map(|(_, r)| Some(&r.reply.as_ref()?.key)) {
             match self.store.get(key) {
                 Read::Ready(Ok(Some(Record::Reply(there)))) => standing.push((key.clone(), there.sequence)),
-                Read::Ready(_) => {}
+                Read::Ready(Ok(_)) => {}
+                Read::Ready(Err(e)) => return Err((key.clone(), Box::pin(std::future::ready(Err(e))))),
                 Read::Pending(read) => return Err((key.clone(), read)),
             }
         }
@@ -508,6 +509,21 @@ impl MetaServer {
         Ok(())
     }
 
+    /// A session is known from here on: where decisions that are under way may yet leave reply records of it is noted, so that none is
+    /// dropped there (H46).
+    pub(crate) fn expect_replies(&self, session: SessionId) {
+        let parts = self.parts.borrow();
+        let records = parts.live.values().flat_map(|part| &part.records);
+        let mut sessions = self.sessions.borrow_mut();
+        for reply in records.filter_map(|(_, r)| r.reply.as_ref()) {
+            if let Key::Reply(slot, of, _) = reply.key
+                && of == session
+            {
+                sessions.wrote(session, slot);
+            }
+        }
+    }
+
     /// A reply record, or a removed file that is held open, may come for a session that never spoke to this server: it must
     /// still end here one day, and not before (H97).
     fn adopt_session(&self, session: SessionId) -> Option<Mutation> {
@@ -516,6 +532,8 @@ impl MetaServer {
         if sessions.knows(session) || !sessions.open(session, self.world.mono()) {
             return None;
         }
+        drop(sessions);
+        self.expect_replies(session);
         let record = Record::Session(SessionRecord {
             opened: self.world.now(),
             ended: None,

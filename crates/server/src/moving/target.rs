@@ -227,6 +227,7 @@ impl MetaServer {
         sessions.wrote(session, slot);
         drop(sessions);
         if opened && !known {
+            self.expect_replies(session);
             let record = Record::Session(SessionRecord {
                 opened: self.world.now(),
                 ended: None,
