@@ -123,11 +123,7 @@ impl<'a> Context<'a> {
     }
 
     pub fn decided(mut self, outcome: Outcome) -> Decision {
-        if self.mutations.is_empty() {
-            self.mutations = self.inserts;
-        } else {
-            self.mutations.append(&mut self.inserts);
-        }
+        self.mutations.append(&mut self.inserts);
         Decision {
             outcome,
             mutations: self.mutations,

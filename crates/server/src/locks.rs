@@ -246,9 +246,7 @@ impl Locks {
     /// Takes all of `wants` that `holder` has not yet, if none is taken and nobody waits for one. On `Busy` what was taken
     /// stays taken: the caller releases the holder.
     pub fn try_all(&self, holder: Holder, wants: &[(Unit, LockMode)]) -> Result<(), Busy> {
-        let first = !self.table.borrow().held.contains_key(&holder) && !plant!(H31);
-        let has = |unit: &Unit| if first { None } else { self.mode_of(holder, unit) };
-        let taken = |(unit, mode): &(Unit, LockMode)| match has(unit) {
+        let taken = |(unit, mode): &(Unit, LockMode)| match self.mode_of(holder, unit) {
             // What is held to be shared is not to be had alone: others may share it.
             Some(held) => held == *mode || held == LockMode::Exclusive,
             None => self.try_one(holder, unit, *mode),

@@ -6,7 +6,7 @@ use crate::execute::{Asked, Basis};
 use crate::look::Look;
 use crate::sessions::{Admission, Asker};
 use crate::{Failure, MetaServer};
-use pando_format::{Batch, Key, Mutation, Record, SessionRecord};
+use pando_format::Batch;
 use pando_store::{Level, StoreError};
 use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
 use pando_wire::{
@@ -482,15 +482,7 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::SessionUnknown));
         }
         if !known {
-            self.expect_replies(id);
-            let record = Record::Session(SessionRecord {
-                opened: self.world.now(),
-                ended: None,
-            });
-            self.store.apply(&Batch::of(vec![Mutation::Update {
-                key: Key::Session(id),
-                record,
-            }]))?;
+            self.store.apply(&Batch::of(vec![self.session_begins(id)]))?;
         }
         // Also when it was known: the first opening may still be on its way to the disk.
         // A session of open files or locks must be there after a power failure in either durability: it is waited for then (H165, H170).

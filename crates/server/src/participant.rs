@@ -509,9 +509,9 @@ impl MetaServer {
         Ok(())
     }
 
-    /// A session is known from here on: where decisions that are under way may yet leave reply records of it is noted, so that none is
-    /// dropped there (H46).
-    pub(crate) fn expect_replies(&self, session: SessionId) {
+    /// The record of a session that is known from here on. Where decisions that are under way may yet leave reply records of it is
+    /// noted, so that none is dropped there (H46).
+    pub(crate) fn session_begins(&self, session: SessionId) -> Mutation {
         let parts = self.parts.borrow();
         let records = parts.live.values().flat_map(|part| &part.records);
         let mut sessions = self.sessions.borrow_mut();
@@ -521,6 +521,14 @@ impl MetaServer {
             {
                 sessions.wrote(session, slot);
             }
+        }
+        let record = Record::Session(SessionRecord {
+            opened: self.world.now(),
+            ended: None,
+        });
+        Mutation::Update {
+            key: Key::Session(session),
+            record,
         }
     }
 
@@ -533,15 +541,7 @@ impl MetaServer {
             return None;
         }
         drop(sessions);
-        self.expect_replies(session);
-        let record = Record::Session(SessionRecord {
-            opened: self.world.now(),
-            ended: None,
-        });
-        Some(Mutation::Update {
-            key: Key::Session(session),
-            record,
-        })
+        Some(self.session_begins(session))
     }
 
     /// What is known of a transaction coordinated here. One of an earlier boot without a decision can never commit.

@@ -209,8 +209,8 @@ fn database_options(o: &RocksOptions) -> Options {
     options.set_prefix_extractor(SliceTransform::create_fixed_prefix(BUCKET_PREFIX));
 
     options.set_level_compaction_dynamic_level_bytes(true);
-    // A flushed memtable is merged with the next level soon: to compress it before is a twentieth of a create's processor time, with a
-    // merge for every fourth instead of every sixth. (With more tables beside each other, reads that miss memory are slower.)
+    // A flushed memtable is merged with the next level soon: to compress it before, and a merge for every fourth instead of every sixth,
+    // took a twelfth of a create's processor time. (With more tables beside each other, reads that miss memory are slower.)
     let of_level = |level| match level {
         0 => DBCompressionType::None,
         _ => DBCompressionType::Lz4,

@@ -227,15 +227,7 @@ impl MetaServer {
         sessions.wrote(session, slot);
         drop(sessions);
         if opened && !known {
-            self.expect_replies(session);
-            let record = Record::Session(SessionRecord {
-                opened: self.world.now(),
-                ended: None,
-            });
-            self.store.apply(&Batch::of(vec![Mutation::Update {
-                key: Key::Session(session),
-                record,
-            }]))?;
+            self.store.apply(&Batch::of(vec![self.session_begins(session)]))?;
         }
         Ok(())
     }
