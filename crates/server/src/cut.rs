@@ -71,19 +71,20 @@ impl State {
         self.live.as_mut().filter(|l| l.cut == cut).ok_or(CutError::Over)
     }
 
-    /// Everything goes on. Returns those to be woken, outside of any borrow.
-    fn let_go(&mut self, now: Mono) -> Vec<Sender<()>> {
+    /// Everything goes on. Returns those to be woken, outside of any borrow. What took longer than `most` is no operator's doing: the machine
+    /// was suspended.
+    fn let_go(&mut self, now: Mono, most: Duration) -> Vec<Sender<()>> {
         if let Some(live) = self.live.as_ref().filter(|l| matches!(l.stage, Stage::Holding)) {
             let held = now.since(live.began);
             self.longest = self.longest.max(held);
-            self.rest = Some(now.after(held.saturating_mul(REST)));
+            self.rest = Some(now.after(held.min(most).saturating_mul(REST)));
         }
         std::mem::take(&mut self.waiting)
     }
 
     /// It is over.
-    fn end(&mut self, now: Mono) -> Vec<Sender<()>> {
-        let woken = self.let_go(now);
+    fn end(&mut self, now: Mono, most: Duration) -> Vec<Sender<()>> {
+        let woken = self.let_go(now, most);
         self.ended = self.live.take().map(|l| l.cut).or(self.ended);
         woken
     }
@@ -185,7 +186,7 @@ impl MetaServer {
         let now = self.world.mono();
         let mut state = self.cuts.0.borrow_mut();
         if state.holds() && state.live(cut).is_ok() {
-            let woken = state.end(now);
+            let woken = state.end(now, self.limits.cut_hold);
             drop(state);
             drop(woken);
         }
@@ -212,12 +213,12 @@ impl MetaServer {
         }
         let map = state.live(cut).map_or(MapEpoch(0), |l| l.map);
         if let Err(e) = self.suits_a_cut(map) {
-            let woken = state.end(now);
+            let woken = state.end(now, self.limits.cut_hold);
             drop(state);
             drop(woken);
             return Ok(Err(e));
         }
-        let woken = state.let_go(now);
+        let woken = state.let_go(now, self.limits.cut_hold);
         let held = state.live(cut).map_or(0, |live| {
             let held = now.since(live.began).as_micros() as u64;
             live.seen = now;
@@ -266,7 +267,7 @@ impl MetaServer {
         let mut state = self.cuts.0.borrow_mut();
         let there = state.live(cut).is_ok();
         let woken = match there {
-            true => state.end(now),
+            true => state.end(now, self.limits.cut_hold),
             false => {
                 // Its first message may still be on the way.
                 state.ended = Some(cut);
@@ -286,7 +287,7 @@ impl MetaServer {
             matches!(live.stage, Stage::Taken(..)) && now.since(live.seen) >= self.limits.cut_idle
         });
         if idle {
-            let woken = state.end(now);
+            let woken = state.end(now, self.limits.cut_hold);
             drop(state);
             drop(woken);
         }
