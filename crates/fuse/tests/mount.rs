@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use support::{Sizes, TestCluster, can_mount};
 
@@ -486,6 +487,33 @@ fn replaced_and_removed_under_readers() {
     });
     fs::remove_dir_all(here.at(0, "d")).unwrap();
     assert_eq!(fs::read_dir(here.at(1, "")).unwrap().count(), 0);
+}
+
+/// More wait for a lock than a mount has threads and stacks; others get through all the same.
+#[test]
+fn many_wait_for_a_lock() {
+    let Some(here) = Here::new(1, Sizes::default()) else {
+        return;
+    };
+    let path = here.at(0, "locked");
+    let holder = File::create(&path).unwrap();
+    holder.lock().unwrap();
+    let got = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..200 {
+            s.spawn(|| {
+                File::open(&path).unwrap().lock().unwrap();
+                got.fetch_add(1, SeqCst);
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        for n in 0..20 {
+            fs::write(here.at(0, &format!("other-{n}")), b"text").unwrap();
+        }
+        assert_eq!(got.load(SeqCst), 0);
+        holder.unlock().unwrap();
+    });
+    assert_eq!(got.load(SeqCst), 200);
 }
 
 /// Many threads in one directory of one mount.
