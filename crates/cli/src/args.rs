@@ -316,7 +316,7 @@ pub enum Wait {
 /// Arguments of `mount`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Options of -o: ro, rw, allow_other, nolock, timeout=SECONDS, key=FILE, those of the kernel (nosuid and nodev unless suid or dev are said; noexec,\nsync, ...), remount with ro or rw, and what fstab says to others (_netdev, noauto, nofail, x-...).\n\nExamples:\n  pando mount /mnt/pando\n  pando mount -o ro,noexec /mnt/pando\n  pando mount -o remount,rw /mnt/pando\n  mount -t fuse.pando /var/lib/pando /mnt/pando     (docs/operations.md says how; fstab too)"
+    after_help = "Options of -o: ro, rw, allow_other, nolock, default_permissions, timeout=SECONDS, key=FILE, those of the kernel (nosuid and nodev unless suid or dev are said; noexec,\nsync, ...), remount with ro or rw, and what fstab says to others (_netdev, noauto, nofail, x-...).\n\nExamples:\n  pando mount /mnt/pando\n  pando mount -o ro,noexec /mnt/pando\n  pando mount -o remount,rw /mnt/pando\n  mount -t fuse.pando /var/lib/pando /mnt/pando     (docs/operations.md says how; fstab too)"
 )]
 pub struct MountArgs {
     /// Where: an existing directory.

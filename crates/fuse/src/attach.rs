@@ -25,44 +25,49 @@ pub(crate) fn attach(
     mountpoint: &Path,
     source: &str,
     allow_other: bool,
+    kernel_checks: bool,
     flags: Flags,
 ) -> Result<OwnedFd, MountError> {
     let failed = |e| MountError::Failed(mountpoint.into(), e);
+    let mut options = String::new();
+    if kernel_checks {
+        options.push_str(",default_permissions");
+    }
+    if allow_other {
+        options.push_str(",allow_other");
+    }
     if !geteuid().is_root() {
-        return by_fusermount3(mountpoint, source, allow_other, flags).map_err(failed);
+        return by_fusermount3(mountpoint, source, &options, flags).map_err(failed);
     }
     let device = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/fuse")
         .map_err(failed)?;
-    let mut options = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+    let data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={}{options}",
         device.as_raw_fd(),
         geteuid(),
         getegid()
     );
-    if allow_other {
-        options.push_str(",allow_other");
-    }
     match nix::mount::mount(
         Some(source),
         mountpoint,
         Some(TYPE),
         flags.bits(),
-        Some(options.as_str()),
+        Some(data.as_str()),
     ) {
         Ok(()) => Ok(device.into()),
         // Root of a container without the right to mount: the helper may have it.
         Err(nix::Error::EPERM) if fusermount().is_some() => {
-            by_fusermount3(mountpoint, source, allow_other, flags).map_err(failed)
+            by_fusermount3(mountpoint, source, &options, flags).map_err(failed)
         }
         Err(e) => Err(failed(e.into())),
     }
 }
 
 /// fusermount3 mounts, and sends the connection over a socket it is given the number of.
-fn by_fusermount3(mountpoint: &Path, source: &str, allow_other: bool, flags: Flags) -> io::Result<OwnedFd> {
+fn by_fusermount3(mountpoint: &Path, source: &str, more: &str, flags: Flags) -> io::Result<OwnedFd> {
     // The helper's end stays open across exec.
     let (ours, its) = socketpair(
         AddressFamily::UNIX,
@@ -72,10 +77,7 @@ fn by_fusermount3(mountpoint: &Path, source: &str, allow_other: bool, flags: Fla
     )?;
     // A comma in the name would end the option.
     let name = source.replace('\\', "\\\\").replace(',', "\\,");
-    let mut options = format!("fsname={name},subtype=pando,default_permissions");
-    if allow_other {
-        options.push_str(",allow_other");
-    }
+    let mut options = format!("fsname={name},subtype=pando{more}");
     let words = flags.for_fusermount3();
     if !words.is_empty() {
         options.push(',');

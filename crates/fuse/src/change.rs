@@ -554,7 +554,7 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// `access(2)`, which the kernel answers itself on mounts with `default_permissions`.
+    /// `access(2)`, and `chdir`, which the kernel answers itself where it checks permissions.
     pub fn access(&self, d: &C::Driver, cred: &Cred, ino: Ino, mask: i32) -> Result<(), Errno> {
         let Shown { attr, .. } = self.getattr(d, ino)?;
         let want = Access(mask as u8 & 7);

@@ -185,14 +185,16 @@ impl<C: Cluster> Filesystem for Mounted<C> {
             InitFlags::FUSE_CACHE_SYMLINKS,
             // The servers clear set-id bits: the kernel would ask as the writer, who may not change them.
             InitFlags::FUSE_HANDLE_KILLPRIV,
-            // The kernel checks by access control lists, too, which it asks for as extended attributes.
-            InitFlags::FUSE_POSIX_ACL,
             // Where there is a default list the umask does not count: so the servers apply it.
             InitFlags::FUSE_DONT_MASK,
         ];
         for flag in wanted {
             // An older kernel without one of them works, slower.
             let _ = config.add_capabilities(flag);
+        }
+        if self.0.settings.kernel_checks {
+            // By access control lists, too, which it asks for as extended attributes.
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
         }
         if !self.0.settings.local_locks {
             // Programs on all mounts lock each other out.
@@ -582,7 +584,7 @@ impl<C: Cluster> Filesystem for Mounted<C> {
 
     fn opendir(&self, req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let cred = self.cred(req);
-        match self.0.opendir(&cred, ino(n)) {
+        match self.0.with(|d| self.0.opendir(d, &cred, ino(n))) {
             Ok(fh) => {
                 reply.opened(FileHandle(fh), FopenFlags::empty());
                 if calls::cut_off() {

@@ -6,6 +6,7 @@ use crate::driver::{Cluster, Driver};
 use crate::join::all;
 use crate::open::{DirHandle, Page};
 use fuser::{FileAttr, FileType};
+use nix::libc;
 use pando_client::file::Ops;
 use pando_client::whole;
 use pando_format::Position;
@@ -33,13 +34,17 @@ pub(crate) struct Line<'a> {
 }
 
 impl<C: Cluster> Core<C> {
-    pub fn opendir(&self, cred: &Cred, ino: Ino) -> Result<u64, Errno> {
+    pub fn opendir(&self, d: &C::Driver, cred: &Cred, ino: Ino) -> Result<u64, Errno> {
         if self
             .nodes()
             .get(ino)
             .is_none_or(|n| n.kind != FileKind::Directory)
         {
             return Err(Errno::NotDir);
+        }
+        // A server would refuse it at the first look only.
+        if !self.settings.kernel_checks {
+            self.access(d, cred, ino, libc::R_OK)?;
         }
         Ok(self.dirs.insert(DirHandle::new(cred)))
     }

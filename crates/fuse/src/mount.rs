@@ -37,6 +37,8 @@ pub struct MountOptions {
     pub flags: Flags,
     /// Locks of programs hold on this mount alone: the kernel keeps them.
     pub local_locks: bool,
+    /// The kernel checks permissions with timeout 0, too, and asks twice as often for it.
+    pub default_permissions: bool,
     /// What others are shown as the source of the mount. `None`: the filesystem's name.
     pub source: Option<String>,
 }
@@ -52,6 +54,7 @@ impl MountOptions {
             allow_other: None,
             flags: Flags::default(),
             local_locks: false,
+            default_permissions: false,
             source: None,
         }
     }
@@ -135,12 +138,16 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
         data_sync: options.data_sync,
         local_locks: options.local_locks,
         atimes: options.flags.follows_reads(),
+        // Names that the kernel believes it walks without asking. Where it asks for each, as whoever asks, the servers refuse.
+        kernel_checks: !options.timeout.is_zero() || options.default_permissions,
     };
     let name = options.source.clone().unwrap_or_else(|| cluster.name());
     let failed = |e| MountError::Failed(mountpoint.clone(), e);
+    let kernel_checks = settings.kernel_checks;
     let core = Arc::new(Core::new(cluster, settings, &root).map_err(failed)?);
     let config = config(options);
-    let device = attach::attach(&mountpoint, &name, config.acl == SessionACL::All, options.flags)?;
+    let others = config.acl == SessionACL::All;
+    let device = attach::attach(&mountpoint, &name, others, kernel_checks, options.flags)?;
     let session = match Session::from_fd(fs::Mounted(core.clone()), device, config.acl, config) {
         Ok(session) => session,
         Err(e) => {

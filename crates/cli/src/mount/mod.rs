@@ -139,6 +139,9 @@ pub fn arguments(words: &Words, source: Option<&str>) -> Vec<String> {
     if words.local_locks {
         line.extend(["-o".to_owned(), "nolock".to_owned()]);
     }
+    if words.default_permissions {
+        line.extend(["-o".to_owned(), "default_permissions".to_owned()]);
+    }
     if !words.flags.is_empty() {
         line.extend(["-o".to_owned(), words.flags.join(",")]);
     }
@@ -178,6 +181,7 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
     }
     options.flags = words.for_new();
     options.local_locks = words.local_locks;
+    options.default_permissions = words.default_permissions;
     options.source.clone_from(&mount.source);
     options.data_sync = if cluster_dir::mode(&file)? == Mode::Sync {
         DataSync::BeforePublish

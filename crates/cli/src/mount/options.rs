@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options that are mount(8)'s own, or say what is so anyway.
-const NOT_OURS: [&str; 29] = [
+const NOT_OURS: [&str; 28] = [
     "defaults",
     "auto",
     "noauto",
@@ -19,7 +19,6 @@ const NOT_OURS: [&str; 29] = [
     "nogroup",
     "_netdev",
     "nofail",
-    "default_permissions",
     "loud",
     "mand",
     "nomand",
@@ -48,6 +47,8 @@ pub struct Words {
     pub allow_other: bool,
     /// `nolock`: locks of programs hold on this mount alone.
     pub local_locks: bool,
+    /// `default_permissions`: the kernel checks in any case.
+    pub default_permissions: bool,
     /// `timeout=SECONDS`
     pub timeout: Option<f64>,
     /// `key=FILE`
@@ -79,6 +80,7 @@ impl Words {
             ("remount", None) => self.remount = true,
             ("allow_other", None) => self.allow_other = true,
             ("nolock", None) => self.local_locks = true,
+            ("default_permissions", None) => self.default_permissions = true,
             ("timeout", Some(value)) => self.timeout = Some(seconds(value)?),
             ("key", Some(value)) if value.starts_with('/') => self.key = Some(value.into()),
             ("key", _) => return Err(format!("{word:?}: key=FILE wants an absolute path")),
@@ -130,6 +132,7 @@ mod tests {
         assert_eq!(parse("defaults,,").unwrap(), Words::default());
         assert!(parse("remount,rw").unwrap().remount);
         assert!(parse("ro,nolock").unwrap().local_locks);
+        assert!(parse("default_permissions,ro").unwrap().default_permissions);
     }
 
     #[test]
