@@ -7,6 +7,8 @@ import struct
 import sys
 import time
 
+from users import as_user
+
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 TAGS = {"u": (1, 2), "g": (4, 8), "m": (0x10, 0), "o": (0x20, 0)}
 
@@ -41,34 +43,6 @@ def make(path, text=None, bits=None):
         os.chmod(path, bits)
     if text:
         os.setxattr(path, ACCESS, acl(text))
-
-
-def as_user(uid, gid, groups, what, at="."):
-    """What `what` comes to for another user, who works in the folder `at`: None, or the error."""
-    end, begin = os.pipe()
-    child = os.fork()
-    if child == 0:
-        # The way there may be closed to others.
-        os.chdir(at)
-        os.setgroups(groups)
-        os.setgid(gid)
-        os.setuid(uid)
-        try:
-            what()
-            said = b""
-        except OSError as e:
-            said = errno.errorcode[e.errno].encode()
-        except BaseException as e:
-            said = repr(e).encode()
-        os.write(begin, said)
-        os._exit(0)
-    os.close(begin)
-    said = b""
-    while part := os.read(end, 4096):
-        said += part
-    os.close(end)
-    os.waitpid(child, 0)
-    return said.decode() or None
 
 
 def reads(path):

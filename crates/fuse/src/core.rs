@@ -293,7 +293,6 @@ impl<C: Cluster> Core<C> {
     pub fn lookup(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<Shown, Errno> {
         // What the kernel is about to create it asks for first. Where files are locked, names tell programs on other mounts something.
         if self.locks.may_believe(parent)
-            && self.settings.kernel_checks
             && let (Some(contents), Ok(dir)) = (&self.contents, self.statement(parent))
             && contents.lacks(&dir, name, d.now(), self.settings.timeout)
         {

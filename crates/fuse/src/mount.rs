@@ -37,7 +37,7 @@ pub struct MountOptions {
     pub flags: Flags,
     /// Locks of programs hold on this mount alone: the kernel keeps them.
     pub local_locks: bool,
-    /// The kernel checks permissions with timeout 0, too, and asks twice as often for it.
+    /// The kernel checks permissions with timeout 0, too, for which it asks for a directory before each name in it.
     pub default_permissions: bool,
     /// What others are shown as the source of the mount. `None`: the filesystem's name.
     pub source: Option<String>,

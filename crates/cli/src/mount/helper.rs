@@ -195,6 +195,9 @@ fn check(dir: Option<&ClusterDir>, at: &Path, words: &Words) -> Result<()> {
     if words.allow_other && !found.of_filesystem.iter().any(|o| o == "allow_other") {
         return refuse("allow_other");
     }
+    if words.default_permissions && !found.of_filesystem.iter().any(|o| o == "default_permissions") {
+        return refuse("default_permissions");
+    }
     let Some(dir) = dir else { return Ok(()) };
     // What it was told is on its command line.
     let Some((told, key)) = told(dir, at) else {

@@ -166,6 +166,7 @@ fn what_is_made_here_is_known() {
     let (contents, mut server) = (Contents::default(), Server::new());
     mkdir(&contents, Mono(1));
     assert!(contents.lacks(&dir(), &name(1), Mono(2), WITHIN));
+    assert!(!contents.lacks(&dir(), &name(1), Mono(2), Duration::ZERO));
     for n in 0..20 {
         let (op, outcome, change) = server.turn(n % 7, n + 2);
         contents.hear(&op, &outcome, Some(change), at(Mono(n)));
