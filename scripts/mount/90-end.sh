@@ -5,8 +5,15 @@ remove_all() {
     find "$mnt" -mindepth 1 -maxdepth 1 -exec rm -rf {} + || return 1
     left=$(find "$mnt" -mindepth 1) && [ -z "$left" ] || { echo "left:"; head <<<"$left"; return 1; }
     [ "$(stat -c '%h' "$mnt")" = 2 ] || { echo "the root has $(stat -c '%h' "$mnt") links"; return 1; }
-    df "$mnt" && fsck | tee "$work/fsck.out"
-    [ "${PIPESTATUS[0]}" -eq 0 ] && grep -q '^1 director[a-z]*, 0 files, 0 bytes' "$work/fsck.out" || return 1
+    df "$mnt"
+    # Where a server was started again just before, all that was open stays until mounts have said what they have.
+    for _ in $(seq 60); do
+        fsck | tee "$work/fsck.out"
+        [ "${PIPESTATUS[0]}" -eq 0 ] || return 1
+        ! grep -q '^1 director[a-z]*, 0 files, 0 bytes' "$work/fsck.out" || break
+        sleep 1
+    done
+    grep -q '^1 director[a-z]*, 0 files, 0 bytes' "$work/fsck.out" || return 1
     # Blocks go with their files, soon. Beside their folders there is the mark that says whose they are.
     for _ in $(seq 50); do
         left=$(find "$cluster/blocks" -mindepth 2 -type f | wc -l)
