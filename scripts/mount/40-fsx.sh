@@ -49,16 +49,23 @@ fsx_fails_by_itself() {
     mkdir -p "$work/local" && ! fsx_seed "$1" "$2" "$3" "$work/local" >/dev/null
 }
 
-fsx_seeds() { # COUNT FLEN OPMAX
-    local seed=0 done=0 before
-    while [ "$done" -lt "$1" ]; do
+# fsx_seeds COUNT FLEN OPMAX: that many seeds, on a file each, side by side: each alone mostly waits for its servers.
+fsx_seeds() {
+    local seed=0 seeds=() runs=() i
+    while [ ${#seeds[@]} -lt "$1" ]; do
         seed=$((seed + 1))
         if fsx_fails_by_itself "$seed" "$2" "$3"; then
             echo "fsx, seed $seed, $2 bytes: fails on the local disk too, the next seed takes its place"
-            continue
+        else
+            seeds+=("$seed")
         fi
-        check "fsx, seed $seed, $2 bytes, 20,000 operations" fsx_seed "$seed" "$2" "$3" "$mnt"
-        done=$((done + 1))
+    done
+    for seed in "${seeds[@]}"; do
+        fsx_seed "$seed" "$2" "$3" "$mnt" &
+        runs+=($!)
+    done
+    for i in "${!seeds[@]}"; do
+        check "fsx, seed ${seeds[i]}, $2 bytes, 20,000 operations" wait "${runs[i]}"
     done
 }
 

@@ -12,7 +12,7 @@ check "the commands, with good and bad input" run commands
 check "the commands, with 16-bit IDs" env PANDO_ID_BITS=16 cargo test --workspace --locked --test commands -- --test-threads 1 --nocapture
 check "kill -9 under load, with 16-bit IDs" env PANDO_ID_BITS=16 cargo test --workspace --locked --test kills -- --test-threads 1 --nocapture
 check "coordination in real ZooKeeper" \
-    cargo test --locked --package pando-coord --test zookeeper -- --test-threads 2 --nocapture
+    cargo test --workspace --locked --test zookeeper -- --test-threads 2 --nocapture
 check "coordination of real servers: elections, ZooKeeper away" run coordination
 check "identities: claims, revocation, rotation, secrets" run auth
 check "kill -9 under load, sync and async" run kills

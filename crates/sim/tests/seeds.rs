@@ -1,33 +1,20 @@
-//! A few seeds of the default workload, every seed that ever failed, and the simulator's own promises.
+//! A few seeds of the default workload and the simulator's own promises. Seeds of the commit and those that ever failed run optimized, in
+//! the stage `sim` of `make test`.
 
-use pando_sim::{
-    Batch, ENOUGH_FAULTS, ENOUGH_OPERATIONS, Options, Print, regressions, run_many, run_seed, seeds_of,
-};
+use pando_sim::{Batch, ENOUGH_FAULTS, ENOUGH_OPERATIONS, Options, Print, run_many, run_seed, seeds_of};
 
-fn batch(seeds: Vec<u64>) -> Batch {
-    Batch {
-        seeds,
+#[test]
+fn a_few_seeds() {
+    let batch = Batch {
+        seeds: (1..=4).collect(),
         operations: 0,
         jobs: 2,
         replay_every: 0,
         stop_at_first: false,
         options: Options::default(),
-    }
-}
-
-fn assert_sound(seeds: Vec<u64>) {
-    let totals = run_many(&batch(seeds), |_| {});
+    };
+    let totals = run_many(&batch, |_| {});
     assert!(totals.violations.is_empty(), "{:#?}", totals.violations);
-}
-
-#[test]
-fn seeds_that_ever_failed() {
-    assert_sound(regressions().into_iter().map(|(seed, _)| seed).collect());
-}
-
-#[test]
-fn a_few_seeds() {
-    assert_sound((1..=4).collect());
 }
 
 #[test]
