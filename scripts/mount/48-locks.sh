@@ -38,6 +38,13 @@ lock_database() {
         python3 scripts/mount/locks.py verify "$mnt/locks/db" "$done"
 }
 
+lock_database_ended() {
+    local code=0
+    wait "$locks_database" || code=$?
+    cat "$work/locks-database.out"
+    return $code
+}
+
 # A lock that is held over the restart of all servers, and one by one, is held, and seen; then it is given up.
 lock_restart() {
     local code=0 holder
@@ -105,8 +112,11 @@ if locks_begin; then
     check "two mounts: flock and fcntl, ranges, waiting, signals, deadlock, what a holder sees" lock_rules
     check "two mounts count under a lock" lock_counts
     check "locks are kept over a restart of all servers that were killed" lock_restart
-    check "sqlite3: two writers on two mounts" lock_database
+    # A minute each, and most of it is waiting.
+    lock_database >"$work/locks-database.out" 2>&1 &
+    locks_database=$!
     check "a mount that is killed, and one that is frozen, lose their locks after a minute" lock_lost
+    check "sqlite3: two writers on two mounts, meanwhile" lock_database_ended
     check "the second mount ends" "$pando" --dir "$cluster" umount "$locks_two"
     rm -rf "$mnt/locks"
     check "fsck" fsck
