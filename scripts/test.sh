@@ -122,7 +122,7 @@ if ! scripts/setup.sh; then
 fi
 scripts/setup.sh --test || echo "going on without; what needs these programs is counted as skipped"
 source scripts/env.sh # again: the compiler may be new
-# From an empty cache a sixth of building is what an incremental build writes down for the next.
+# What is built once gains nothing by what an incremental build writes down for the next.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 for ((round = 1; round <= repeat; round++)); do
