@@ -1,14 +1,18 @@
 //! Rows that are written again and again: touches of directories, and replies. What a turn writes of them goes into one row of the
 //! journal, which is one insertion into the memtable, and not into rows of their own.
 //!
-//! Its rows are at the end of the key space, where no range of records reaches, each in a place of its own, and have numbers. Each says from
+//! Its rows are in a family of their own (`families`), each in a place of its own, and have numbers. Each says from
 //! which number on rows still count: those before are void, whether or not others have been written in their places.
+//!
+//! A store of an older format has no such family, and nothing is added to its journal. Stores of format 6 have rows at the end of the key
+//! space of records, which go when it is opened.
 //!
 //! Invariant (H188): what the newest row that counts says of a key is what the key has; what no row that counts speaks of has what its own row
 //! says. So before a row is void, what it is the newest to speak of gets a row of its own, in the same batch or in an
 //! earlier one. Whoever reads a range has its rows written first ([`Journal::write_out`]), and whoever writes rows past the
 //! journal has it emptied ([`Journal::settle`]).
 
+use crate::families;
 use crate::gather::Written;
 use crate::read::{is_successor, raw_rows};
 use foldhash::fast::RandomState;
@@ -16,8 +20,7 @@ use pando_format::codec::Reader;
 use pando_format::{Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Record};
 use pando_store::StoreError;
 use pando_types::Sequence;
-use rocksdb::{DB, WriteBatch};
-use std::borrow::Cow;
+use rocksdb::{ColumnFamily, DB, WriteBatch};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -92,8 +95,6 @@ struct Row {
 pub(crate) struct Journal {
     /// Bytes of rows that count, at most, but that the newest does whatever it is.
     most: usize,
-    /// Only in stores that no older program opens.
-    used: Cell<bool>,
     /// What rows that count speak of, and the number of the newest that does.
     latest: RefCell<HashMap<Kept, (u64, Value), RandomState>>,
     /// How many of them are in each group, if any are.
@@ -113,17 +114,6 @@ pub(crate) struct Journal {
 fn group_of(range: &KeyRange) -> Option<Group> {
     let group: Group = *range.start.first_chunk()?;
     (range.end.starts_with(&group) || is_successor(&range.end, &group)).then_some(group)
-}
-
-/// What of a range is before the journal.
-pub(crate) fn before(range: &KeyRange) -> Cow<'_, KeyRange> {
-    if range.end.as_slice() <= PREFIX.as_slice() {
-        return Cow::Borrowed(range);
-    }
-    Cow::Owned(KeyRange {
-        start: range.start.clone(),
-        end: PREFIX.to_vec(),
-    })
 }
 
 fn key_of(place: u16) -> [u8; 5] {
@@ -146,7 +136,6 @@ impl Journal {
     pub(crate) fn new(most: usize) -> Journal {
         Journal {
             most,
-            used: Cell::new(false),
             latest: RefCell::default(),
             groups: RefCell::default(),
             rows: RefCell::default(),
@@ -160,16 +149,20 @@ impl Journal {
     /// What a program that ended left in the journal, and what is to be written for it before anything else is.
     pub(crate) fn open(db: &DB, most: usize) -> Result<(Journal, WriteBatch), StoreError> {
         let journal = Journal::new(most);
+        let family = families::journal(db);
         let mut rows = BTreeMap::new();
         let mut from = 0;
-        for (key, value) in raw_rows(db, &places())? {
+        let mut batch = WriteBatch::default();
+        for (key, value) in raw_rows(db, family, &places())? {
             let row = decode(&key, &value)
                 .map_err(|e| StoreError::corrupt(&key, format_args!("{e}, in the journal ({SAFE})")))?;
             from = from.max(row.from);
-            journal.was_used(row.place);
+            match family {
+                Some(_) => journal.was_used(row.place),
+                None => batch.delete(&key),
+            }
             rows.insert(row.number, (key, row.entries));
         }
-        let mut batch = WriteBatch::default();
         let Some(last) = rows.keys().next_back().copied() else {
             return Ok((journal, batch));
         };
@@ -186,7 +179,7 @@ impl Journal {
             }
         }
         journal.next.set(last.saturating_add(1));
-        journal.settle(&mut batch);
+        journal.settle(family, &mut batch);
         Ok((journal, batch))
     }
 
@@ -194,11 +187,6 @@ impl Journal {
     fn was_used(&self, place: u16) {
         let places = self.places.get().max(place + 1);
         self.free.borrow_mut().extend(self.places.replace(places)..places);
-    }
-
-    /// From now on no older program opens this store.
-    pub(crate) fn begin(&self) {
-        self.used.set(true);
     }
 
     /// What a key has, if the journal knows: a value, or that it has none.
@@ -264,11 +252,11 @@ impl Journal {
         }
     }
 
-    /// Adds rows to a batch: those of its kinds as one, and what becomes of the oldest ones for it.
-    pub(crate) fn write(&self, rows: Written, batch: &mut WriteBatch) {
+    /// Adds rows to a batch: those of its kinds as one, if there is a family for it, and what becomes of the oldest ones for it.
+    pub(crate) fn write(&self, rows: Written, family: Option<&ColumnFamily>, batch: &mut WriteBatch) {
         let mut here = Vec::new();
         for (key, value) in rows {
-            let kept = if self.used.get() { Kept::new(&key) } else { None };
+            let kept = family.and_then(|_| Kept::new(&key));
             if value.is_none() {
                 batch.delete(&key);
             }
@@ -280,12 +268,12 @@ impl Journal {
                 (_, None) => {}
             }
         }
-        if !here.is_empty() {
-            self.add(here, batch);
+        if let Some(family) = family.filter(|_| !here.is_empty()) {
+            self.add(here, family, batch);
         }
     }
 
-    fn add(&self, here: Vec<(Kept, Option<Vec<u8>>)>, batch: &mut WriteBatch) {
+    fn add(&self, here: Vec<(Kept, Option<Vec<u8>>)>, family: &ColumnFamily, batch: &mut WriteBatch) {
         let number = self.next.get();
         let size = here.iter().map(|(kept, value)| size_of(kept, value.as_deref()));
         let bytes = size.sum();
@@ -301,21 +289,35 @@ impl Journal {
         while self.is_too_long() {
             self.void_oldest(batch);
         }
-        self.put(number, bytes, keys, &entries, batch);
+        self.put(
+            number,
+            Row {
+                place: self.place(),
+                bytes,
+                keys,
+            },
+            &entries,
+            family,
+            batch,
+        );
     }
 
-    /// Writes a row in a free place. All before those that count are void with it.
-    fn put(&self, number: u64, bytes: usize, keys: Vec<Kept>, entries: &[u8], batch: &mut WriteBatch) {
-        let place = self.free.borrow_mut().pop_first().unwrap_or_else(|| {
+    /// A place for a row.
+    fn place(&self) -> u16 {
+        self.free.borrow_mut().pop_first().unwrap_or_else(|| {
             let place = self.places.get();
             self.places.set(place + 1);
             place
-        });
+        })
+    }
+
+    /// Writes a row. All before those that count are void with it.
+    fn put(&self, number: u64, row: Row, entries: &[u8], family: &ColumnFamily, batch: &mut WriteBatch) {
+        let key = key_of(row.place);
         let mut rows = self.rows.borrow_mut();
-        rows.push_back(Row { place, bytes, keys });
+        rows.push_back(row);
         let oldest = number + 1 - rows.len() as u64;
-        let key = key_of(place);
-        batch.put(key, encode(&key, number, oldest, entries));
+        batch.put_cf(family, key, encode(&key, number, oldest, entries));
     }
 
     /// Whether something is to go before one more row comes.
@@ -345,7 +347,7 @@ impl Journal {
     }
 
     /// Adds to a batch the rows of all that is in the journal, which is empty then.
-    pub(crate) fn settle(&self, batch: &mut WriteBatch) {
+    pub(crate) fn settle(&self, family: Option<&ColumnFamily>, batch: &mut WriteBatch) {
         let latest = self.latest.take();
         self.groups.take();
         if latest.is_empty() {
@@ -362,17 +364,24 @@ impl Journal {
         let void = self.rows.take();
         self.free.borrow_mut().extend(void.iter().map(|row| row.place));
         self.bytes.set(0);
+        let Some(family) = family else { return };
         let number = self.next.get();
         self.next.set(number + 1);
-        self.put(number, 0, Vec::new(), &[], batch);
+        let empty = Row {
+            place: self.place(),
+            bytes: 0,
+            keys: Vec::new(),
+        };
+        self.put(number, empty, &[], family, batch);
     }
 
     /// Adds to a batch that void rows go.
-    pub(crate) fn clear(&self, batch: &mut WriteBatch) {
-        self.free
-            .borrow()
-            .iter()
-            .for_each(|place| batch.delete(key_of(*place)));
+    pub(crate) fn clear(&self, family: Option<&ColumnFamily>, batch: &mut WriteBatch) {
+        if let Some(family) = family {
+            let free = self.free.borrow();
+            free.iter()
+                .for_each(|place| batch.delete_cf(family, key_of(*place)));
+        }
     }
 }
 

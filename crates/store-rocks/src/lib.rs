@@ -1,6 +1,6 @@
 //! The store over RocksDB.
 //!
-//! One column family holds encoded keys and records in key order. A batch is one RocksDB write, its WAL record handed
+//! One column family holds encoded keys and records in key order, another the journal of those that change all the time. A batch is one RocksDB write, its WAL record handed
 //! to the kernel before anybody is told of it, so that kill -9 loses nothing: before `apply` returns, or, where an event
 //! loop says so ([`RocksStore::gather`]), together with all others of a turn at its end. A thread of its own syncs the WAL
 //! for all who wait. Reads try memory first and go to a small pool of reader threads when they miss, so that the event loop never
@@ -10,6 +10,7 @@
 
 mod births;
 mod build;
+mod families;
 mod files;
 mod gather;
 mod journal;
@@ -46,8 +47,8 @@ use sync::Syncer;
 /// Touches kept in memory. A create changes its directory's touch and reads it nowhere else.
 const TOUCHES: usize = 64 * 1024;
 
-/// From this format on programs know the journal.
-const JOURNAL_FORMAT: u32 = 6;
+/// From this format on programs know the journal in a family of its own.
+const JOURNAL_FORMAT: u32 = 7;
 
 /// Cache of blocks where nothing is said, in MiB.
 pub const CACHE_MIB: usize = 192;
@@ -178,7 +179,7 @@ impl RocksStore {
         match self.gathered.take() {
             Some(rows) => {
                 let mut batch = WriteBatch::default();
-                self.journal.write(rows, &mut batch);
+                self.journal.write(rows, families::journal(&self.db), &mut batch);
                 self.write(batch)
             }
             None => Ok(()),
@@ -189,7 +190,7 @@ impl RocksStore {
     fn settle(&self) -> Result<(), StoreError> {
         self.flush()?;
         let mut batch = WriteBatch::default();
-        self.journal.settle(&mut batch);
+        self.journal.settle(families::journal(&self.db), &mut batch);
         if batch.is_empty() {
             Ok(())
         } else {
@@ -216,10 +217,15 @@ impl RocksStore {
     pub fn compact(&self) -> Result<(), StoreError> {
         self.settle()?;
         let mut void = WriteBatch::default();
-        self.journal.clear(&mut void);
+        self.journal.clear(families::journal(&self.db), &mut void);
         self.write(void)?;
-        self.db.flush().map_err(|e| self.syncer.poison(e.to_string()))?;
+        let mut whole = FlushOptions::default();
+        whole.set_wait(true);
+        self.flush_tables(&whole)?;
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+        if let Some(family) = families::journal(&self.db) {
+            self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
+        }
         // It returns nothing: what went wrong was counted.
         match self.db.property_int_value("rocksdb.background-errors") {
             Ok(Some(0)) => Ok(()),
@@ -228,14 +234,10 @@ impl RocksStore {
         }
     }
 
-    /// Notes which directories come into being and go with a batch that is about to be applied, and that this is a store of this format now.
+    /// Notes which directories come into being and go with a batch that is about to be applied.
     fn note(&self, batch: &Batch) {
         for m in &batch.mutations {
             match m {
-                Mutation::Update {
-                    record: Record::Superblock(s),
-                    ..
-                } if s.format >= JOURNAL_FORMAT => self.journal.begin(),
                 Mutation::Insert {
                     key: Key::Head(dir), ..
                 } => self.births.borrow_mut().born(*dir),
@@ -283,11 +285,19 @@ impl RocksStore {
         self.syncer.sync_now(&self.db)?;
         let mut flush = FlushOptions::default();
         flush.set_wait(false);
-        self.db
-            .flush_opt(&flush)
-            .map_err(|e| self.syncer.poison(e.to_string()))?;
+        self.flush_tables(&flush)?;
         self.log_bytes.set(0);
         Ok(())
+    }
+
+    /// Flushes the memtables of all families: a log goes when none needs it.
+    fn flush_tables(&self, how: &FlushOptions) -> Result<(), StoreError> {
+        let flushed = self.db.flush_opt(how);
+        let flushed = flushed.and_then(|()| match families::journal(&self.db) {
+            Some(family) => self.db.flush_cf_opt(family, how),
+            None => Ok(()),
+        });
+        flushed.map_err(|e| self.syncer.poison(e.to_string()))
     }
 
     /// Completes from what is kept or from memory, or asks a reader thread to run the same read against the device.
@@ -373,7 +383,6 @@ impl Store for RocksStore {
     }
 
     fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
-        let range = &*journal::before(range);
         self.read(
             || {
                 let kept = self.records.borrow().list(range, limit);
@@ -495,7 +504,6 @@ impl Store for RocksStore {
     }
 
     fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
-        let range = &*journal::before(range);
         // Large and rare: never on the event loop, never through the cache.
         let waiting = self.settle_range(range).err();
         self.read(
@@ -533,7 +541,6 @@ impl Store for RocksStore {
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
-        let range = &*journal::before(range);
         self.settle()?;
         // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the error of a
         // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a

@@ -1,6 +1,7 @@
 //! Creating and opening a store.
 
 use crate::births::Births;
+use crate::families;
 use crate::files::{LockFile, create_dirs, failed, make_private, sync_dir};
 use crate::journal::Journal;
 use crate::pool::Pool;
@@ -67,17 +68,19 @@ impl RocksStore {
         // Its counters of what each thread does are thread-local, and looked for at every step of every search.
         set_perf_stats(PerfStatsLevel::Disable);
         let lock = LockFile::take(path)?;
-        let db = DB::open(&database_options(&options), database(path)).map_err(|e| cannot_open(path, &e))?;
+        let of_records = database_options(&options);
+        let mut db = families::open(&of_records, &database(path)).map_err(|e| cannot_open(path, &e))?;
         let superblock = superblock(path, &db)?;
+        // No older program opens it any more.
+        if superblock.format >= JOURNAL_FORMAT && families::journal(&db).is_none() {
+            families::add_journal(&mut db, &of_records).map_err(|e| cannot_open(path, &e))?;
+        }
         let (journal, left) = Journal::open(&db, options.journal_bytes)?;
         if !left.is_empty() {
             let mut write = WriteOptions::default();
             write.set_sync(true);
             db.write_opt(left, &write)
                 .map_err(|e| StoreError::Poisoned(e.to_string()))?;
-        }
-        if superblock.format >= JOURNAL_FORMAT {
-            journal.begin();
         }
         let db = Arc::new(db);
         let mut store = RocksStore {

@@ -3,7 +3,7 @@
 
 use pando_format::{Key, KeyRange, Record};
 use pando_store::{Bundle, Exported, StoreError};
-use rocksdb::{DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
+use rocksdb::{ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
 use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};
 use std::sync::Arc;
@@ -167,13 +167,27 @@ pub(crate) fn keys(db: &DB, range: &KeyRange) -> Result<Vec<Vec<u8>>, StoreError
     Ok(out)
 }
 
-/// All rows of a range, as they are.
-pub(crate) fn raw_rows(db: &DB, range: &KeyRange) -> Result<Vec<Row>, StoreError> {
+/// All rows of a range, as they are, of a family or else of that of records.
+pub(crate) fn raw_rows(
+    db: &DB,
+    family: Option<&ColumnFamily>,
+    range: &KeyRange,
+) -> Result<Vec<Row>, StoreError> {
     let mut out = Vec::new();
-    scan(db, ReadOptions::default(), range, usize::MAX, |key, value| {
-        out.push((key.into(), value.into()));
-        Ok(())
-    })
+    let iterator = |options| match family {
+        Some(family) => db.raw_iterator_cf_opt(family, options),
+        None => db.raw_iterator_opt(options),
+    };
+    scan_with(
+        iterator,
+        ReadOptions::default(),
+        range,
+        usize::MAX,
+        |key, value| {
+            out.push((key.into(), value.into()));
+            Ok(())
+        },
+    )
     .map_err(failed)?;
     Ok(out)
 }

@@ -142,7 +142,7 @@ impl Harness for Rocks {
         // What is in the journal has rows of its own then.
         drop(self.open());
         let key = key.encode();
-        let db = rocksdb::DB::open_default(self.path().join("db")).expect("open");
+        let db = common::raw(&self.path());
         let mut value = db.get(&key).expect("get").expect("present");
         let middle = value.len() / 2;
         value[middle] ^= 0x10;

@@ -8,24 +8,31 @@ use pando_store::conformance::block_on;
 use pando_store::{Durability, Level, Store, StoreError};
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{BootEpoch, DirId, RequestSlot, Sequence, SessionId, Slot};
+use rocksdb::IteratorMode;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// All rows of a closed store.
+/// All rows of a closed store, those of the journal in its family among them.
 fn rows(path: &Path) -> Rows {
-    let db = rocksdb::DB::open_default(path.join("db")).expect("open");
-    let all = db.iterator(rocksdb::IteratorMode::Start);
+    let db = common::raw(path);
+    let records = db.iterator(IteratorMode::Start);
+    let journal = db
+        .cf_handle("journal")
+        .map(|f| db.iterator_cf(f, IteratorMode::Start));
+    let all = records.chain(journal.into_iter().flatten());
     all.map(|row| row.map(|(k, v)| (k.into_vec(), v.into_vec())).expect("row"))
         .collect()
 }
 
+/// Changes a row of the journal.
 fn change(path: &Path, key: &[u8], value: Option<&[u8]>) {
-    let db = rocksdb::DB::open_default(path.join("db")).expect("open");
+    let db = common::raw(path);
+    let family = db.cf_handle("journal").expect("a journal");
     match value {
-        Some(value) => db.put(key, value).expect("put"),
-        None => db.delete(key).expect("delete"),
+        Some(value) => db.put_cf(family, key, value).expect("put"),
+        None => db.delete_cf(family, key).expect("delete"),
     }
 }
 
@@ -169,22 +176,21 @@ fn a_range_is_written_out_and_deleted_for_good() {
     assert_eq!(block_on(store.list(&range, 99).wait()).expect("list"), []);
 }
 
+fn older(format: u32) -> Superblock {
+    Superblock {
+        format,
+        ..common::superblock()
+    }
+}
+
 /// A program that knows no journal may open a store of format 5.
 #[test]
 fn older_stores_have_none() {
-    let older = Superblock {
-        format: 5,
-        ..common::superblock()
-    };
     let dir = tempfile::tempdir().expect("temporary directory");
-    RocksStore::create(dir.path(), older).expect("create");
+    RocksStore::create(dir.path(), older(5)).expect("create");
     let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
     answer(&store, 1, 1);
-    drop(store);
-    let there = rows(dir.path());
-    assert_eq!((own(&there), in_journal(&there).len()), (1, 0));
-    // A server that starts makes it one of this format.
-    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    // A server that starts makes it one of this format, which is seen when it is opened again.
     let record = Record::Superblock(Superblock {
         boot: BootEpoch(1),
         ..common::superblock()
@@ -195,12 +201,47 @@ fn older_stores_have_none() {
         .expect("apply");
     block_on(store.wait(lsn, Level::Synced)).expect("synced");
     answer(&store, 1, 2);
-    answer(&store, 2, 2);
+    drop(store);
+    let there = rows(dir.path());
+    assert_eq!((own(&there), in_journal(&there).len()), (1, 0));
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    answer(&store, 1, 3);
+    answer(&store, 2, 3);
     drop(store);
     let there = rows(dir.path());
     assert_eq!((own(&there), in_journal(&there).len()), (1, 2));
     let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
-    assert_eq!([found(&store, 1), found(&store, 2)], [Some(2), Some(2)]);
+    assert_eq!([found(&store, 1), found(&store, 2)], [Some(3), Some(3)]);
+}
+
+/// Format 6 had the rows of the journal among those of records.
+#[test]
+fn a_journal_among_records_is_read_once() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    RocksStore::create(dir.path(), common::superblock()).expect("create");
+    let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+    (0..5).for_each(|lane| answer(&store, lane, 1));
+    answer(&store, 3, 2);
+    drop(store);
+    let before = rows(dir.path());
+    assert_eq!((own(&before), in_journal(&before).len()), (0, 6));
+    // As the program before this one would have left it.
+    let mut db = common::raw(dir.path());
+    db.drop_cf("journal").expect("drop");
+    let journal = before.iter().filter(|(key, _)| key.starts_with(&[0xFF; 3]));
+    journal.for_each(|(key, value)| db.put(key, value).expect("put"));
+    let key = Key::Superblock.encode();
+    let superblock = Record::Superblock(older(6)).encode(&key);
+    db.put(&key, superblock).expect("put");
+    drop(db);
+    for _ in 0..2 {
+        let (store, superblock) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
+        assert_eq!(superblock.format, 6);
+        assert_eq!([2, 3].map(|lane| found(&store, lane)), [Some(1), Some(2)]);
+        drop(store);
+        let there = rows(dir.path());
+        assert_eq!((own(&there), in_journal(&there).len()), (5, 0));
+    }
 }
 
 #[test]

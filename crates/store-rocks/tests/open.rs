@@ -77,7 +77,7 @@ fn superblocks() {
         let dir = tempfile::tempdir().expect("temporary directory");
         RocksStore::create(dir.path(), superblock()).expect("create");
         let key = Key::Superblock.encode();
-        let db = rocksdb::DB::open_default(dir.path().join("db")).expect("open");
+        let db = common::raw(dir.path());
         match value {
             Some(value) => db.put(key, value).expect("put"),
             None => db.delete(key).expect("delete"),
@@ -87,11 +87,11 @@ fn superblocks() {
     };
     let key = Key::Superblock.encode();
     let newer = Superblock {
-        format: 7,
+        format: 8,
         ..superblock()
     };
     let known = pando_format::FORMAT_VERSION;
-    let refused = Err(StoreError::NewerFormat { found: 7, known });
+    let refused = Err(StoreError::NewerFormat { found: 8, known });
     assert_eq!(set(Some(Record::Superblock(newer).encode(&key))), refused);
     // A later format may have a longer superblock.
     let mut longer = Record::Superblock(newer).encode(&key);
@@ -314,7 +314,7 @@ fn stores_of_earlier_formats_are_read_as_they_are() {
         for (value, directory) in [(DIRECTORY, true), (FILE, false)] {
             let dir = tempfile::tempdir().expect("temporary directory");
             RocksStore::create(dir.path(), superblock()).expect("create");
-            let db = rocksdb::DB::open_default(dir.path().join("db")).expect("open");
+            let db = common::raw(dir.path());
             let at = Key::Superblock.encode();
             let mut old = Record::Superblock(superblock()).encode(&at);
             old.truncate(old.len() - 4);

@@ -6,6 +6,7 @@ use pando_store::conformance::block_on;
 use pando_store::{Batch, Durability, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{BootEpoch, FsId, ServerId, SessionId, Slot};
+use rocksdb::DB;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,6 +34,13 @@ pub fn options(durability: Durability) -> RocksOptions {
 
 pub fn open(path: &Path, durability: Durability) -> RocksStore {
     RocksStore::open(path, options(durability)).expect("open").0
+}
+
+/// What RocksDB has of a closed store: the default family, and the journal's if there is one.
+pub fn raw(path: &Path) -> DB {
+    let (options, path) = (rocksdb::Options::default(), path.join("db"));
+    let families = DB::list_cf(&options, &path).expect("families");
+    DB::open_cf(&options, path, families).expect("open")
 }
 
 pub fn key(n: u64) -> Key {
