@@ -72,6 +72,11 @@ impl Snapshot {
         self.records.dedup_by(|(a, _), (b, _)| a == b);
     }
 
+    /// All that was read.
+    pub fn wanted(&self) -> &[LockWant] {
+        &self.wanted
+    }
+
     /// Notes who has files open that were read.
     pub fn add_held(&mut self, held: impl IntoIterator<Item = (FileAt, Holders)>) {
         self.held.extend(held);

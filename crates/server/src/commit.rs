@@ -69,8 +69,18 @@ fn is_of_dir(m: &Mutation) -> bool {
     )
 }
 
+/// Whether statements are made of what is changed. It is shown to nobody before it is synced, in either durability: they would outlive
+/// its loss.
+pub(crate) fn are_facts(op: &Op, mutations: &[Mutation]) -> bool {
+    let may = matches!(
+        op,
+        Op::SetAttr { .. } | Op::SetAcl { .. } | Op::Rename { .. } | Op::Sync
+    );
+    may && mutations.iter().any(is_of_dir)
+}
+
 /// Whether it creates the content of a directory.
-fn is_new_head(m: &Mutation) -> bool {
+pub(crate) fn is_new_head(m: &Mutation) -> bool {
     matches!(
         m,
         Mutation::Insert {
@@ -92,12 +102,7 @@ impl MetaServer {
         let outcome = std::mem::replace(&mut plan.decision.outcome, Ok(Answer::Done));
         self.keep_private(asked, &mutations);
         let moves = plan.moving.map(|_| mutations.clone()).unwrap_or_default();
-        // What statements are made of is shown to nobody before it is synced, in either durability: they would outlive
-        // its loss.
-        let facts = matches!(
-            asked.op,
-            Op::SetAttr { .. } | Op::SetAcl { .. } | Op::Rename { .. } | Op::Sync
-        ) && mutations.iter().any(is_of_dir);
+        let facts = are_facts(asked.op, &mutations);
         let mut by_owner: BTreeMap<ServerId, Vec<Mutation>> = BTreeMap::new();
         for m in mutations {
             by_owner.entry(self.home_of_change(&m)).or_default().push(m);
@@ -147,20 +152,17 @@ impl MetaServer {
                 key: Key::Owed(*tx),
                 record: Record::Owed(content.clone()),
             });
-            let before = self.count_before_change(asked);
             let batch = Batch {
                 mutations: local.into_iter().chain(record).collect(),
                 reply: local_reply,
             };
-            let lsn = self.apply_asked(asked, &batch)?;
-            self.tell_change(asked, before, now);
+            let lsn = self.take_effect(asked, &batch, &outcome, now, &plan.announced)?;
             if let Some((tx, (content, entry))) = owed {
                 txn.settle();
                 self.owe(tx, lsn, content, (txn.holder(), entry));
                 asked.notes.later(by_owner.into_keys(), Task::Content);
             }
             self.enter_moves(&moves);
-            self.observe(asked, now, &outcome, lsn, &plan.announced);
             if facts {
                 asked.notes.syncing(self.safe(lsn, Level::Synced)).await?;
             }
@@ -263,6 +265,22 @@ impl MetaServer {
         }))
     }
 
+    /// An operation changes what is all here. REQUIRES: that it may was found in this instant.
+    pub(crate) fn take_effect(
+        &self,
+        asked: &Asked<'_>,
+        batch: &Batch,
+        outcome: &Outcome,
+        now: Timestamp,
+        announced: &Announced,
+    ) -> Result<Lsn, Failure> {
+        let before = self.count_before_change(asked);
+        let lsn = self.apply_asked(asked, batch)?;
+        self.tell_change(asked, before, now);
+        self.observe(asked, now, outcome, lsn, announced);
+        Ok(lsn)
+    }
+
     /// Locks the content that is to be created here: nobody knows it yet, unless two births hash to one ID.
     /// True: one of the IDs is taken.
     async fn take_ids(&self, txn: &Txn<'_>, local: &[Mutation]) -> Result<bool, Failure> {
@@ -348,7 +366,7 @@ impl MetaServer {
         Ok(())
     }
 
-    fn reply_write(&self, asked: &Asked<'_>, outcome: &Outcome) -> Option<ReplyWrite> {
+    pub(crate) fn reply_write(&self, asked: &Asked<'_>, outcome: &Outcome) -> Option<ReplyWrite> {
         let request = asked.request?;
         let (dir, hash) = match asked.op {
             Op::Tmpfile { dir, .. } => (dir.id, pando_format::NameHash(0)),

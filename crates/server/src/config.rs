@@ -85,8 +85,9 @@ pub struct Limits {
     pub cut_hold: Duration,
     /// How long the picture of a cut stays that nobody reads.
     pub cut_idle: Duration,
-    /// Whether looks that need nothing but memory are answered at once. Off, all go the long way, which is otherwise gone by few.
-    pub looks_at_once: bool,
+    /// Whether operations that need nothing but this server's memory are executed at once. Off, all go the long way, which is otherwise gone
+    /// by few.
+    pub at_once: bool,
     /// Locks of programs on files.
     pub file_locks: FileLockBounds,
     /// Period of background work: inquiries, session expiry, deletion of file data.
@@ -125,7 +126,7 @@ impl Default for Limits {
             rest_wait: Duration::from_millis(100),
             cut_hold: Duration::from_secs(1),
             cut_idle: Duration::from_secs(20),
-            looks_at_once: true,
+            at_once: true,
             file_locks: FileLockBounds {
                 session: 65_536,
                 file: 16_384,

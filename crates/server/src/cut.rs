@@ -100,6 +100,11 @@ impl Cuts {
         self.0.borrow().live.is_some()
     }
 
+    /// Whether who lets something take effect must wait.
+    pub fn holds_still(&self) -> bool {
+        self.0.borrow().holds() && !plant!(H153)
+    }
+
     /// The longest hold so far.
     pub fn longest(&self) -> Duration {
         self.0.borrow().longest
@@ -111,7 +116,7 @@ impl MetaServer {
     /// this and the batch (H153). Whether there was anything to wait for.
     pub(crate) async fn flow(&self) -> bool {
         let mut waited = false;
-        while self.cuts.0.borrow().holds() && !plant!(H153) {
+        while self.cuts.holds_still() {
             let (wake, woken) = oneshot();
             self.cuts.0.borrow_mut().waiting.push(wake);
             woken.await;

@@ -2,11 +2,12 @@
 //! sockets, threads or RocksDB, and the POSIX rules are not here but in `pando-namespace`.
 //!
 //! A request's way: `dispatch` (whose message, which boot) → `operate` (whose slot, which lane) → `execute` (locks,
-//! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer. Most looks are decided in `dispatch`
-//! (`look`).
+//! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer. Most looks, and
+//! most changes of files, are executed in `dispatch` (`at_once`).
 
 mod account;
 mod admin;
+mod at_once;
 mod changes;
 mod claims;
 mod coherence;
@@ -25,7 +26,6 @@ mod housekeeping;
 mod identities;
 mod lease;
 mod locks;
-mod look;
 mod mkfs;
 mod moving;
 mod numbers;
@@ -204,6 +204,8 @@ pub struct MetaServer {
     outcomes: RefCell<BTreeMap<ServerId, outcomes::Unconfirmed>>,
     /// Content of new directories that is owed to others.
     debts: RefCell<owed::Debts>,
+    /// What has taken effect at once and is not told yet, in that order.
+    untold: RefCell<VecDeque<at_once::Untold>>,
     parts: RefCell<participant::Parts>,
     space: Cell<Option<(Mono, Space)>>,
     stopped: Cell<bool>,
@@ -318,9 +320,14 @@ impl MetaServer {
         }
     }
 
-    fn answer(&self, askers: Vec<Asker>, result: Result<Response, Refusal>) {
+    fn answer(&self, mut askers: Vec<Asker>, result: Result<Response, Refusal>) {
+        // Mostly the only one.
+        let last = askers.pop();
         for asker in askers {
             self.answer_with(asker, result.clone(), None);
+        }
+        if let Some(asker) = last {
+            self.answer_with(asker, result, None);
         }
     }
 

@@ -180,6 +180,14 @@ impl Locks {
         }
     }
 
+    /// These were had in one instant by somebody who took none of them.
+    pub fn pass(&self, wants: &[LockWant]) {
+        if !self.watches.borrow().is_empty() {
+            let units = wants.iter().filter_map(unit_of);
+            units.for_each(|(unit, mode)| self.note(&unit, mode));
+        }
+    }
+
     /// Whether anybody gets locks in a slot. Who waits in one that is closed waits no longer; who has a lock keeps it.
     pub fn set_open(&self, slot: Slot, open: bool) {
         if open {

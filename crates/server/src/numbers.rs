@@ -18,6 +18,13 @@ struct Counter {
     reserved_at: Lsn,
 }
 
+impl Counter {
+    fn give(&self, slot: Slot, number: u64) -> (Ino, Generation) {
+        let generation = Generation::new(self.record.epoch, slot, number);
+        (Ino::new(slot, number), generation)
+    }
+}
+
 /// The counters of the slots used since boot.
 #[derive(Default)]
 pub(crate) struct Numbers {
@@ -35,6 +42,23 @@ impl Numbers {
 }
 
 impl MetaServer {
+    /// The next number of `slot`, if it is reserved and that cannot be lost.
+    pub(crate) fn number_at_once(&self, slot: Slot) -> Option<(Ino, Generation)> {
+        if !self.serves_slot(slot) {
+            return None;
+        }
+        let mut slots = self.numbers.slots.borrow_mut();
+        let counter = slots.get_mut(&slot)?;
+        let number = counter.next;
+        let lasts = self.store.durability() == Durability::Sync
+            || self.store.safe(Level::Synced) >= counter.reserved_at;
+        if number >= counter.record.reserved || number >= Generation::COUNTERS || !lasts {
+            return None;
+        }
+        counter.next += 1;
+        Some(counter.give(slot, number))
+    }
+
     /// The next number of `slot`, never given out before and never again, whatever fails.
     pub(crate) async fn next_number(&self, slot: Slot) -> Result<(Ino, Generation), Failure> {
         let (numbers, store) = (&self.numbers, &*self.store);
@@ -86,9 +110,6 @@ impl MetaServer {
         if store.durability() == Durability::Async {
             store.wait(counter.reserved_at, Level::Synced).await?;
         }
-        Ok((
-            Ino::new(slot, number),
-            Generation::new(counter.record.epoch, slot, number),
-        ))
+        Ok(counter.give(slot, number))
     }
 }

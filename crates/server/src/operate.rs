@@ -1,10 +1,11 @@
 //! From a message to an execution and back: boots, owners, sessions, lanes.
 
 use crate::account::Notes;
+use crate::at_once::AtOnce;
 use crate::claims::Entitled;
 use crate::execute::{Asked, Basis};
-use crate::look::Look;
 use crate::sessions::{Admission, Asker};
+use crate::statements::Dirs;
 use crate::{Failure, MetaServer};
 use pando_format::Batch;
 use pando_store::{Level, StoreError};
@@ -50,25 +51,18 @@ impl MetaServer {
         if let Request::Null(false) = request {
             return self.answer_with(asker, Ok(Response::Ok), None);
         }
-        let Some(turn) = self.take_turn(who, bytes) else {
+        let Some(mut turn) = self.take_turn(who, bytes) else {
             return self.answer(vec![asker], Err(Refusal::Busy));
         };
         let mut reading = None;
         if let (Request::Op(asked), false) = (&request, explain)
-            && self.limits.looks_at_once
+            && self.limits.at_once
         {
-            match self.look_at_once(asker, &entitled, asked) {
-                Look::Answered => return,
-                Look::Seen(seen) => {
-                    return self.spawn(|me| {
-                        Box::pin(async move {
-                            me.tell_seen(asker, seen).await;
-                            drop(turn);
-                        })
-                    });
-                }
-                Look::After(read) => reading = Some(read),
-                Look::TheLongWay => {}
+            match self.do_at_once(asker, &entitled, asked, &mut turn) {
+                AtOnce::Answered => return,
+                AtOnce::Done(untold) => return self.tell_in_order(untold),
+                AtOnce::After(read) => reading = Some(read),
+                AtOnce::TheLongWay => {}
             }
         }
         // To whom a subtree is all there is, nothing is told of what is above it.
@@ -244,27 +238,17 @@ impl MetaServer {
     pub(crate) fn take_on<'a>(
         &self,
         asker: Asker,
-        Tried {
-            request,
-            again,
-            map,
-            keep,
-        }: Tried<'a>,
+        tried: Tried<'a>,
         (holder, cred): (Bearer, &'a Cred),
         op: &'a Op,
         ways: &'a [Statement],
         notes: &'a Notes,
     ) -> Option<(Asked<'a>, bool)> {
-        // What changes nothing takes no lane, whatever its message says.
-        let request = request.filter(|_| op.mutates());
-        let believed = self
-            .check_handle(op, holder.identity)
-            .and_then(|()| keep.map_or(Ok(()), |k| self.heed_keeper(k)))
-            .and_then(|()| self.believe(holder, cred, op, ways));
-        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, request, map, op)?)));
+        let believed = self.believed(&tried, (holder, cred), op, ways);
+        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, tried.request, tried.map, op)?)));
         let (dirs, unknown) = match admitted {
             // Another server may have executed it.
-            Ok((dirs, Admission::Execute { unknown })) => (dirs, unknown || again && !plant!(H116)),
+            Ok((dirs, Admission::Execute { unknown })) => (dirs, unknown || tried.again && !plant!(H116)),
             Ok((_, Admission::Wait)) => return None,
             Ok((_, Admission::Answer(outcome))) => {
                 self.count(|s| s.replayed += 1);
@@ -276,22 +260,48 @@ impl MetaServer {
                 return None;
             }
         };
-        let asked = Asked {
+        let asked = self.asked(asker, &tried, (holder, cred), op, dirs, notes);
+        Some((asked, unknown))
+    }
+
+    /// What a request says of directories and open files, if it may say it.
+    pub(crate) fn believed<'a>(
+        &self,
+        tried: &Tried<'a>,
+        (holder, cred): (Bearer, &'a Cred),
+        op: &'a Op,
+        ways: &'a [Statement],
+    ) -> Result<Dirs<'a>, Refusal> {
+        self.check_handle(op, holder.identity)?;
+        tried.keep.map_or(Ok(()), |k| self.heed_keeper(k))?;
+        self.believe(holder, cred, op, ways)
+    }
+
+    pub(crate) fn asked<'a>(
+        &self,
+        asker: Asker,
+        tried: &Tried<'a>,
+        (holder, cred): (Bearer, &'a Cred),
+        op: &'a Op,
+        dirs: Dirs<'a>,
+        notes: &'a Notes,
+    ) -> Asked<'a> {
+        Asked {
             term: self.map().term,
             slot_changes: self.slot_changes(),
             message: asker.1,
-            request,
+            // What changes nothing takes no lane, whatever its message says.
+            request: tried.request.filter(|_| op.mutates()),
             holder,
             cred,
             op,
-            keep,
+            keep: tried.keep,
             dirs,
             told: cred,
             basis: Basis::Shown,
             notes,
             change: Cell::default(),
-        };
-        Some((asked, unknown))
+        }
     }
 
     /// Tells all who asked what came of it.
@@ -307,7 +317,7 @@ impl MetaServer {
                 let mut askers = match asked.request {
                     Some(id) => {
                         let by = map.max(self.map().epoch);
-                        self.sessions.borrow_mut().done(id, &outcome, by)
+                        self.sessions.borrow_mut().done(id, outcome.clone(), by)
                     }
                     None => vec![asker],
                 };
@@ -360,8 +370,9 @@ impl MetaServer {
         map: MapEpoch,
         op: &Op,
     ) -> Result<Admission, Refusal> {
+        let request = request.filter(|_| op.mutates());
         // What was executed already must find its answer, whatever has become of this server since.
-        let known = op.mutates() && request.is_some_and(|id| self.sessions.borrow().has(id));
+        let known = request.is_some_and(|id| self.sessions.borrow().has(id));
         if !known && let Err(refusal) = self.is_here(op) {
             if plant!(H64) {
                 return Ok(Admission::Answer(Err(Errno::NotFound)));
@@ -403,6 +414,15 @@ impl MetaServer {
             return Ok(Admission::Execute { unknown: false });
         }
         Ok(admission)
+    }
+
+    /// Begins a change that is this server's to do and was never asked for before. False, and nothing is noted: there is something else to
+    /// be said of it.
+    pub(crate) fn begins(&self, asker: Asker, request: Option<RequestId>, map: MapEpoch, op: &Op) -> bool {
+        let here = op.home().is_some_and(|slot| self.serves_slot(slot));
+        let in_time = map >= self.gained.get();
+        let begin = |id| self.sessions.borrow_mut().begin(id, asker, self.world.recent());
+        here && in_time && self.knows_enough() && request.is_some_and(begin)
     }
 
     /// That another is the coordinator is said only by a map that is no older than the asker's: who hears it gives the

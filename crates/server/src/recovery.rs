@@ -217,6 +217,7 @@ impl MetaServer {
             }),
             outcomes: RefCell::default(),
             debts: RefCell::new(debts),
+            untold: RefCell::default(),
             parts: RefCell::new(parts),
             space: Cell::new(None),
             stopped: Cell::new(false),

@@ -37,6 +37,19 @@ struct Lane {
     wrote: Option<(Slot, Sequence)>,
 }
 
+impl Lane {
+    /// A lane has one request at a time: a newer one says that the older was answered, or given up for good. False: while that still runs
+    /// here the lane must not forget it. Or this one is not newer.
+    fn goes_on_to(&mut self, sequence: Sequence, asker: Asker) -> bool {
+        if sequence <= self.sequence || matches!(self.doing, Doing::Running(_)) {
+            return false;
+        }
+        self.sequence = sequence;
+        self.doing = Doing::Running(vec![asker]);
+        true
+    }
+}
+
 struct Session {
     seen: Mono,
     lanes: BTreeMap<RequestSlot, Lane>,
@@ -369,14 +382,10 @@ impl Sessions {
             return Admission::Refuse(Refusal::TooOld);
         }
         if id.sequence > lane.sequence {
-            // A lane has one request at a time: a newer one says that the older was answered, or given up for good.
-            // While that still runs here the lane must not forget it.
-            if matches!(lane.doing, Doing::Running(_)) {
-                return Admission::Refuse(Refusal::Busy);
-            }
-            lane.sequence = id.sequence;
-            lane.doing = running;
-            return Admission::Execute { unknown: false };
+            return match lane.goes_on_to(id.sequence, asker) {
+                true => Admission::Execute { unknown: false },
+                false => Admission::Refuse(Refusal::Busy),
+            };
         }
         match &mut lane.doing {
             Doing::Running(askers) => {
@@ -395,6 +404,20 @@ impl Sessions {
             }
             Doing::Elsewhere => Admission::Refuse(Refusal::UseCoordinator),
         }
+    }
+
+    /// A request that was never asked for before begins in a lane that has answered the one before it, as after
+    /// [`Admission::Execute`]. False, and nothing is noted: there is something else to be said of it.
+    pub fn begin(&mut self, id: RequestId, asker: Asker, now: Mono) -> bool {
+        let Some(session) = self.live.get_mut(&id.session) else {
+            return false;
+        };
+        let lane = session.lanes.get_mut(&id.slot);
+        let begun = lane.is_some_and(|lane| lane.goes_on_to(id.sequence, asker));
+        if begun {
+            session.seen = now;
+        }
+        begun
     }
 
     /// A request was refused here because another server was the coordinator, and is repeated now that this one is. A late copy
@@ -443,8 +466,8 @@ impl Sessions {
     }
 
     /// The running request of a lane has an outcome. Returns who wants to know.
-    pub fn done(&mut self, id: RequestId, outcome: &Outcome, by: MapEpoch) -> Vec<Asker> {
-        self.finish(id, Doing::Done(outcome.clone(), by))
+    pub fn done(&mut self, id: RequestId, outcome: Outcome, by: MapEpoch) -> Vec<Asker> {
+        self.finish(id, Doing::Done(outcome, by))
     }
 
     /// The running request of a lane was refused without effect.

@@ -4,23 +4,38 @@ use crate::MetaServer;
 use crate::execute::{Asked, Basis};
 use pando_types::{Access, Bearer, Cred, IdentityId, Watermark, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Scope, Statement};
-use std::borrow::Cow;
 
 /// Longest way: as many directories as a path can have.
 const LONGEST: usize = 2048;
 
+/// A directory that an operation names. It is moved about with its operation: what is seldom has a place of its own.
+enum Named<'a> {
+    As(&'a Statement),
+    /// With the whole way, joined from links.
+    Joined(Box<Statement>),
+}
+
+impl Named<'_> {
+    fn statement(&self) -> &Statement {
+        match self {
+            Named::As(shown) => shown,
+            Named::Joined(joined) => joined,
+        }
+    }
+}
+
 /// The directories an operation names, each with the whole way it rests on.
-pub(crate) struct Dirs<'a>([Option<Cow<'a, Statement>>; 2]);
+pub(crate) struct Dirs<'a>([Option<Named<'a>>; 2]);
 
 impl<'a> Dirs<'a> {
     /// Of an operation whose statements need nothing else.
     pub fn of(op: &'a Op) -> Dirs<'a> {
-        Dirs(op.statements().map(|s| s.map(Cow::Borrowed)))
+        Dirs(op.statements().map(|s| s.map(Named::As)))
     }
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Statement> {
-        self.0.iter().flatten().map(|s| &**s)
+        self.0.iter().flatten().map(Named::statement)
     }
 
     /// Whether who asked has shown the whole way to each of them. A handle says nothing of where a directory is by now, and
@@ -31,8 +46,8 @@ impl<'a> Dirs<'a> {
 
     /// Those that were joined from links, or are older than `upto`.
     pub fn old(&self, upto: Watermark) -> impl Iterator<Item = &Statement> {
-        let old = move |s: &&Cow<'a, Statement>| matches!(s, Cow::Owned(_)) || s.at < upto;
-        self.0.iter().flatten().filter(old).map(|s| &**s)
+        let old = move |s: &&Named<'a>| matches!(s, Named::Joined(_)) || s.statement().at < upto;
+        self.0.iter().flatten().filter(old).map(Named::statement)
     }
 }
 
@@ -200,9 +215,9 @@ impl MetaServer {
 
 /// The statement with its whole way. A link is joined, by its tags, to others, the last of which is a ticket; each
 /// directory that is passed must let the caller search it. `None`: they do not belong together.
-fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Cow<'a, Statement>> {
+fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Named<'a>> {
     if s.scope != Scope::Link || plant!(G18) {
-        return Some(Cow::Borrowed(s));
+        return Some(Named::As(s));
     }
     // From this directory up.
     let mut way = vec![s.tag()];
@@ -229,10 +244,10 @@ fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Cow<'a
     way.pop();
     let way = first.way.iter().copied().chain(way.into_iter().rev()).collect();
     let scope = Scope::Way;
-    Some(Cow::Owned(Statement {
+    Some(Named::Joined(Box::new(Statement {
         scope,
         way,
         at,
         ..s.clone()
-    }))
+    })))
 }

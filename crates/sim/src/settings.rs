@@ -117,7 +117,7 @@ impl Settings {
         limits.cut_hold = Duration::from_millis(cuts.range(100, 1_000));
         limits.cut_idle = Duration::from_millis(cuts.range(500, 5_000));
         limits.parents = [1, 2, 4, 40][steps.index(4)];
-        limits.looks_at_once = looks.percent(50);
+        limits.at_once = looks.percent(50);
         limits.number_block = rng.range(1, 8);
         limits.invalidations = [6, 20, 100][rng.index(3)];
         limits.page = rng.range(1, 6) as u32;

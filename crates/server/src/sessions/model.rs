@@ -286,7 +286,7 @@ impl Lanes {
                 world.replies.insert((request.session, request.sequence));
             }
         }
-        world.table.0.done(request.id(), &Ok(Answer::Done), MapEpoch(0));
+        world.table.0.done(request.id(), Ok(Answer::Done), MapEpoch(0));
         world.answers.insert((request, Said::Done));
     }
 
@@ -299,7 +299,7 @@ impl Lanes {
         }
         if said == Said::Failed {
             let outcome: Outcome = Err(Errno::Exists);
-            world.table.0.done(request.id(), &outcome, MapEpoch(0));
+            world.table.0.done(request.id(), outcome.clone(), MapEpoch(0));
         } else {
             world.table.0.refused(request.id(), Refusal::Busy);
         }

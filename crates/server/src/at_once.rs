@@ -1,0 +1,337 @@
+//! Operations that are over before anything else happens: what they need is here, free and in memory, and what they change is
+//! here. They need no task and no locks, and nearly every look and every change of a file is one. All others go the long way (`operate`,
+//! `execute`), from the beginning.
+//!
+//! It is the same operation: decided by the same function, from records that nobody is changing, and it takes effect at the
+//! instant they were read (H29), by the same function. What it tells waits until that cannot be lost, as there (rule 8). A change begins in
+//! its lane at that instant too: until then nothing has happened, and the long way finds everything as it was.
+
+use crate::account::Notes;
+use crate::claims::{Entitled, Turn};
+use crate::commit::{are_facts, is_new_head};
+use crate::execute::{Announced, Asked, Done};
+use crate::operate::Tried;
+use crate::sessions::Asker;
+use crate::txn::{Records, Unread};
+use crate::{Failure, MetaServer};
+use pando_env::LocalFuture;
+use pando_format::{Batch, Mutation};
+use pando_namespace::{Decision, Fresh, Inputs, Snapshot, Step, run};
+use pando_store::{Level, Lsn, StoreError};
+use pando_types::{Bearer, DirId, Errno, MapEpoch, RequestId, Timestamp, plant};
+use pando_wire::{Op, OpRequest, Outcome, Response};
+use std::collections::BTreeSet;
+
+/// So often more records are asked for.
+const ROUNDS: usize = 4;
+
+/// What came of it.
+pub(crate) enum AtOnce {
+    /// It is answered.
+    Answered,
+    /// It took effect, and is told once that cannot be lost.
+    Done(Untold),
+    /// It goes the long way,
+    TheLongWay,
+    /// once this has been read, from when on it is in memory.
+    After(LocalFuture<Result<Records, StoreError>>),
+}
+
+/// What is to be told.
+pub(crate) struct Untold {
+    asker: Asker,
+    response: Response,
+    /// Of which request it is the outcome, and the map by which that was sent, if it changes anything.
+    request: Option<(RequestId, Outcome, MapEpoch)>,
+    lsn: Lsn,
+    /// It counts as being served until then.
+    _turn: Option<Turn>,
+}
+
+/// Why an operation is not over at once.
+enum Not {
+    /// Something stands in its way.
+    Now,
+    /// A record is not in memory.
+    Read(LocalFuture<Result<Records, StoreError>>),
+}
+
+impl From<Unread> for Not {
+    fn from(why: Unread) -> Not {
+        match why {
+            Unread::Coming(reading) => Not::Read(reading),
+            // Whoever reads it again will hear why it failed.
+            Unread::Failed(_) => Not::Now,
+        }
+    }
+}
+
+/// Whether an operation may be over at once. Listings are made of more than records under keys; directories come and go with content
+/// that is elsewhere, or that others have heard of; what is asked again may have been executed.
+fn may_be_quick(asked: &OpRequest) -> bool {
+    match asked.op {
+        Op::Lookup { .. }
+        | Op::Reopen { .. }
+        | Op::DirStat { .. }
+        | Op::ReadLink { .. }
+        | Op::Open { .. }
+        | Op::GetXattr { .. }
+        | Op::ListXattr { .. } => true,
+        Op::Create { .. }
+        | Op::Tmpfile { .. }
+        | Op::Symlink { .. }
+        | Op::Mknod { .. }
+        | Op::Unlink { .. }
+        | Op::Release { .. }
+        | Op::SetAttr { .. }
+        | Op::SetXattr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::Publish { .. }
+        | Op::Accessed { .. }
+        | Op::Rename { .. }
+        | Op::Link { .. } => asked.request.is_some() && !asked.again,
+        Op::Mkdir { .. }
+        | Op::Rmdir { .. }
+        | Op::UnlinkMany { .. }
+        | Op::SetAcl { .. }
+        | Op::Home { .. }
+        | Op::ReadDir { .. }
+        | Op::StatFs
+        | Op::Sync => false,
+    }
+}
+
+impl MetaServer {
+    /// Executes what can be executed at once, and answers it if that can be told at once.
+    pub(crate) fn do_at_once(
+        &self,
+        asker: Asker,
+        entitled: &Entitled,
+        asked: &OpRequest,
+        turn: &mut Option<Turn>,
+    ) -> AtOnce {
+        if !may_be_quick(asked) || entitled.subtree.is_some() && asked.op.is_root_lookup() {
+            return AtOnce::TheLongWay;
+        }
+        let holder = Bearer {
+            identity: entitled.holder,
+            instance: asked.instance,
+        };
+        let notes = Notes::default();
+        let tried = Tried {
+            request: asked.request,
+            again: asked.again,
+            map: asked.map,
+            keep: asked.keep.as_ref(),
+        };
+        let (cred, op, ways, map) = (&asked.cred, &asked.op, &asked.ways, asked.map);
+        let asked = if op.mutates() {
+            // Its lane comes last.
+            match self.believed(&tried, (holder, cred), op, ways) {
+                Ok(dirs) => self.asked(asker, &tried, (holder, cred), op, dirs, &notes),
+                Err(refusal) => {
+                    self.answer(vec![asker], Err(refusal));
+                    return AtOnce::Answered;
+                }
+            }
+        } else {
+            match self.take_on(asker, tried, (holder, cred), op, ways, &notes) {
+                Some((asked, _)) => asked,
+                None => return AtOnce::Answered,
+            }
+        };
+        let done = match self.done_at_once(asker, &asked, map) {
+            Ok(done) => done,
+            Err(Not::Now) => return AtOnce::TheLongWay,
+            Err(Not::Read(reading)) => return AtOnce::After(reading),
+        };
+        self.count(|s| s.operations += 1);
+        let Done { outcome, lsn, level } = match done {
+            Err(Failure::Store(e)) if self.report(&e) => {
+                self.conclude(asker, &asked, map, Ok(Err(Errno::Io)));
+                return AtOnce::Answered;
+            }
+            Err(failure) => {
+                self.conclude(asker, &asked, map, Err(failure));
+                return AtOnce::Answered;
+            }
+            Ok(done) => done,
+        };
+        debug_assert_eq!(level, Level::Durable, "what waits for more is not over at once");
+        if plant!(H102) && !op.mutates() || self.store.safe(level) >= lsn {
+            self.conclude(asker, &asked, map, Ok(outcome));
+            return AtOnce::Answered;
+        }
+        AtOnce::Done(Untold {
+            asker,
+            request: asked.request.map(|id| (id, outcome.clone(), map)),
+            response: self.response(&asked, outcome),
+            lsn,
+            _turn: turn.take(),
+        })
+    }
+
+    /// Tells what was done, in the order in which it was, once it cannot be lost.
+    pub(crate) fn tell_in_order(&self, untold: Untold) {
+        let waiting = {
+            let mut all = self.untold.borrow_mut();
+            all.push_back(untold);
+            all.len() > 1
+        };
+        if !waiting {
+            self.spawn(|me| Box::pin(async move { me.tell_untold().await }));
+        }
+    }
+
+    async fn tell_untold(&self) {
+        loop {
+            let first = self.untold.borrow().front().map(|untold| untold.lsn);
+            let Some(lsn) = first else { return };
+            match self.safe(lsn, Level::Durable).await {
+                Ok(()) => {}
+                // Nothing is told any more, by nobody.
+                Err(Failure::Store(e)) => return self.fatal(&e),
+                Err(Failure::Refused(_)) => return,
+            }
+            let safe = self.store.safe(Level::Durable);
+            let next = || {
+                let mut all = self.untold.borrow_mut();
+                all.front().filter(|untold| untold.lsn <= safe)?;
+                all.pop_front()
+            };
+            while let Some(untold) = next() {
+                self.tell_now(untold);
+            }
+        }
+    }
+
+    fn tell_now(&self, untold: Untold) {
+        let Untold {
+            asker,
+            response,
+            request,
+            ..
+        } = untold;
+        let Some((id, outcome, map)) = request else {
+            return self.answer_with(asker, Ok(response), None);
+        };
+        let by = map.max(self.map().epoch);
+        let askers = self.sessions.borrow_mut().done(id, outcome, by);
+        self.answer(askers, Ok(response));
+    }
+
+    /// Identities for what an operation creates in this directory, if there are some at hand.
+    fn fresh_at_once(&self, dir: DirId) -> Option<Fresh> {
+        let (ino, generation) = self.number_at_once(dir.slot())?;
+        Some(Fresh {
+            ino,
+            generation,
+            salt: self.world.random(),
+            floor: 0,
+        })
+    }
+
+    /// Executes it between two turns of all others.
+    fn done_at_once(
+        &self,
+        asker: Asker,
+        asked: &Asked<'_>,
+        map: MapEpoch,
+    ) -> Result<Result<Done, Failure>, Not> {
+        let op = asked.op;
+        if op.grows() && self.low_on_space() {
+            return Err(Not::Now);
+        }
+        let looked = self.count_before_look(asked);
+        let private = self.private_to(asked.holder);
+        let fresh = match op.creates_in() {
+            Some(dir) => Some(self.fresh_at_once(dir).ok_or(Not::Now)?),
+            None => None,
+        };
+        let inputs = Inputs {
+            fresh,
+            ..self.inputs(asked, &private)
+        };
+        let mut snapshot = Snapshot::default();
+        let Decision {
+            mut outcome,
+            mutations,
+            invalidates,
+        } = self.decided_at_once(asked, &inputs, &mut snapshot)?;
+        let on_its_way =
+            outcome == Err(Errno::Stale) && asked.without_content(&snapshot, &BTreeSet::new()).is_some();
+        if on_its_way || !invalidates.is_empty() || !self.are_done_at_once(op, &mutations) {
+            return Err(Not::Now);
+        }
+        // The last that can stand in its way: from here on it happens.
+        if op.mutates() && !self.begins(asker, asked.request, map, op) {
+            return Err(Not::Now);
+        }
+        self.sign(&mut outcome, asked);
+        self.give_handle(op, &mut outcome, asked.holder.identity);
+        if let Err(refused) = self.hold_opened(asked.keep, op.home(), &mut outcome) {
+            return Ok(Err(refused));
+        }
+        if mutations.is_empty() {
+            self.tell_look(asked, looked, &outcome, inputs.now);
+            return Ok(self.read_only(asked, inputs.now, outcome));
+        }
+        if !plant!(H191) {
+            self.locks.pass(snapshot.wanted());
+        }
+        Ok(self.changed_at_once(asked, mutations, outcome, inputs.now))
+    }
+
+    /// What is to be done, if all that must be known is here and free.
+    fn decided_at_once(
+        &self,
+        asked: &Asked<'_>,
+        inputs: &Inputs<'_>,
+        snapshot: &mut Snapshot,
+    ) -> Result<Decision, Not> {
+        for _ in 0..ROUNDS {
+            match run(asked.op, inputs, snapshot) {
+                Step::Need(wants) => {
+                    let here = wants.iter().all(|want| self.home_of(want) == self.id);
+                    if !here || !(self.locks.are_free(&wants) || plant!(H190)) {
+                        return Err(Not::Now);
+                    }
+                    let mut records = Vec::with_capacity(wants.len());
+                    for want in &wants {
+                        self.read_one(want, &mut records)?;
+                    }
+                    snapshot.add_held(self.held_among(&records));
+                    snapshot.add_all(wants, records);
+                }
+                Step::Done(decision) => return Ok(decision),
+                Step::UseCoordinator | Step::Walk { .. } => return Err(Not::Now),
+            }
+        }
+        Err(Not::Now)
+    }
+
+    /// Whether changes need no other server, and nothing that is waited for before or after.
+    fn are_done_at_once(&self, op: &Op, mutations: &[Mutation]) -> bool {
+        let here = |m: &Mutation| self.home_of_change(m) == self.id && !is_new_head(m);
+        mutations.iter().all(here) && !are_facts(op, mutations) && !self.cuts.holds_still()
+    }
+
+    fn changed_at_once(
+        &self,
+        asked: &Asked<'_>,
+        mutations: Vec<Mutation>,
+        outcome: Outcome,
+        now: Timestamp,
+    ) -> Result<Done, Failure> {
+        self.keep_private(asked, &mutations);
+        let reply = self.reply_write(asked, &outcome);
+        let batch = Batch { mutations, reply };
+        self.may_take_effect(asked)?;
+        let lsn = self.take_effect(asked, &batch, &outcome, now, &Announced::default())?;
+        Ok(Done {
+            outcome,
+            lsn,
+            level: Level::Durable,
+        })
+    }
+}
