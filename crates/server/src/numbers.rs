@@ -1,4 +1,4 @@
-//! Inode numbers and generations: one counter per slot, reserved in durable blocks.
+//! Inode numbers and generations: one counter per slot, reserved in durable blocks, the next one long before it is needed.
 
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, CounterRecord, Key, Mutation, Record};
@@ -10,18 +10,26 @@ use std::collections::BTreeMap;
 /// First number of a slot's counter: no allocated inode number equals the root's.
 pub(crate) const FIRST_NUMBER: u64 = 2;
 
-#[derive(Clone, Copy)]
 struct Counter {
     next: u64,
+    /// What is reserved.
     record: CounterRecord,
     /// Position of the last reservation.
     reserved_at: Lsn,
+    /// Numbers below are reserved for good, whatever fails.
+    lasting: u64,
 }
 
 impl Counter {
-    fn give(&self, slot: Slot, number: u64) -> (Ino, Generation) {
+    /// The next number, if there is one that is reserved for good.
+    fn give(&mut self, slot: Slot) -> Option<(Ino, Generation)> {
+        let number = self.next;
+        if number >= self.lasting || number >= Generation::COUNTERS {
+            return None;
+        }
+        self.next += 1;
         let generation = Generation::new(self.record.epoch, slot, number);
-        (Ino::new(slot, number), generation)
+        Some((Ino::new(slot, number), generation))
     }
 }
 
@@ -42,30 +50,83 @@ impl Numbers {
 }
 
 impl MetaServer {
-    /// The next number of `slot`, if it is reserved and that cannot be lost.
+    /// The next number of `slot`, if nothing must be read or waited for.
     pub(crate) fn number_at_once(&self, slot: Slot) -> Option<(Ino, Generation)> {
         if !self.serves_slot(slot) {
             return None;
         }
         let mut slots = self.numbers.slots.borrow_mut();
         let counter = slots.get_mut(&slot)?;
-        let number = counter.next;
-        let lasts = self.store.durability() == Durability::Sync
-            || self.store.safe(Level::Synced) >= counter.reserved_at;
-        if number >= counter.record.reserved || number >= Generation::COUNTERS || !lasts {
-            return None;
+        // What uses the number follows its reservation in the log, so in `sync` both are lost or neither. In `async` a
+        // power failure may take both after the object was shown, and another must not get its name: only what is synced is given.
+        if self.store.durability() == Durability::Sync
+            || self.store.safe(Level::Synced) >= counter.reserved_at
+        {
+            counter.lasting = counter.record.reserved;
         }
-        counter.next += 1;
-        Some(counter.give(slot, number))
+        let given = counter.give(slot)?;
+        // So far ahead that what fills a block brings about the sync. If it fails, so it does when there is no other way.
+        if counter.record.reserved - counter.next < self.number_block() {
+            let _ = self.reserve(slot, counter);
+        }
+        Some(given)
+    }
+
+    fn number_block(&self) -> u64 {
+        self.limits.number_block.max(1)
+    }
+
+    /// Reserves two blocks from the next number on.
+    fn reserve(&self, slot: Slot, counter: &mut Counter) -> Result<(), Failure> {
+        let reserved = counter.next + 2 * self.number_block();
+        let epoch = counter.record.epoch;
+        let record = CounterRecord { reserved, epoch };
+        let update = Mutation::Update {
+            key: Key::Counter(slot),
+            record: Record::Counter(record),
+        };
+        counter.reserved_at = self.change(&Batch::of(vec![update]))?;
+        counter.record = record;
+        Ok(())
     }
 
     /// The next number of `slot`, never given out before and never again, whatever fails.
     pub(crate) async fn next_number(&self, slot: Slot) -> Result<(Ino, Generation), Failure> {
-        let (numbers, store) = (&self.numbers, &*self.store);
-        let block = self.limits.number_block;
+        loop {
+            if let Some(given) = self.number_at_once(slot) {
+                return Ok(given);
+            }
+            self.read_counter(slot).await?;
+            // Nothing is waited for from here to the reservation.
+            if !self.serves_slot(slot) {
+                return Err(Failure::Refused(self.not_served(slot)));
+            }
+            let reserved_at = {
+                let mut slots = self.numbers.slots.borrow_mut();
+                let counter = slots
+                    .get_mut(&slot)
+                    .ok_or_else(|| StoreError::Device("slot counter".into()))?;
+                if counter.next >= Generation::COUNTERS {
+                    let all = format!("slot {} has given out all its numbers", slot.0);
+                    return Err(StoreError::Device(all).into());
+                }
+                if counter.next >= counter.record.reserved {
+                    self.reserve(slot, counter)?;
+                }
+                counter.reserved_at
+            };
+            if self.store.durability() == Durability::Async {
+                self.store.wait(reserved_at, Level::Synced).await?;
+            }
+        }
+    }
+
+    /// Has a slot's counter in memory.
+    async fn read_counter(&self, slot: Slot) -> Result<(), Failure> {
+        let numbers = &self.numbers;
         while !numbers.slots.borrow().contains_key(&slot) {
             let forgotten = numbers.forgotten.get();
-            let record = match store.get(&Key::Counter(slot)).wait().await? {
+            let record = match self.store.get(&Key::Counter(slot)).wait().await? {
                 Some(Record::Counter(c)) => c,
                 _ => CounterRecord {
                     reserved: FIRST_NUMBER,
@@ -77,39 +138,12 @@ impl MetaServer {
                 next: record.reserved,
                 record,
                 reserved_at: Lsn(0),
+                lasting: record.reserved,
             };
             if numbers.forgotten.get() == forgotten {
                 numbers.slots.borrow_mut().entry(slot).or_insert(fresh);
             }
         }
-        // Nothing is waited for from here to the reservation.
-        if !self.serves_slot(slot) {
-            return Err(Failure::Refused(self.not_served(slot)));
-        }
-        let (number, counter) = {
-            let mut slots = numbers.slots.borrow_mut();
-            let counter = slots
-                .get_mut(&slot)
-                .ok_or_else(|| StoreError::Device("slot counter".into()))?;
-            let number = counter.next;
-            if number >= Generation::COUNTERS {
-                return Err(
-                    StoreError::Device(format!("slot {} has given out all its numbers", slot.0)).into(),
-                );
-            }
-            counter.next += 1;
-            if counter.next > counter.record.reserved {
-                counter.record.reserved = number + block.max(1);
-                let (key, record) = (Key::Counter(slot), Record::Counter(counter.record));
-                counter.reserved_at = self.change(&Batch::of(vec![Mutation::Update { key, record }]))?;
-            }
-            (number, *counter)
-        };
-        // What uses the number follows its reservation in the log, so in `sync` both are lost or neither. In `async` a
-        // power failure may take both after the object was shown; another must not get its name: sync first.
-        if store.durability() == Durability::Async {
-            store.wait(counter.reserved_at, Level::Synced).await?;
-        }
-        Ok(counter.give(slot, number))
+        Ok(())
     }
 }
