@@ -171,37 +171,29 @@ impl MetaServer {
         })
     }
 
-    /// Tells what was done, in the order in which it was, once it cannot be lost.
-    pub(crate) fn tell_in_order(&self, untold: Untold) {
-        let waiting = {
-            let mut all = self.untold.borrow_mut();
-            all.push_back(untold);
-            all.len() > 1
+    /// Tells what was done once it cannot be lost, together with what else is done in this turn.
+    pub(crate) fn tell_with_turn(&self, untold: Untold) {
+        let first = {
+            let mut turn = self.untold.borrow_mut();
+            turn.push(untold);
+            turn.len() == 1
         };
-        if !waiting {
-            self.spawn(|me| Box::pin(async move { me.tell_untold().await }));
+        if first {
+            self.spawn(|me| Box::pin(async move { me.tell_turn().await }));
         }
     }
 
-    async fn tell_untold(&self) {
-        loop {
-            let first = self.untold.borrow().front().map(|untold| untold.lsn);
-            let Some(lsn) = first else { return };
-            match self.safe(lsn, Level::Durable).await {
-                Ok(()) => {}
-                // Nothing is told any more, by nobody.
-                Err(Failure::Store(e)) => return self.fatal(&e),
-                Err(Failure::Refused(_)) => return,
-            }
-            let safe = self.store.safe(Level::Durable);
-            let next = || {
-                let mut all = self.untold.borrow_mut();
-                all.front().filter(|untold| untold.lsn <= safe)?;
-                all.pop_front()
-            };
-            while let Some(untold) = next() {
-                self.tell_now(untold);
-            }
+    async fn tell_turn(&self) {
+        // In the order in which it was done.
+        let turn = self.untold.take();
+        let Some(last) = turn.last().map(|untold| untold.lsn) else {
+            return;
+        };
+        match self.safe(last, Level::Durable).await {
+            Ok(()) => turn.into_iter().for_each(|untold| self.tell_now(untold)),
+            // Nothing is told any more, by nobody.
+            Err(Failure::Store(e)) => self.fatal(&e),
+            Err(Failure::Refused(_)) => {}
         }
     }
 
@@ -244,20 +236,13 @@ impl MetaServer {
         }
         let looked = self.count_before_look(asked);
         let private = self.private_to(asked.holder);
-        let fresh = match op.creates_in() {
-            Some(dir) => Some(self.fresh_at_once(dir).ok_or(Not::Now)?),
-            None => None,
-        };
-        let inputs = Inputs {
-            fresh,
-            ..self.inputs(asked, &private)
-        };
+        let mut inputs = self.inputs(asked, &private);
         let mut snapshot = Snapshot::default();
         let Decision {
             mut outcome,
             mutations,
             invalidates,
-        } = self.decided_at_once(asked, &inputs, &mut snapshot)?;
+        } = self.decided_at_once(asked, &mut inputs, &mut snapshot)?;
         let on_its_way =
             outcome == Err(Errno::Stale) && asked.without_content(&snapshot, &BTreeSet::new()).is_some();
         if on_its_way || !invalidates.is_empty() || !self.are_done_at_once(op, &mutations) {
@@ -286,7 +271,7 @@ impl MetaServer {
     fn decided_at_once(
         &self,
         asked: &Asked<'_>,
-        inputs: &Inputs<'_>,
+        inputs: &mut Inputs<'_>,
         snapshot: &mut Snapshot,
     ) -> Result<Decision, Not> {
         for _ in 0..ROUNDS {
@@ -302,6 +287,10 @@ impl MetaServer {
                     }
                     snapshot.add_held(self.held_among(&records));
                     snapshot.add_all(wants, records);
+                    // None is spent on what goes the long way.
+                    if let (Some(dir), None) = (asked.op.creates_in(), &inputs.fresh) {
+                        inputs.fresh = Some(self.fresh_at_once(dir).ok_or(Not::Now)?);
+                    }
                 }
                 Step::Done(decision) => return Ok(decision),
                 Step::UseCoordinator | Step::Walk { .. } => return Err(Not::Now),

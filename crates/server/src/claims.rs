@@ -11,7 +11,7 @@ use pando_types::{
 };
 use pando_wire::{Denial, FileLockRequest, Op, OpRequest, Outcome, Refusal, Request, Role, Statement, Way};
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::Weak;
 
 /// What a sender may do beyond what its message says.
 pub(crate) struct Entitled {
@@ -50,16 +50,19 @@ impl InFlight {
     }
 }
 
-/// A request of an identity that is being served.
+/// A request of an identity that is being served. The server itself may have some.
 pub(crate) struct Turn {
-    server: Rc<MetaServer>,
+    server: Weak<MetaServer>,
     id: IdentityId,
     bytes: usize,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut in_flight = self.server.in_flight.borrow_mut();
+        let Some(server) = self.server.upgrade() else {
+            return;
+        };
+        let mut in_flight = server.in_flight.borrow_mut();
         let done = in_flight
             .get_mut(&self.id)
             .is_some_and(|n| n.give_back(self.bytes));
@@ -123,9 +126,9 @@ impl MetaServer {
         let PeerId::Client(id) = who else {
             return Some(None);
         };
-        let server = self.me.upgrade()?;
         let mut in_flight = self.in_flight.borrow_mut();
         let taken = in_flight.entry(id).or_default().take(bytes, &self.limits);
+        let server = self.me.clone();
         taken.then(|| Some(Turn { server, id, bytes }))
     }
 

@@ -204,8 +204,8 @@ pub struct MetaServer {
     outcomes: RefCell<BTreeMap<ServerId, outcomes::Unconfirmed>>,
     /// Content of new directories that is owed to others.
     debts: RefCell<owed::Debts>,
-    /// What has taken effect at once and is not told yet, in that order.
-    untold: RefCell<VecDeque<at_once::Untold>>,
+    /// What has taken effect at once in this turn, in that order.
+    untold: RefCell<Vec<at_once::Untold>>,
     parts: RefCell<participant::Parts>,
     space: Cell<Option<(Mono, Space)>>,
     stopped: Cell<bool>,

@@ -60,7 +60,7 @@ impl MetaServer {
         {
             match self.do_at_once(asker, &entitled, asked, &mut turn) {
                 AtOnce::Answered => return,
-                AtOnce::Done(untold) => return self.tell_in_order(untold),
+                AtOnce::Done(untold) => return self.tell_with_turn(untold),
                 AtOnce::After(read) => reading = Some(read),
                 AtOnce::TheLongWay => {}
             }
@@ -421,7 +421,7 @@ impl MetaServer {
     pub(crate) fn begins(&self, asker: Asker, request: Option<RequestId>, map: MapEpoch, op: &Op) -> bool {
         let here = op.home().is_some_and(|slot| self.serves_slot(slot));
         let in_time = map >= self.gained.get();
-        let begin = |id| self.sessions.borrow_mut().begin(id, asker, self.world.recent());
+        let begin = |id| self.sessions.borrow_mut().begin(id, asker, self.world.mono());
         here && in_time && self.knows_enough() && request.is_some_and(begin)
     }
 

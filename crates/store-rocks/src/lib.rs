@@ -154,6 +154,12 @@ impl RocksStore {
     /// Counters for the metrics endpoint.
     pub fn stats(&self) -> Stats {
         let property = |name: &str| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        // Those of each family.
+        let of_all = |name: &str| {
+            let family = families::journal(&self.db);
+            let journal = family.and_then(|f| self.db.property_int_value_cf(f, name).ok().flatten());
+            property(name) + journal.unwrap_or(0)
+        };
         Stats {
             batches: self.applied.get().0,
             wal_bytes: self.written.get(),
@@ -162,9 +168,9 @@ impl RocksStore {
             record_hits: self.record_hits.get(),
             record_bytes: self.records.borrow().bytes(),
             misses: self.misses.get(),
-            table_bytes: property("rocksdb.total-sst-files-size"),
+            table_bytes: of_all("rocksdb.total-sst-files-size"),
             cache_bytes: property("rocksdb.block-cache-usage"),
-            compaction_debt_bytes: property("rocksdb.estimate-pending-compaction-bytes"),
+            compaction_debt_bytes: of_all("rocksdb.estimate-pending-compaction-bytes"),
         }
     }
 

@@ -40,7 +40,12 @@ impl RocksStore {
         let _lock = LockFile::take(path)?;
         let mut options = database_options(&RocksOptions::default());
         options.create_if_missing(true);
-        let db = DB::open(&options, database(path)).map_err(|e| cannot_open(path, &e))?;
+        let there = database(path).join("CURRENT").exists();
+        let db = match there {
+            true => families::open(&options, &database(path)),
+            false => DB::open(&options, database(path)),
+        };
+        let db = db.map_err(|e| cannot_open(path, &e))?;
         let key = Key::Superblock.encode();
         if db.get_pinned(&key).map_err(|e| cannot_open(path, &e))?.is_some() {
             return Err(StoreError::Device(format!(

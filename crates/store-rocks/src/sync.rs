@@ -6,13 +6,13 @@ use rocksdb::DB;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// After a sync that so many waited for, those are waited for before the next one: half as long as it took.
-const CROWD: usize = 4;
+const CROWD: u64 = 4;
 /// And at most so long.
 const GATHER_MOST: Duration = Duration::from_millis(1);
 
@@ -30,8 +30,8 @@ pub(crate) struct Syncer {
     due: Condvar,
     /// `async` mode: when to sync although nobody waits.
     background: Option<(Duration, u64)>,
-    /// How many the last sync was enough for.
-    told: AtomicUsize,
+    /// How many the last sync was enough for. In `sync` every batch is waited for, and one may wait for many.
+    told: AtomicU64,
     /// H102 is planted: say that it was synced, and do not.
     lie: bool,
 }
@@ -58,7 +58,7 @@ impl Syncer {
             state: Mutex::new(State::default()),
             due: Condvar::new(),
             background,
-            told: AtomicUsize::new(0),
+            told: AtomicU64::new(0),
             lie: pando_types::plant!(H102),
         }
     }
@@ -110,8 +110,13 @@ impl Syncer {
             db.flush_wal(true).map_err(|e| self.poison(e.to_string()))?;
         }
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.synced.fetch_max(target, Ordering::AcqRel);
-        self.wake_synced();
+        let before = self.synced.fetch_max(target, Ordering::AcqRel);
+        let woken = self.wake_synced();
+        let told = match self.background {
+            None => target.saturating_sub(before),
+            Some(_) => woken,
+        };
+        self.told.store(told, Ordering::Relaxed);
         Ok(())
     }
 
@@ -168,17 +173,17 @@ impl Syncer {
         self.wake();
     }
 
-    /// Wakes whoever a position that is synced now is enough for.
-    fn wake_synced(&self) {
+    /// Wakes whoever a position that is synced now is enough for, and says how many that are.
+    fn wake_synced(&self) -> u64 {
         let synced = self.synced().0;
         let woken = {
             let mut state = self.lock();
             let rest = state.waiters.split_off(&(synced + 1));
             std::mem::replace(&mut state.waiters, rest)
         };
-        self.told
-            .store(woken.values().map(Vec::len).sum(), Ordering::Relaxed);
+        let many = woken.values().map(Vec::len).sum::<usize>();
         woken.into_values().flatten().for_each(Waker::wake);
+        many as u64
     }
 
     /// Wakes everybody.

@@ -106,6 +106,20 @@ fn superblocks() {
     assert!(matches!(set(None), Err(StoreError::Device(_))));
 }
 
+#[test]
+fn a_store_is_not_made_twice() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    RocksStore::create(dir.path(), superblock()).expect("create");
+    // Once before it was ever opened, and once when it has all that it ever has.
+    for _ in 0..2 {
+        let Err(StoreError::Device(why)) = RocksStore::create(dir.path(), superblock()) else {
+            panic!("made twice");
+        };
+        assert!(why.contains("already holds a store"), "{why}");
+        drop(open(dir.path(), Durability::Sync));
+    }
+}
+
 fn crc(key: &[u8], body: &[u8]) -> [u8; 4] {
     let mut crc = !0u32;
     for b in key.iter().chain(body) {

@@ -178,6 +178,8 @@ enum Action {
     /// It asks, again or for the first time.
     Ask,
     Deliver(Request),
+    /// It comes, and is executed before anything else happens.
+    AtOnce(Request),
     /// An execution has its effect.
     Execute(usize),
     /// It fails without one.
@@ -397,6 +399,7 @@ impl Model for Lanes {
             }
         }
         actions.extend(world.requests.iter().copied().map(Action::Deliver));
+        actions.extend(world.requests.iter().copied().map(Action::AtOnce));
         let awaited = world
             .answers
             .iter()
@@ -442,6 +445,17 @@ impl Model for Lanes {
                 });
             }
             Action::Deliver(request) => self.arrive(&mut world, request),
+            Action::AtOnce(request) => {
+                let asker = (Peer::Connection(0), u64::from(request.message));
+                let meant = request.boot == world.boot || self.lacks(Without::Boots);
+                if !meant || !world.table.0.begin(request.id(), asker, Mono(0)) {
+                    return None;
+                }
+                world.arrived |= (request.session, request.sequence) == (world.session, world.sequence);
+                world.running.push((request, false));
+                let last = world.running.len() - 1;
+                self.execute(&mut world, last);
+            }
             Action::Execute(n) => self.execute(&mut world, n),
             Action::Fail(n) => self.end(&mut world, n, Said::Failed),
             Action::PutOff(n) => self.end(&mut world, n, Said::Busy),
