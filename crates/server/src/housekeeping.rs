@@ -57,7 +57,7 @@ impl MetaServer {
         for session in expired {
             // It may have been heard of while others were ended.
             let silent = |s: &Sessions| s.is_silent(session, self.world.mono(), timeout);
-            // What it has open is on its way here with its slot.
+            // What it has open, or has locked, is on its way here with its slot (H192).
             if self.comes_along(session) {
                 self.sessions.borrow_mut().seen(session, now);
                 continue;
@@ -87,15 +87,14 @@ impl MetaServer {
         Ok(())
     }
 
-    /// Whether a session that keeps files open, and has never spoken here, has some in a slot that is coming.
+    /// Whether a session that keeps files open, and has never spoken here, has some in a slot that is coming; or one under which files
+    /// are locked, which need not speak here before, has locks in one.
     fn comes_along(&self, session: SessionId) -> bool {
-        session.keeps()
+        let coming = |slot: Slot| self.is_coming(slot);
+        let opened = session.keeps()
             && self.sessions.borrow().only_came(session)
-            && self
-                .holds
-                .borrow()
-                .slots_of(session)
-                .any(|slot| self.is_coming(slot))
+            && self.holds.borrow().slots_of(session).any(coming);
+        opened || self.file_locks.borrow().awaited(session).any(coming) && !plant!(H192)
     }
 
     /// Whether one has none in a slot that is here.

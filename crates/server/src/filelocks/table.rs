@@ -155,6 +155,12 @@ impl FileLocks {
         self.unsaid.entry(session).or_default().slots.insert(slot, None);
     }
 
+    /// Slots that came, or are to come, in which a session has not said what it holds.
+    pub fn awaited(&self, session: SessionId) -> impl Iterator<Item = Slot> {
+        let unsaid = self.unsaid.get(&session).into_iter();
+        unsaid.flat_map(|u| u.slots.keys().copied())
+    }
+
     /// Whether a session is known here only because a slot was to come, and has not.
     pub fn only_awaits(&self, session: SessionId, here: impl Fn(Slot) -> bool) -> bool {
         let awaits = |u: &Unsaid| u.all.is_none() && !u.slots.keys().any(|slot| here(*slot));
