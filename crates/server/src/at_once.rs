@@ -157,7 +157,7 @@ impl MetaServer {
             }
             Ok(done) => done,
         };
-        debug_assert_eq!(level, Level::Durable, "what waits for more is not over at once");
+        assert_eq!(level, Level::Durable, "what waits for more is not over at once");
         if plant!(H102) && !op.mutates() || self.store.safe(level) >= lsn {
             self.conclude(asker, &asked, map, Ok(outcome));
             return AtOnce::Answered;
