@@ -1,6 +1,7 @@
 //! `pando`: one program for servers, mounts, operators and newcomers.
 
 mod addresses;
+mod allocator;
 mod args;
 mod auth;
 mod backup;
@@ -41,7 +42,7 @@ use std::process::ExitCode;
 
 /// The simulator spends a seventh of its time on small blocks.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
     quiet_when_nobody_reads();
