@@ -70,16 +70,25 @@ mod tests {
                 // SAFETY: no size is 0, and each block is freed by its layout.
                 unsafe {
                     let block = Allocator.alloc_zeroed(layout);
-                    assert!(!block.is_null() && block.align_offset(align) == 0, "{size} {align}");
+                    assert!(
+                        !block.is_null() && block.align_offset(align) == 0,
+                        "{size} {align}"
+                    );
                     assert!((0..size).all(|i| block.add(i).read() == 0));
                     block.write_bytes(7, size);
                     let longer = Allocator.realloc(block, layout, 3 * size);
-                    assert!(!longer.is_null() && longer.align_offset(align) == 0, "{size} {align}");
+                    assert!(
+                        !longer.is_null() && longer.align_offset(align) == 0,
+                        "{size} {align}"
+                    );
                     assert!((0..size).all(|i| longer.add(i).read() == 7));
                     let layout = Layout::from_size_align(3 * size, align).expect("a layout");
                     Allocator.dealloc(longer, layout);
                     let other = Allocator.alloc(layout);
-                    assert!(!other.is_null() && other.align_offset(align) == 0, "{size} {align}");
+                    assert!(
+                        !other.is_null() && other.align_offset(align) == 0,
+                        "{size} {align}"
+                    );
                     Allocator.dealloc(other, layout);
                 }
             }

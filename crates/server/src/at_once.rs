@@ -16,9 +16,9 @@ use crate::txn::{Records, Unread};
 use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_format::{Batch, Mutation};
-use pando_namespace::{Decision, Fresh, Inputs, Snapshot, Step, run};
+use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
 use pando_store::{Level, Lsn, StoreError};
-use pando_types::{Bearer, DirId, Errno, MapEpoch, RequestId, Timestamp, plant};
+use pando_types::{Bearer, Errno, MapEpoch, RequestId, Timestamp, plant};
 use pando_wire::{Op, OpRequest, Outcome, Response};
 use std::collections::BTreeSet;
 
@@ -204,23 +204,7 @@ impl MetaServer {
             request,
             ..
         } = untold;
-        let Some((id, outcome, map)) = request else {
-            return self.answer_with(asker, Ok(response), None);
-        };
-        let by = map.max(self.map().epoch);
-        let askers = self.sessions.borrow_mut().done(id, outcome, by);
-        self.answer(askers, Ok(response));
-    }
-
-    /// Identities for what an operation creates in this directory, if there are some at hand.
-    fn fresh_at_once(&self, dir: DirId) -> Option<Fresh> {
-        let (ino, generation) = self.number_at_once(dir.slot())?;
-        Some(Fresh {
-            ino,
-            generation,
-            salt: self.world.random(),
-            floor: 0,
-        })
+        self.answer(self.askers(asker, request), Ok(response));
     }
 
     /// Executes it between two turns of all others.
@@ -289,7 +273,8 @@ impl MetaServer {
                     snapshot.add_all(wants, records);
                     // None is spent on what goes the long way.
                     if let (Some(dir), None) = (asked.op.creates_in(), &inputs.fresh) {
-                        inputs.fresh = Some(self.fresh_at_once(dir).ok_or(Not::Now)?);
+                        let number = self.number_at_once(dir.slot()).ok_or(Not::Now)?;
+                        inputs.fresh = Some(self.fresh_of(number));
                     }
                 }
                 Step::Done(decision) => return Ok(decision),

@@ -10,7 +10,7 @@ use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
 use pando_types::{
-    Bearer, Cred, DirId, Errno, Generation, MapEpoch, RequestId, Term, Timestamp, Watermark, plant,
+    Bearer, Cred, DirId, Errno, Generation, Ino, MapEpoch, RequestId, Term, Timestamp, Watermark, plant,
 };
 use pando_wire::{
     Answer, ChangeInfo, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement,
@@ -445,13 +445,18 @@ impl MetaServer {
 
     /// Identities for what an operation may create in this directory.
     async fn fresh(&self, dir: DirId) -> Result<Option<Fresh>, Failure> {
-        let (ino, generation) = self.next_number(dir.slot()).await?;
-        Ok(Some(Fresh {
+        let number = self.next_number(dir.slot()).await?;
+        Ok(Some(self.fresh_of(number)))
+    }
+
+    /// The same, with a number that was taken for it.
+    pub(crate) fn fresh_of(&self, (ino, generation): (Ino, Generation)) -> Fresh {
+        Fresh {
             ino,
             generation,
             salt: self.world.random(),
             floor: 0,
-        }))
+        }
     }
 
     /// A page of a listing, under the locks that make it one moment.

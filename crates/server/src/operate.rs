@@ -314,13 +314,8 @@ impl MetaServer {
     ) {
         match done {
             Ok(outcome) => {
-                let mut askers = match asked.request {
-                    Some(id) => {
-                        let by = map.max(self.map().epoch);
-                        self.sessions.borrow_mut().done(id, outcome.clone(), by)
-                    }
-                    None => vec![asker],
-                };
+                let request = asked.request.map(|id| (id, outcome.clone(), map));
+                let mut askers = self.askers(asker, request);
                 let told = outcome.is_ok() && asked.dirs.whole_ways();
                 let account = told.then(|| asked.notes.account()).flatten();
                 let response = self.response(asked, outcome);
@@ -345,6 +340,17 @@ impl MetaServer {
             }
             // The server has stopped; a reader of damaged records got EIO already.
             Err(Failure::Store(_)) => {}
+        }
+    }
+
+    /// All who asked for what is done, and is remembered from now on if it changed anything.
+    pub(crate) fn askers(&self, asker: Asker, request: Option<(RequestId, Outcome, MapEpoch)>) -> Vec<Asker> {
+        match request {
+            Some((id, outcome, map)) => {
+                let by = map.max(self.map().epoch);
+                self.sessions.borrow_mut().done(id, outcome, by)
+            }
+            None => vec![asker],
         }
     }
 
