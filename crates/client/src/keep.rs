@@ -12,7 +12,7 @@ use crate::session::new_id;
 use crate::{Beside, Client};
 use pando_env::CallError;
 use pando_env::sync::join_all;
-use pando_types::{Cred, Errno, FileKind, MapEpoch, ServerId, SessionId, Slot};
+use pando_types::{Cred, Errno, FileKind, MapEpoch, ServerId, SessionId, Slot, plant};
 use pando_wire::{
     Answer, CLOSED_MAX, EntryView, FileAt, HOLDING_MAX, Held, Holding, Keep, Op, Outcome, Refusal, Request,
     Response,
@@ -165,10 +165,10 @@ impl Client {
         keeping.is_some_and(|keeping| keeping.knew(server, self.boot_of(server)))
     }
 
-    /// A server does not know the session any more.
-    pub(crate) fn keeper_unknown(&self, server: ServerId) {
-        if let Some(keeping) = &self.config.keeping {
-            keeping.forget(server);
+    /// A server does not know the session under which something was to be kept.
+    pub(crate) fn keeper_unknown(&self, server: ServerId, keep: Option<&Keep>) {
+        if let (Some(keeping), Some(keep)) = (&self.config.keeping, keep) {
+            keeping.unknown(keep.session, server, self.boot_of(server));
         }
     }
 
@@ -176,6 +176,21 @@ impl Client {
     async fn state(&self, keeping: &Keeping, server: ServerId) -> Result<(), Option<CallError>> {
         for _ in 0..TRIES {
             let session = self.keeper(keeping);
+            // Where it was registered it is known, or has ended, and is not registered again (H194).
+            if keeping.knows(server, self.boot_of(server)) && !plant!(H194) {
+                let nothing = Holding {
+                    session,
+                    map: self.map().epoch,
+                    held: Vec::new(),
+                    closed: Vec::new(),
+                    whole: false,
+                };
+                if self.say(keeping, server, nothing).await? == Err(Refusal::SessionUnknown) {
+                    keeping.unknown(session, server, self.boot_of(server));
+                    continue;
+                }
+            }
+            // And where it is known it may have ended at whoever had the slots that are there now (H183).
             match self.try_once(server, &Request::OpenSession(session)).await {
                 Ok(Ok(Response::Ok)) => {}
                 Ok(Err(Refusal::SessionUnknown)) => {
@@ -211,6 +226,10 @@ impl Client {
                         rest.extend([a, b]);
                     }
                     Err(Refusal::BadHandle) => {}
+                    Err(Refusal::SessionUnknown) => {
+                        keeping.unknown(session, server, boot);
+                        break false;
+                    }
                     Err(_) => break false,
                 }
             };
@@ -278,8 +297,9 @@ impl Client {
             }
             let map = self.map();
             let closed = keeping.closed(HOLDING_MAX, |slot| map.owner(slot) == server);
+            let session = self.keeper(keeping);
             let holding = Holding {
-                session: self.keeper(keeping),
+                session,
                 map: map.epoch,
                 held: Vec::new(),
                 closed: closed.clone(),
@@ -291,7 +311,7 @@ impl Client {
                     keeping.heard(&closed);
                     return Ok(());
                 }
-                Err(Refusal::SessionUnknown) => keeping.forget(server),
+                Err(Refusal::SessionUnknown) => keeping.unknown(session, server, self.boot_of(server)),
                 Err(_) => {}
             }
         }

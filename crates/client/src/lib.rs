@@ -138,8 +138,8 @@ impl ClientStats {
 /// The session this client speaks under.
 struct Session {
     id: SessionId,
-    /// Servers it is registered with.
-    opened: BTreeSet<ServerId>,
+    /// Servers it is registered with, and with which boot of them it was.
+    opened: BTreeMap<ServerId, BootEpoch>,
     /// Servers that got slots from those, and may not have heard of it.
     heirs: BTreeSet<ServerId>,
 }
@@ -185,7 +185,7 @@ impl Client {
             boots: RefCell::new(BTreeMap::new()),
             session: RefCell::new(Session {
                 id,
-                opened: BTreeSet::new(),
+                opened: BTreeMap::new(),
                 heirs: BTreeSet::new(),
             }),
             instance: config.instance.unwrap_or_else(|| new_instance(&world)),
@@ -245,12 +245,12 @@ impl Client {
         {
             let Session { opened, heirs, .. } = &mut *self.session.borrow_mut();
             for (was, is) in self.map.borrow().slots.iter().zip(&map.slots) {
-                let has_some = opened.contains(was) || heirs.contains(was);
-                if was != is && has_some && !opened.contains(is) {
+                let has_some = opened.contains_key(was) || heirs.contains(was);
+                if was != is && has_some && !opened.contains_key(is) {
                     heirs.insert(*is);
                 }
             }
-            opened.retain(|server| map.server(*server).is_some());
+            opened.retain(|server, _| map.server(*server).is_some());
             heirs.retain(|server| map.server(*server).is_some());
         }
         if let Some(hear) = &*self.on_map.borrow() {

@@ -267,7 +267,7 @@ impl Client {
                         uncertain = false;
                         request = None;
                     }
-                    Refusal::KeeperUnknown => self.keeper_unknown(server),
+                    Refusal::KeeperUnknown => self.keeper_unknown(server, asked.keep.as_ref()),
                     Refusal::Busy | Refusal::NotReady => Box::pin(self.wait(&mut patience)).await?,
                     Refusal::TooOld => return Err(Errno::Unreachable),
                     Refusal::BadStatement if in_doubt => return Err(Errno::Unreachable),

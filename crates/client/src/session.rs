@@ -5,7 +5,7 @@ use pando_env::sync::join_all;
 use pando_env::{CallError, World};
 use pando_types::{IdentityId, ServerId, SessionId, plant};
 use pando_wire::{Refusal, Request, Response};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Servers that are asked for a newer map, if they do not answer.
 const ASKED: usize = 3;
@@ -28,7 +28,7 @@ impl Client {
         loop {
             let id = {
                 let s = self.session.borrow();
-                if s.opened.contains(&server) {
+                if s.opened.contains_key(&server) {
                     return Ok(s.id);
                 }
                 s.id
@@ -46,7 +46,7 @@ impl Client {
     /// The session, if it is known to be registered with both.
     pub(crate) fn known_session_at(&self, server: ServerId, other: Option<ServerId>) -> Option<SessionId> {
         let s = self.session.borrow();
-        let there = |server| s.opened.contains(&server);
+        let there = |server| s.opened.contains_key(&server);
         (there(server) && other.is_none_or(there)).then_some(s.id)
     }
 
@@ -64,17 +64,22 @@ impl Client {
 
     /// `id` is registered with `server`, unless a newer session has taken its place.
     fn opened_at(&self, id: SessionId, server: ServerId) {
+        let boot = self.boot_of(server);
         let mut s = self.session.borrow_mut();
         if s.id == id {
-            s.opened.insert(server);
+            s.opened.insert(server, boot);
         }
     }
 
-    /// A server does not know the session any more: register again.
+    /// A server does not know the session any more. If it is the boot that it was registered with, it has ended there, perhaps so long ago
+    /// that nobody remembers: that name is never registered again (H194). Else it may have been lost with the power, and is.
     pub(crate) fn closed_at(&self, id: SessionId, server: ServerId) {
-        let mut s = self.session.borrow_mut();
-        if s.id == id {
-            s.opened.remove(&server);
+        let known = {
+            let mut s = self.session.borrow_mut();
+            (s.id == id).then(|| s.opened.remove(&server)).flatten()
+        };
+        if known == Some(self.boot_of(server)) && !plant!(H194) {
+            self.renew(id);
         }
     }
 
@@ -83,7 +88,7 @@ impl Client {
         let mut s = self.session.borrow_mut();
         if s.id == ended {
             s.id = fresh;
-            s.opened = BTreeSet::new();
+            s.opened = BTreeMap::new();
             s.heirs = BTreeSet::new();
         }
     }
@@ -118,7 +123,7 @@ impl Client {
     pub async fn keep_alive(&self) {
         let (id, servers) = {
             let s = self.session.borrow();
-            (s.id, s.opened.iter().copied().collect::<Vec<_>>())
+            (s.id, s.opened.keys().copied().collect::<Vec<_>>())
         };
         // All at once: those that are away would make the others wait too long.
         let alive = Request::KeepAlive(vec![id]);
@@ -158,7 +163,7 @@ impl Client {
     pub async fn close(&self) {
         let (id, servers) = {
             let s = self.session.borrow();
-            (s.id, s.opened.iter().copied().collect::<Vec<_>>())
+            (s.id, s.opened.keys().copied().collect::<Vec<_>>())
         };
         for server in servers {
             let _ = self.try_once(server, &Request::CloseSession(id)).await;

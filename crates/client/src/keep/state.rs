@@ -1,6 +1,6 @@
 //! What the clients of a mount know together of its open files.
 
-use pando_types::{BootEpoch, MapEpoch, ServerId, SessionId, Slot};
+use pando_types::{BootEpoch, MapEpoch, ServerId, SessionId, Slot, plant};
 use pando_wire::{FileAt, Handle, Held, Turned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -256,7 +256,11 @@ impl Keeping {
         self.lock().servers.retain(|server, _| there(*server));
     }
 
-    pub(super) fn forget(&self, server: ServerId) {
+    /// A boot of a server does not know the session: it has ended there if it knew it before, perhaps so long ago that nobody remembers.
+    pub(super) fn unknown(&self, session: SessionId, server: ServerId, boot: BootEpoch) {
+        if self.knows(server, boot) && !plant!(H194) {
+            return self.renew(session);
+        }
         self.lock().servers.remove(&server);
     }
 
