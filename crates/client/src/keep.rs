@@ -6,6 +6,7 @@
 
 mod state;
 
+use state::Clocks;
 pub use state::{Keeping, Kept};
 
 use crate::session::new_id;
@@ -168,7 +169,7 @@ impl Client {
     /// A server does not know the session under which something was to be kept.
     pub(crate) fn keeper_unknown(&self, server: ServerId, keep: Option<&Keep>) {
         if let (Some(keeping), Some(keep)) = (&self.config.keeping, keep) {
-            keeping.unknown(keep.session, server, self.boot_of(server));
+            keeping.unknown(keep.session, server, self.boot_of(server), self.clocks());
         }
     }
 
@@ -176,8 +177,8 @@ impl Client {
     async fn state(&self, keeping: &Keeping, server: ServerId) -> Result<(), Option<CallError>> {
         for _ in 0..TRIES {
             let session = self.keeper(keeping);
-            // Where it was registered it is known, or has ended, and is not registered again (H194).
-            if keeping.knows(server, self.boot_of(server)) && !plant!(H194) {
+            // Where it was registered it is known, or has ended: if so long ago that nobody may remember, it is not registered again (H194).
+            if keeping.was_silent(server, self.boot_of(server), self.clocks()) && !plant!(H194) {
                 let nothing = Holding {
                     session,
                     map: self.map().epoch,
@@ -186,7 +187,7 @@ impl Client {
                     whole: false,
                 };
                 if self.say(keeping, server, nothing).await? == Err(Refusal::SessionUnknown) {
-                    keeping.unknown(session, server, self.boot_of(server));
+                    keeping.unknown(session, server, self.boot_of(server), self.clocks());
                     continue;
                 }
             }
@@ -227,18 +228,23 @@ impl Client {
                     }
                     Err(Refusal::BadHandle) => {}
                     Err(Refusal::SessionUnknown) => {
-                        keeping.unknown(session, server, boot);
+                        keeping.unknown(session, server, boot, self.clocks());
                         break false;
                     }
                     Err(_) => break false,
                 }
             };
             if heard {
-                keeping.stated(server, told, &stating, session);
+                keeping.stated(server, told, &stating, session, self.clocks());
                 return Ok(());
             }
         }
         Err(None)
+    }
+
+    /// The second goes on while the machine sleeps, and may be set.
+    fn clocks(&self) -> Clocks {
+        (self.world.mono(), self.world.now())
     }
 
     /// One message of the session. The inner error: it was not heard.
@@ -251,6 +257,7 @@ impl Client {
         match self.try_once(server, &Request::Holds(holding)).await {
             Ok(Ok(Response::Held(told))) => {
                 keeping.told(told);
+                keeping.heard_from(server, self.clocks());
                 Ok(Ok(()))
             }
             Ok(Err(Refusal::NotOwner(_))) => {
@@ -311,7 +318,9 @@ impl Client {
                     keeping.heard(&closed);
                     return Ok(());
                 }
-                Err(Refusal::SessionUnknown) => keeping.unknown(session, server, self.boot_of(server)),
+                Err(Refusal::SessionUnknown) => {
+                    keeping.unknown(session, server, self.boot_of(server), self.clocks())
+                }
                 Err(_) => {}
             }
         }

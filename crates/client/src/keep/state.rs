@@ -1,9 +1,10 @@
 //! What the clients of a mount know together of its open files.
 
-use pando_types::{BootEpoch, MapEpoch, ServerId, SessionId, Slot, plant};
+use pando_types::{BootEpoch, MapEpoch, Mono, ServerId, SessionId, Slot, Timestamp, plant};
 use pando_wire::{FileAt, Handle, Held, Turned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The open files of a program or mount, shared by its clients. Clones are the same.
 #[derive(Clone, Default)]
@@ -59,7 +60,15 @@ struct Stated {
     /// Opens of turns up to this were under way when it was told: what they opened may be known to an earlier boot alone, so it
     /// is to be told again when they are over. `None`: it knows all.
     again: Option<u64>,
+    /// When it last answered.
+    heard: Clocks,
 }
+
+/// A moment, by two clocks.
+pub(super) type Clocks = (Mono, Timestamp);
+
+/// Who was silent for so long asks before it takes its session for known. Servers remember that one has ended for an hour.
+const SILENT: Duration = Duration::from_secs(600);
 
 /// What a server is about to be told.
 pub(super) struct Stating {
@@ -256,9 +265,10 @@ impl Keeping {
         self.lock().servers.retain(|server, _| there(*server));
     }
 
-    /// A boot of a server does not know the session: it has ended there if it knew it before, perhaps so long ago that nobody remembers.
-    pub(super) fn unknown(&self, session: SessionId, server: ServerId, boot: BootEpoch) {
-        if self.knows(server, boot) && !plant!(H194) {
+    /// A server does not know the session. If it was registered there so long ago that nobody may remember its end, it is over (H194);
+    /// else the server itself says so when it is registered again.
+    pub(super) fn unknown(&self, session: SessionId, server: ServerId, boot: BootEpoch, now: Clocks) {
+        if self.was_silent(server, boot, now) && !plant!(H194) {
             return self.renew(session);
         }
         self.lock().servers.remove(&server);
@@ -270,6 +280,23 @@ impl Keeping {
             .servers
             .get(&server)
             .is_some_and(|told| told.boot == boot)
+    }
+
+    /// Whether nothing was heard for long of a boot of a server that knew the session.
+    pub(super) fn was_silent(&self, server: ServerId, boot: BootEpoch, (mono, now): Clocks) -> bool {
+        let s = self.lock();
+        let told = s.servers.get(&server).filter(|told| told.boot == boot);
+        told.is_some_and(|Stated { heard, .. }| {
+            let passed = now.as_nanos().abs_diff(heard.1.as_nanos());
+            mono.since(heard.0) >= SILENT || passed >= SILENT.as_nanos()
+        })
+    }
+
+    /// A server has answered.
+    pub(super) fn heard_from(&self, server: ServerId, at: Clocks) {
+        if let Some(told) = self.lock().servers.get_mut(&server) {
+            told.heard = at;
+        }
     }
 
     /// Whether an earlier boot of a server was told something, and this one was not.
@@ -317,11 +344,18 @@ impl Keeping {
         (boot, map): (BootEpoch, MapEpoch),
         stating: &Stating,
         session: SessionId,
+        heard: Clocks,
     ) {
         let mut s = self.lock();
         if s.session == Some(session) {
             let again = stating.again;
-            s.servers.insert(server, Stated { boot, map, again });
+            let stated = Stated {
+                boot,
+                map,
+                again,
+                heard,
+            };
+            s.servers.insert(server, stated);
         }
     }
 
@@ -349,6 +383,39 @@ mod tests {
     };
     const SERVER: ServerId = ServerId(1);
     const MAP: MapEpoch = MapEpoch(5);
+
+    fn at_second(secs: u64) -> Clocks {
+        let nanos = i128::from(secs) * 1_000_000_000;
+        (Mono(nanos as u64), Timestamp::from_nanos(nanos))
+    }
+
+    #[test]
+    fn a_silence_is_noticed_by_either_clock() {
+        let keeping = Keeping::default();
+        let session = keeping.session(|| SessionId(1));
+        let (boot, ten) = (BootEpoch(2), SILENT.as_secs());
+        let stating = keeping.stating(SERVER, (boot, MAP), |_| true);
+        assert!(
+            !keeping.was_silent(SERVER, boot, at_second(9 * ten)),
+            "it was told nothing"
+        );
+        keeping.stated(SERVER, (boot, MAP), &stating, session, at_second(0));
+        assert!(!keeping.was_silent(SERVER, boot, at_second(ten - 1)));
+        let (mono, now) = at_second(ten);
+        let (early, start) = at_second(0);
+        for clocks in [(mono, now), (early, now), (mono, start)] {
+            assert!(keeping.was_silent(SERVER, boot, clocks));
+            assert!(!keeping.was_silent(SERVER, BootEpoch(3), clocks));
+        }
+        keeping.heard_from(SERVER, at_second(ten));
+        assert!(!keeping.was_silent(SERVER, boot, at_second(ten + 1)));
+        // The session is known to nobody any more.
+        keeping.unknown(session, SERVER, boot);
+        assert_eq!(
+            (keeping.known_session(), keeping.knows(SERVER, boot)),
+            (None, false)
+        );
+    }
 
     fn open(keeping: &Keeping) -> Kept {
         let turn = keeping.begin();
@@ -398,7 +465,7 @@ mod tests {
         assert!(keeping.stating(ServerId(9), boot, at).whole);
         let stating = keeping.stating(SERVER, boot, at);
         assert!(!stating.whole);
-        keeping.stated(SERVER, boot, &stating, session);
+        keeping.stated(SERVER, boot, &stating, session, at_second(7));
         assert!(keeping.knows(SERVER, boot.0) && keeping.is_done(SERVER, boot.0, MAP));
         assert!(!keeping.is_done(SERVER, boot.0, MapEpoch(6)));
         // One that begins now does not keep it from being whole.
@@ -409,7 +476,7 @@ mod tests {
         assert!(!keeping.is_done(SERVER, boot.0, MAP));
         let stating = keeping.stating(SERVER, boot, at);
         assert_eq!((stating.whole, stating.held.len()), (true, 1));
-        keeping.stated(SERVER, boot, &stating, session);
+        keeping.stated(SERVER, boot, &stating, session, at_second(7));
         assert!(keeping.is_done(SERVER, boot.0, MAP));
         // With another map what the later one opens may be here, from somebody else's earlier boot.
         assert!(!keeping.stating(SERVER, (boot.0, MapEpoch(6)), at).whole);
