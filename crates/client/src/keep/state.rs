@@ -410,7 +410,7 @@ mod tests {
         keeping.heard_from(SERVER, at_second(ten));
         assert!(!keeping.was_silent(SERVER, boot, at_second(ten + 1)));
         // The session is known to nobody any more.
-        keeping.unknown(session, SERVER, boot);
+        keeping.unknown(session, SERVER, boot, at_second(9 * ten));
         assert_eq!(
             (keeping.known_session(), keeping.knows(SERVER, boot)),
             (None, false)
