@@ -31,6 +31,8 @@ impl MetaServer {
     }
 
     async fn keep_house(&self, slot: &mut u16) -> Result<(), Failure> {
+        // A sync in the background may have failed, and nobody else asks.
+        self.store.check()?;
         self.enforce_identities().await?;
         self.expire_sessions().await?;
         self.end_idle_cut();

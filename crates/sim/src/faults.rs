@@ -402,10 +402,7 @@ impl Nemesis {
         if self.sim().is_paused(node) {
             return self.later(STOP_WITHIN, move |me| me.must_have_stopped(index, life));
         }
-        // One that has left, or has no slots any more, does nothing by which it would notice.
-        let id = self.cluster.servers[index].id;
-        let idle = self.cluster.map().has_left(id) || !self.cluster.map().slots.contains(&id);
-        if !idle && self.sim().life(node).is_some_and(|l| l.number == life) {
+        if self.sim().life(node).is_some_and(|l| l.number == life) {
             self.sim().fail(
                 Kind::WrongResult,
                 format!(

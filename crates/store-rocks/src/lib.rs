@@ -349,6 +349,10 @@ impl Drop for RocksStore {
 }
 
 impl Store for RocksStore {
+    fn check(&self) -> Result<(), StoreError> {
+        self.syncer.check()
+    }
+
     fn get(&self, key: &Key) -> Read<Option<Record>> {
         let bytes = key.encode();
         self.read(

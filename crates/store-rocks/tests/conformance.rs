@@ -59,6 +59,9 @@ impl Rocks {
 struct Gathering(Rc<RocksStore>);
 
 impl Store for Gathering {
+    fn check(&self) -> Result<(), StoreError> {
+        self.0.check()
+    }
     fn get(&self, key: &Key) -> Read<Option<Record>> {
         self.0.get(key)
     }

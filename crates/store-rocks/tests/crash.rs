@@ -74,6 +74,7 @@ fn victim() {
             assert!(matches!(store.apply(&batch(n + 1)), Err(StoreError::Poisoned(_))));
             let wait = block_on(store.wait(store.applied(), Level::Synced));
             assert!(matches!(wait, Err(StoreError::Poisoned(_))), "{wait:?}");
+            assert!(store.check().is_err());
             assert!(block_on(store.get(&common::key(1)).wait()).is_err());
             let all = KeyRange::slot(Slot(0));
             assert!(block_on(store.list(&all, 1).wait()).is_err());

@@ -152,6 +152,9 @@ pub trait Store {
     /// Position up to which everything is safe at `level`.
     fn safe(&self, level: Level) -> Lsn;
 
+    /// Errs once something could not be written or synced: nothing is any more (H103). Who writes or waits hears so anyway.
+    fn check(&self) -> Result<(), StoreError>;
+
     /// Which of the two it keeps.
     fn durability(&self) -> Durability;
 

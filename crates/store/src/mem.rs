@@ -265,6 +265,10 @@ fn change(state: &mut DiskState, undo: &mut Undo, m: &Mutation) -> Result<(), St
 }
 
 impl Store for MemStore {
+    fn check(&self) -> Result<(), StoreError> {
+        self.0.state().map(drop)
+    }
+
     fn get(&self, key: &Key) -> Read<Option<Record>> {
         let key = key.encode();
         self.read(move |s| s.get(&key))
