@@ -9,7 +9,7 @@ use crate::join::all;
 use pando_client::file::{OpenFile, Ops, Place};
 use pando_types::{Attr, Errno, Generation, Ino, Timestamp};
 use pando_wire::{Answer, Handle, Op, Outcome};
-use std::collections::HashMap;
+use foldhash::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! On whose behalf: user and group come with each request, supplementary groups from `/proc`.
 
 use pando_types::Cred;
-use std::collections::HashMap;
+use foldhash::HashMap;
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

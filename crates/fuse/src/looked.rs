@@ -9,7 +9,7 @@ use crate::core::Shown;
 use crate::open::FileSlot;
 use pando_types::Ino;
 use std::cell::Cell;
-use std::collections::HashMap;
+use foldhash::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use pando_format::Layout;
 use pando_format::codec::Blob;
 use pando_types::{Acls, Attr, FileKind, Generation, Ino, Name, Perm};
 use pando_wire::{EntryView, Statement};
-use std::collections::HashMap;
+use foldhash::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

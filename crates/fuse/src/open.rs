@@ -6,7 +6,8 @@ use pando_client::file::OpenFile;
 use pando_format::Position;
 use pando_types::{Cred, Ino, LockFamily};
 use pando_wire::DirEntry;
-use std::collections::{BTreeSet, HashMap};
+use foldhash::HashMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -111,7 +112,7 @@ impl<T> Default for Handles<T> {
     fn default() -> Handles<T> {
         Handles(Mutex::new(Table {
             next: 1,
-            handles: HashMap::new(),
+            handles: HashMap::default(),
         }))
     }
 }
