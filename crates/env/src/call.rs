@@ -2,8 +2,9 @@
 
 use crate::sync::{Either, Receiver, Sender, first, oneshot};
 use crate::{Peer, World};
+use foldhash::fast::FixedState;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ type Pending<R> = (Peer, Sender<Result<R, CallError>>);
 pub struct Caller<R> {
     world: World,
     next: Cell<u64>,
-    pending: RefCell<BTreeMap<u64, Pending<R>>>,
+    pending: RefCell<HashMap<u64, Pending<R>, FixedState>>,
 }
 
 impl<R> Caller<R> {
@@ -35,7 +36,7 @@ impl<R> Caller<R> {
         Caller {
             world,
             next: Cell::new(first),
-            pending: RefCell::new(BTreeMap::new()),
+            pending: RefCell::default(),
         }
     }
 
@@ -86,13 +87,14 @@ impl<R> Caller<R> {
     }
 
     fn fail(&self, peer: Peer, why: CallError) {
-        let gone: Vec<u64> = self
+        let mut gone: Vec<u64> = self
             .pending
             .borrow()
             .iter()
             .filter(|(_, (p, _))| *p == peer)
             .map(|(id, _)| *id)
             .collect();
+        gone.sort_unstable(); // in the order in which they were made
         for id in gone {
             let waiting = self.pending.borrow_mut().remove(&id);
             if let Some((_, sender)) = waiting {
