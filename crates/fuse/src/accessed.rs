@@ -6,10 +6,10 @@
 use crate::core::Core;
 use crate::driver::{Cluster, Driver};
 use crate::join::all;
+use foldhash::HashMap;
 use pando_client::file::{OpenFile, Ops, Place};
 use pando_types::{Attr, Errno, Generation, Ino, Timestamp};
 use pando_wire::{Answer, Handle, Op, Outcome};
-use foldhash::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

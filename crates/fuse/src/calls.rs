@@ -10,10 +10,10 @@
 //!   have reached a server; the release that follows publishes what is not published.
 //! - Signals that do neither (stops, what is ignored, timers) end nothing.
 
+use foldhash::HashMap;
 use pando_client::Interrupt;
 use pando_types::Errno;
 use std::cell::RefCell;
-use foldhash::HashMap;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! On whose behalf: user and group come with each request, supplementary groups from `/proc`.
 
-use pando_types::Cred;
 use foldhash::HashMap;
+use pando_types::Cred;
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

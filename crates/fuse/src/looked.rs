@@ -7,9 +7,9 @@
 
 use crate::core::Shown;
 use crate::open::FileSlot;
+use foldhash::HashMap;
 use pando_types::Ino;
 use std::cell::Cell;
-use foldhash::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -4,12 +4,12 @@
 //! held across a request, and never while a file's own lock is waited for.
 
 use crate::open::FileSlot;
+use foldhash::HashMap;
 use pando_client::Kept;
 use pando_format::Layout;
 use pando_format::codec::Blob;
 use pando_types::{Acls, Attr, FileKind, Generation, Ino, Name, Perm};
 use pando_wire::{EntryView, Statement};
-use foldhash::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -2,11 +2,11 @@
 
 use crate::fiber;
 use async_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use foldhash::HashMap;
 use pando_client::file::OpenFile;
 use pando_format::Position;
 use pando_types::{Cred, Ino, LockFamily};
 use pando_wire::DirEntry;
-use foldhash::HashMap;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
