@@ -5,7 +5,7 @@ use crate::Secret;
 use crate::frame::{MAC, same};
 use pando_format::Codec;
 use pando_types::{Bearer, DirId, FsId, Generation, IdentityId, Ino, plant};
-use pando_wire::{Handle, SealKey, Statement};
+use pando_wire::{Handle, Said, SealKey, Statement};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::cell::Cell;
 use std::hash::Hasher;
@@ -56,10 +56,10 @@ impl Scratch {
         };
         Bearer { identity, instance }.put(&mut text);
         if plant!(G66) {
-            let bare = Statement {
+            let bare = Statement::from(Said {
                 acls: Default::default(),
-                ..s.clone()
-            };
+                ..Said::clone(s)
+            });
             bare.put(&mut text);
         } else {
             s.put(&mut text);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn statement() -> Statement {
-        Statement {
+        Statement::from(Said {
             parent: DirId(10),
             parent_generation: Generation(11),
             name: Name::new(b"name").unwrap(),
@@ -241,7 +241,7 @@ mod tests {
             way: vec![21, 22],
             at: Watermark(23),
             mac: 0,
-        }
+        })
     }
 
     fn keys(fs: u128, newest: u8, older: &[u8]) -> StatementKeys {

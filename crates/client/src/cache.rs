@@ -131,7 +131,7 @@ impl Cache {
             .and_then(|n| n.entry.dir.as_mut())
             .filter(|s| fresh.scope == Scope::Way && s.is_of(fresh.id, fresh.generation))
         {
-            **known = fresh.clone();
+            *known = fresh.clone();
         }
     }
 
@@ -145,7 +145,7 @@ impl Cache {
                 if ways.iter().any(|w| w.tag() == above) {
                     break;
                 }
-                at = self.nodes.get(&above)?.entry.dir.as_deref()?;
+                at = self.nodes.get(&above)?.entry.dir.as_ref()?;
                 ways.push(at.clone());
             }
         }
@@ -210,6 +210,7 @@ impl Cache {
 mod tests {
     use super::*;
     use pando_types::{Attr, DirId, FileKind, Generation, Ino, Perm, Timestamp, Watermark};
+    use pando_wire::Said;
 
     const EVER: Mono = Mono(u64::MAX);
 
@@ -235,13 +236,13 @@ mod tests {
                 mtime: time,
                 ctime: time,
             },
-            dir: Some(Box::new(Statement {
+            dir: Some(Statement::from(Said {
                 id: DirId(u128::from(tag)),
                 generation: Generation(1),
                 scope,
                 way: way.to_vec(),
                 at: Watermark(1),
-                ..Statement::above_root()
+                ..Said::above_root()
             })),
             seal: None,
             layout: pando_format::Layout::None,
@@ -253,7 +254,7 @@ mod tests {
     }
 
     fn statement(way: &[u64]) -> Statement {
-        *dir(way, Scope::Way).dir.unwrap()
+        dir(way, Scope::Way).dir.unwrap()
     }
 
     /// /n2/n3/…, as far as `depth`.
@@ -336,21 +337,21 @@ mod tests {
         c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link), EVER);
         let link = dir(&[3, 4], Scope::Link);
         c.insert(&dir(&[2, 3], Scope::Link).dir.unwrap(), &name(4), &link, EVER);
-        let ways = c.ways(link.dir.as_deref().into_iter()).unwrap();
-        assert_eq!(ways.iter().map(Statement::tag).collect::<Vec<_>>(), [3, 2]);
+        let ways = c.ways(link.dir.as_ref().into_iter()).unwrap();
+        assert_eq!(ways.iter().map(|s| s.tag()).collect::<Vec<_>>(), [3, 2]);
         c.refresh(&statement(&[1, 2, 3]));
         assert_eq!(
-            c.ways(link.dir.as_deref().into_iter()).unwrap(),
+            c.ways(link.dir.as_ref().into_iter()).unwrap(),
             [statement(&[1, 2, 3])]
         );
         // A link that is learnt again does not replace the ticket.
         c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link), EVER);
         assert_eq!(
-            c.ways(link.dir.as_deref().into_iter()).unwrap(),
+            c.ways(link.dir.as_ref().into_iter()).unwrap(),
             [statement(&[1, 2, 3])]
         );
         c.forget(3);
-        assert_eq!(c.ways(link.dir.as_deref().into_iter()), None);
+        assert_eq!(c.ways(link.dir.as_ref().into_iter()), None);
     }
 
     #[test]

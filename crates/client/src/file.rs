@@ -111,7 +111,7 @@ impl Place {
         match &view.home {
             Some(home) => Place {
                 name: home.name.clone(),
-                dir: (**home).clone(),
+                dir: home.clone(),
             },
             None => here,
         }

@@ -80,16 +80,17 @@ impl Handles {
 mod tests {
     use super::*;
     use pando_types::{DirId, Generation, Watermark};
+    use pando_wire::Said;
 
     fn handle(tag: u64, at: u64) -> Statement {
-        Statement {
+        Statement::from(Said {
             id: DirId(u128::from(tag)),
             generation: Generation(tag),
             scope: Scope::Handle,
             way: vec![tag],
             at: Watermark(at),
-            ..Statement::above_root()
-        }
+            ..Said::above_root()
+        })
     }
 
     fn shown(handles: &mut Handles, tag: u64, at: u64) -> u64 {
@@ -115,16 +116,16 @@ mod tests {
     fn what_leads_from_the_root_is_not_replaced() {
         let mut h = Handles::new(8);
         h.learn(&handle(5, 9));
-        let mut way = Statement {
+        let mut way = Statement::from(Said {
             scope: Scope::Way,
-            ..handle(5, 1)
-        };
+            ..Said::clone(&handle(5, 1))
+        });
         h.renew(&mut way);
         assert_eq!((way.at, way.scope), (Watermark(1), Scope::Way));
-        h.learn(&Statement {
+        h.learn(&Statement::from(Said {
             scope: Scope::Way,
-            ..handle(6, 9)
-        });
+            ..Said::clone(&handle(6, 9))
+        }));
         assert_eq!(shown(&mut h, 6, 1), 1);
     }
 

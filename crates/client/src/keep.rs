@@ -54,11 +54,7 @@ impl Client {
             };
             // What is held is known where the file is, and that is at another server than its name.
             let name = dir.name.clone();
-            let op = Op::Open {
-                dir: *dir,
-                name,
-                want,
-            };
+            let op = Op::Open { dir, name, want };
             let mut at_home = self.asked(cred, op);
             match Box::pin(self.open_once(keeping, &mut at_home)).await {
                 (Err(Errno::NotFound | Errno::Stale) | Ok(Answer::Opened { kept: false, .. }), _) => {}

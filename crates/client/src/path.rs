@@ -144,7 +144,7 @@ impl Client {
                 continue;
             }
             chain.push(Found {
-                parent: *dir,
+                parent: dir,
                 name,
                 entry,
             });
@@ -216,7 +216,7 @@ impl Client {
             let mut found = self.walk(cred, path, follow, Want::Entry).await?;
             found.parent = self.hold(&found.parent).await?;
             if let Some(dir) = &mut found.entry.dir {
-                **dir = self.hold(dir).await?;
+                *dir = self.hold(dir).await?;
             }
             Ok(found)
         })
@@ -380,7 +380,7 @@ impl Client {
                 src_name: found.name,
                 ino: found.entry.attr.ino,
                 generation: found.entry.attr.generation,
-                dst: Box::new(dst),
+                dst,
                 dst_name,
             };
             entry(self.op(cred, link).await?)
@@ -408,7 +408,7 @@ impl Client {
             let rename = Op::Rename {
                 src,
                 src_name,
-                dst: Box::new(dst),
+                dst,
                 dst_name,
                 mode,
                 held: false,

@@ -9,6 +9,7 @@ use pando_types::{
     RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot, Span, Term, TimeChange, Timestamp, TxId,
     Users, Watermark, XattrMode, XattrName,
 };
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Why bytes are not a value.
@@ -221,6 +222,15 @@ impl<T: Codec> Codec for Box<T> {
     }
     fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Box::new(T::take(r)?))
+    }
+}
+
+impl<T: Codec> Codec for Arc<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Arc::new(T::take(r)?))
     }
 }
 

@@ -438,7 +438,7 @@ impl<C: Cluster> Core<C> {
                 let op = Op::Rename {
                     src,
                     src_name: from_name.clone(),
-                    dst: Box::new(dst.clone()),
+                    dst: dst.clone(),
                     dst_name: to_name.clone(),
                     mode,
                     held,
@@ -524,7 +524,7 @@ impl<C: Cluster> Core<C> {
                     src_name: src.name,
                     ino,
                     generation,
-                    dst: Box::new(dst.clone()),
+                    dst: dst.clone(),
                     dst_name: name.clone(),
                 };
                 entry(self.op(d, cred, op)?)

@@ -81,7 +81,7 @@ pub(crate) struct At {
     pub name: Name,
     pub generation: Generation,
     /// If it has several names.
-    pub home: Option<Box<Statement>>,
+    pub home: Option<Statement>,
     /// If it is open here.
     pub kept: Option<Arc<Kept>>,
 }
@@ -180,7 +180,7 @@ impl<C: Cluster> Core<C> {
     fn relearnt(&self, ino: Ino, answer: Outcome) -> Result<(Statement, Attr), Errno> {
         let view = answer.and_then(entry)?;
         self.nodes().learn(ino, &view, Instant::now());
-        Ok((*view.dir.ok_or(Errno::NotDir)?, view.attr))
+        Ok((view.dir.ok_or(Errno::NotDir)?, view.attr))
     }
 
     /// Does something inside a directory; if the statement turns out stale, once more with a new one.
@@ -215,7 +215,7 @@ impl<C: Cluster> Core<C> {
         let at = self.at(ino)?;
         if let Some(dir) = at.home {
             let name = dir.name.clone();
-            match f(Place { dir: *dir, name }) {
+            match f(Place { dir, name }) {
                 // It has no name any more, as far as is known there; or what shows that it is there is too old.
                 Err(Errno::Stale | Errno::NotFound) => {}
                 other => return other,
@@ -234,7 +234,7 @@ impl<C: Cluster> Core<C> {
         {
             self.nodes().learn(ino, &view, Instant::now());
             let name = dir.name.clone();
-            return f(Place { dir: *dir, name });
+            return f(Place { dir, name });
         }
         named
     }
@@ -281,7 +281,7 @@ impl<C: Cluster> Core<C> {
         match &view.dir {
             None => Ok(view.attr),
             Some(dir) => self
-                .dir_stat(d, *dir.clone())
+                .dir_stat(d, dir.clone())
                 .map(|content| joined(view.attr, &content)),
         }
     }
@@ -355,7 +355,7 @@ impl<C: Cluster> Core<C> {
         };
         let attr = match (half.filter(|_| guess.as_ref().is_some_and(right)), &view.dir) {
             (Some(half), _) => joined(view.attr, &half),
-            (None, Some(dir)) => joined(view.attr, &self.dir_stat(d, *dir.clone())?),
+            (None, Some(dir)) => joined(view.attr, &self.dir_stat(d, dir.clone())?),
             (None, None) => view.attr,
         };
         let slot = self.nodes().file(view.attr.ino);

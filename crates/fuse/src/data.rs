@@ -198,7 +198,7 @@ impl<C: Cluster> Core<C> {
             nodes.count(opened.entry.attr.ino);
             nodes.shown(opened.entry.attr.ino, Some(opened.entry.version));
         }
-        self.made(d, cred, &Want::new(flags), Place { dir: *home, name }, opened)
+        self.made(d, cred, &Want::new(flags), Place { dir: home, name }, opened)
     }
 
     /// Opens what was created, of which the kernel gets a reference.

@@ -147,7 +147,7 @@ impl<C: Cluster> Core<C> {
             .iter()
             .filter_map(|e| e.view.as_ref()?.dir.clone().map(|s| (e.ino, s)))
             .take(STATS);
-        let (numbers, asked): (Vec<Ino>, Vec<_>) = dirs.map(|(n, s)| (n, ask(d.ops(), *s))).unzip();
+        let (numbers, asked): (Vec<Ino>, Vec<_>) = dirs.map(|(n, s)| (n, ask(d.ops(), s))).unzip();
         let answers = d.run(all(asked));
         numbers.into_iter().zip(answers).collect()
     }

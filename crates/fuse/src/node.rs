@@ -39,7 +39,7 @@ pub(crate) struct Node {
     /// Keeps it where it is known to be, while it is open.
     pub kept: Option<Arc<Kept>>,
     /// Where it is if it has several names.
-    pub home: Option<Box<Statement>>,
+    pub home: Option<Statement>,
     /// Removed on this mount.
     pub gone: bool,
     /// As last shown: of a directory, the access half.
@@ -109,7 +109,7 @@ impl Nodes {
     pub fn see(&mut self, parent: Ino, name: &Name, view: &EntryView, now: Instant) {
         let ino = view.attr.ino;
         let known = view.dir.clone().map(|statement| Known {
-            statement: *statement,
+            statement,
             learnt: now,
         });
         let target = match &view.layout {
@@ -236,7 +236,7 @@ impl Nodes {
             node.incapable = (!view.xattrs).then_some(now);
             if let Some(statement) = view.dir.clone() {
                 node.known = Some(Known {
-                    statement: *statement,
+                    statement,
                     learnt: now,
                 });
             }
@@ -407,7 +407,7 @@ mod tests {
             view.attr.kind = FileKind::Directory;
             view.attr.perm = Perm::new(mode);
             view.version = version;
-            view.dir = Some(Box::new(Statement::above_root()));
+            view.dir = Some(Statement::above_root());
             view
         };
         let (mut nodes, at) = (Nodes::default(), Instant::now());

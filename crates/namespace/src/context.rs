@@ -11,7 +11,7 @@ use pando_types::{
 };
 use std::collections::BTreeMap;
 
-use pando_wire::{EntryView, LockMode, LockWant, Outcome, Scope, Statement};
+use pando_wire::{EntryView, LockMode, LockWant, Outcome, Said, Scope, Statement};
 
 /// A directory, and which of all that have its ID, one after the other.
 pub type Incarnation = (DirId, Generation);
@@ -331,7 +331,7 @@ impl<'a> Context<'a> {
 pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryView {
     EntryView {
         attr: d.attr(&pando_types::DirStat::default()),
-        dir: Some(Box::new(Statement {
+        dir: Some(Statement::from(Said {
             parent: dir.id,
             parent_generation: dir.generation,
             name: name.clone(),

@@ -13,7 +13,7 @@ use pando_format::{
     Target,
 };
 use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Slot, Watermark, plant};
-use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Scope, Statement};
+use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Said, Scope, Statement};
 
 /// A file and where its record and its attachments are.
 pub(crate) struct File {
@@ -71,7 +71,7 @@ pub(crate) fn check_homes(op: &Op) -> Result<(), Stop> {
 
 /// The statement of a file's home, not yet signed.
 fn home_statement(inode: &InodeRecord, homes: DirId) -> Statement {
-    Statement {
+    Statement::from(Said {
         name: Name::home(inode.ino, inode.generation),
         id: homes,
         generation: inode.generation,
@@ -79,8 +79,8 @@ fn home_statement(inode: &InodeRecord, homes: DirId) -> Statement {
         scope: Scope::Handle,
         // Nothing it says can become untrue.
         at: Watermark(u64::MAX),
-        ..Statement::above_root()
-    }
+        ..Said::above_root()
+    })
 }
 
 /// As an answer shows a file whose record is in `dir`.
@@ -92,7 +92,7 @@ pub(crate) fn view_file(inode: &InodeRecord, dir: DirId) -> EntryView {
         layout: inode.layout.clone(),
         version: inode.version,
         xattrs: inode.marks.has_xattrs(),
-        home: dir.is_homes().then(|| Box::new(home_statement(inode, dir))),
+        home: dir.is_homes().then(|| home_statement(inode, dir)),
         acl: inode.acl.clone(),
     }
 }

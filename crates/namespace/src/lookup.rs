@@ -4,7 +4,7 @@ use crate::context::{Context, Place, view_dir};
 use crate::snapshot::Stop;
 use pando_format::{AttachmentKind, Entry, Key, Layout, Target};
 use pando_types::{Access, DirId, Errno, FileKind, Guard, Name, plant};
-use pando_wire::{Answer, Handle, LockMode, LockWant, Statement};
+use pando_wire::{Answer, Handle, LockMode, LockWant, Said, Statement};
 
 /// One component of a path. Needs search permission on the directory.
 pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
@@ -23,11 +23,11 @@ pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, St
     let head = head
         .filter(|h| h.generation == dir.generation)
         .ok_or(Errno::Stale)?;
-    let mut parent = Statement {
+    let mut parent = Statement::from(Said {
         id: head.parent,
         generation: head.parent_generation,
-        ..Statement::above_root()
-    };
+        ..Said::above_root()
+    });
     if parent.id != DirId::ABOVE_ROOT {
         cx.require(vec![LockWant::Key(Key::Head(parent.id), LockMode::Shared)])?;
         parent.salt = cx.snapshot.head(parent.id).ok_or(Errno::Io)?.salt;
@@ -35,11 +35,11 @@ pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, St
     let place = cx.place(&parent, &head.name);
     cx.require(vec![place.bucket(LockMode::Shared)])?;
     let entry = cx.entry(&place).ok_or(Errno::Io)?;
-    let said = Statement {
+    let said = Statement::from(Said {
         id: dir.parent,
         generation: dir.parent_generation,
-        ..Statement::above_root()
-    };
+        ..Said::above_root()
+    });
     match &entry.target {
         Target::Dir(d) if dir.is_of(d.id, d.generation) => Ok(Answer::Entry(view_dir(&said, &dir.name, d))),
         _ => Err(Errno::Io.into()),

@@ -9,7 +9,9 @@ use pando_auth::{Fingerprint, Gate, Key};
 use pando_types::{
     AuthMode, Bearer, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, PeerId, SessionId, plant,
 };
-use pando_wire::{Denial, FileLockRequest, Op, OpRequest, Outcome, Refusal, Request, Role, Statement, Way};
+use pando_wire::{
+    Denial, FileLockRequest, Op, OpRequest, Outcome, Refusal, Request, Role, Said, Statement, Way,
+};
 use std::cell::Cell;
 use std::rc::Weak;
 
@@ -141,15 +143,15 @@ impl MetaServer {
         cred: &Cred,
         (id, generation): (DirId, Generation),
     ) -> Result<Outcome, Failure> {
-        let above = Statement::above_root();
-        let dir = Statement {
+        let above = Said::above_root();
+        let dir = Statement::from(Said {
             parent: above.id,
             parent_generation: above.generation,
             name: Name::root(),
             id,
             generation,
             ..above
-        };
+        });
         let op = Op::Reopen { dir };
         let asked = Asked {
             term: self.map().term,

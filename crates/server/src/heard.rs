@@ -191,6 +191,7 @@ mod tests {
     use super::*;
     use pando_auth::Secret;
     use pando_types::{DirId, FsId, Generation};
+    use pando_wire::Said;
 
     fn keys() -> StatementKeys {
         StatementKeys::new(FsId(1), &Secret::new([1; 32]), &[Secret::new([2; 32])])
@@ -205,15 +206,15 @@ mod tests {
     }
 
     fn statement(scope: Scope, ids: &[u128], at: u64) -> Statement {
-        Statement {
+        Statement::from(Said {
             scope,
             way: ids
                 .iter()
                 .map(|id| keys().tag(DirId(*id), Generation(1)))
                 .collect(),
             at: Watermark(at),
-            ..Statement::above_root()
-        }
+            ..Said::above_root()
+        })
     }
 
     #[test]

@@ -140,6 +140,7 @@ mod tests {
     use super::*;
     use pando_auth::Secret;
     use pando_types::{DirId, FsId, Generation};
+    use pando_wire::Said;
 
     fn keys() -> StatementKeys {
         StatementKeys::new(FsId(1), &Secret::new([1; 32]), &[Secret::new([2; 32])])
@@ -155,12 +156,12 @@ mod tests {
 
     fn statement(scope: Scope, ids: &[u128], at: u64) -> Statement {
         let way = ids.iter().map(|id| keys().tag(DirId(*id), Generation(1)));
-        Statement {
+        Statement::from(Said {
             scope,
             way: way.collect(),
             at: Watermark(at),
-            ..Statement::above_root()
-        }
+            ..Said::above_root()
+        })
     }
 
     #[test]

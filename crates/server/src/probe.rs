@@ -9,7 +9,7 @@ use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_store::Level;
 use pando_types::{Bearer, Cred, Generation, Name, plant};
-use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Statement};
+use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Said, Statement};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -125,15 +125,15 @@ impl MetaServer {
             Err(Failure::Refused(_)) => return Ok(Guessed::NoEntry),
             Err(e) => return Err(e),
         };
-        let dir = Statement {
+        let dir = Statement::from(Said {
             id: probe.dir,
             generation: head.generation,
             ino: head.ino,
             salt: head.salt,
             seal: head.seal,
             realm: head.realm,
-            ..Statement::above_root()
-        };
+            ..Said::above_root()
+        });
         self.look(message, asker, dir, &probe.name).await
     }
 

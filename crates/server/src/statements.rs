@@ -3,7 +3,7 @@
 use crate::MetaServer;
 use crate::execute::{Asked, Basis};
 use pando_types::{Access, Bearer, Cred, IdentityId, Watermark, plant};
-use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Scope, Statement};
+use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Said, Scope, Statement};
 
 /// Longest way: as many directories as a path can have.
 const LONGEST: usize = 2048;
@@ -12,7 +12,7 @@ const LONGEST: usize = 2048;
 enum Named<'a> {
     As(&'a Statement),
     /// With the whole way, joined from links.
-    Joined(Box<Statement>),
+    Joined(Statement),
 }
 
 impl Named<'_> {
@@ -80,10 +80,10 @@ impl MetaServer {
         let upto = self.renewed_upto();
         let still_true = |s: &&Statement| self.check_current([*s]).is_ok();
         let fresh = |s: &Statement| {
-            let mut fresh = Statement {
+            let mut fresh = Statement::from(Said {
                 at: self.known_upto_below(Some(s)),
-                ..s.clone()
-            };
+                ..Said::clone(s)
+            });
             self.keys.sign(&mut fresh, holder);
             fresh
         };
@@ -244,10 +244,10 @@ fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Named<
     way.pop();
     let way = first.way.iter().copied().chain(way.into_iter().rev()).collect();
     let scope = Scope::Way;
-    Some(Named::Joined(Box::new(Statement {
+    Some(Named::Joined(Statement::from(Said {
         scope,
         way,
         at,
-        ..s.clone()
+        ..Said::clone(s)
     })))
 }

@@ -63,7 +63,7 @@ impl Program {
         let op = Op::Rename {
             src: self.root.clone(),
             src_name: named(from),
-            dst: Box::new(self.root.clone()),
+            dst: self.root.clone(),
             dst_name: named(to),
             mode: RenameMode::Replace,
             held: false,
@@ -212,7 +212,7 @@ where
             })
         };
         async move {
-            let returned = start(*looked.await).await;
+            let returned = start(looked.await).await;
             *out.borrow_mut() = Some(returned);
         }
     });

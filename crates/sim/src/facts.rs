@@ -159,17 +159,17 @@ fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChan
 fn told(answer: &Answer) -> Vec<&Statement> {
     match answer {
         Answer::Entry(e) | Answer::Opened { entry: e, .. } | Answer::Removed(e) => {
-            e.dir.as_deref().into_iter().collect()
+            e.dir.as_ref().into_iter().collect()
         }
         Answer::Renamed { moved, other } => moved
             .dir
-            .as_deref()
+            .as_ref()
             .into_iter()
-            .chain(other.iter().filter_map(|o| o.dir.as_deref()))
+            .chain(other.iter().filter_map(|o| o.dir.as_ref()))
             .collect(),
         Answer::Entries { entries, .. } => entries
             .iter()
-            .filter_map(|e| e.view.as_ref()?.dir.as_deref())
+            .filter_map(|e| e.view.as_ref()?.dir.as_ref())
             .collect(),
         Answer::Done
         | Answer::DirStat(_)

@@ -105,7 +105,7 @@ async fn touch_everything(
             // Something that was given up before has taken effect now.
             for dir in op.statements_mut().into_iter().flatten() {
                 if let Ok(EntryView { dir: Some(again), .. }) = client.reopen(dir).await {
-                    *dir = *again;
+                    *dir = again;
                 }
             }
         }
@@ -125,7 +125,7 @@ async fn touch_everything(
             .sim
             .fail(Kind::NoProgress, "the root does not open in the final round");
     };
-    let mut todo: Vec<(Statement, Way)> = vec![(*dir, Way::default())];
+    let mut todo: Vec<(Statement, Way)> = vec![(dir, Way::default())];
     let (Ok(file), Ok(sub)) = (Name::new(b"final-file"), Name::new(b"final-dir")) else {
         return;
     };
@@ -147,7 +147,7 @@ async fn touch_everything(
                 entries
                     .into_iter()
                     .filter_map(|e| e.view?.dir)
-                    .map(|d| ((*d).clone(), way.on(&dir, &d))),
+                    .map(|d| (d.clone(), way.on(&dir, &d))),
             );
             if end {
                 break;

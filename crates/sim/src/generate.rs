@@ -313,7 +313,7 @@ impl Generator {
                             src_name: f.name,
                             ino: f.ino,
                             generation: f.generation,
-                            dst: Box::new(dir),
+                            dst: dir,
                             dst_name: name,
                         }
                     }
@@ -368,7 +368,7 @@ impl Generator {
         let stale = rng.percent(5);
         let d = if rng.percent(60) { own } else { all }.dir(rng, stale)?;
         let parent = own.parent_of(&d).or_else(|| all.parent_of(&d))?;
-        Some((parent, d.name))
+        Some((parent, d.name.clone()))
     }
 
     fn target(&self, rng: &mut Rng) -> Vec<u8> {
@@ -544,7 +544,7 @@ impl Generator {
         Op::Rename {
             src,
             src_name,
-            dst: Box::new(dst),
+            dst,
             dst_name,
             mode,
             held: rng.percent(10),

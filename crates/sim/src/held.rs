@@ -65,7 +65,7 @@ fn a_file_that_is_replaced_from_another_server_stays_while_it_is_held() {
         let replaced = p.op(Op::Rename {
             src: from,
             src_name: named("f"),
-            dst: Box::new(to),
+            dst: to,
             dst_name: named("g"),
             mode: RenameMode::Replace,
             held: true,

@@ -130,14 +130,14 @@ impl Keeper {
         let (dir, perm) = (root.clone(), Perm::new(0o700));
         let found = self
             .entry(Op::Lookup {
-                dir: *dir,
+                dir,
                 name: name.clone(),
             })
             .await;
         let found = match found {
             Err(Errno::NotFound) => {
                 self.entry(Op::Mkdir {
-                    dir: *root,
+                    dir: root,
                     name,
                     mode: perm.into(),
                 })
@@ -146,9 +146,9 @@ impl Keeper {
             found => found,
         };
         let dir = found.ok()?.dir?;
-        let dir = self.entry(Op::Reopen { dir: *dir }).await.ok()?.dir?;
-        self.dirs.insert(n, *dir.clone());
-        Some(*dir)
+        let dir = self.entry(Op::Reopen { dir }).await.ok()?.dir?;
+        self.dirs.insert(n, dir.clone());
+        Some(dir)
     }
 
     async fn open(&mut self, rng: &mut Rng) {
@@ -218,7 +218,7 @@ impl Keeper {
         match self.client.find_home(&self.cred, &self.held[which].kept).await {
             Ok(view) => {
                 let Some(home) = view.home else { return };
-                self.use_at_home(rng, which, *home).await;
+                self.use_at_home(rng, which, home).await;
             }
             Err(Errno::Stale) => self.missing(which).await,
             Err(_) => {}
@@ -238,9 +238,9 @@ impl Keeper {
         }
     }
 
-    async fn use_at_home(&mut self, rng: &mut Rng, which: usize, home: Statement) {
+    async fn use_at_home(&mut self, rng: &mut Rng, which: usize, dir: Statement) {
         let file = self.held[which].kept.file();
-        let (dir, name) = (home.clone(), home.name);
+        let name = dir.name.clone();
         let (ino, generation) = (file.ino, file.generation);
         let op = match (rng.below(6), self.held[which].handle) {
             (4, _) => self.read(rng, which, dir, name),
@@ -255,7 +255,7 @@ impl Keeper {
                     src_name: name,
                     ino,
                     generation,
-                    dst: Box::new(dst),
+                    dst,
                     dst_name,
                 }
             }
@@ -343,14 +343,14 @@ impl Keeper {
                     src_name,
                     ino: e.attr.ino,
                     generation: e.attr.generation,
-                    dst: Box::new(dst),
+                    dst,
                     dst_name,
                 }
             }
             _ => Op::Rename {
                 src,
                 src_name,
-                dst: Box::new(dst),
+                dst,
                 dst_name,
                 mode: if rng.percent(20) {
                     RenameMode::Exchange

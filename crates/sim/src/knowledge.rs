@@ -169,7 +169,7 @@ impl Knowledge {
                 .iter()
                 .find(|f| (f.ino, f.generation) == (e.attr.ino, e.attr.generation))
                 .and_then(|f| f.handle),
-            home: e.home.as_deref().cloned(),
+            home: e.home.clone(),
         };
         self.files
             .retain(|f| (f.ino, f.generation) != (file.ino, file.generation));

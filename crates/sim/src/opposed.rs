@@ -184,7 +184,7 @@ impl Mover {
             .op(Op::Rename {
                 src,
                 src_name,
-                dst: Box::new(dst),
+                dst,
                 dst_name,
                 mode,
                 held: false,
@@ -221,6 +221,6 @@ impl Mover {
         self.pieces.insert(now.id, now.clone());
         let top = self.top.as_ref().filter(|top| top.id == now.parent);
         let parent = top.or_else(|| self.pieces.get(&now.parent))?;
-        Some((parent.clone(), now.name))
+        Some((parent.clone(), now.name.clone()))
     }
 }

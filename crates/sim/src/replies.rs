@@ -7,7 +7,7 @@ use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{Errno, RequestId, SessionId};
-use pando_wire::{EntryView, Message, Op, OpRequest, Outcome, Refusal, Request, Response, Statement};
+use pando_wire::{EntryView, Message, Op, OpRequest, Outcome, Refusal, Request, Response, Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -66,12 +66,12 @@ fn is_same(wanted: &Op, asked: &Op) -> bool {
 fn bare(op: &Op) -> Op {
     let mut op = op.clone();
     for s in op.statements_mut().into_iter().flatten() {
-        *s = Statement {
+        *s = Statement::from(Said {
             id: s.id,
             generation: s.generation,
             scope: s.scope,
-            ..Statement::above_root()
-        };
+            ..Said::above_root()
+        });
     }
     op
 }

@@ -268,16 +268,16 @@ async fn step(client: &Client, rng: &mut Rng) -> Option<()> {
     let (one, two) = (name(rng)?, name(rng)?);
     let op = match rng.below(5) {
         0 | 1 => Op::Mkdir {
-            dir: *dir,
+            dir,
             name: one,
             mode: Perm::new(0o755).into(),
         },
-        2 => Op::Rmdir { dir: *dir, name: one },
-        3 => Op::ReadLink { dir: *dir, name: one },
+        2 => Op::Rmdir { dir, name: one },
+        3 => Op::ReadLink { dir, name: one },
         _ => Op::Rename {
-            src: *dir.clone(),
+            src: dir.clone(),
             src_name: one,
-            dst: Box::new(*dir),
+            dst: dir,
             dst_name: two,
             mode: RenameMode::NoReplace,
             held: false,

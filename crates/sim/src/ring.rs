@@ -88,7 +88,7 @@ impl Mover {
         let op = Op::Rename {
             src,
             src_name: name.clone(),
-            dst: Box::new(dst),
+            dst,
             dst_name: name,
             mode: RenameMode::NoReplace,
             held: false,

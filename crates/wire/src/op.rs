@@ -1,6 +1,9 @@
 //! Operations on the tree, as clients ask for them and servers answer.
 
 mod codec;
+mod statement;
+
+pub use statement::{Said, Scope, Statement};
 
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
@@ -15,108 +18,6 @@ pub const INLINE_LIMIT_DEFAULT: u32 = 64 * 1024;
 pub const INLINE_LIMIT_MAX: u32 = 1024 * 1024;
 /// Most names that one request removes.
 pub const UNLINK_MAX: usize = 256;
-
-/// What a lookup returned about a directory: enough for the server that holds the directory's content to check an
-/// operation inside it. Part of every request that names a directory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Statement {
-    /// Parent directory.
-    pub parent: DirId,
-    /// Incarnation of the parent.
-    pub parent_generation: Generation,
-    /// Name in the parent.
-    pub name: Name,
-    /// The directory.
-    pub id: DirId,
-    /// Its incarnation.
-    pub generation: Generation,
-    /// Its inode number.
-    pub ino: Ino,
-    /// Salt of its name hash.
-    pub salt: u64,
-    /// Permission bits.
-    pub perm: Perm,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Its access control lists: servers check by the one, and what is new in it begins with the other.
-    pub acls: Acls,
-    /// Realm.
-    pub realm: Realm,
-    /// Counts the changes of who may search it that others were told of: with the ID and generation it makes the key
-    /// of what is sealed about it (H99).
-    pub seal: u64,
-    /// What it rests on.
-    pub scope: Scope,
-    /// Keyed tags of the directories it rests on, the nearest to the root first, this one last.
-    pub way: Vec<u64>,
-    /// All this was true when the log of invalidations had come so far. Of later entries the server that executes an
-    /// operation knows whether they concern a directory of the way (InfiniFS §3.4).
-    pub at: Watermark,
-    /// Keyed MAC over all the above and whom it was told, by a server: clients pass it on as it is (H98).
-    /// Invariant: encoded last.
-    pub mac: u128,
-}
-
-/// What a statement rests on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Scope {
-    /// The whole way from the root, which its server has verified: a ticket for the path.
-    Way,
-    /// One hop: the way is the parent and this directory. It says nothing of the way to the parent, and is good only
-    /// together with a statement of that.
-    Link,
-    /// Nothing but the directory itself, as an open directory does: it stays good when a directory above is renamed or
-    /// closed to the holder.
-    Handle,
-}
-
-impl Statement {
-    /// The fixed statement of the place above the root, whose single entry is the root's access record.
-    pub fn above_root() -> Statement {
-        Statement {
-            parent: DirId::ABOVE_ROOT,
-            parent_generation: Generation::ABOVE_ROOT,
-            name: Name::root(),
-            id: DirId::ABOVE_ROOT,
-            generation: Generation::ABOVE_ROOT,
-            ino: Ino(0),
-            salt: 0,
-            perm: Perm::new(0o755),
-            uid: 0,
-            gid: 0,
-            acls: Acls::default(),
-            realm: Realm(0),
-            seal: 0,
-            scope: Scope::Way,
-            way: Vec::new(),
-            at: Watermark(u64::MAX),
-            mac: 0,
-        }
-    }
-
-    /// Who may do what with the directory.
-    pub fn guard(&self) -> Guard<'_> {
-        Guard {
-            perm: self.perm,
-            uid: self.uid,
-            gid: self.gid,
-            acl: self.acls.access.as_ref(),
-            is_dir: true,
-        }
-    }
-
-    /// Whether it is about this incarnation of this directory.
-    pub fn is_of(&self, id: DirId, generation: Generation) -> bool {
-        self.id == id && self.generation == generation
-    }
-
-    /// The tag of the directory itself; that of the place above the root is 0.
-    pub fn tag(&self) -> u64 {
-        self.way.last().copied().unwrap_or(0)
-    }
-}
 
 /// Opens the sealed answers about one directory (H99). Told with its statement, to callers who may search it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -154,7 +55,7 @@ pub struct EntryView {
     /// Attributes. Of a directory: the access half only (size, times and nlink come with [`Op::DirStat`]).
     pub attr: Attr,
     /// For a directory, its statement.
-    pub dir: Option<Box<Statement>>,
+    pub dir: Option<Statement>,
     /// For a directory that the caller may search: opens what is sealed about it.
     pub seal: Option<SealKey>,
     /// For anything else, where its bytes are. A short symlink target is in here.
@@ -163,7 +64,7 @@ pub struct EntryView {
     pub version: u64,
     /// Of what has several names: where it is. Good for this one file, whatever becomes of the names: with [`Name::home`] it
     /// stands for a place (H96).
-    pub home: Option<Box<Statement>>,
+    pub home: Option<Statement>,
     /// Whether it has extended attributes.
     pub xattrs: bool,
     /// What the access control list of anything but a directory says beyond the permission bits. (A directory's lists are in its
@@ -174,7 +75,7 @@ pub struct EntryView {
 impl EntryView {
     /// For a directory, its statement.
     pub fn into_dir(self) -> Option<Statement> {
-        self.dir.map(|dir| *dir)
+        self.dir
     }
 
     /// Its access control lists.
@@ -520,7 +421,7 @@ pub enum Op {
         /// What.
         src_name: Name,
         /// To where.
-        dst: Box<Statement>,
+        dst: Statement,
         /// As what.
         dst_name: Name,
         /// If that exists.
@@ -539,7 +440,7 @@ pub enum Op {
         /// Its incarnation.
         generation: Generation,
         /// Where it gets another.
-        dst: Box<Statement>,
+        dst: Statement,
         /// Which.
         dst_name: Name,
     },

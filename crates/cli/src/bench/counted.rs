@@ -183,11 +183,7 @@ impl Asker {
         conn.run(conn.client.mkdir(&cred, &path, Perm::new(0o755)))?;
         let found = conn.run(conn.client.hold_path(&cred, &path, true))?;
         let dir = found.entry.dir.context("not a directory")?;
-        Ok(Asker {
-            conn,
-            cred,
-            dir: *dir,
-        })
+        Ok(Asker { conn, cred, dir })
     }
 
     /// Does it once. How many it was.

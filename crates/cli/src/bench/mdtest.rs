@@ -438,7 +438,7 @@ impl Worker {
         let op = Op::Rename {
             src: dir.clone(),
             src_name: from.clone(),
-            dst: Box::new(dir.clone()),
+            dst: dir.clone(),
             dst_name: to.clone(),
             mode: RenameMode::Replace,
             held: false,

@@ -155,7 +155,7 @@ impl Walk {
         });
         let me = self.clone();
         self.crew.add(async move {
-            let result = Box::pin(me.each(*dir, &path, level, &sum, &all)).await;
+            let result = Box::pin(me.each(dir, &path, level, &sum, &all)).await;
             let ok = result.is_ok();
             if let Err(e) = result {
                 me.fs.fail(&path, e);

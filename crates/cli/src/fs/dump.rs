@@ -177,7 +177,7 @@ impl<W: Write> Dump<'_, W> {
             path,
             subdirs: VecDeque::new(),
         };
-        let mut levels = vec![level(*dir, Vec::new())];
+        let mut levels = vec![level(dir, Vec::new())];
         while let Some(here) = levels.last_mut() {
             if let Some(name) = here.subdirs.pop_front() {
                 let path = inside(&here.path, &name);

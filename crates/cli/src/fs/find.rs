@@ -162,7 +162,7 @@ impl Search {
         }
         self.judge(name, FileKind::Directory, attr.as_ref(), level, || path.to_vec());
         match view.dir {
-            Some(dir) if level < self.maxdepth => self.each(*dir, path, level + 1).await,
+            Some(dir) if level < self.maxdepth => self.each(dir, path, level + 1).await,
             _ => Ok(()),
         }
     }

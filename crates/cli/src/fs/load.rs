@@ -118,7 +118,7 @@ impl Load {
         };
         if !self.go_on
             && !client
-                .list(cred, *dir.clone(), false)
+                .list(cred, dir.clone(), false)
                 .next_page()
                 .await?
                 .is_empty()

@@ -80,7 +80,7 @@ pub fn run(fs: &Rc<Fs>, args: &LsArgs) -> Result<Value> {
 async fn one(fs: &Rc<Fs>, args: &LsArgs, names: &Names, path: &[u8]) -> Result<Vec<Line>, Errno> {
     let found = fs.client().hold_path(&fs.cred, path, !args.directory).await?;
     if let Some(dir) = found.entry.dir.clone().filter(|_| !args.directory) {
-        return list(fs, args, names, *dir).await;
+        return list(fs, args, names, dir).await;
     }
     let name = if base(path).is_empty() { b"/" } else { base(path) };
     let whole = entry(fs.clone(), found.parent, name.into(), found.entry).await?;

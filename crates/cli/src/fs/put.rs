@@ -258,7 +258,7 @@ impl Copy {
             })
         });
         self.count();
-        self.entries(local, *dir, path, all);
+        self.entries(local, dir, path, all);
         Ok(())
     }
 

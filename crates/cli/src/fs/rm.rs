@@ -119,7 +119,7 @@ impl Removal {
                 Doomed {
                     parent,
                     name,
-                    dir: *dir,
+                    dir,
                     path: path.to_vec(),
                 },
                 None,
@@ -240,7 +240,7 @@ impl Removal {
                 let doomed = Doomed {
                     parent,
                     name,
-                    dir: *dir,
+                    dir,
                     path,
                 };
                 self.tree(doomed, Some(all.clone()));

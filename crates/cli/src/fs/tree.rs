@@ -64,7 +64,7 @@ pub fn run(fs: &Rc<Fs>, args: &TreeArgs) -> Result<Value> {
                 continue;
             }
         };
-        let content = fs.conn.run(list(fs.clone(), *dir, args.all, args.directories));
+        let content = fs.conn.run(list(fs.clone(), dir, args.all, args.directories));
         let mut counts = Counts::default();
         if !fs.json {
             super::print(format!("{}\n", text::printable(&path)).as_bytes())?;
@@ -133,7 +133,7 @@ fn show(
         let group: Vec<Entry> = entries.by_ref().take(AHEAD).collect();
         let dirs = group.iter().filter_map(|e| e.view.dir.clone()).filter(|_| deeper);
         let lists: Vec<LocalFuture<Content>> = dirs
-            .map(|d| -> LocalFuture<Content> { Box::pin(list(fs.clone(), *d, args.all, args.directories)) })
+            .map(|d| -> LocalFuture<Content> { Box::pin(list(fs.clone(), d, args.all, args.directories)) })
             .collect();
         let mut contents = fs.conn.run(join_all(lists)).into_iter();
         for e in group {

@@ -171,7 +171,7 @@ async fn client(connection: &Connection, top: &str, rounds: u64, tally: &Tally) 
             // Refused, not executed: so much has been moved meanwhile that it is not known any more what became of a place.
             Err(Errno::Stale) => {
                 for place in &mut places {
-                    *place = *client.reopen(place).await?.dir.ok_or(Errno::NotDir)?;
+                    *place = client.reopen(place).await?.dir.ok_or(Errno::NotDir)?;
                 }
                 &tally.late
             }
@@ -203,7 +203,7 @@ async fn relocate(
                 let op = Op::Rename {
                     src: places[at].clone(),
                     src_name: name.clone(),
-                    dst: Box::new(places[into].clone()),
+                    dst: places[into].clone(),
                     dst_name: name,
                     mode: RenameMode::NoReplace,
                     held: false,
@@ -264,7 +264,7 @@ async fn walk(connection: &Connection, top: &str) -> Result<Vec<String>> {
         let at = String::from_utf8_lossy(&path).into_owned();
         let dir = client.hold_path(&cred, &path, true).await;
         let dir = dir.map_err(|e| anyhow!("{at}: {e}"))?;
-        let mut listing = client.list(&cred, *dir.entry.dir.context("not a directory")?, true);
+        let mut listing = client.list(&cred, dir.entry.dir.context("not a directory")?, true);
         loop {
             let page = listing.next_page().await.map_err(|e| anyhow!("{at}: {e}"))?;
             if page.is_empty() {

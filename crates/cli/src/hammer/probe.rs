@@ -108,7 +108,7 @@ fn directory_on(connection: &Connection, begin: &str, server: ServerId) -> Resul
         let dir = found.entry.dir.context("not a directory")?;
         if client.map().owner(dir.id.slot()) == server {
             let attr = found.entry.attr;
-            return Ok((path, (*dir, (attr.ino, attr.generation))));
+            return Ok((path, (dir, (attr.ino, attr.generation))));
         }
     }
     bail!("no directory came to be on server {server}")
@@ -137,7 +137,7 @@ impl Task {
                 if !matches!(outcome, Err(Errno::Stale)) {
                     break;
                 }
-                self.dir = *self.client.reopen(&self.dir).await?.dir.ok_or(Errno::NotDir)?;
+                self.dir = self.client.reopen(&self.dir).await?.dir.ok_or(Errno::NotDir)?;
                 outcome = self.client.op(&Cred::root(), self.next(name)?).await;
             }
             if let Err(e) = outcome {
@@ -179,7 +179,7 @@ impl Task {
                 Op::Rename {
                     src: dir.clone(),
                     src_name: name(from)?,
-                    dst: Box::new(dir),
+                    dst: dir,
                     dst_name: name(to)?,
                     mode: RenameMode::NoReplace,
                     held: false,

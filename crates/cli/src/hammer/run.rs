@@ -118,7 +118,7 @@ impl Task {
                 break;
             }
             for dir in &mut self.dirs {
-                *dir = *self.client.reopen(dir).await?.dir.ok_or(Errno::NotDir)?;
+                *dir = self.client.reopen(dir).await?.dir.ok_or(Errno::NotDir)?;
             }
             outcome = self.execute(&step).await;
         }
@@ -193,7 +193,7 @@ impl Task {
             Step::Rename(s, n, t, m) => Op::Rename {
                 src: dir(*s),
                 src_name: name(n)?,
-                dst: Box::new(dir(*t)),
+                dst: dir(*t),
                 dst_name: name(m)?,
                 mode: RenameMode::NoReplace,
                 held: false,

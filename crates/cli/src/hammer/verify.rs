@@ -100,7 +100,7 @@ async fn read(connection: &Connection, name: &str, task: u32) -> Result<State> {
     for side in 0..2u8 {
         let path = format!("/{name}/t{task}/{side}");
         let found = client.hold_path(&cred, path.as_bytes(), true).await?;
-        let dir: Statement = *found.entry.dir.context("not a directory")?;
+        let dir: Statement = found.entry.dir.context("not a directory")?;
         let mut listing = client.list(&cred, dir.clone(), true);
         loop {
             let page = listing.next_page().await?;

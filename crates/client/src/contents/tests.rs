@@ -1,6 +1,6 @@
 use super::*;
 use pando_types::{Attr, Ino, Mode, Perm};
-use pando_wire::{EntryView, Handle};
+use pando_wire::{EntryView, Handle, Said};
 
 const WITHIN: Duration = Duration::from_secs(10);
 
@@ -12,11 +12,11 @@ fn mode() -> Mode {
 }
 
 fn dir() -> Statement {
-    Statement {
+    Statement::from(Said {
         id: DirId(7),
         generation: Generation(3),
-        ..Statement::above_root()
-    }
+        ..Said::above_root()
+    })
 }
 
 fn name(n: u64) -> Name {
@@ -71,7 +71,7 @@ fn mkdir(contents: &Contents, now: Mono) {
         mode: mode(),
     };
     let view = EntryView {
-        dir: Some(Box::new(dir())),
+        dir: Some(dir()),
         ..view(FileKind::Directory, 1)
     };
     contents.hear(&op, &Ok(Answer::Entry(view)), None, at(now));
@@ -182,10 +182,10 @@ fn what_is_made_here_is_known() {
     assert!(!contents.lacks(&dir(), &name(7), old, WITHIN));
     assert!(contents.stat(&dir(), old, WITHIN).is_none());
     // Another generation is another directory.
-    let other = Statement {
+    let other = Statement::from(Said {
         generation: Generation(4),
-        ..dir()
-    };
+        ..Said::clone(&dir())
+    });
     assert!(!contents.lacks(&other, &name(7), Mono(20), WITHIN));
 }
 

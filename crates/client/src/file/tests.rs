@@ -9,7 +9,7 @@ use pando_data::conformance::now as ready;
 use pando_data::{BlockCall, Blocks, MemBlocks};
 use pando_format::codec::Blob;
 use pando_types::{Access, DirId, Generation, Ino, Realm};
-use pando_wire::{Answer, Content};
+use pando_wire::{Answer, Content, Said};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -45,11 +45,11 @@ fn time(n: i64) -> Timestamp {
 }
 
 fn place(name: &[u8]) -> Place {
-    let dir = Statement {
+    let dir = Statement::from(Said {
         id: DirId(77),
         realm: Realm(0),
-        ..Statement::above_root()
-    };
+        ..Said::above_root()
+    });
     Place {
         dir,
         name: Name::new(name).unwrap(),

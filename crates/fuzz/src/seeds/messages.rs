@@ -13,13 +13,13 @@ use pando_types::{
 use pando_wire::{
     Account, Answer, ChangeInfo, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt, FsStat,
     Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Op, OpRequest, PeerAnswer,
-    PeerRequest, Probe, Refreshed, Refusal, RenameMode, Repaired, Request, Response, Scope, SealKey,
+    PeerRequest, Probe, Refreshed, Refusal, RenameMode, Repaired, Request, Response, Said, Scope, SealKey,
     Statement, Stored, Task, Turned, TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
 pub(super) fn statement(which: u128) -> Statement {
-    Statement {
+    Statement::from(Said {
         parent: DIR,
         parent_generation: Generation(2),
         name: name("d"),
@@ -37,7 +37,7 @@ pub(super) fn statement(which: u128) -> Statement {
         way: vec![9, 10],
         at: Watermark(11),
         mac: which,
-    }
+    })
 }
 
 /// Both lists, with somebody named in each.
@@ -61,11 +61,11 @@ fn list() -> Acl {
 }
 
 pub(super) fn statements() -> Vec<Statement> {
-    let handle = Statement {
+    let handle = Statement::from(Said {
         scope: Scope::Handle,
         way: vec![10],
-        ..statement(2)
-    };
+        ..Said::clone(&statement(2))
+    });
     vec![
         statement(0),
         statement(u128::MAX),
@@ -103,7 +103,7 @@ pub(super) fn views() -> Vec<EntryView> {
         acl: lists().access.filter(|_| kind == FileKind::Regular),
     };
     let dir = EntryView {
-        dir: Some(Box::new(statement(1))),
+        dir: Some(statement(1)),
         seal: Some(SealKey([1; 32])),
         ..view(FileKind::Directory, Layout::None)
     };
@@ -119,7 +119,7 @@ pub(super) fn views() -> Vec<EntryView> {
         view(FileKind::Symlink, Layout::LongTarget),
         view(FileKind::Fifo, Layout::None),
         EntryView {
-            home: Some(Box::new(statement(2))),
+            home: Some(statement(2)),
             ..view(FileKind::Regular, Layout::Inline)
         },
     ]
@@ -170,7 +170,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
     let rename = |mode| Op::Rename {
         src: dir(),
         src_name: n(),
-        dst: Box::new(statement(which + 1)),
+        dst: statement(which + 1),
         dst_name: name("g"),
         mode,
         held: false,
@@ -279,7 +279,7 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             src_name: n(),
             ino,
             generation,
-            dst: Box::new(statement(which + 1)),
+            dst: statement(which + 1),
             dst_name: name("g"),
         },
         Op::GetXattr {

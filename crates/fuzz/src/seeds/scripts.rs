@@ -95,7 +95,7 @@ impl Script {
         self.op(Op::Rename {
             src: statement(src),
             src_name: name(from),
-            dst: Box::new(statement(dst)),
+            dst: statement(dst),
             dst_name: name(to),
             mode,
             held: false,

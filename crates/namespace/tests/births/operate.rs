@@ -5,7 +5,7 @@ use pando_format::codec::Codec;
 use pando_format::{AccessRecord, Key, KeyRange, Mutation, Record, Target};
 use pando_namespace::{Fresh, Inputs, Snapshot, Step, born, run};
 use pando_types::{Cred, DirId, Errno, Generation, Ino, Name, Perm, Timestamp, plant};
-use pando_wire::{LockMode, LockWant, Op, RenameMode, Statement};
+use pando_wire::{LockMode, LockWant, Op, RenameMode, Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds in which an operation must come to its end.
@@ -44,7 +44,7 @@ fn unit(want: &LockWant) -> Option<(Unit, LockMode)> {
 impl World {
     /// The directory whose entry a spot is, as a request names it.
     fn statement(&self, setup: &Setup, spot: Spot) -> Option<Statement> {
-        let root = Statement {
+        let root = Statement::from(Said {
             parent: DirId::ABOVE_ROOT,
             parent_generation: Generation::ABOVE_ROOT,
             name: Name::root(),
@@ -53,8 +53,8 @@ impl World {
             ino: Ino::ROOT,
             salt: SALT,
             perm: Perm::new(0o755),
-            ..Statement::above_root()
-        };
+            ..Said::above_root()
+        });
         if !spot.below {
             return Some(root);
         }
@@ -77,15 +77,15 @@ impl World {
         else {
             return None;
         };
-        Some(Statement {
+        Some(Statement::from(Said {
             parent: DirId::ROOT,
             parent_generation: Generation::ROOT,
             name,
             id,
             generation,
             ino,
-            ..root
-        })
+            ..Said::clone(&root)
+        }))
     }
 
     fn op(&self, setup: &Setup, what: &What) -> Option<Op> {
@@ -108,7 +108,7 @@ impl World {
             What::Rename(src, dst, mode) => Op::Rename {
                 src: self.statement(setup, *src)?,
                 src_name: name(src),
-                dst: Box::new(self.statement(setup, *dst)?),
+                dst: self.statement(setup, *dst)?,
                 dst_name: name(dst),
                 mode: *mode,
                 held: false,

@@ -8,7 +8,7 @@ use super::{Heard, Newest};
 use pando_auth::{Secret, StatementKeys};
 use pando_format::{FactChange, Invalidation};
 use pando_types::{DirId, FsId, Generation, Watermark};
-use pando_wire::{Scope, Statement};
+use pando_wire::{Said, Scope, Statement};
 use stateright::{Checker, Model, Property};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -190,12 +190,12 @@ impl Log {
     }
 
     fn statement(&self, at: u64) -> Statement {
-        Statement {
+        Statement::from(Said {
             scope: Scope::Way,
             way: (0..WAY).map(|n| keys().tag(dir(n), Generation(1))).collect(),
             at: Watermark(at),
-            ..Statement::above_root()
-        }
+            ..Said::above_root()
+        })
     }
 
     /// What the coordinator remembers, from its floor on.

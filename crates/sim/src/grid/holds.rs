@@ -85,7 +85,7 @@ async fn hers_at_home(a: &Arena) -> Option<(FileAt, Handle)> {
         src_name: named("two")?,
         ino: there.attr.ino,
         generation: there.attr.generation,
-        dst: Box::new(dir.clone()),
+        dst: dir.clone(),
         dst_name: named("names")?,
     };
     a.alice.op(&alice(), link).await?;

@@ -4,7 +4,7 @@ use super::arena::{MALLORY, alice, mallory};
 use super::{Arena, Cell, cell};
 use pando_format::Position;
 use pando_types::{Cred, Name, PeerId};
-use pando_wire::{Answer, EntryView, Op, Statement};
+use pando_wire::{Answer, EntryView, Op, Said, Statement};
 use std::rc::Rc;
 
 /// Somebody makes a file in `/open` with two names. The home of such files is where that directory is.
@@ -47,7 +47,7 @@ pub(super) const CELLS: &[Cell] = &[
             let hers = hidden(&a).await?.attr;
             let mine = linked(&a, &mallory(), "mine").await?;
             a.mark().await;
-            reads_at(&a, *mine.home?, Name::home(hers.ino, hers.generation)).await
+            reads_at(&a, mine.home?, Name::home(hers.ino, hers.generation)).await
         }
     ),
     cell!(
@@ -60,7 +60,7 @@ pub(super) const CELLS: &[Cell] = &[
             let dir = linked(&a, &mallory(), "mine").await?.home?;
             a.mark().await;
             let list = Op::ReadDir {
-                dir: *dir,
+                dir,
                 after: Position::START,
                 limit: 100,
                 plus: true,
@@ -78,10 +78,11 @@ pub(super) const CELLS: &[Cell] = &[
         "reads a file in a 0700 directory",
         async |a: Rc<Arena>| {
             let hers = hidden(&a).await?;
-            let made_up = Statement {
+            let home = hers.home?;
+            let made_up = Statement::from(Said {
                 mac: 1,
-                ..*hers.home?
-            };
+                ..Said::clone(&home)
+            });
             a.mark().await;
             let name = made_up.name.clone();
             reads_at(&a, made_up, name).await
@@ -99,7 +100,7 @@ pub(super) const CELLS: &[Cell] = &[
             a.mark().await;
             let name = stolen.name.clone();
             let open = Op::Open {
-                dir: *stolen,
+                dir: stolen,
                 name,
                 want: 4,
             };

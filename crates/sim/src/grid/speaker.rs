@@ -259,7 +259,7 @@ impl Speaker {
         for name in path.split('/').filter(|n| !n.is_empty()) {
             dir = self.view(cred, &dir, name).await?.dir?;
         }
-        Some(*dir)
+        Some(dir)
     }
 
     /// Makes a directory.
@@ -409,7 +409,7 @@ impl Speaker {
         let op = Op::Rename {
             src: from.0.clone(),
             src_name: named(from.1)?,
-            dst: Box::new(to.0.clone()),
+            dst: to.0.clone(),
             dst_name: named(to.1)?,
             mode,
             held: false,
@@ -430,7 +430,7 @@ impl Speaker {
             src_name: named(from.1)?,
             ino: there.attr.ino,
             generation: there.attr.generation,
-            dst: Box::new(to.0.clone()),
+            dst: to.0.clone(),
             dst_name: named(to.1)?,
         };
         match self.op(cred, op).await? {

@@ -6,7 +6,7 @@ use super::{Arena, Cell, cell};
 use pando_auth::{Secret, StatementKeys};
 use pando_format::Codec;
 use pando_types::{Bearer, Cred, FsId, Instance, PeerId, Perm, Watermark};
-use pando_wire::{Answer, EntryView, Op, RenameMode, Scope, Statement};
+use pando_wire::{Answer, EntryView, Op, RenameMode, Said, Scope, Statement};
 use std::rc::Rc;
 
 /// A directory that Alice makes for everybody to search, as Mallory was told of it.
@@ -36,7 +36,7 @@ async fn link(a: &Arena) -> Option<(Statement, Statement)> {
     let group = a.mallory.view(&mallory(), &root, "group").await?;
     let (dir, key) = (group.dir?, group.seal?);
     let sub = a.mallory.unseal(&mallory(), dir.id, "sub", &key).await?.dir?;
-    (sub.scope == Scope::Link).then_some((*sub, *dir))
+    (sub.scope == Scope::Link).then_some((sub, dir))
 }
 
 /// Mallory's other user, who is not in the group, makes a file in `/group/sub`.
@@ -103,12 +103,12 @@ pub(super) const CELLS: &[Cell] = &[
             let known = a.at("/private/sub").await?;
             let shared = a.mallory.find(&mallory(), "/shared").await?;
             let s = forged(&a, "/shared/sub", |s| {
-                *s = Statement {
+                *s = Statement::from(Said {
                     way: [&shared.way[..], &[7]].concat(),
                     at: s.at,
                     mac: 1,
-                    ..known.clone()
-                };
+                    ..Said::clone(&known)
+                });
             })
             .await?;
             a.mallory.reads(&mallory(), &s, "deep").await
@@ -283,7 +283,8 @@ pub(super) const CELLS: &[Cell] = &[
         "changes a directory below a 0700 one",
         async |a: Rc<Arena>| {
             let mut old = below(&a).await?;
-            old.way = old.way.split_off(old.way.len() - 1);
+            let above = old.way.len() - 1;
+            old.way = old.way.split_off(above);
             a.mark().await;
             plants_in(&a, &old).await
         }
@@ -383,10 +384,10 @@ pub(super) const CELLS: &[Cell] = &[
         "skips a directory of a group",
         async |a: Rc<Arena>| {
             let (sub, group) = link(&a).await?;
-            let group = Statement {
+            let group = Statement::from(Said {
                 perm: Perm::new(0o777),
-                ..group
-            };
+                ..Said::clone(&group)
+            });
             a.mark().await;
             skips_group(&a, &sub, &[group]).await
         }

@@ -1,12 +1,12 @@
 //! Operations and answers as bytes.
 
 use super::{
-    Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, Op, Probe, RenameMode, Scope, SealKey,
+    Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, Op, Probe, RenameMode, Said, Scope, SealKey,
     Statement,
 };
 use pando_format::{codec_enum, codec_newtype, codec_struct};
 
-codec_struct!(Statement {
+codec_struct!(Said {
     parent,
     parent_generation,
     name,
@@ -26,7 +26,7 @@ codec_struct!(Statement {
     mac
 });
 codec_enum!(Scope { 1 => Way, 2 => Link, 3 => Handle });
-codec_newtype!(SealKey, Handle);
+codec_newtype!(SealKey, Handle, Statement);
 codec_struct!(Probe { dir, name });
 codec_struct!(EntryView {
     attr,

@@ -88,7 +88,7 @@ fn fill_part(
         for n in (next..amount.directories()).step_by(CLIENTS).take(4 * AT_ONCE) {
             let (client, above, filled) = (conn.client.clone(), above.clone(), filled.clone());
             crew.add(async move {
-                let result = directory(&client, *above, n, amount.files_of(n)).await;
+                let result = directory(&client, above, n, amount.files_of(n)).await;
                 filled.borrow_mut().push(result);
             });
         }

@@ -169,7 +169,7 @@ impl Worker {
                 let rename = Op::Rename {
                     src: dir,
                     src_name: name.clone(),
-                    dst: Box::new(self.dirs[into].clone()),
+                    dst: self.dirs[into].clone(),
                     dst_name: name,
                     mode: RenameMode::Replace,
                     held: false,

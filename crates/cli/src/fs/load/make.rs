@@ -136,7 +136,7 @@ pub async fn link(fs: &Fs, first: &Place, place: &Place, go_on: bool) -> Result<
         src_name: first.name.clone(),
         ino: attr.ino,
         generation: attr.generation,
-        dst: Box::new(place.dir.clone()),
+        dst: place.dir.clone(),
         dst_name: place.name.clone(),
     };
     let answer = client.op(&fs.cred, op.clone()).await;
@@ -357,7 +357,7 @@ impl Filling {
             let op = Op::Rename {
                 src: self.place.dir,
                 src_name: self.place.name,
-                dst: Box::new(to.dir),
+                dst: to.dir,
                 dst_name: to.name,
                 mode: RenameMode::Replace,
                 held: false,
