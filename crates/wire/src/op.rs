@@ -9,7 +9,7 @@ use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{
     Acl, AclKind, Acls, Attr, AttrChange, DirId, DirStat, Errno, Extended, FileKind, Generation, Guard, Ino,
-    Mode, Name, Perm, Realm, Slot, Timestamp, Watermark, XattrMode, XattrName,
+    Mode, Name, Slot, Timestamp, XattrMode, XattrName,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.

@@ -1,32 +1,9 @@
 //! Operations and answers as bytes.
 
-use super::{
-    Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, Op, Probe, RenameMode, Said, Scope, SealKey,
-    Statement,
-};
+use super::{Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, Op, Probe, RenameMode, SealKey};
 use pando_format::{codec_enum, codec_newtype, codec_struct};
 
-codec_struct!(Said {
-    parent,
-    parent_generation,
-    name,
-    id,
-    generation,
-    ino,
-    salt,
-    perm,
-    uid,
-    gid,
-    acls,
-    realm,
-    seal,
-    scope,
-    way,
-    at,
-    mac
-});
-codec_enum!(Scope { 1 => Way, 2 => Link, 3 => Handle });
-codec_newtype!(SealKey, Handle, Statement);
+codec_newtype!(SealKey, Handle);
 codec_struct!(Probe { dir, name });
 codec_struct!(EntryView {
     attr,

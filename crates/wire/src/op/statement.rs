@@ -1,5 +1,6 @@
 //! What requests say of the directories they name.
 
+use pando_format::{codec_enum, codec_newtype, codec_struct};
 use pando_types::{Acls, DirId, Generation, Guard, Ino, Name, Perm, Realm, Watermark};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, LazyLock};
@@ -136,3 +137,25 @@ impl Said {
         self.way.last().copied().unwrap_or(0)
     }
 }
+
+codec_newtype!(Statement);
+codec_struct!(Said {
+    parent,
+    parent_generation,
+    name,
+    id,
+    generation,
+    ino,
+    salt,
+    perm,
+    uid,
+    gid,
+    acls,
+    realm,
+    seal,
+    scope,
+    way,
+    at,
+    mac
+});
+codec_enum!(Scope { 1 => Way, 2 => Link, 3 => Handle });
