@@ -27,8 +27,9 @@ done
 cut_seconds=${CUT_SECONDS:-24}
 # By when whoever needs no new coordinator goes on, and by when everybody does. Without a coordinator nobody has a lease.
 soon=8 elected=18
-# By when ZooKeeper has a leader, if its own was cut.
-zookeeper=15
+# By when ZooKeeper has a leader, if its own was cut: it waits 4 s for one that hears nothing, 5 s for a connection to one that is not
+# heard, and tries again. (More than 15 s once.)
+zookeeper=60
 # By when all is well after a cut has been mended.
 healed=30
 
