@@ -122,7 +122,8 @@ while_zookeeper_elects() {
             zookeeper_serves "$host" && continue 2
         done
         since=$(now)
-        [ "$since" -lt $((begin + zookeeper * 1000)) ] || break
+        [ "$since" -lt $((begin + zookeeper * 1000)) ] ||
+            { echo "    ZooKeeper served nobody for $zookeeper s: who goes on cannot be seen" >&2; break; }
     done
     [ "$since" = "$begin" ] || echo "    ZooKeeper elected for $(((since - begin) / 1000)) s" >&2
     echo "$since"

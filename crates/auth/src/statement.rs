@@ -56,10 +56,10 @@ impl Scratch {
         };
         Bearer { identity, instance }.put(&mut text);
         if plant!(G66) {
-            let bare = Statement::from(Said {
+            let bare = Said {
                 acls: Default::default(),
                 ..Said::clone(s)
-            });
+            };
             bare.put(&mut text);
         } else {
             s.put(&mut text);

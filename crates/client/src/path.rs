@@ -65,7 +65,7 @@ impl Client {
     /// server if what is known is not true any more ([`Errno::Stale`]).
     pub async fn dir(&self, cred: &Cred, path: &[u8]) -> Result<Statement, Errno> {
         let found = self.walk(cred, path, true, Want::Dir).await?;
-        found.entry.into_dir().ok_or(Errno::NotDir)
+        found.entry.dir.ok_or(Errno::NotDir)
     }
 
     /// Does something by path, again and again while directories on the way are removed or replaced meanwhile, or turn
@@ -207,7 +207,7 @@ impl Client {
         if dir.id == DirId::ABOVE_ROOT || dir.scope == Scope::Handle {
             return Ok(dir.clone());
         }
-        self.reopen(dir).await?.into_dir().ok_or(Errno::NotDir)
+        self.reopen(dir).await?.dir.ok_or(Errno::NotDir)
     }
 
     /// What a path leads to, from where its directory is held.
@@ -461,7 +461,7 @@ impl Listing<'_> {
         while !self.end {
             // A directory that is being listed is open: pages to come do not depend on the way here.
             if self.after != Position::START && self.dir.scope != Scope::Handle {
-                self.dir = self.client.reopen(&self.dir).await?.into_dir().ok_or(Errno::Io)?;
+                self.dir = self.client.reopen(&self.dir).await?.dir.ok_or(Errno::Io)?;
             }
             let op = Op::ReadDir {
                 dir: self.dir.clone(),
@@ -472,7 +472,7 @@ impl Listing<'_> {
             let answer = match self.client.op(self.cred, op).await {
                 // Its permissions have changed: whoever has it open may read on.
                 Err(Errno::Stale) if self.dir.scope == Scope::Handle => {
-                    let again = self.client.reopen(&self.dir).await?.into_dir().ok_or(Errno::Io)?;
+                    let again = self.client.reopen(&self.dir).await?.dir.ok_or(Errno::Io)?;
                     if again.at == self.dir.at {
                         return Err(Errno::Stale);
                     }
@@ -492,7 +492,7 @@ impl Listing<'_> {
                 match whole(self.client, self.cred, &self.dir, entries.clone()).await {
                     // Its permissions have changed since the page was made.
                     Err(Errno::Stale) => {
-                        self.dir = self.client.reopen(&self.dir).await?.into_dir().ok_or(Errno::Io)?;
+                        self.dir = self.client.reopen(&self.dir).await?.dir.ok_or(Errno::Io)?;
                         whole(self.client, self.cred, &self.dir, entries).await?
                     }
                     whole => whole?,

@@ -557,7 +557,7 @@ impl Client {
     pub async fn root_handle(&self) -> Result<EntryView, Errno> {
         self.persist(async || {
             let root = self.root().await?;
-            self.reopen(&root.into_dir().ok_or(Errno::Io)?).await
+            self.reopen(&root.dir.ok_or(Errno::Io)?).await
         })
         .await
     }

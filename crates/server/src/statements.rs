@@ -80,10 +80,8 @@ impl MetaServer {
         let upto = self.renewed_upto();
         let still_true = |s: &&Statement| self.check_current([*s]).is_ok();
         let fresh = |s: &Statement| {
-            let mut fresh = Statement::from(Said {
-                at: self.known_upto_below(Some(s)),
-                ..Said::clone(s)
-            });
+            let mut fresh = s.clone();
+            fresh.at = self.known_upto_below(Some(s));
             self.keys.sign(&mut fresh, holder);
             fresh
         };

@@ -120,7 +120,7 @@ impl Keeper {
             // It was asked for long ago, perhaps.
             let again = self.entry(Op::Reopen { dir: known.clone() }).await;
             match again {
-                Ok(e) => return e.into_dir(),
+                Ok(e) => return e.dir,
                 Err(Errno::Stale) => self.dirs.remove(&n),
                 Err(_) => return Some(known),
             };

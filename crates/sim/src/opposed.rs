@@ -78,7 +78,7 @@ impl Mover {
 
     pub(crate) async fn dir(&self, op: Op) -> Option<Statement> {
         match self.op(op).await {
-            Ok(Answer::Entry(e)) => e.into_dir(),
+            Ok(Answer::Entry(e)) => e.dir,
             _ => None,
         }
     }

@@ -187,14 +187,14 @@ impl Scribe {
             mode: Perm::new(0o700).into(),
         };
         match self.ops().op(&self.cred, op).await {
-            Ok(Answer::Entry(e)) => e.into_dir(),
+            Ok(Answer::Entry(e)) => e.dir,
             _ => None,
         }
     }
 
     async fn lookup(&self, dir: Statement, name: Name) -> Option<Statement> {
         match self.ops().op(&self.cred, Op::Lookup { dir, name }).await {
-            Ok(Answer::Entry(e)) => e.into_dir(),
+            Ok(Answer::Entry(e)) => e.dir,
             _ => None,
         }
     }
@@ -319,7 +319,7 @@ impl Scribe {
 
     async fn reopened(&self, dir: &Statement) -> Option<Statement> {
         match self.ops().op(&self.cred, Op::Reopen { dir: dir.clone() }).await {
-            Ok(Answer::Entry(e)) => e.into_dir(),
+            Ok(Answer::Entry(e)) => e.dir,
             _ => None,
         }
     }

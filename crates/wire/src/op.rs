@@ -73,11 +73,6 @@ pub struct EntryView {
 }
 
 impl EntryView {
-    /// For a directory, its statement.
-    pub fn into_dir(self) -> Option<Statement> {
-        self.dir
-    }
-
     /// Its access control lists.
     pub fn acls(&self) -> Acls {
         match &self.dir {

@@ -142,7 +142,7 @@ impl Site<'_> {
     fn open(&self, conn: &Connection) -> Result<Statement> {
         let found = conn.run(conn.client.hold_path(&my_cred(), &self.path, true));
         let found = found.with_context(|| format!("cannot open {}", printable(&self.path)))?;
-        found.entry.into_dir().context("not a directory")
+        found.entry.dir.context("not a directory")
     }
 
     /// Makes the directory if it is not there. How many entries it has.

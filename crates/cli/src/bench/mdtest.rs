@@ -330,7 +330,7 @@ impl Worker {
         for dir in tree {
             let path = [root, dir.as_bytes()].concat();
             let found = conn.run(conn.client.hold_path(&cred, &path, true))?;
-            dirs.push((path, found.entry.into_dir().context("not a directory")?));
+            dirs.push((path, found.entry.dir.context("not a directory")?));
         }
         let sync = if conn.file.durability == "async" {
             DataSync::OnFsync

@@ -334,7 +334,7 @@ fn inside(path: &[u8], name: &Name) -> Vec<u8> {
 
 /// A directory that is still there, if what was known of it is not true any more: its permissions have changed.
 async fn again(fs: &Fs, dir: &Statement) -> Result<Statement, Errno> {
-    fs.client().reopen(dir).await?.into_dir().ok_or(Errno::NotDir)
+    fs.client().reopen(dir).await?.dir.ok_or(Errno::NotDir)
 }
 
 /// A directory, held, and all its attributes.

@@ -50,7 +50,7 @@ pub fn run(fs: &Rc<Fs>, args: &PutArgs) -> Result<Value> {
     let target = absolute(&args.target);
     let into = fs.conn.run(fs.client().hold_path(&fs.cred, &target, true));
     let into = match into {
-        Ok(found) => found.entry.into_dir(),
+        Ok(found) => found.entry.dir,
         // A server that is away must not look like a missing target.
         Err(Errno::NotFound | Errno::NotDir) => None,
         Err(e) => {

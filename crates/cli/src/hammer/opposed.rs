@@ -222,11 +222,7 @@ async fn relocate(
 async fn stand(connection: &Connection, top: &str) -> Result<BTreeMap<String, Statement>, Errno> {
     let (client, cred) = (&connection.client, Cred::root());
     let mut trees = BTreeMap::new();
-    let dir = client
-        .hold_path(&cred, top.as_bytes(), true)
-        .await?
-        .entry
-        .into_dir();
+    let dir = client.hold_path(&cred, top.as_bytes(), true).await?.entry.dir;
     let dir = dir.ok_or(Errno::NotDir)?;
     let mut next = vec![dir.clone()];
     trees.insert("top".to_owned(), dir);

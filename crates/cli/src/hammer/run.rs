@@ -65,7 +65,7 @@ pub fn run(args: &Args, tasks: u32, seconds: u64, name: &str, stop: Arc<AtomicBo
             let path = format!("{top}/t{number}/{side}");
             connection.run(client.mkdir_all(&cred, path.as_bytes(), Perm::new(0o755)))?;
             let found = connection.run(client.hold_path(&cred, path.as_bytes(), true))?;
-            dirs.push(found.entry.into_dir().context("not a directory")?);
+            dirs.push(found.entry.dir.context("not a directory")?);
         }
         let dirs: [Statement; 2] = dirs.try_into().ok().context("two directories")?;
         let (client, reactor) = (client.clone(), reactor.clone());

@@ -276,7 +276,7 @@ impl Speaker {
             )
             .await?
         {
-            Answer::Entry(view) => view.into_dir(),
+            Answer::Entry(view) => view.dir,
             _ => None,
         }
     }

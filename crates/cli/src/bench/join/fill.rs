@@ -120,7 +120,7 @@ pub async fn make_directory(client: &Client, above: Statement, name: &str) -> Re
         mode: Perm::new(0o755).into(),
     };
     match client.op(&Cred::root(), op).await? {
-        pando_wire::Answer::Entry(entry) => entry.into_dir().ok_or(Errno::NotDir),
+        pando_wire::Answer::Entry(entry) => entry.dir.ok_or(Errno::NotDir),
         _ => Err(Errno::Io),
     }
 }
@@ -142,5 +142,5 @@ pub fn base(conn: &Connection, path: &[u8]) -> Result<Statement> {
     conn.run(conn.client.mkdir_all(&Cred::root(), path, Perm::new(0o755)))
         .context("cannot make a directory")?;
     let found = conn.run(conn.client.hold_path(&Cred::root(), path, true))?;
-    found.entry.into_dir().context("not a directory")
+    found.entry.dir.context("not a directory")
 }

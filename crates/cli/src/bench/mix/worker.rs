@@ -81,7 +81,7 @@ impl Worker {
             async move {
                 client.mkdir(&cred, &path, Perm::new(0o755)).await?;
                 let found = client.hold_path(&cred, &path, true).await?;
-                let dir = found.entry.into_dir().ok_or(Errno::NotDir)?;
+                let dir = found.entry.dir.ok_or(Errno::NotDir)?;
                 dirs.borrow_mut().push((n, dir));
                 Ok(())
             }
