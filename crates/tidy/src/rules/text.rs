@@ -48,7 +48,7 @@ pub(crate) fn wording(repo: &Repo, rule: &'static str) -> Vec<Finding> {
                 !letter(text[..at].chars().next_back()) && !letter(text[at + word.len()..].chars().next())
             });
             if alone {
-                let instead = "do it now, or write what is missing into docs/STATE.md";
+                let instead = "do it now, or write what is missing into docs/limits.md";
                 findings.push(error(rule, path, line, format!("`{word}`"), instead));
             }
         }

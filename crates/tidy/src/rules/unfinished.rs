@@ -10,7 +10,7 @@ pub(crate) fn unfinished(repo: &Repo, rule: &'static str) -> Vec<Finding> {
         for (name, instead) in [
             (
                 "todo",
-                "build it, or leave out what leads here and say so in docs/STATE.md",
+                "build it, or leave out what leads here and say so in docs/limits.md",
             ),
             ("unimplemented", "return an error that says what is not supported"),
             ("dbg", "remove it"),
