@@ -316,7 +316,7 @@ pub enum Wait {
 /// Arguments of `mount`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Options of -o: ro, rw, allow_other, nolock, default_permissions, timeout=SECONDS, key=FILE, those of the kernel (nosuid and nodev unless suid or dev are said; noexec,\nsync, ...), remount with ro or rw, and what fstab says to others (_netdev, noauto, nofail, x-...).\n\nExamples:\n  pando mount /mnt/pando\n  pando mount -o ro,noexec /mnt/pando\n  pando mount -o remount,rw /mnt/pando\n  mount -t fuse.pando /var/lib/pando /mnt/pando     (docs/operations.md says how; fstab too)"
+    after_help = "Options of -o: ro, rw, allow_other, nolock, default_permissions, timeout=SECONDS, publish=SECONDS, key=FILE, those of the kernel (nosuid and nodev unless suid or dev are said; noexec,\nsync, ...), remount with ro or rw, and what fstab says to others (_netdev, noauto, nofail, x-...).\n\nExamples:\n  pando mount /mnt/pando\n  pando mount -o ro,noexec /mnt/pando\n  pando mount -o remount,rw /mnt/pando\n  mount -t fuse.pando /var/lib/pando /mnt/pando     (docs/operations.md says how; fstab too)"
 )]
 pub struct MountArgs {
     /// Where: an existing directory.
@@ -327,6 +327,10 @@ pub struct MountArgs {
     /// Seconds for which names and attributes may be believed: the only staleness between mounts. 0 asks every time. [default: 1]
     #[arg(long, value_name = "SECONDS", value_parser = crate::mount::options::seconds)]
     pub timeout: Option<f64>,
+    /// Seconds after which what was written to a file that stays open is seen by other mounts, at the latest. 0: when it is closed or
+    /// synced. [default: 5]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::mount::options::seconds)]
+    pub publish: Option<f64>,
     /// Refuse all changes.
     #[arg(long)]
     pub read_only: bool,

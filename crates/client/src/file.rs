@@ -12,6 +12,7 @@
 //! - **A publish takes nothing back that others have published.** Between mounts the promise is close-to-open: a file opened after
 //!   another mount closed it shows what that wrote; of two that write at once each byte is that of the last publish that wrote it (`merge`).
 
+mod background;
 mod gather;
 mod holes;
 mod io;
@@ -21,6 +22,7 @@ mod publish;
 #[cfg(test)]
 mod tests;
 
+pub use background::{Published, Underway};
 pub use open::{Opened, create, create_unnamed, open, open_kept};
 
 use crate::keep::Kept;
@@ -182,6 +184,8 @@ pub struct OpenFile {
     stored: bool,
     /// Time of the last change that is not published.
     dirty: Option<Timestamp>,
+    /// Written since the publish that is under way began.
+    touched: bool,
     /// Who made the last unpublished write of those whose writes clear the set-id bits: whoever publishes it, it is theirs.
     writer: Option<Cred>,
     /// What that is.
@@ -236,6 +240,7 @@ impl OpenFile {
             body: body(&entry, data)?,
             attr: entry.attr,
             dirty: None,
+            touched: false,
             writer: None,
             changes: merge::Changes::default(),
             unsynced: BTreeSet::new(),
@@ -332,6 +337,12 @@ impl OpenFile {
     /// Whether there is something to publish.
     pub fn is_dirty(&self) -> bool {
         self.dirty.is_some()
+    }
+
+    /// It was changed, and is to be published.
+    fn touch(&mut self, now: Timestamp) {
+        self.dirty = Some(now);
+        self.touched = true;
     }
 
     /// Whether its name is gone.

@@ -2,8 +2,7 @@
 
 use crate::core::{Core, Shown, entry};
 use crate::driver::{Cluster, Driver};
-use crate::open::{FileSlot, FileState};
-use async_lock::RwLockWriteGuard;
+use crate::open::{FileSlot, FileState, Whole};
 use pando_client::file::{self, OpenFile, Place};
 use pando_format::codec::Blob;
 use pando_types::{
@@ -424,8 +423,7 @@ impl<C: Cluster> Core<C> {
             [a.zip(a_slot), b.zip(b_slot)].into_iter().flatten().collect();
         slots.sort_by_key(|(ino, _)| *ino);
         slots.dedup_by_key(|(ino, _)| *ino);
-        let mut states: Vec<(Ino, RwLockWriteGuard<'_, FileState>)> =
-            slots.iter().map(|(ino, s)| (*ino, s.write())).collect();
+        let mut states: Vec<(Ino, Whole<'_>)> = slots.iter().map(|(ino, s)| (*ino, s.write())).collect();
         let held = mode == RenameMode::Replace
             && a != b
             && states.iter().any(|(ino, s)| Some(*ino) == b && s.open.is_some());

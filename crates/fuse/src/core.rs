@@ -11,11 +11,14 @@ use crate::locks::Locks;
 use crate::looked::Looked;
 use crate::node::{Known, Nodes};
 use crate::open::{DirHandle, FileHandle, FileSlot, Handles};
+use crate::publisher::Publisher;
+use crate::watch::Watch;
 use fuser::FileAttr;
 use pando_client::file::{self, DataSync, OpenFile, Ops, Place};
 use pando_client::{Contents, Kept};
 use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name};
 use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +31,8 @@ pub(crate) struct Settings {
     /// How long the kernel may believe what it was told.
     pub timeout: Duration,
     pub data_sync: DataSync,
+    /// So long after a write what was written is published, at the latest; zero: when the file is closed or synced.
+    pub publish: Duration,
     /// The kernel keeps the locks of programs.
     pub local_locks: bool,
     /// Reads move atimes.
@@ -45,6 +50,10 @@ pub(crate) struct Core<C: Cluster> {
     pub holder: Holder,
     pub locks: Locks,
     pub accesses: Arc<Accesses>,
+    pub publisher: Arc<Publisher>,
+    pub watch: Arc<Watch>,
+    /// Set when the mount ends by force: what is written from then on would be lost.
+    pub ended: AtomicBool,
     /// If the kernel is to believe nothing.
     pub looked: Option<Looked>,
     pub files: Handles<FileHandle>,
@@ -107,6 +116,9 @@ impl<C: Cluster> Core<C> {
             holder: Holder::start(cluster.clone())?,
             locks: Locks::default(),
             accesses: Arc::new(Accesses::new(settings.atimes)),
+            publisher: Arc::new(Publisher::new(settings.publish)),
+            watch: Arc::default(),
+            ended: AtomicBool::new(false),
             contents: cluster.contents(),
             looked: settings.timeout.is_zero().then(Looked::default),
             cluster,
@@ -118,6 +130,16 @@ impl<C: Cluster> Core<C> {
             nodes: Mutex::new(Nodes::with_root(root, Instant::now())),
             notifier: OnceLock::new(),
         })
+    }
+
+    /// Ends the mount's own threads.
+    pub fn stop(&self) {
+        self.accesses.stop();
+        self.publisher.stop();
+        self.watch.stop();
+        self.locks.stop();
+        self.holder.stop();
+        self.calls.stop();
     }
 
     /// Changes made on this mount until now.
@@ -492,7 +514,7 @@ impl<C: Cluster> Core<C> {
 
     /// If another mount has changed the content of a file that is open here, that is taken over before its size is
     /// shown: a size without its bytes would read as zeros. Failure leaves the file as it was when it was opened.
-    fn take_over(&self, d: &C::Driver, slot: &FileSlot, view: &EntryView) {
+    pub(crate) fn take_over(&self, d: &C::Driver, slot: &FileSlot, view: &EntryView) {
         let outdated = |f: &OpenFile| f.outdated_by(view);
         if !slot.read().open.as_ref().is_some_and(outdated) {
             return;
@@ -505,7 +527,9 @@ impl<C: Cluster> Core<C> {
             });
             if let Ok((place, opened)) = opened {
                 f.location().set(place);
-                let _ = f.refresh(opened);
+                if f.refresh(opened) == Ok(true) {
+                    self.watch.drop_pages(view.attr.ino);
+                }
             }
         }
     }

@@ -7,6 +7,7 @@ use fuser::FopenFlags;
 use nix::libc;
 use pando_client::file::{self, OpenFile, Opened, Place};
 use pando_types::{Access, Cred, Errno, Guard, Ino, Mode, Name};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,24 @@ impl Want {
             access,
             writable,
             truncate,
+        }
+    }
+}
+
+/// Where bytes are written, and how.
+pub(crate) struct To {
+    /// `None`: at the end, wherever that is then.
+    pub offset: Option<u64>,
+    /// `O_DIRECT`: it is published when it returns.
+    pub direct: bool,
+}
+
+impl To {
+    /// A write of the kernel. `cached`: of a page of a mapping, which goes where it came from, whatever the handle was opened with.
+    pub fn new(offset: u64, flags: i32, cached: bool) -> To {
+        To {
+            offset: (cached || flags & libc::O_APPEND == 0).then_some(offset),
+            direct: !cached && flags & libc::O_DIRECT != 0,
         }
     }
 }
@@ -132,7 +151,9 @@ impl<C: Cluster> Core<C> {
             ino,
             slot: slot.clone(),
             cred: cred.clone(),
+            readable: want.access.0 & Access::READ.0 != 0,
             writable: want.writable,
+            opened: Instant::now(),
             lockers: Mutex::default(),
         };
         let mut flags = FopenFlags::empty();
@@ -241,14 +262,30 @@ impl<C: Cluster> Core<C> {
         Ok(bytes)
     }
 
-    /// `append`: at the end, wherever that is now.
-    pub fn write(&self, d: &C::Driver, fh: u64, offset: u64, data: &[u8], append: bool) -> Result<(), Errno> {
+    /// Writes. Waits for no publish of what was written before, but for its own with `O_DIRECT`. (Of `O_SYNC` the kernel asks an fsync.)
+    pub fn write(&self, d: &C::Driver, fh: u64, data: &[u8], to: To) -> Result<(), Errno> {
         self.check_locks(fh)?;
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
-        let mut state = handle.slot.write();
-        let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
-        let offset = if append { f.size() } else { offset };
-        d.run(f.write(d.ops(), d.blocks(), &handle.cred, offset, data, self.now()))
+        {
+            let mut state = handle.slot.write_beside();
+            self.check_not_ended()?;
+            let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
+            let offset = to.offset.unwrap_or_else(|| f.size());
+            d.run(f.write(d.ops(), d.blocks(), &handle.cred, offset, data, self.now()))?;
+            self.publisher.wrote(&handle, &mut state);
+        }
+        match to.direct {
+            true => self.publish(d, &handle),
+            false => Ok(()),
+        }
+    }
+
+    /// Nobody would publish what is written now. REQUIRES: the file's lock is held.
+    pub fn check_not_ended(&self) -> Result<(), Errno> {
+        match self.ended.load(Ordering::SeqCst) {
+            true => Err(Errno::Io),
+            false => Ok(()),
+        }
     }
 
     /// `fallocate`: space is not set aside, but the size grows and holes are made.
@@ -264,10 +301,13 @@ impl<C: Cluster> Core<C> {
             .filter(|h| h.writable)
             .ok_or(Errno::BadHandle)?;
         let mut state = handle.slot.write();
-        let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
+        self.check_not_ended()?;
         if mode & HOLE != 0 {
+            let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
             d.run(f.punch(d.blocks(), &handle.cred, offset, len, self.now()))?;
+            self.publisher.wrote(&handle, &mut state);
         }
+        let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
         let end = offset.checked_add(len).ok_or(Errno::TooBig)?;
         if mode & libc::FALLOC_FL_KEEP_SIZE == 0 && end > f.size() {
             d.run(f.truncate(d.ops(), d.blocks(), &handle.cred, end, self.now(), true))?;
@@ -309,7 +349,7 @@ impl<C: Cluster> Core<C> {
     }
 
     /// What was written under a lock that was lost is not published: it would overwrite what its next holder wrote.
-    fn forget_changes(&self, d: &C::Driver, handle: &FileHandle, state: &mut FileState) {
+    pub fn forget_changes(&self, d: &C::Driver, handle: &FileHandle, state: &mut FileState) {
         let Some(f) = state.open.as_mut().filter(|f| f.is_dirty()) else {
             return;
         };
@@ -364,7 +404,13 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// Publishes all open files, before the mount ends by force.
+    /// The mount ends by force: publishes all open files, and lets nobody write any more.
+    pub fn end_writes(&self, d: &C::Driver) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.publish_all(d);
+    }
+
+    /// Publishes all open files.
     pub fn publish_all(&self, d: &C::Driver) {
         for handle in self.files.all() {
             if let Err(e) = self.publish(d, &handle) {

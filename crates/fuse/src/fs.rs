@@ -3,6 +3,7 @@
 use crate::attr::time_change;
 use crate::calls;
 use crate::core::{Core, Shown};
+use crate::data::To;
 use crate::driver::{Cluster, Driver};
 use crate::errno::reply as errno;
 use crate::later::later;
@@ -215,10 +216,7 @@ impl<C: Cluster> Filesystem for Mounted<C> {
             self.0.tell_accesses(d, Duration::ZERO);
             Ok(())
         });
-        self.0.accesses.stop();
-        self.0.locks.stop();
-        self.0.holder.stop();
-        self.0.calls.stop();
+        self.0.stop();
     }
 
     fn interrupt(&self, unique: RequestId) {
@@ -535,11 +533,13 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // A page of a mapping goes where it came from, whatever the handle it is written through was opened with.
-        let append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let to = To::new(
+            offset,
+            flags.0,
+            write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+        );
         // Bytes that may be stored were not "interrupted".
-        let written =
-            calls::change().and_then(|()| self.0.with(|d| self.0.write(d, fh.0, offset, data, append)));
+        let written = calls::change().and_then(|()| self.0.with(|d| self.0.write(d, fh.0, data, to)));
         match written {
             Ok(()) => reply.written(data.len() as u32),
             Err(e) => reply.error(errno(e)),

@@ -59,7 +59,8 @@ impl<C: Cluster> Core<C> {
                 let f = state.open.as_ref().ok_or(Errno::BadHandle)?;
                 self.piece(d, f, at + done, PIECE - (out + done) % PIECE, &mut run)?
             };
-            let mut state = target.slot.write();
+            let mut state = target.slot.write_beside();
+            self.check_not_ended()?;
             let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
             let place = out.checked_add(done).ok_or(Errno::TooBig)?;
             let result = match &piece {
@@ -78,6 +79,7 @@ impl<C: Cluster> Core<C> {
                     d.run(written).map(|()| n)
                 }
             };
+            self.publisher.wrote(&target, &mut state);
             match result {
                 Ok(n) => done += n,
                 Err(e) if done == 0 => return Err(e),

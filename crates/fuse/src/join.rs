@@ -48,3 +48,20 @@ pub(crate) async fn all<T>(mut futures: Vec<Pin<Box<dyn Future<Output = T> + '_>
     .await;
     results.into_iter().flatten().collect()
 }
+
+/// Goes on with all of them until some have ended, which are taken out, or `most` is over.
+pub(crate) async fn some(
+    futures: &mut Vec<Pin<Box<dyn Future<Output = ()>>>>,
+    most: impl Future<Output = ()>,
+) {
+    let mut most = pin!(most);
+    std::future::poll_fn(|cx| {
+        let before = futures.len();
+        futures.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        if futures.len() < before || futures.is_empty() {
+            return Poll::Ready(());
+        }
+        most.as_mut().poll(cx)
+    })
+    .await;
+}

@@ -33,8 +33,10 @@ mod mount;
 mod net;
 mod node;
 mod open;
+mod publisher;
 mod serve;
 pub mod table;
+mod watch;
 mod xattr;
 
 pub use attach::{TYPE, unmount};

@@ -190,6 +190,17 @@ pub(crate) struct Asked {
     pub pid: u32,
 }
 
+/// What became of the locks taken through a handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    /// It has them, or never had any.
+    Yes,
+    /// It will be known soon.
+    Doubt,
+    /// Others may have had them since.
+    Lost,
+}
+
 impl<C: Cluster> Core<C> {
     fn lock_threads(self: &Arc<Self>) -> Result<(), LockError> {
         let failed = |_| LockError::Failed(Errno::Io);
@@ -389,20 +400,29 @@ impl<C: Cluster> Core<C> {
 
     /// The same. Waits a little for what is not known: a machine that wakes up hears soon what became of its locks.
     pub fn still_locked(&self, handle: &FileHandle) -> Result<(), Errno> {
-        if lock(&handle.lockers).is_empty() {
-            return Ok(());
-        }
-        let generation = match &handle.slot.read().open {
-            Some(file) => file.key().generation,
-            None => Generation(0),
-        };
         let until = Instant::now() + DOUBT;
-        while self.locks.in_doubt(handle.ino, generation) && Instant::now() < until && !calls::cut_off() {
+        loop {
+            match self.held(handle) {
+                Held::Yes => return Ok(()),
+                Held::Doubt if Instant::now() < until && !calls::cut_off() => {}
+                Held::Doubt | Held::Lost => return Err(Errno::Io),
+            }
             let _ = self.with(|d| {
                 d.run(d.world().sleep(LOOK));
                 Ok(())
             });
         }
+    }
+
+    /// What became of the locks that were taken through a handle, as far as is known now.
+    pub fn held(&self, handle: &FileHandle) -> Held {
+        if lock(&handle.lockers).is_empty() {
+            return Held::Yes;
+        }
+        let generation = match &handle.slot.read().open {
+            Some(file) => file.key().generation,
+            None => Generation(0),
+        };
         // In this order: who hears of a loss says so before the doubt ends.
         let doubt = self.locks.in_doubt(handle.ino, generation);
         let lost = lock(&handle.lockers).iter().any(|(family, token)| {
@@ -413,7 +433,11 @@ impl<C: Cluster> Core<C> {
                 token: *token,
             })
         });
-        if lost || doubt { Err(Errno::Io) } else { Ok(()) }
+        match (lost, doubt) {
+            (true, _) => Held::Lost,
+            (false, true) => Held::Doubt,
+            (false, false) => Held::Yes,
+        }
     }
 
     /// A lock was granted: what other mounts have written is taken over, and the kernel keeps nothing older.

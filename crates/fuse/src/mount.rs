@@ -20,6 +20,9 @@ use thiserror::Error;
 /// perhaps, has a copy of the mount.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// How long a mount that is told to end waits for the kernel to write what programs changed in mappings.
+const WRITE_BACK: Duration = Duration::from_secs(10);
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -29,6 +32,9 @@ pub struct MountOptions {
     pub timeout: Duration,
     /// When file data is made safe; [`DataSync::BeforePublish`] for durability `sync`.
     pub data_sync: DataSync,
+    /// So long after a write what was written is seen by other mounts, at the latest, if the file stays open. Zero: when it is closed or
+    /// synced.
+    pub publish: Duration,
     /// One thread serves many requests; those that read or write files, or wait for locks, have one each. So many threads there are.
     pub max_threads: usize,
     /// Whether other users may use the mount. `None`: if the superuser mounts.
@@ -50,6 +56,7 @@ impl MountOptions {
             mountpoint: mountpoint.into(),
             timeout: Duration::from_secs(1),
             data_sync: DataSync::BeforePublish,
+            publish: Duration::from_secs(5),
             max_threads: 32,
             allow_other: None,
             flags: Flags::default(),
@@ -136,6 +143,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
     let settings = Settings {
         timeout: options.timeout,
         data_sync: options.data_sync,
+        publish: options.publish,
         local_locks: options.local_locks,
         atimes: options.flags.follows_reads(),
         // Names that the kernel believes it walks without asking. Where it asks for each, as whoever asks, the servers refuse.
@@ -157,13 +165,15 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
     };
     let _ = core.notifier.set(session.notifier());
     crate::accessed::start(&core).map_err(failed)?;
+    crate::publisher::start(&core).map_err(failed)?;
+    crate::watch::start(&core).map_err(failed)?;
     let thread = std::thread::Builder::new()
         .name("pando-mount".into())
         .spawn(move || session.run())
         .map_err(failed)?;
     let publish = Arc::new(move || {
         let _ = core.with(|d| {
-            core.publish_all(d);
+            core.end_writes(d);
             Ok(())
         });
     });
@@ -199,6 +209,7 @@ pub fn serve<C: Cluster>(
     let wait = move || {
         let Ok(signal) = signals.wait() else { return };
         tracing::info!(%signal, "unmounting");
+        write_back(&mountpoint);
         if let Err(MountError::Busy(_)) = unmount(&mountpoint, false) {
             // What is open is published, and cut off when this process ends.
             tracing::warn!("the mount is in use and is taken away from its users");
@@ -266,6 +277,25 @@ impl Drop for Mounted {
             (self.publish)();
             let _ = unmount(&self.mountpoint, true);
         }
+    }
+}
+
+/// Has the kernel hand over what programs changed in mappings; gives up after a while, for servers may be away.
+fn write_back(mountpoint: &Path) {
+    let at = mountpoint.to_owned();
+    let (done, wait) = mpsc::channel();
+    let sync = move || {
+        let synced = std::fs::File::open(&at).and_then(|dir| Ok(nix::unistd::syncfs(&dir)?));
+        if let Err(e) = synced {
+            tracing::warn!("changes in mappings may be lost: {e}");
+        }
+        let _ = done.send(());
+    };
+    let started = std::thread::Builder::new()
+        .name("pando-syncfs".into())
+        .spawn(sync);
+    if started.is_ok() && wait.recv_timeout(WRITE_BACK).is_err() {
+        tracing::warn!("changes in mappings may be lost: writing them takes too long");
     }
 }
 

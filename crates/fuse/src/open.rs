@@ -1,21 +1,28 @@
 //! Open files and directories of a mount, and the handles on them.
 
 use crate::fiber;
-use async_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use async_lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use foldhash::HashMap;
 use pando_client::file::OpenFile;
 use pando_format::Position;
 use pando_types::{Cred, Ino, LockFamily};
 use pando_wire::DirEntry;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, PoisonError};
+use std::sync::{Mutex as Lock, MutexGuard as Locked};
 use std::time::Instant;
 
-/// A file's open state, shared by all its handles. Its write lock is held over everything that opens, closes,
-/// publishes, removes or renames the file on this mount: so a file that is being removed knows whether it is open,
-/// and a publish knows the file's name.
+/// A file's open state, shared by all its handles.
+///
+/// [`FileSlot::write`] is held over everything that opens, closes, publishes, removes or renames the file on this mount: so a file that
+/// is being removed knows whether it is open, and a publish knows the file's name. A publish in the background holds the first of its two
+/// locks alone while it waits for the server, so that bytes can be written and read beside it. The locks are taken in this order.
 #[derive(Default)]
-pub(crate) struct FileSlot(RwLock<FileState>);
+pub(crate) struct FileSlot {
+    publishing: Mutex<()>,
+    state: RwLock<FileState>,
+}
 
 #[derive(Default)]
 pub(crate) struct FileState {
@@ -26,19 +33,60 @@ pub(crate) struct FileState {
     pub cached: Option<u64>,
     /// Content version when it was last closed here: older answers are overtaken.
     pub version: u64,
+    /// The [publisher](crate::publisher) has it on its list.
+    pub listed: bool,
+}
+
+/// A file's state, for everything.
+pub(crate) struct Whole<'a> {
+    state: RwLockWriteGuard<'a, FileState>,
+    _publishing: MutexGuard<'a, ()>,
+}
+
+impl Deref for Whole<'_> {
+    type Target = FileState;
+    fn deref(&self) -> &FileState {
+        &self.state
+    }
+}
+
+impl DerefMut for Whole<'_> {
+    fn deref_mut(&mut self) -> &mut FileState {
+        &mut self.state
+    }
 }
 
 impl FileSlot {
     pub fn read(&self) -> RwLockReadGuard<'_, FileState> {
-        fiber::locked(self.0.read(), || self.0.read_blocking())
+        fiber::locked(self.state.read(), || self.state.read_blocking())
     }
 
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, FileState>> {
-        self.0.try_read()
+        self.state.try_read()
     }
 
-    pub fn write(&self) -> RwLockWriteGuard<'_, FileState> {
-        fiber::locked(self.0.write(), || self.0.write_blocking())
+    /// For everything. Waits for a publish that is under way.
+    pub fn write(&self) -> Whole<'_> {
+        let publishing = fiber::locked(self.publishing.lock(), || self.publishing.lock_blocking());
+        Whole {
+            state: self.write_beside(),
+            _publishing: publishing,
+        }
+    }
+
+    /// For writing bytes alone, beside a publish that is under way.
+    pub fn write_beside(&self) -> RwLockWriteGuard<'_, FileState> {
+        fiber::locked(self.state.write(), || self.state.write_blocking())
+    }
+
+    /// Held over a publish in the background.
+    pub async fn publishing(&self) -> MutexGuard<'_, ()> {
+        self.publishing.lock().await
+    }
+
+    /// What [`FileSlot::write_beside`] is, for a publish in the background.
+    pub async fn beside(&self) -> RwLockWriteGuard<'_, FileState> {
+        self.state.write().await
     }
 }
 
@@ -48,28 +96,30 @@ pub(crate) struct FileHandle {
     pub slot: Arc<FileSlot>,
     /// Who opened it: what it publishes, it publishes as them.
     pub cred: Cred,
+    pub readable: bool,
     pub writable: bool,
+    pub opened: Instant,
     /// Who has locked the file through it, and has not closed it since.
-    pub lockers: Mutex<BTreeSet<(LockFamily, u64)>>,
+    pub lockers: Lock<BTreeSet<(LockFamily, u64)>>,
 }
 
 /// A handle on a directory.
 pub(crate) struct DirHandle {
     pub cred: Cred,
     /// Entries fetched ahead: a server's page is larger than the kernel's.
-    page: async_lock::Mutex<Page>,
+    page: Mutex<Page>,
 }
 
 impl DirHandle {
     pub fn new(cred: &Cred) -> DirHandle {
         DirHandle {
             cred: cred.clone(),
-            page: async_lock::Mutex::default(),
+            page: Mutex::default(),
         }
     }
 
     /// Locked while it is listed.
-    pub fn page(&self) -> async_lock::MutexGuard<'_, Page> {
+    pub fn page(&self) -> MutexGuard<'_, Page> {
         fiber::locked(self.page.lock(), || self.page.lock_blocking())
     }
 }
@@ -101,7 +151,7 @@ impl Default for Page {
 }
 
 /// Handles by number.
-pub(crate) struct Handles<T>(Mutex<Table<T>>);
+pub(crate) struct Handles<T>(Lock<Table<T>>);
 
 struct Table<T> {
     next: u64,
@@ -110,7 +160,7 @@ struct Table<T> {
 
 impl<T> Default for Handles<T> {
     fn default() -> Handles<T> {
-        Handles(Mutex::new(Table {
+        Handles(Lock::new(Table {
             next: 1,
             handles: HashMap::default(),
         }))
@@ -118,7 +168,7 @@ impl<T> Default for Handles<T> {
 }
 
 impl<T> Handles<T> {
-    fn lock(&self) -> MutexGuard<'_, Table<T>> {
+    fn lock(&self) -> Locked<'_, Table<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

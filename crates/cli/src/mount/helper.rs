@@ -210,6 +210,13 @@ fn check(dir: Option<&ClusterDir>, at: &Path, words: &Words) -> Result<()> {
     {
         return refuse("timeout");
     }
+    let default = super::DEFAULT_PUBLISH.as_secs_f64();
+    if words
+        .publish
+        .is_some_and(|p| p != told.publish.unwrap_or(default))
+    {
+        return refuse("publish");
+    }
     if words.key.is_some() && words.key != key {
         return refuse("key");
     }

@@ -66,6 +66,9 @@ pub fn place(mountpoint: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Within how many seconds a file that stays open is published, unless something else is said.
+pub const DEFAULT_PUBLISH: Duration = Duration::from_secs(5);
+
 /// All that was said of a mount, in one form.
 pub fn words(mount: &MountArgs) -> Result<Words> {
     let mut words = Words::default();
@@ -80,6 +83,7 @@ pub fn words(mount: &MountArgs) -> Result<Words> {
     }
     words.allow_other |= mount.allow_other;
     words.timeout = mount.timeout.or(words.timeout);
+    words.publish = mount.publish.or(words.publish);
     Ok(words)
 }
 
@@ -133,6 +137,9 @@ pub fn arguments(words: &Words, source: Option<&str>) -> Vec<String> {
     if let Some(timeout) = words.timeout {
         line.extend(["--timeout".to_owned(), timeout.to_string()]);
     }
+    if let Some(publish) = words.publish {
+        line.extend(["--publish".to_owned(), publish.to_string()]);
+    }
     if words.allow_other {
         line.push("--allow-other".to_owned());
     }
@@ -178,6 +185,10 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
     options.timeout = DEFAULT_TIMEOUT;
     if let Some(timeout) = words.timeout {
         options.timeout = Duration::try_from_secs_f64(timeout).context("--timeout")?;
+    }
+    options.publish = DEFAULT_PUBLISH;
+    if let Some(publish) = words.publish {
+        options.publish = Duration::try_from_secs_f64(publish).context("--publish")?;
     }
     options.flags = words.for_new();
     options.local_locks = words.local_locks;

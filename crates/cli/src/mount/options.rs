@@ -51,6 +51,8 @@ pub struct Words {
     pub default_permissions: bool,
     /// `timeout=SECONDS`
     pub timeout: Option<f64>,
+    /// `publish=SECONDS`
+    pub publish: Option<f64>,
     /// `key=FILE`
     pub key: Option<PathBuf>,
     /// What nobody knows.
@@ -82,8 +84,10 @@ impl Words {
             ("nolock", None) => self.local_locks = true,
             ("default_permissions", None) => self.default_permissions = true,
             ("timeout", Some(value)) => self.timeout = Some(seconds(value)?),
+            ("publish", Some(value)) => self.publish = Some(seconds(value)?),
             ("key", Some(value)) if value.starts_with('/') => self.key = Some(value.into()),
             ("key", _) => return Err(format!("{word:?}: key=FILE wants an absolute path")),
+            ("publish", None) => return Err("publish wants seconds: publish=5".into()),
             ("timeout", None) => return Err("timeout wants seconds: timeout=1".into()),
             _ if value.is_none() && Flags::default().say(name) => self.flags.push(name.to_owned()),
             _ if NOT_OURS.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
@@ -124,11 +128,14 @@ mod tests {
     #[test]
     fn words_of_fstab() {
         let words =
-            parse("rw,noexec,_netdev,nofail,x-systemd.automount,user=me,comment=a b,timeout=0.5,key=/k,allow_other,ro")
+            parse("rw,noexec,_netdev,nofail,x-systemd.automount,user=me,comment=a b,timeout=0.5,publish=2,key=/k,allow_other,ro")
                 .unwrap();
         assert_eq!(words.flags, ["rw", "noexec", "ro"]);
         assert!(words.for_new().read_only() && words.allow_other && !words.remount);
-        assert_eq!((words.timeout, words.key), (Some(0.5), Some("/k".into())));
+        assert_eq!(
+            (words.timeout, words.publish, words.key),
+            (Some(0.5), Some(2.0), Some("/k".into()))
+        );
         assert_eq!(parse("defaults,,").unwrap(), Words::default());
         assert!(parse("remount,rw").unwrap().remount);
         assert!(parse("ro,nolock").unwrap().local_locks);
@@ -143,6 +150,8 @@ mod tests {
             "timeout=-1",
             "timeout=x",
             "timeout=inf",
+            "publish",
+            "publish=-1",
             "key=k",
             "key",
             "ro=1",

@@ -77,7 +77,7 @@ impl OpenFile {
         }
         done?;
         self.size = size;
-        self.dirty = Some(now);
+        self.touch(now);
         self.changes.wrote(offset, end);
         self.wrote(cred);
         Ok(())
@@ -151,7 +151,7 @@ impl OpenFile {
             }
             Body::Unread => return Err(Errno::Access),
         }
-        self.dirty = Some(now);
+        self.touch(now);
         self.changes.wrote(offset, end);
         self.wrote(cred);
         Ok(())
@@ -179,7 +179,7 @@ impl OpenFile {
         }
         self.body = Body::Blocks(new);
         // Even if the write that asked for it fails now: blocks that no layout speaks of would never be freed.
-        self.dirty = Some(now);
+        self.touch(now);
         Ok(new)
     }
 

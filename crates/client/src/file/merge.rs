@@ -52,6 +52,15 @@ impl Changes {
         }
     }
 
+    /// These changes, and then `later` writes.
+    pub fn then(mut self, later: &Changes) -> Changes {
+        for (from, to) in &later.written {
+            self.wrote(*from, *to);
+        }
+        self.end = self.end.max(later.end);
+        self
+    }
+
     fn kept_of(&self, size: u64) -> u64 {
         self.cut.map_or(size, |cut| cut.min(size))
     }

@@ -11,7 +11,7 @@ use pando_wire::{Answer, Content, EntryView, Op};
 /// How often a publish is made anew because others publish all the time.
 const MERGES: usize = 100;
 /// Blocks named in one sync call.
-const SYNC_BATCH: u64 = 1024;
+pub(super) const SYNC_BATCH: u64 = 1024;
 
 impl OpenFile {
     /// Publishes what is not published. Does nothing for a file without a name.
@@ -50,7 +50,12 @@ impl OpenFile {
     }
 
     /// Says once what the content is now. EBUSY: it is not that of version `base` any more.
-    async fn publish(&mut self, ops: &impl Ops, cred: &Cred, base: Option<u64>) -> Result<EntryView, Errno> {
+    pub(super) async fn publish(
+        &mut self,
+        ops: &impl Ops,
+        cred: &Cred,
+        base: Option<u64>,
+    ) -> Result<EntryView, Errno> {
         // Nobody writes who has not opened it for writing.
         let handle = self.handle.ok_or(Errno::BadHandle)?;
         let content = match &self.body {
@@ -183,7 +188,7 @@ impl OpenFile {
             let before = (self.body.clone(), self.size, self.dirty, self.changes.clone());
             self.resize(size);
             self.changes.resized(size);
-            self.dirty = Some(now);
+            self.touch(now);
             if let Err(e) = self.flush(ops, blocks, cred).await {
                 // It was not cut: what was written is still to be published.
                 (self.body, self.size, self.dirty, self.changes) = before;
@@ -291,7 +296,7 @@ impl OpenFile {
     }
 
     /// A change of ours was published, and the entry is now `view`.
-    fn settle(&mut self, view: &EntryView) {
+    pub(super) fn settle(&mut self, view: &EntryView) {
         self.location.learn(view);
         self.stored |= super::in_blocks(view);
         // If the version rose by more than our change, another mount has written since we looked. Its blocks, and
@@ -337,7 +342,7 @@ impl OpenFile {
         Ok(())
     }
 
-    async fn sync_some(&mut self, blocks: &dyn Blocks, which: Vec<u64>) -> Result<(), Errno> {
+    pub(super) async fn sync_some(&mut self, blocks: &dyn Blocks, which: Vec<u64>) -> Result<(), Errno> {
         if let Err(e) = blocks.sync(self.key, which).await {
             // After a failed sync the device may have dropped the pages and call the next one a success (H103).
             self.failed = Some(Errno::Io);

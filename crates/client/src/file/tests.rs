@@ -1,5 +1,6 @@
 //! The layer over a fake server and blocks in memory, against a plain vector of bytes.
 
+mod background;
 mod gather;
 mod random;
 mod sharing;
