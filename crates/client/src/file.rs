@@ -334,6 +334,11 @@ impl OpenFile {
         self.size
     }
 
+    /// Whether reading, publishing and freeing it have nothing to do with blocks.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.body, Body::Memory(_)) && self.gathered.is_none() && self.unsynced.is_empty()
+    }
+
     /// Whether there is something to publish.
     pub fn is_dirty(&self) -> bool {
         self.dirty.is_some()

@@ -5,7 +5,7 @@ use crate::driver::{Cluster, Driver};
 use crate::open::{FileHandle, FileState};
 use fuser::FopenFlags;
 use nix::libc;
-use pando_client::file::{self, OpenFile, Opened, Place};
+use pando_client::file::{self, OpenFile, Opened, Ops, Place};
 use pando_types::{Access, Cred, Errno, Guard, Ino, Mode, Name};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -315,7 +315,28 @@ impl<C: Cluster> Core<C> {
         Ok(())
     }
 
-    /// Whether a descriptor is closed without anything to write, unlock or free.
+    /// Whether reading or writing a file, up to `end`, waits for no block.
+    pub fn has_bytes(&self, d: &C::Driver, fh: u64, end: u64) -> bool {
+        let Some(handle) = self.files.get(fh) else {
+            return true;
+        };
+        let state = handle.slot.try_read();
+        state.is_some_and(|state| match &state.open {
+            Some(f) => f.is_in_memory() && end <= u64::from(d.ops().inline_limit()) && !self.locks.are_used(),
+            None => true,
+        })
+    }
+
+    /// Whether attributes of something, but for its size, change without waiting for a block.
+    pub fn changes_at_once(&self, ino: u64) -> bool {
+        let slot = self.nodes().file(Ino(ino));
+        slot.is_none_or(|slot| {
+            let state = slot.try_read();
+            state.is_some_and(|state| state.open.as_ref().is_none_or(OpenFile::is_in_memory))
+        })
+    }
+
+    /// Whether a descriptor is closed without waiting for a lock or a block.
     pub fn closes_at_once(&self, fh: u64) -> bool {
         let Some(handle) = self.files.get(fh) else {
             return true;
@@ -323,7 +344,7 @@ impl<C: Cluster> Core<C> {
         let Some(state) = handle.slot.try_read() else {
             return false;
         };
-        let quiet = |f: &OpenFile| !f.is_dirty() && !f.is_removed();
+        let quiet = |f: &OpenFile| f.is_in_memory() || !f.is_dirty() && !f.is_removed();
         !self.locks.are_used() && state.open.as_ref().is_none_or(quiet)
     }
 

@@ -1,6 +1,6 @@
 //! A thread of a mount: reads requests of the kernel, and serves them beside each other.
 //!
-//! What may wait for other things than servers (bytes of files, locks) keeps its thread: another reads meanwhile. Everything else is served
+//! What may wait for other things than servers (bytes in blocks, locks) keeps its thread: another reads meanwhile. Everything else is served
 //! on [stacks of its own](crate::fiber) by the thread that reads, so that one thread does for many programs, and wakes for none of them.
 
 use crate::core::Core;
@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ pub(crate) fn serve<C: Cluster>(core: &Arc<Core<C>>, mut requests: Requests<Moun
     while requests.wait(streamed.lately())? {
         // Where bytes flow the next request is often there already, and is for this thread alone: nothing need be waited for.
         let turn = match requests.next()? {
-            Next::Request(asks) if waits(core, asks) && requests.step_aside() => Turn::Serve,
+            Next::Request(asks) if waits(core, &*driver, asks) && requests.step_aside() => Turn::Serve,
             Next::End => Turn::End,
             next => {
                 if let Err(e) = along.begin() {
@@ -107,10 +107,22 @@ impl Streamed {
     }
 }
 
+/// So many threads help the one that reads. Asked once: the answer is in files of the kernel's.
+fn helpers() -> usize {
+    static HELP: OnceLock<usize> = OnceLock::new();
+    *HELP.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (cores / CORES).min(HELPERS)
+    })
+}
+
 /// Whether a request may wait for more than an answer of a server.
-fn waits<C: Cluster>(core: &Core<C>, asks: Asks) -> bool {
+fn waits<C: Cluster>(core: &Core<C>, driver: &C::Driver, asks: Asks) -> bool {
     match asks {
         Asks::Data => true,
+        Asks::Read(fh) => !core.has_bytes(driver, fh.0, 0),
+        Asks::Write(fh, end) => !core.has_bytes(driver, fh.0, end),
+        Asks::Change(ino) => !core.changes_at_once(ino.0),
         Asks::Close(fh) => !core.closes_at_once(fh.0),
         Asks::Other => false,
     }
@@ -126,8 +138,7 @@ async fn read<C: Cluster>(
     streamed: &Streamed,
     along: &Along,
 ) -> io::Result<Turn> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let helpers = (cores / CORES).min(HELPERS);
+    let helpers = helpers();
     loop {
         let (mut came, mut read) = (0, 0);
         loop {
@@ -144,7 +155,7 @@ async fn read<C: Cluster>(
             };
             let apart = match next {
                 Next::Nothing => break,
-                Next::Request(asks) => waits(core, asks) || fibers.len() >= MOST,
+                Next::Request(asks) => waits(core, driver, asks) || fibers.len() >= MOST,
                 Next::End => {
                     // What was begun is brought to its end.
                     poll_fn(|cx| fibers.poll_end(cx)).await;

@@ -24,6 +24,7 @@ use parking_lot::MutexGuard;
 
 use crate::FileHandle;
 use crate::Filesystem;
+use crate::INodeNo;
 use crate::ReplyEmpty;
 use crate::SessionACL;
 use crate::channel::Channel;
@@ -99,8 +100,14 @@ enum Job {
 /// What a request asks for, as far as it matters to who serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// Bytes or attributes of a file, or locks.
+    /// Bytes of a file, or locks.
     Data,
+    /// To read bytes of a file.
+    Read(FileHandle),
+    /// To write bytes of a file, and where they end.
+    Write(FileHandle, u64),
+    /// To change attributes of a file.
+    Change(INodeNo),
     /// A descriptor of a file is closed.
     Close(FileHandle),
     /// Anything else.
@@ -108,19 +115,22 @@ pub enum Asks {
 }
 
 impl Asks {
-    fn of(operation: &Operation<'_>) -> Asks {
+    fn of(operation: &Operation<'_>, node: INodeNo) -> Asks {
         match operation {
-            Operation::Read(_)
-            | Operation::Write(_)
-            | Operation::FSync(_)
+            Operation::FSync(_)
             | Operation::FAllocate(_)
             | Operation::Lseek(_)
             | Operation::CopyFileRange(_)
-            | Operation::SetAttr(_)
-            | Operation::SetXAttr(_)
-            | Operation::RemoveXAttr(_)
             | Operation::GetLk(_)
             | Operation::SetLk(_) => Asks::Data,
+            Operation::Read(read) => Asks::Read(read.file_handle()),
+            Operation::Write(write) => {
+                let offset = write.offset().unwrap_or(u64::MAX);
+                Asks::Write(write.file_handle(), offset.saturating_add(write.data().len() as u64))
+            }
+            // A size cuts bytes.
+            Operation::SetAttr(change) if change.size().is_some() => Asks::Data,
+            Operation::SetAttr(_) | Operation::SetXAttr(_) | Operation::RemoveXAttr(_) => Asks::Change(node),
             // It may be there already, and is emptied then.
             Operation::Create(create) if create.flags() & libc::O_TRUNC != 0 => Asks::Data,
             Operation::Flush(flush) => Asks::Close(flush.file_handle()),
@@ -227,7 +237,10 @@ impl<FS: Filesystem + 'static> Requests<FS> {
                 }
                 // Waits for nothing.
                 Ok(Operation::Interrupt(_)) => request.dispatch(&self.event_loop),
-                Ok(operation) => return Ok(Next::Request(Asks::of(&operation))),
+                Ok(operation) => {
+                    let asks = Asks::of(&operation, request.request.nodeid());
+                    return Ok(Next::Request(asks));
+                }
                 Err(_) => return Ok(Next::Request(Asks::Other)),
             }
         }
