@@ -41,7 +41,7 @@ end() {
 start_cluster stress >/dev/null || exit 1
 trap end EXIT
 trap 'exit 130' INT TERM HUP
-mkdir "$work/second" && "$pando" --dir "$cluster" mount "$work/second" || exit 1
+mkdir "$work/second" && "$pando" --dir "$cluster" mount --publish 1 "$work/second" || exit 1
 
 deadline=$((SECONDS + 60 * minutes))
 

@@ -49,6 +49,12 @@ fsx_fails_by_itself() {
     mkdir -p "$work/local" && ! fsx_seed "$1" "$2" "$3" "$work/local" >/dev/null
 }
 
+# On a mount that publishes in the background all the time.
+fsx_mnt=$work/fsx.mnt
+fsx_mount() {
+    mkdir -p "$fsx_mnt" && "$pando" --dir "$cluster" mount --publish 1 "$fsx_mnt"
+}
+
 # fsx_seeds COUNT FLEN OPMAX: that many seeds, on a file each, side by side: each alone mostly waits for its servers.
 fsx_seeds() {
     local seed=0 seeds=() runs=() i
@@ -61,7 +67,7 @@ fsx_seeds() {
         fi
     done
     for seed in "${seeds[@]}"; do
-        fsx_seed "$seed" "$2" "$3" "$mnt" &
+        fsx_seed "$seed" "$2" "$3" "$fsx_mnt" &
         runs+=($!)
     done
     for i in "${!seeds[@]}"; do
@@ -73,7 +79,9 @@ fsx_seeds() {
 small_cluster() {
     local main_cluster=$cluster main_mnt=$mnt
     if start_cluster small --inline-limit 4096 --durability async; then
+        check "a mount that publishes often" fsx_mount
         fsx_seeds "$other" $((16 << 10)) 8192
+        check "it ends" "$pando" --dir "$cluster" umount "$fsx_mnt"
         check "fsck of the small cluster" fsck
         check "the small cluster down" stop_cluster
     else
@@ -85,8 +93,10 @@ small_cluster() {
 big=3 small=3 other=1
 [ "${FSX_SEEDS:-some}" != all ] || { big=10 small=10 other=3; }
 if install_fsx; then
+    check "a mount that publishes often" fsx_mount
     fsx_seeds "$big" $((12 << 20)) 65536
     fsx_seeds "$small" $((128 << 10)) 32768
+    check "it ends" "$pando" --dir "$cluster" umount "$fsx_mnt"
     check "fsck" fsck
     small_cluster
 else
