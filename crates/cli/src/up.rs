@@ -3,8 +3,8 @@
 use crate::args::{Args, UpArgs};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::server_options::ServerOptions;
 use crate::mount::start;
+use crate::server_options::ServerOptions;
 use crate::{addresses, format, process};
 use anyhow::{Result, bail};
 use pando_cluster::{ClusterFile, Coherence, Profile};
@@ -70,7 +70,7 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
         let proof = crate::auth::Proving::of(&dir, &connection, &crate::auth::Material::default())?;
         crate::auth::make(&connection, &name, Claims::all(), proof, &dir.client_key())?;
         done.push(format!(
-            "made the identity {name:?} for this machine ({})",
+            "made the identity \"{name}\" for this machine ({})",
             dir.client_key().display()
         ));
     }

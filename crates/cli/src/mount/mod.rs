@@ -123,7 +123,11 @@ pub fn run_umount(args: &Args, mountpoint: &Path, lazy: bool) -> Result<()> {
     for dir in dirs.chain(ClusterDir::of(args)) {
         start::forget(&dir, &lock);
     }
-    let patience = if lazy { LAZY_PATIENCE } else { serving::END_PATIENCE };
+    let patience = if lazy {
+        LAZY_PATIENCE
+    } else {
+        serving::END_PATIENCE
+    };
     for process in &processes {
         // It publishes what is dirty before it ends.
         if process.wait(patience) {

@@ -150,7 +150,9 @@ impl Waiting {
         let waited = self.begun.elapsed();
         if !self.said && waited >= QUIET && self.patience > QUIET {
             self.said = true;
-            eprintln!("pando: waiting for the process of the last mount ({pid}), which publishes what was written");
+            eprintln!(
+                "pando: waiting for the process of the last mount ({pid}), which publishes what was written"
+            );
         }
         waited < self.patience
     }

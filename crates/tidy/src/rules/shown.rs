@@ -27,7 +27,13 @@ pub(crate) fn check(repo: &Repo, rule: &'static str) -> Vec<Finding> {
         for line in &source.debugged {
             if !source.is_test(*line) && !marked(*line) {
                 let instead = "format it with Display, or say `// debug: why` where no user reads it";
-                findings.push(error(rule, path, *line, "Debug formatting in what users read", instead));
+                findings.push(error(
+                    rule,
+                    path,
+                    *line,
+                    "Debug formatting in what users read",
+                    instead,
+                ));
             }
         }
     }

@@ -37,7 +37,8 @@ pub(super) fn find(stream: TokenStream, out: &mut Vec<usize>) {
             }
             TokenTree::Literal(literal) => {
                 let text = literal.to_string();
-                if text.contains('"') && is_debug(&text) {
+                let is_doc = matches!(&trees[..i], [TokenTree::Ident(doc), _] if doc == "doc");
+                if text.contains('"') && !is_doc && is_debug(&text) {
                     out.push(literal.span().start().line);
                 }
             }
