@@ -64,7 +64,7 @@ pub(crate) fn open(path: &str, fs: FsId, own: bool) -> Result<DirBlocks, BlockEr
         None if own || !blocks.is_empty()? => false,
         None => {
             return Err(BlockError::Missing(format!(
-                "{path} is empty and has no file {0:?}, which shows that it is the block store: is its disk mounted? If it is, and a program before made this filesystem, which has no large files yet: `printf '{1}' > {path}/{0}`",
+                "{path} is empty and has no file \"{0}\", which shows that it is the block store: is its disk mounted? If it is, and a program before made this filesystem, which has no large files yet: `printf '{1}' > {path}/{0}`",
                 mark::NAME,
                 mark::text(Some(fs)).trim_end().to_owned() + "\\n"
             )));

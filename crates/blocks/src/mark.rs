@@ -22,7 +22,7 @@ pub(crate) fn judge(place: &str, found: &[u8], fs: Option<FsId>) -> Result<bool,
     let text = String::from_utf8_lossy(found);
     let Some(rest) = text.strip_prefix(FIRST) else {
         return Err(BlockError::Missing(format!(
-            "{place} is not a block store that this program knows: its {NAME:?} says something else"
+            "{place} is not a block store that this program knows: its `{NAME}` says something else"
         )));
     };
     let number = rest.strip_prefix(OF).and_then(|r| r.split('.').next());
@@ -31,7 +31,7 @@ pub(crate) fn judge(place: &str, found: &[u8], fs: Option<FsId>) -> Result<bool,
         (Some(_), None) => Ok(true),
         (Some(number), Some(fs)) if number == format!("{:032x}", fs.0) => Ok(true),
         (Some(number), Some(fs)) => Err(BlockError::Missing(format!(
-            "{place} is the block store of filesystem {number}, and this one is {:032x}: say another place; if that filesystem is gone, remove {NAME:?} there",
+            "{place} is the block store of filesystem {number}, and this one is {:032x}: say another place; if that filesystem is gone, remove `{NAME}` there",
             fs.0
         ))),
     }

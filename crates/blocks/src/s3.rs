@@ -119,7 +119,8 @@ impl S3Blocks {
 
     /// The same with settings of one's own.
     pub fn open_with(place: &str, block_size: u32, settings: &S3Settings) -> Result<S3Blocks> {
-        let wrong = |why: String| BlockError::Missing(format!("{place:?} is not a place for blocks: {why}"));
+        let wrong =
+            |why: String| BlockError::Missing(format!("\"{place}\" is not a place for blocks: {why}"));
         let rest = place
             .strip_prefix(BUCKET)
             .ok_or_else(|| wrong("it is neither file:FOLDER nor s3://BUCKET/PREFIX".into()))?;
@@ -296,7 +297,7 @@ impl Inner {
                     Some(Err(list)) if no_bucket(&list) => Err(self.explain(&list)),
                     _ if no_bucket(&e) => Err(self.explain(&e)),
                     _ => Err(BlockError::Missing(format!(
-                        "{} is not a block store: it has no object {:?}",
+                        "{} is not a block store: it has no object \"{}\"",
                         self.place,
                         mark::NAME
                     ))),

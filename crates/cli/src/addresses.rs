@@ -47,9 +47,9 @@ pub fn server_at(id: u16, address: &str) -> Result<Server> {
     let port = address
         .rsplit_once(':')
         .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-    let (host, port) = port.with_context(|| format!("{address:?} is not HOST:PORT"))?;
+    let (host, port) = port.with_context(|| format!("\"{address}\" is not HOST:PORT"))?;
     if port == 0 {
-        bail!("{address:?} has port 0, which is any; say which");
+        bail!("\"{address}\" has port 0, which is any; say which");
     }
     let metrics = port
         .checked_add(METRICS_OFFSET)

@@ -195,7 +195,7 @@ impl Default for Choices {
 }
 
 fn coherence(text: &str) -> Result<Coherence, String> {
-    Coherence::parse(text).ok_or_else(|| format!("{text:?} is neither lazy nor lease=SECONDS"))
+    Coherence::parse(text).ok_or_else(|| format!("\"{text}\" is neither lazy nor lease=SECONDS"))
 }
 
 /// What can be left out.

@@ -113,7 +113,7 @@ pub fn run(args: &Args, command: &AuthCommand) -> Result<()> {
             report(
                 args,
                 &answer,
-                &format!("{:?} may connect with {}", add.name, add.out.display()),
+                &format!("\"{}\" may connect with {}", add.name, add.out.display()),
             )
         }
         AuthCommand::List => {
@@ -123,7 +123,7 @@ pub fn run(args: &Args, command: &AuthCommand) -> Result<()> {
         }
         AuthCommand::Revoke { name } => {
             let answer = change(&conn, AuthChange::Revoke { name: name.clone() })?;
-            report(args, &answer, &format!("{name:?} may not connect any more"))
+            report(args, &answer, &format!("\"{name}\" may not connect any more"))
         }
         AuthCommand::Rotate {
             name,
@@ -140,7 +140,7 @@ pub fn run(args: &Args, command: &AuthCommand) -> Result<()> {
             let answer = change(&conn, rotated)?;
             write_key(&conn, &answer, proof, out)?;
             let text = format!(
-                "{name:?} has a new key in {}; the old ones end in {grace} s",
+                "\"{name}\" has a new key in {}; the old ones end in {grace} s",
                 out.display()
             );
             report(args, &answer, &text)
@@ -210,7 +210,7 @@ impl Proving {
             let path = std::path::absolute(path)?;
             path.into_os_string()
                 .into_string()
-                .map_err(|p| anyhow::anyhow!("{p:?} is not UTF-8"))
+                .map_err(|p| anyhow::anyhow!("{} is not UTF-8", p.display()))
         };
         let authorities = std::fs::read_to_string(dir.tls("ca.crt"))
             .with_context(|| format!("cannot read {}", dir.tls("ca.crt").display()))?;

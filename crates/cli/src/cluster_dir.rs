@@ -230,6 +230,6 @@ pub fn mode(file: &ClusterFile) -> Result<Mode> {
     match file.durability.as_str() {
         "sync" => Ok(Mode::Sync),
         "async" => Ok(Mode::Async),
-        other => bail!("cluster.json: durability is {other:?}, not sync or async"),
+        other => bail!("cluster.json: durability is \"{other}\", not sync or async"),
     }
 }

@@ -3,15 +3,16 @@
 
 use crate::args::Args;
 use crate::cluster_dir::{ClusterDir, numbered};
-use crate::{process, up};
+use crate::mount::start;
+use crate::process;
 use anyhow::Result;
 use std::time::Duration;
 
 pub fn run(args: &Args) -> Result<()> {
     let dir = ClusterDir::of(args)?;
     let mut stopped = Vec::new();
-    for mount in up::mounts(&dir)? {
-        up::unmount(&dir, &mount)?;
+    for mount in start::mounts(&dir)? {
+        start::unmount(&dir, &mount)?;
         stopped.push(format!("mount {}", mount.mountpoint.display()));
     }
     for id in numbered(&dir.run(), "server-", ".lock")? {

@@ -62,7 +62,7 @@ pub fn make(
 ) -> Result<ClusterFile> {
     if !["pando", "infinifs"].contains(&choices.profile.as_str()) {
         bail!(
-            "profile {:?} is not there yet; there are: pando, infinifs",
+            "profile \"{}\" is not there yet; there are: pando, infinifs",
             choices.profile
         );
     }

@@ -140,7 +140,7 @@ impl KeyFile {
         let mine = u128::from_str_radix(&self.fs, 16).context("key file: fs is not a hexadecimal number")?;
         if mine != fs.0 {
             bail!(
-                "the key of {:?} is for filesystem {}, and this is {:032x}; say --key FILE",
+                "the key of \"{}\" is for filesystem {}, and this is {:032x}; say --key FILE",
                 self.name,
                 self.fs,
                 fs.0
@@ -152,7 +152,7 @@ impl KeyFile {
                 Way::Key(self.id()),
                 Some(Key::from_hex(key).context("key file: key")?),
             ),
-            (_, None) => bail!("the file of {:?} has no key", self.name),
+            (_, None) => bail!("the file of \"{}\" has no key", self.name),
         };
         Ok(Introduction {
             fs,

@@ -46,9 +46,19 @@ pub fn log_path(dir: &ClusterDir, name: &str) -> PathBuf {
     dir.run().join(format!("{name}.log"))
 }
 
+/// How long a process may take to write its number into the lock that it has, or another to look who has it.
+const MOMENT: Duration = Duration::from_millis(200);
+
 /// Takes the lock of `name`. `None`: another process has it.
 pub fn take_lock(dir: &ClusterDir, name: &str) -> Result<Option<RunLock>> {
-    lock(dir, name, FlockOperation::NonBlockingLockExclusive)
+    let deadline = Instant::now() + MOMENT;
+    loop {
+        let taken = lock(dir, name, FlockOperation::NonBlockingLockExclusive)?;
+        // Somebody who only looks who runs has the lock, too, for a moment.
+        if taken.is_some() || running(dir, name).is_some() || Instant::now() > deadline {
+            return Ok(taken);
+        }
+    }
 }
 
 /// Takes the lock of `name`, and if another process has it says so and waits.
@@ -85,13 +95,23 @@ fn lock(dir: &ClusterDir, name: &str, how: FlockOperation) -> Result<Option<RunL
 
 /// The pid of the process that holds the lock of `name`, if one does.
 pub fn running(dir: &ClusterDir, name: &str) -> Option<Pid> {
-    let mut file = File::open(lock_path(dir, name)).ok()?;
-    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        return None;
+    let deadline = Instant::now() + MOMENT;
+    loop {
+        let mut file = File::open(lock_path(dir, name)).ok()?;
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+            return None;
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).ok()?;
+        // Who has just taken it writes its number next.
+        if let Some(line) = text.strip_suffix('\n') {
+            return Pid::from_raw(line.parse().ok()?);
+        }
+        if Instant::now() > deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).ok()?;
-    Pid::from_raw(text.trim().parse().ok()?)
 }
 
 /// The command line of a process.
@@ -175,7 +195,7 @@ pub fn stop(dir: &ClusterDir, name: &str, patience: Duration) -> Result<bool> {
             let _ = kill_process(pid, Signal::KILL);
             std::thread::sleep(Duration::from_millis(200));
             if running(dir, name).is_some() {
-                bail!("{name} (pid {pid:?}) does not stop");
+                bail!("{name} (process {pid}) does not stop");
             }
         }
         std::thread::sleep(Duration::from_millis(10));

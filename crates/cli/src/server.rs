@@ -79,11 +79,8 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     };
     let name = format!("server-{}", options.id);
     let Some(_running) = process::take_lock(&dir, &name)? else {
-        bail!(
-            "server {} of this cluster runs already on this machine (pid {:?})",
-            id,
-            process::running(&dir, &name)
-        );
+        let by = process::running(&dir, &name).map_or(String::new(), |pid| format!(", as process {pid}"));
+        bail!("server {id} of this cluster runs already on this machine{by}");
     };
     let path = options.store.clone().unwrap_or_else(|| dir.store(options.id));
     let durability = if cluster_dir::mode(&file)? == Mode::Sync {

@@ -110,6 +110,11 @@ pub fn kind_letter(kind: FileKind) -> char {
     }
 }
 
+/// In quotation marks, on one line, whatever is in it.
+pub fn quoted(text: impl std::fmt::Display) -> String {
+    format!("\"{}\"", text.to_string().escape_debug())
+}
+
 /// The word of `stat`.
 pub fn kind_word(kind: FileKind) -> &'static str {
     match kind {
@@ -231,14 +236,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
         Duration::try_from_secs_f64(number * seconds).ok()
     });
-    parsed.ok_or_else(|| format!("{text:?} is not a time such as 200us, 1ms, 1.5s, 10min or 1h"))
+    parsed.ok_or_else(|| format!("\"{text}\" is not a time such as 200us, 1ms, 1.5s, 10min or 1h"))
 }
 
 /// Seconds, for measurements.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok();
     let number = number.filter(|n| (0.01..=3600.0).contains(n));
-    number.ok_or_else(|| format!("{text:?} is not between 0.01 and 3600 seconds"))
+    number.ok_or_else(|| format!("\"{text}\" is not between 0.01 and 3600 seconds"))
 }
 
 /// Columns as wide as their widest cell; numbers to the right.

@@ -3,33 +3,22 @@
 use crate::args::{Args, UpArgs};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
+use crate::mount::start;
 use crate::server_options::ServerOptions;
 use crate::{addresses, format, process};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use pando_cluster::{ClusterFile, Coherence, Profile};
-use pando_fuse::table;
 use pando_net::Waiting;
 use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to answer after its start.
-const START_PATIENCE: Duration = Duration::from_secs(60);
-
-/// A mount that `up` made.
-#[derive(Serialize, Deserialize, Debug)]
-pub struct Mount {
-    /// Where.
-    pub mountpoint: PathBuf,
-    /// The name of its run lock.
-    pub lock: String,
-}
+pub const START_PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     let dir = ClusterDir::of(args)?;
@@ -81,14 +70,14 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
         let proof = crate::auth::Proving::of(&dir, &connection, &crate::auth::Material::default())?;
         crate::auth::make(&connection, &name, Claims::all(), proof, &dir.client_key())?;
         done.push(format!(
-            "made the identity {name:?} for this machine ({})",
+            "made the identity \"{name}\" for this machine ({})",
             dir.client_key().display()
         ));
     }
     let mut mounted = None;
     if let Some(mountpoint) = &up.mount {
         let mountpoint = crate::mount::place(mountpoint)?;
-        if mount(&dir, &mountpoint, &[], true)? {
+        if start::mount(&dir, &mountpoint, &[], true)? {
             done.push(format!("mounted {}", mountpoint.display()));
         }
         mounted = Some(mountpoint);
@@ -217,113 +206,6 @@ pub fn start_servers_with(
             .then_some(*id)
     };
     Ok(children.iter().filter_map(is_ours).collect())
-}
-
-/// The mounts that `up` made and that are still noted.
-pub fn mounts(dir: &ClusterDir) -> Result<Vec<Mount>> {
-    let mut found = Vec::new();
-    let Ok(entries) = std::fs::read_dir(dir.run()) else {
-        return Ok(found);
-    };
-    for entry in entries {
-        let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if name.starts_with("mount-") && name.ends_with(".json") {
-            let text = std::fs::read_to_string(&path)?;
-            found
-                .push(serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?);
-        }
-    }
-    Ok(found)
-}
-
-/// Longest name of a mount's lock.
-const LOCK_NAME: usize = 200;
-
-/// The run lock of a mount, by where it is.
-pub fn mount_lock(mountpoint: &Path) -> String {
-    // Of each mountpoint another one.
-    let escaped = |b: &u8| match *b {
-        b'/' => "_".to_owned(),
-        b if b.is_ascii_alphanumeric() || b == b'.' => char::from(b).to_string(),
-        b => format!("%{b:02x}"),
-    };
-    let mut name: String = mountpoint.as_os_str().as_bytes().iter().map(escaped).collect();
-    // A file's name has 255 bytes at most.
-    if name.len() > LOCK_NAME {
-        let hash = blake3::hash(mountpoint.as_os_str().as_bytes());
-        name = format!("{:.120}-{}", name, &hash.to_hex()[..32]);
-    }
-    format!("mount-{name}")
-}
-
-/// What of ours is mounted there.
-fn ours(mountpoint: &Path) -> Option<table::Mount> {
-    table::find(mountpoint).filter(|m| m.kind == pando_fuse::TYPE)
-}
-
-/// Mounts in the background if it is not mounted yet; `noted`: `pando down` ends it. True if it was not mounted.
-pub fn mount(dir: &ClusterDir, mountpoint: &Path, options: &[String], noted: bool) -> Result<bool> {
-    if mountpoint.to_str().is_none() {
-        bail!(
-            "{} is not UTF-8; choose another place to mount at",
-            mountpoint.display()
-        );
-    }
-    let lock = mount_lock(mountpoint);
-    match ours(mountpoint) {
-        // A mount whose process died: nothing there answers any more.
-        Some(mount) if mount.is_dead() => pando_fuse::unmount(mountpoint, true)?,
-        Some(_) if process::running(dir, &lock).is_some() => return Ok(false),
-        Some(mount) => bail!(
-            "another filesystem ({}) is mounted at {}; unmount it, or choose another place",
-            mount.source.display(),
-            mountpoint.display()
-        ),
-        None => {}
-    }
-    std::fs::create_dir_all(mountpoint).with_context(|| format!("cannot make {}", mountpoint.display()))?;
-    let mut arguments = vec!["mount".to_owned(), "--foreground".to_owned()];
-    arguments.extend_from_slice(options);
-    arguments.push(mountpoint.to_string_lossy().into_owned());
-    let (mut child, log) = process::start(dir, &lock, &arguments)?;
-    let deadline = Instant::now() + START_PATIENCE;
-    while ours(mountpoint).is_none_or(|m| m.is_dead()) {
-        if child.try_wait()?.is_some() {
-            bail!(
-                "the mount ended at once; its log {} says:\n  {}",
-                log.display(),
-                process::tail(&log)
-            );
-        }
-        if Instant::now() > deadline {
-            bail!("the mount does not appear; see {}", log.display());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    if noted {
-        let note = serde_json::to_string(&Mount {
-            mountpoint: mountpoint.to_path_buf(),
-            lock: lock.clone(),
-        })?;
-        std::fs::write(dir.run().join(format!("{lock}.json")), note)?;
-    }
-    Ok(true)
-}
-
-/// Unmounts, and waits for the mount's process, which writes back what is dirty.
-pub fn unmount(dir: &ClusterDir, mount: &Mount) -> Result<()> {
-    if ours(&mount.mountpoint).is_some() {
-        pando_fuse::unmount(&mount.mountpoint, false)?;
-    }
-    process::wait_end(dir, &mount.lock, Duration::from_secs(30));
-    process::stop(dir, &mount.lock, Duration::from_secs(15))?;
-    let _ = std::fs::remove_file(dir.run().join(format!("{}.json", mount.lock)));
-    Ok(())
 }
 
 fn report(

@@ -235,16 +235,16 @@ pub enum FileError {
     #[error("cluster.json: blocks is neither file:PATH nor s3://BUCKET/PREFIX")]
     Blocks,
     /// No way for clients to identify themselves.
-    #[error("cluster.json: auth is {0:?}, not none, key or tls")]
+    #[error("cluster.json: auth is \"{0}\", not none, key or tls")]
     Auth(String),
     /// No way to keep what clients know true.
-    #[error("cluster.json: coherence is {0:?}, not lazy or lease=SECONDS")]
+    #[error("cluster.json: coherence is \"{0}\", not lazy or lease=SECONDS")]
     Coherence(String),
     /// No way to place records.
-    #[error("cluster.json: placement is {0:?}, not {DECOUPLED} or {COUPLED}")]
+    #[error("cluster.json: placement is \"{0}\", not {DECOUPLED} or {COUPLED}")]
     Placement(String),
     /// No way to change directories of two servers.
-    #[error("cluster.json: directory_updates is {0:?}, not {TWO_PHASE} or {PARENT_FIRST}")]
+    #[error("cluster.json: directory_updates is \"{0}\", not {TWO_PHASE} or {PARENT_FIRST}")]
     Updates(String),
     /// The map it makes is not usable.
     #[error("cluster.json: {0}")]

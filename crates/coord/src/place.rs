@@ -30,7 +30,7 @@ pub struct ZkUrl {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum PlaceError {
     /// Neither of the two.
-    #[error("{0:?} is neither `dir` nor `zk://HOST:PORT,HOST:PORT/NODE`")]
+    #[error("\"{0}\" is neither `dir` nor `zk://HOST:PORT,HOST:PORT/NODE`")]
     Neither(String),
     /// Everybody who may connect reads `cluster.json`.
     #[error(
@@ -38,10 +38,10 @@ pub enum PlaceError {
     )]
     Password,
     /// No host between the commas.
-    #[error("zk://...: {0:?} is not HOST:PORT")]
+    #[error("zk://...: \"{0}\" is not HOST:PORT")]
     Host(String),
     /// Not a path of nodes.
-    #[error("zk://...: {0:?} is not the path of a node, like /pando")]
+    #[error("zk://...: \"{0}\" is not the path of a node, like /pando")]
     Node(String),
 }
 

@@ -28,6 +28,15 @@ pub enum Peer {
     Connection(u64),
 }
 
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Server(server) => write!(f, "server {server}"),
+            Peer::Connection(number) => write!(f, "connection {number}"),
+        }
+    }
+}
+
 /// The world. Cheap to clone behind `Rc`.
 pub trait Env {
     /// Calendar time, for timestamps only: it may step in either direction.

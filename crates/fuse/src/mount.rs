@@ -155,7 +155,10 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
     let core = Arc::new(Core::new(cluster, settings, &root).map_err(failed)?);
     let config = config(options);
     let others = config.acl == SessionACL::All;
+    let alone = alone(&mountpoint);
+    unmounted(&mountpoint)?;
     let device = attach::attach(&mountpoint, &name, others, kernel_checks, options.flags)?;
+    drop(alone);
     let session = match Session::from_fd(fs::Mounted(core.clone()), device, config.acl, config) {
         Ok(session) => session,
         Err(e) => {
@@ -334,13 +337,7 @@ fn check(options: &MountOptions) -> Result<PathBuf, MountError> {
     let mountpoint = given
         .canonicalize()
         .map_err(|e| MountError::Mountpoint(given, e))?;
-    match table::find(&mountpoint) {
-        Some(mount) if mount.is_dead() => return Err(MountError::Dead(mountpoint)),
-        Some(mount) if mount.kind.starts_with("fuse") => {
-            return Err(MountError::AlreadyMounted(mountpoint));
-        }
-        _ => {}
-    }
+    unmounted(&mountpoint)?;
     match std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -361,6 +358,23 @@ fn check(options: &MountOptions) -> Result<PathBuf, MountError> {
         }
     }
     Ok(mountpoint)
+}
+
+/// Fails if a FUSE filesystem is mounted there.
+fn unmounted(mountpoint: &Path) -> Result<(), MountError> {
+    match table::find(mountpoint) {
+        Some(mount) if mount.is_dead() => Err(MountError::Dead(mountpoint.into())),
+        Some(mount) if mount.kind.starts_with("fuse") => Err(MountError::AlreadyMounted(mountpoint.into())),
+        _ => Ok(()),
+    }
+}
+
+/// While this is held nobody else who asks for it mounts on the directory, of whichever filesystem. `None`: the directory
+/// cannot be locked.
+fn alone(mountpoint: &Path) -> Option<std::fs::File> {
+    let directory = std::fs::File::open(mountpoint).ok()?;
+    rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive).ok()?;
+    Some(directory)
 }
 
 #[cfg(test)]

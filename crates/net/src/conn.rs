@@ -24,6 +24,27 @@ pub(crate) enum Stage {
     Refused,
 }
 
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stage::Connecting(server) => write!(f, "connecting to server {server}"),
+            Stage::Greeting(server) => write!(f, "greeting server {server}"),
+            Stage::Up(server) => write!(f, "up, to server {server}"),
+            Stage::Stranger => f.write_str("not welcomed yet"),
+            Stage::Welcome(_) => f.write_str("welcomed"),
+            Stage::Refused => f.write_str("refused"),
+        }
+    }
+}
+
+/// Where the other side of a connection is, as logs say it.
+pub(crate) fn address(conn: &Conn) -> String {
+    match conn.stream.peer_addr() {
+        Ok(address) => address.to_string(),
+        Err(_) => "gone".into(),
+    }
+}
+
 impl Stage {
     /// The server this connection leads to, if we opened it.
     pub fn server(self) -> Option<ServerId> {

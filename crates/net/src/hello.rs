@@ -3,7 +3,7 @@
 use crate::TlsFault;
 use pando_auth::Rejected;
 use pando_types::{FsId, ServerId};
-use pando_wire::{Denial, PROTOCOL_VERSION};
+use pando_wire::{Denial, HelloReply, PROTOCOL_VERSION};
 use thiserror::Error;
 
 /// Why a server could not be reached, for whoever has to explain it to a person.
@@ -56,7 +56,7 @@ pub enum PeerError {
         theirs: u16,
     },
     /// Another cluster answers there.
-    #[error("{address} belongs to another filesystem ({theirs:?})")]
+    #[error("{address} belongs to another filesystem ({:032x})", theirs.0)]
     WrongFilesystem {
         /// As the map has it.
         address: String,
@@ -111,6 +111,32 @@ impl PeerError {
             },
             PeerError::Tls { why, .. } => why.is_final(),
             _ => false,
+        }
+    }
+}
+
+/// Why somebody is refused, as the log of who refuses says it.
+pub(crate) fn refused(reply: &HelloReply) -> String {
+    match reply {
+        HelloReply::Welcome { .. } | HelloReply::Challenge { .. } => "it is not refused".into(),
+        HelloReply::WrongVersion(ours) => {
+            format!("it speaks another protocol version than ours, {ours}")
+        }
+        HelloReply::WrongFilesystem(_) => "it belongs to another filesystem".into(),
+        HelloReply::TooMany => "there are as many connections as are allowed".into(),
+        HelloReply::Denied(Denial::UnknownKey) => {
+            "its key or certificate is not known, or was revoked".into()
+        }
+        HelloReply::Denied(Denial::WrongProof) => "the proof of its key is wrong".into(),
+        HelloReply::Denied(Denial::WrongWay(mode)) => {
+            format!(
+                "clients of this filesystem identify themselves by `{}`",
+                mode.word()
+            )
+        }
+        HelloReply::Denied(Denial::NotReady) => "it is not known yet who may connect".into(),
+        HelloReply::Denied(Denial::TooManyOfYours) => {
+            "its identity has as many connections as it may have".into()
         }
     }
 }

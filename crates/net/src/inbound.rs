@@ -2,8 +2,9 @@
 
 use crate::along::ALONG;
 use crate::clock::mono;
-use crate::conn::{Class, Conn, Handshake, Stage};
+use crate::conn::{Class, Conn, Handshake, Stage, address};
 use crate::frames::next;
+use crate::hello;
 use crate::reactor::{ALARM, Delivery, LISTENER, WAKER};
 use crate::session::Session;
 use crate::timers::Action;
@@ -250,8 +251,8 @@ impl Reactor {
     pub(crate) fn refuse(&self, id: u64, conn: &mut Conn, refusal: HelloReply) {
         conn.stage = Stage::Refused;
         if self.log.open(mono()) {
-            let address = conn.stream.peer_addr().ok();
-            tracing::warn!(?address, ?refusal, "refused a connection");
+            let why = hello::refused(&refusal);
+            tracing::warn!(address = %address(conn), why, "refused a connection");
         }
         self.append(id, conn, &payload(&refusal));
     }

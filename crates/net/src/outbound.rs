@@ -1,7 +1,7 @@
 //! What goes out: messages, and the buffers they wait in.
 
 use crate::Reactor;
-use crate::conn::{Conn, Stage};
+use crate::conn::{self, Conn, Stage};
 use crate::inbound::End;
 use crate::reactor::Delivery;
 use crate::timers::Action;
@@ -165,17 +165,17 @@ impl Reactor {
         self.leave_place(&mut conn);
         self.unsent.set(self.unsent.get() - conn.unsent());
         self.partial.set(self.partial.get() - conn.partial.len());
-        let address = || conn.stream.peer_addr().ok();
+        let address = || conn::address(&conn);
         match &end {
             End::Foul(why) if self.log.open(self.time.get()) => {
-                tracing::warn!(address = ?address(), stage = ?conn.stage, why, "closing a connection");
+                tracing::warn!(address = %address(), stage = %conn.stage, why, "closing a connection");
             }
             End::Tls(why) if conn.stage.server().is_none() && self.log.open(self.time.get()) => {
-                tracing::warn!(address = ?address(), %why, "refused a connection: TLS");
+                tracing::warn!(address = %address(), %why, "refused a connection: TLS");
             }
-            End::Tls(why) => tracing::debug!(address = ?address(), %why, "TLS failed"),
+            End::Tls(why) => tracing::debug!(address = %address(), %why, "TLS failed"),
             End::Quiet(why) | End::Foul(why) => {
-                tracing::debug!(address = ?address(), stage = ?conn.stage, why, "a connection ended");
+                tracing::debug!(address = %address(), stage = %conn.stage, why, "a connection ended");
             }
             End::Server(error) => tracing::debug!(%error, "a server did not welcome us"),
         }

@@ -333,7 +333,7 @@ impl Env for Reactor {
         };
         if let Some(conn) = conn {
             if self.log.open(mono()) {
-                tracing::warn!(?peer, why, "closing a connection");
+                tracing::warn!(%peer, why, "closing a connection");
             }
             self.close_conn(conn, why);
         }

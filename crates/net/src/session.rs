@@ -14,7 +14,7 @@ fn host(address: &str) -> Result<ServerName<'static>, String> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     ServerName::try_from(host.to_owned())
-        .map_err(|_| format!("{host:?} is no name that a certificate can have"))
+        .map_err(|_| format!("\"{host}\" is no name that a certificate can have"))
 }
 
 /// One connection's.

@@ -111,8 +111,8 @@ impl TlsFault {
                 | AlertDescription::UnsupportedCertificate
                 | AlertDescription::CertificateRevoked
                 | AlertDescription::CertificateUnknown
-                | AlertDescription::AccessDenied => TlsFault::OursBad(format!("{alert:?}")),
-                other => TlsFault::Other(format!("it says {other:?}")),
+                | AlertDescription::AccessDenied => TlsFault::OursBad(alert_word(*alert)),
+                other => TlsFault::Other(format!("it says {}", alert_word(*other))),
             },
             rustls::Error::InvalidMessage(_) => TlsFault::NotTls,
             other => TlsFault::Other(other.to_string()),
@@ -285,6 +285,12 @@ fn configs(purpose: Purpose, pems: &Pems) -> Result<Configs, TlsError> {
         connect: Arc::new(connect),
         accept,
     })
+}
+
+/// An alert by the name that TLS gives it.
+fn alert_word(alert: AlertDescription) -> String {
+    // debug: the library has the standard's names in this form alone.
+    format!("{alert:?}")
 }
 
 #[cfg(test)]

@@ -120,6 +120,7 @@ impl Restore {
     /// Takes one record of the cut.
     pub fn add(&mut self, key: Key, record: Record) -> Result<(), RestoreError> {
         if !record.fits(&key) {
+            // debug: a damaged store is looked into by its keys.
             return Err(RestoreError::Contradiction(format!("{key:?} has another kind")));
         }
         match (&key, record) {
@@ -236,6 +237,7 @@ impl Restore {
 
     /// One change of a transaction that was decided.
     async fn apply(&mut self, mutation: &Mutation) -> Result<(), RestoreError> {
+        // debug: a damaged store is looked into by its records.
         let wrong = |why: &str| RestoreError::Contradiction(format!("{why}: {mutation:?}"));
         if mutation.check().is_err() {
             return Err(wrong("a change that cannot be"));

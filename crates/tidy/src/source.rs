@@ -2,6 +2,8 @@
 //!
 //! Tokens come from the compiler's own lexer (as a library), so comments and strings never match a rule.
 
+mod shown;
+
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -27,6 +29,8 @@ pub(crate) struct PathUse {
 pub(crate) struct Source {
     pub tokens: Vec<Token>,
     pub paths: Vec<PathUse>,
+    /// Lines where text is made by `Debug`, but for what stops the program, or is in an implementation of `Debug`.
+    pub debugged: Vec<usize>,
     test_lines: Vec<RangeInclusive<usize>>,
 }
 
@@ -35,6 +39,8 @@ impl Source {
         let at = |e: syn::Error| format!("line {}: {e}", e.span().start().line);
         let file = syn::parse_file(text).map_err(at)?;
         let body: TokenStream = syn::parse_str(&strip_shebang(text)).map_err(at)?;
+        let mut debugged = Vec::new();
+        shown::find(body.clone(), &mut debugged);
         let mut tokens = Vec::new();
         flatten(body, &mut tokens);
         let mut items = Items::default();
@@ -42,9 +48,11 @@ impl Source {
         let mut paths = items.imports;
         let aliases: BTreeMap<&str, &PathUse> = items.names.iter().map(|(n, p)| (n.as_str(), p)).collect();
         paths.extend(written_paths(&tokens).into_iter().map(|p| resolve(p, &aliases)));
+        debugged.retain(|l| !items.debug_lines.iter().any(|r| r.contains(l)));
         Ok(Source {
             tokens,
             paths,
+            debugged,
             test_lines: items.test_lines,
         })
     }
@@ -209,6 +217,7 @@ struct Items {
     imports: Vec<PathUse>,
     names: Vec<(String, PathUse)>,
     test_lines: Vec<RangeInclusive<usize>>,
+    debug_lines: Vec<RangeInclusive<usize>>,
 }
 
 impl Items {
@@ -273,6 +282,13 @@ impl<'ast> Visit<'ast> for Items {
             _ => &Vec::new(),
         };
         self.note(attrs, item);
+        if let syn::Item::Impl(i) = item
+            && let Some((_, of, _)) = &i.trait_
+            && of.segments.last().is_some_and(|s| s.ident == "Debug")
+        {
+            self.debug_lines
+                .push(item.span().start().line..=item.span().end().line);
+        }
         visit::visit_item(self, item);
     }
 

@@ -188,6 +188,36 @@ fn unfinished_code() {
 }
 
 #[test]
+fn debug_formatting_in_what_users_read() {
+    let path = "crates/cli/src/a.rs";
+    for text in [
+        "fn f() { g!(\n\"pid {:?}\", p); }",
+        "fn f() { bail!(\n\"{p:#?}\"); }",
+        "fn f() { h(format!(\"a\"), format!(\n\"{0:02x?} b\", p)); }",
+        "#[error(\n\"no {0:?}\")] struct E;",
+        "fn f() { warn!(a,\n?b, \"c\"); }",
+        "fn f() { tracing::error!(\nb = ?c(), \"d\"); }",
+        "impl fmt::Display for A { fn fmt() {\nwrite!(f, \"{:?}\", x) } }",
+    ] {
+        assert_eq!(hits(path, text), [("shown", 2)], "{text}");
+        assert_eq!(hits("crates/cli/tests/a.rs", text), [], "tests may: {text}");
+        assert_eq!(hits("crates/sim/src/a.rs", text), [], "the simulator may: {text}");
+    }
+    for text in [
+        "fn f() { assert!(a, \"{a:?}\"); panic!(\"{}\", format!(\"{:?}\", b)); }",
+        "fn f() { debug!(?a, \"{b:?}\"); trace!(b = ?c); }",
+        "fn f() { warn!(a?, \"{b}\", c = d()?); }",
+        "impl fmt::Debug for A { fn fmt() { write!(f, \"{:?}\", x) } }",
+        "#[cfg(test)]\nmod tests { fn f() { println!(\"{:?}\", x); } }",
+        "fn f() { println!(\"{a:?}\"); // debug: why\n}",
+        "fn f() {\n// debug: why\nprintln!(\"{a:?}\"); }",
+        "/// `{:?}`\nconst A: &str = \"what: is {it ?}\";",
+    ] {
+        assert_eq!(hits(path, text), [], "{text}");
+    }
+}
+
+#[test]
 fn unwrap_outside_tests() {
     let path = "crates/cli/src/main.rs";
     assert_eq!(

@@ -142,7 +142,7 @@ impl Writer {
 pub fn read(folder: &Path, piece: &Piece, mut each: impl FnMut(Vec<u8>) -> Result<()>) -> Result<()> {
     ensure!(
         !piece.name.contains('/') && !piece.name.starts_with('.'),
-        "the manifest names {:?}, which is no file of a backup",
+        "the manifest names \"{}\", which is no file of a backup",
         piece.name
     );
     let path = folder.join(&piece.name);

@@ -63,7 +63,7 @@ impl Plan {
             (Rename, None) => bail!("rename needs a second path: where to"),
             (Symlink, None) => bail!("symlink needs to be told where it leads"),
             (Rename | Symlink | Chmod | Chown | Truncate, _) | (_, None) => AttrChange::default(),
-            (_, Some(text)) => bail!("{} takes one path; what is {text:?} for?", args.op.name()),
+            (_, Some(text)) => bail!("{} takes one path; what is \"{text}\" for?", args.op.name()),
         };
         let mut plan = Plan {
             cred,

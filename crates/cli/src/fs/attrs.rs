@@ -136,13 +136,13 @@ pub fn chown(fs: &Rc<Fs>, args: &ChownArgs) -> Result<Value> {
     let uid = match user {
         "" => None,
         user => Some(names.user_id(user).with_context(|| {
-            format!("{user:?} is neither a user of this machine nor a number from 0 to 4294967295")
+            format!("\"{user}\" is neither a user of this machine nor a number from 0 to 4294967295")
         })?),
     };
     let gid = match group {
         "" => None,
         group => Some(names.group_id(group).with_context(|| {
-            format!("{group:?} is neither a group of this machine nor a number from 0 to 4294967295")
+            format!("\"{group}\" is neither a group of this machine nor a number from 0 to 4294967295")
         })?),
     };
     let change = AttrChange {

@@ -7,6 +7,7 @@ mod judge;
 
 use super::finding::{Finding, Kind, Place, Subject};
 use super::numbers::identities;
+use crate::text::quoted;
 use pando_cluster::ClusterMap;
 use pando_data::FileKey;
 use pando_format::{
@@ -226,6 +227,7 @@ impl Checker {
         self.counts.records += 1;
         let slot = key.slot();
         if !record.fits(key) {
+            // debug: a damaged store is looked into by its keys.
             let detail = format!("key {key:?} holds a record of another kind");
             return self.find(Kind::Misfit, Subject::Slot(server, slot), detail);
         }
@@ -279,7 +281,7 @@ impl Checker {
                 if *kind == AttachmentKind::Xattrs
                     && !XattrSet::from_bytes(&data.0).is_ok_and(|set| !set.is_empty())
                 {
-                    let detail = format!("{name:?}: its extended attributes cannot be read");
+                    let detail = format!("{}: its extended attributes cannot be read", quoted(name));
                     self.find(Kind::Layout, Subject::Bucket(place), detail);
                 }
                 let mark = fingerprint((dir, hash, name, kind));
@@ -320,7 +322,10 @@ impl Checker {
                 let right =
                     (s.fs, s.server, s.name_bits, s.id_bits) == (map.fs, server, map.name_bits, map.id_bits);
                 if !right || s.format > FORMAT_VERSION {
-                    let detail = format!("server {server} has the superblock of another: {s:?}");
+                    let detail = format!(
+                        "server {server} has the superblock of another: server {} of filesystem {:032x}, format {}",
+                        s.server, s.fs.0, s.format
+                    );
                     self.find(Kind::Superblock, Subject::Slot(server, LOCAL_SLOT), detail);
                 }
             }
@@ -358,7 +363,10 @@ impl Checker {
         };
         // Without a head, that is what is reported.
         if salt.is_some_and(|salt| self.map.widths().name(salt, name) != place.hash) {
-            let detail = format!("name {name:?} is in a bucket that is not its hash: lookups miss it");
+            let detail = format!(
+                "name {} is in a bucket that is not its hash: lookups miss it",
+                quoted(name)
+            );
             self.find(Kind::Hash, Subject::Bucket(place), detail);
         }
         let (dir, parent) = self.dir(place.dir);
@@ -377,8 +385,11 @@ impl Checker {
                 if place.dir.is_homes() {
                     let home = (place.dir.slot(), inode.ino, inode.generation);
                     if *name != Name::home(inode.ino, inode.generation) {
-                        let detail =
-                            format!("inode {} is at home as {name:?}: no name leads there", inode.ino);
+                        let detail = format!(
+                            "inode {} is at home as {}: no name leads there",
+                            inode.ino,
+                            quoted(name)
+                        );
                         self.find(Kind::Links, Subject::Bucket(place), detail);
                     }
                     self.linked.entry(home).or_default().home = Some(Home {
@@ -387,7 +398,11 @@ impl Checker {
                         kind: inode.kind,
                     });
                 } else if inode.nlink != 1 {
-                    let detail = format!("{name:?} counts {} names, and is under this one", inode.nlink);
+                    let detail = format!(
+                        "{} counts {} names, and is under this one",
+                        quoted(name),
+                        inode.nlink
+                    );
                     self.find(Kind::Links, Subject::Bucket(place), detail);
                 }
                 inode.ino
@@ -395,7 +410,7 @@ impl Checker {
             Target::Link(link) => {
                 let home = (link.slot, link.ino, link.generation);
                 if place.dir.is_homes() {
-                    let detail = format!("{name:?} is at home, and a name of something else");
+                    let detail = format!("{} is at home, and a name of something else", quoted(name));
                     self.find(Kind::Links, Subject::Bucket(place), detail);
                 }
                 self.linked
@@ -459,7 +474,11 @@ impl Checker {
             (false, true) => "it has extended attributes that its record does not speak of",
             _ => return,
         };
-        self.find(Kind::Layout, Subject::Bucket(place), format!("{name:?}: {wrong}"));
+        self.find(
+            Kind::Layout,
+            Subject::Bucket(place),
+            format!("{}: {wrong}", quoted(name)),
+        );
     }
 
     fn inode(&mut self, lane: &mut Lane, place: Place, name: &Name, inode: &InodeRecord) {
@@ -503,12 +522,17 @@ impl Checker {
             (_, FileKind::Directory) => Some("an inode record of kind directory".into()),
             (Layout::None, _) => None,
             (layout, kind) => Some(format!(
-                "a {} with layout {layout:?}",
-                crate::text::kind_word(kind)
+                "a {} whose content is {}",
+                crate::text::kind_word(kind),
+                layout_word(&layout)
             )),
         };
         if let Some(wrong) = wrong {
-            self.find(Kind::Layout, Subject::Bucket(place), format!("{name:?}: {wrong}"));
+            self.find(
+                Kind::Layout,
+                Subject::Bucket(place),
+                format!("{}: {wrong}", quoted(name)),
+            );
         }
         if inode.kind == FileKind::Regular {
             self.counts.bytes = self.counts.bytes.saturating_add(inode.size);
@@ -536,5 +560,16 @@ impl Checker {
             let detail = "data, a target or extended attributes of a name that is not there";
             self.find(Kind::Attachment, Subject::Bucket(place), detail);
         }
+    }
+}
+
+/// Where a record says that the content is.
+fn layout_word(layout: &Layout) -> &'static str {
+    match layout {
+        Layout::None => "nowhere",
+        Layout::Inline => "beside its record",
+        Layout::Blocks(_) => "in blocks",
+        Layout::Target(_) => "a target in its record",
+        Layout::LongTarget => "a target beside its record",
     }
 }

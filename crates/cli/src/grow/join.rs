@@ -151,7 +151,7 @@ impl Operator {
     fn start(&self, id: ServerId, options: &[String]) -> Result<()> {
         let file = coordination::current(&self.dir)?;
         let started = up::start_servers(&self.dir, &file, &[id.0], options)?;
-        tracing::info!(?started, "started");
+        tracing::info!(started = started.len(), "started");
         Ok(())
     }
 

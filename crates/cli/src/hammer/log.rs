@@ -67,7 +67,7 @@ impl Step {
             "chmod" => Step::Chmod(side(1)?, name(2)?, name(3)?.parse()?),
             "write" => Step::Write(side(1)?, name(2)?, name(3)?),
             "rename" => Step::Rename(side(1)?, name(2)?, side(3)?, name(4)?),
-            other => bail!("unknown step {other:?}"),
+            other => bail!("unknown step \"{other}\""),
         })
     }
 
@@ -135,7 +135,7 @@ impl Log {
             match words[..] {
                 ["N", name] => log.name = name.to_owned(),
                 ["B", task, _, ref step @ ..] => {
-                    let step = Step::parse(step).with_context(|| format!("log line {line:?}"))?;
+                    let step = Step::parse(step).with_context(|| format!("log line \"{line}\""))?;
                     log.tasks
                         .entry(task.parse()?)
                         .or_default()
@@ -148,11 +148,11 @@ impl Log {
                     history
                         .steps
                         .get_mut(number)
-                        .with_context(|| format!("log line {line:?}"))?
+                        .with_context(|| format!("log line \"{line}\""))?
                         .1 = true;
                 }
                 ["X", ..] => log.wrong.push(line.to_owned()),
-                _ => bail!("unknown log line {line:?}"),
+                _ => bail!("unknown log line \"{line}\""),
             }
         }
         Ok(log)

@@ -86,9 +86,11 @@ fn judge(history: &History, actual: &State, allow_lost_tail: bool) -> Result<usi
                 .rev()
                 .take(2)
                 .map(|(s, a)| format!("{s} acked={a}"));
+            // debug: for those who look into what was lost.
+            let things = format!("expected but not there: {missing:?}; there but not expected: {extra:?}");
             Err(format!(
-                "expected but not there: {missing:?}; there but not expected: {extra:?}; last steps: {:?}",
-                last.collect::<Vec<_>>()
+                "{things}; last steps: {}",
+                last.collect::<Vec<_>>().join(", ")
             ))
         }
     }

@@ -7,7 +7,7 @@
 use super::options::Words;
 use crate::args::{Args, Command};
 use crate::cluster_dir::ClusterDir;
-use crate::{process, up};
+use crate::process;
 use anyhow::{Context, Result, bail};
 use pando_fuse::{Flags, table};
 use std::ffi::{OsStr, OsString};
@@ -164,7 +164,7 @@ fn act(call: &Call) -> Result<()> {
     if call.fake {
         return Ok(());
     }
-    if !up::mount(&dir, &at, &super::arguments(&call.words, Some(source)), false)? {
+    if !super::start::mount(&dir, &at, &super::arguments(&call.words, Some(source)), false)? {
         bail!("{} is mounted at {} already", spec.display(), at.display());
     }
     if call.verbose {
@@ -228,7 +228,7 @@ fn check(dir: Option<&ClusterDir>, at: &Path, words: &Words) -> Result<()> {
 
 /// What the process that serves a mount was told, and its key.
 fn told(dir: &ClusterDir, at: &Path) -> Option<(Words, Option<PathBuf>)> {
-    let pid = process::running(dir, &up::mount_lock(at))?;
+    let pid = process::running(dir, &super::start::lock_name(at))?;
     let line = process::command_line(pid)?;
     let args = Args::of_line(&line)?;
     match &args.command {

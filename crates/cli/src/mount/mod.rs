@@ -2,11 +2,12 @@
 
 pub mod helper;
 pub mod options;
+pub mod serving;
+pub mod start;
 
 use crate::args::{Args, Mode, MountArgs};
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::{Connection, Party, introduce};
-use crate::{process, up};
 use anyhow::{Context, Result, bail};
 use options::Words;
 use pando_client::ClientConfig;
@@ -19,6 +20,9 @@ use std::time::Duration;
 /// For how long names and attributes are believed, unless something else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a process may take to end whose mount was taken away from its users: it goes on for as long as they do.
+const LAZY_PATIENCE: Duration = Duration::from_secs(2);
+
 pub fn run(args: &Args, mount: &MountArgs) -> Result<()> {
     let mut dir = ClusterDir::of(args)?;
     let mountpoint = place(&mount.mountpoint)?;
@@ -30,7 +34,7 @@ pub fn run(args: &Args, mount: &MountArgs) -> Result<()> {
     if mount.foreground {
         return serve(&dir, mount, &words, &mountpoint);
     }
-    let fresh = up::mount(
+    let fresh = start::mount(
         &dir,
         &mountpoint,
         &arguments(&words, mount.source.as_deref()),
@@ -115,12 +119,29 @@ pub fn run_umount(args: &Args, mountpoint: &Path, lazy: bool) -> Result<()> {
             other.source.display()
         );
     }
+    // Whichever cluster they are of: nobody has to say --dir.
+    let processes = serving::at(&mountpoint);
     pando_fuse::unmount(&mountpoint, lazy)?;
-    if let Ok(dir) = ClusterDir::of(args) {
-        // Its process publishes what is dirty before it ends.
-        let lock = up::mount_lock(&mountpoint);
-        process::wait_end(&dir, &lock, Duration::from_secs(30));
-        let _ = std::fs::remove_file(dir.run().join(format!("{lock}.json")));
+    let lock = start::lock_name(&mountpoint);
+    let dirs = processes.iter().map(|p| p.dir.clone());
+    for dir in dirs.chain(ClusterDir::of(args)) {
+        start::forget(&dir, &lock);
+    }
+    let patience = if lazy {
+        LAZY_PATIENCE
+    } else {
+        serving::END_PATIENCE
+    };
+    for process in &processes {
+        // It publishes what is dirty before it ends.
+        if process.wait(patience) {
+            continue;
+        }
+        let why = serving::still_runs(&process.dir, &mountpoint, process.pid);
+        if !lazy {
+            bail!("{why}");
+        }
+        eprintln!("pando: {why}");
     }
     if args.json {
         println!(
@@ -161,14 +182,7 @@ pub fn arguments(words: &Words, source: Option<&str>) -> Vec<String> {
 fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) -> Result<()> {
     let file = dir.load()?;
     let map = file.map(&dir.path)?;
-    let lock = up::mount_lock(mountpoint);
-    let Some(_running) = process::take_lock(dir, &lock)? else {
-        bail!(
-            "{} is mounted by another process (pid {:?})",
-            mountpoint.display(),
-            process::running(dir, &lock)
-        );
-    };
+    let _running = serving::take_lock(dir, mountpoint)?;
     say_who_is_away(dir)?;
     let me = introduce(dir, Party::Client, &map)?;
     let config = ClientConfig {

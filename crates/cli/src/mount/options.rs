@@ -71,7 +71,7 @@ impl Words {
     /// Fails if something was said that nobody knows.
     pub fn all_known(&self) -> Result<(), String> {
         match self.unknown.first() {
-            Some(first) => Err(format!("{first:?} is not an option of this filesystem")),
+            Some(first) => Err(format!("\"{first}\" is not an option of this filesystem")),
             None => Ok(()),
         }
     }
@@ -86,7 +86,7 @@ impl Words {
             ("timeout", Some(value)) => self.timeout = Some(seconds(value)?),
             ("publish", Some(value)) => self.publish = Some(seconds(value)?),
             ("key", Some(value)) if value.starts_with('/') => self.key = Some(value.into()),
-            ("key", _) => return Err(format!("{word:?}: key=FILE wants an absolute path")),
+            ("key", _) => return Err(format!("\"{word}\": key=FILE wants an absolute path")),
             ("publish", None) => return Err("publish wants seconds: publish=5".into()),
             ("timeout", None) => return Err("timeout wants seconds: timeout=1".into()),
             _ if value.is_none() && Flags::default().say(name) => self.flags.push(name.to_owned()),
@@ -110,7 +110,7 @@ impl Words {
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(secs) if secs >= 0.0 && Duration::try_from_secs_f64(secs).is_ok() => Ok(secs),
-        _ => Err(format!("{text:?} are no seconds, such as 1 or 0.5")),
+        _ => Err(format!("\"{text}\" are no seconds, such as 1 or 0.5")),
     }
 }
 

@@ -428,6 +428,7 @@ fn counterexample(without: Without, changes: usize, restarts: u8) {
             checker.unique_state_count()
         )
     });
+    // debug: a test.
     println!("{without:?}: {:?}", path.into_actions());
 }
 

@@ -350,6 +350,7 @@ impl World {
             .filter(|n| self.servers[*n].office.may_grant(self.clock(*n), &others(*n)))
             .collect();
         if in_office.len() > 1 {
+            // debug: a test.
             return Some(format!("two are in office: {in_office:?}"));
         }
         let c = *in_office.first()?;

@@ -166,7 +166,7 @@ impl MetaServer {
             let (parent, name) = (debt.content.head.parent, &debt.content.head.name);
             tracing::error!(
                 server = self.id.0,
-                "the new directory {name} of {parent:?} cannot be used: server {to} has content of another one under its ID; run `pando fsck`"
+                "the new directory {name} of {parent} cannot be used: server {to} has content of another one under its ID; run `pando fsck`"
             );
         }
         self.locks.release(debt.holder);

@@ -551,6 +551,7 @@ fn counterexample(without: Without) {
             )
         });
     println!(
+        // debug: a test.
         "{without:?}: not {rule:?} after {:?}",
         path.clone().into_actions()
     );

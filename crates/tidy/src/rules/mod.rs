@@ -7,6 +7,7 @@ mod length;
 mod manifest;
 mod never;
 mod plant;
+mod shown;
 mod simulation;
 mod text;
 mod unfinished;
@@ -17,7 +18,7 @@ use crate::{Finding, Repo, Severity};
 pub(crate) type Rule = fn(&Repo, &'static str) -> Vec<Finding>;
 
 /// All of them.
-pub(crate) const ALL: [(&str, Rule); 12] = [
+pub(crate) const ALL: [(&str, Rule); 13] = [
     ("ambient", ambient::check),
     ("dependencies", dependencies::check),
     ("direction", direction::check),
@@ -26,6 +27,7 @@ pub(crate) const ALL: [(&str, Rule); 12] = [
     ("manifest", manifest::check),
     ("never", never::check),
     ("plant", plant::check),
+    ("shown", shown::check),
     ("simulation", simulation::check),
     ("unfinished", unfinished::unfinished),
     ("unwrap", unfinished::unwrap),

@@ -137,7 +137,7 @@ impl Worker {
     pub fn ready(&mut self) -> Result<()> {
         let line = self.line()?;
         if line.trim_end() != "ready" {
-            bail!("process {} of the benchmark says {line:?}", self.number);
+            bail!("process {} of the benchmark says \"{line}\"", self.number);
         }
         Ok(())
     }
@@ -146,6 +146,6 @@ impl Worker {
     pub fn figures(&mut self) -> Result<Meter> {
         let line = self.line()?;
         Meter::from_line(&line)
-            .with_context(|| format!("process {} of the benchmark says {line:?}", self.number))
+            .with_context(|| format!("process {} of the benchmark says \"{line}\"", self.number))
     }
 }

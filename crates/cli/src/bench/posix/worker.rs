@@ -44,7 +44,7 @@ pub fn run(bench: &PosixArgs, number: u64) -> Result<()> {
         let line = line?;
         let (word, phase) = line.split_once(' ').unwrap_or((&line, ""));
         let Ok(phase) = Phase::from_str(phase, false) else {
-            bail!("a process of the benchmark was told {line:?}");
+            bail!("a process of the benchmark was told \"{line}\"");
         };
         if word == "prepare" {
             files.prepare(phase)?;
@@ -121,7 +121,8 @@ impl Files {
                 let began = Instant::now();
                 match self.once(phase, i) {
                     Ok(()) => meter.record(began.elapsed()),
-                    Err(e) => meter.failed(|| format!("{} of {:?}: {e}", phase.name(), self.name(i))),
+                    Err(e) => meter
+                        .failed(|| format!("{} of {}: {e}", phase.name(), self.name(i).to_string_lossy())),
                 }
             }
             if phase != Phase::Restat || first.elapsed() >= RESTAT {

@@ -2,6 +2,7 @@
 
 use super::{Checker, Dir};
 use crate::fsck::finding::{Finding, Kind, Place, Subject};
+use crate::text::quoted;
 use pando_format::{Key, NameHash};
 use pando_types::{Birth, DirId, Generation, Ino, Name, SLOTS, Slot, Timestamp};
 
@@ -143,7 +144,8 @@ impl Checker {
                 let head = self.get(id).and_then(|d| d.head);
                 if !head.is_some_and(|h| h.listed && (h.birth, h.version) == (*mark, version)) {
                     let detail = format!(
-                        "a rename list has version {version} of {name:?} born in {parent}, and no renamed directory is that"
+                        "a rename list has version {version} of {} born in {parent}, and no renamed directory is that",
+                        quoted(name)
                     );
                     let finding = Finding::new(Kind::Listed, Subject::Dir(id), detail);
                     findings.push(finding.with(Key::RenameList {

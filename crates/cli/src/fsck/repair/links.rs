@@ -6,6 +6,7 @@ use super::plan::{Plan, Planned, Planner, Stop, WELL, one, repair};
 use crate::fsck::collect::Unread;
 use crate::fsck::finding::Finding;
 use crate::fsck::numbers::{epoch_of, identities};
+use crate::text::quoted;
 use pando_format::{
     AttachmentKind, CounterRecord, Entry, InodeRecord, Key, Layout, LinkRecord, Marks, Record, Target,
 };
@@ -242,7 +243,7 @@ impl<S: Source> Planner<S> {
             if let Key::Entry { dir, name, .. } = &key {
                 all.push(repair(
                     edit,
-                    format!("removed the name {name:?} in {dir}, of nothing"),
+                    format!("removed the name {} in {dir}, of nothing", quoted(name)),
                 ));
             }
         }

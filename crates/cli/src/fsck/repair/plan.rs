@@ -4,6 +4,7 @@
 use super::edit::{Edit, Records, Source};
 use crate::fsck::collect::Unread;
 use crate::fsck::finding::{Finding, Kind, Subject};
+use crate::text::quoted;
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, Head, Key, KeyRange, Marks, Position, Record, Target, Touch,
 };
@@ -311,7 +312,8 @@ impl<S: Source> Planner<S> {
             return one(
                 edit,
                 format!(
-                    "removed the name {name:?}: where it was born is not known; what is left in it goes to /lost+found"
+                    "removed the name {}: where it was born is not known; what is left in it goes to /lost+found",
+                    quoted(name)
                 ),
             );
         };
@@ -385,7 +387,10 @@ impl<S: Source> Planner<S> {
                 },
                 target => self.lose(&mut edit, ino, target.clone(), attached).await?.2,
             };
-            all.push(repair(edit, format!("moved {was:?} to /lost+found/{name}")));
+            all.push(repair(
+                edit,
+                format!("moved {} to /lost+found/{name}", quoted(was)),
+            ));
         }
         match all.is_empty() {
             true => Ok(Plan::Later("what is in it is mended first")),
@@ -413,7 +418,10 @@ impl<S: Source> Planner<S> {
             edit.take_away(&self.records, key, other).await?;
             edit.moved(id, access.generation);
             if let Key::Entry { dir, name, .. } = key {
-                all.push(repair(edit, format!("removed its other name {name:?} in {dir}")));
+                all.push(repair(
+                    edit,
+                    format!("removed its other name {} in {dir}", quoted(name)),
+                ));
             }
         }
         match all.is_empty() {
@@ -616,7 +624,10 @@ impl<S: Source> Planner<S> {
                 ));
             }
             edit.request.touches.clear();
-            all.push(repair(edit, format!("{name:?} is where it is looked for")));
+            all.push(repair(
+                edit,
+                format!("{} is where it is looked for", quoted(name)),
+            ));
         }
         match all.is_empty() {
             true => Ok(WELL),
