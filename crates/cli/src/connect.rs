@@ -217,7 +217,17 @@ pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Int
                 ..everybody(introduction(Role::Operator, Some(key)))
             })
         }
-        (Party::Client, AuthMode::None) => Ok(everybody(introduction(Role::Client(Way::Nobody), None))),
+        (Party::Client, AuthMode::None) => {
+            if let Some(path) = &dir.key {
+                KeyFile::load(path)?.is_of(map.fs)?;
+                bail!(
+                    "clients of this filesystem prove nothing (mode none), so what the key {} restricts would not be: leave out --key and \
+                     $PANDO_KEY, or have the servers ask for keys (docs/security.md)",
+                    path.display()
+                );
+            }
+            Ok(everybody(introduction(Role::Client(Way::Nobody), None)))
+        }
         (Party::Client, AuthMode::Key | AuthMode::Tls) => {
             let path = dir.client_key();
             if !path.exists() {

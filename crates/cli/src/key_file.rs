@@ -137,15 +137,7 @@ impl KeyFile {
 
     /// How its owner introduces itself to servers of this filesystem.
     pub fn introduction(&self, fs: FsId, mode: AuthMode) -> Result<Introduction> {
-        let mine = u128::from_str_radix(&self.fs, 16).context("key file: fs is not a hexadecimal number")?;
-        if mine != fs.0 {
-            bail!(
-                "the key of \"{}\" is for filesystem {}, and this is {:032x}; say --key FILE",
-                self.name,
-                self.fs,
-                fs.0
-            );
-        }
+        self.is_of(fs)?;
         let (way, key) = match (mode, &self.key) {
             (AuthMode::Tls, _) => (Way::Certificate, None),
             (_, Some(key)) => (
@@ -159,6 +151,20 @@ impl KeyFile {
             role: Role::Client(way),
             key,
         })
+    }
+
+    /// Fails if it is of another filesystem.
+    pub fn is_of(&self, fs: FsId) -> Result<()> {
+        let mine = u128::from_str_radix(&self.fs, 16).context("key file: fs is not a hexadecimal number")?;
+        if mine != fs.0 {
+            bail!(
+                "the key of \"{}\" is for filesystem {}, and this is {:032x}; say --key FILE",
+                self.name,
+                self.fs,
+                fs.0
+            );
+        }
+        Ok(())
     }
 
     /// The identity.

@@ -22,7 +22,7 @@ use anyhow::Result;
 use check::{BlockFile, Checker, Counts};
 pub use collect::{Collector, Unread};
 use finding::{Finding, Kind, Subject};
-use pando_data::Blocks;
+use pando_data::{BlockError, Blocks};
 use pando_env::Env;
 use pando_format::{Key, KeyRange, Record};
 use pando_net::Waiting;
@@ -66,6 +66,19 @@ pub struct Outcome {
     pub counts: Counts,
     /// Things that looked wrong at first.
     pub suspected: usize,
+    /// Why the data of files could not be looked for, if that was asked for.
+    pub without_data: Option<String>,
+}
+
+/// What a report comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// No problem.
+    Clean,
+    /// Some.
+    Problems,
+    /// Something could not be looked at, so nothing can be said.
+    Unchecked,
 }
 
 pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
@@ -116,8 +129,9 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
     let why = match result {
         Ok(outcome) => {
             return match report::print(args, &conn, &outcome, done.map(|done| (fsck, done))) {
-                Ok(clean) if clean => ExitCode::SUCCESS,
-                Ok(_) => ExitCode::FAILURE,
+                Ok(Verdict::Clean) => ExitCode::SUCCESS,
+                Ok(Verdict::Problems) => ExitCode::FAILURE,
+                Ok(Verdict::Unchecked) => ExitCode::from(2),
                 Err(e) => could_not(format!("{e:#}")),
             };
         }
@@ -189,14 +203,19 @@ async fn check(conn: &Connection, args: &FsckArgs, progress: &Rc<Progress>) -> R
         conn.reactor.sleep(Duration::from_millis(args.pause_ms)).await;
         findings = look_again(&collector, &map, began, findings).await?;
     }
+    let mut without_data = None;
     if let Some(files) = files {
-        findings.extend(without_data(conn, files).await);
+        match look_for_data(conn, files).await {
+            Ok(empty) => findings.extend(empty),
+            Err(e) => without_data = Some(e.to_string()),
+        }
     }
     findings.sort_by_key(Finding::identity);
     Ok(Outcome {
         findings,
         counts,
         suspected,
+        without_data,
     })
 }
 
@@ -292,8 +311,9 @@ async fn look_again(
     Ok(kept)
 }
 
-/// Files that should have blocks and have none.
-async fn without_data(conn: &Connection, files: Vec<BlockFile>) -> Vec<Finding> {
+/// Files that should have blocks and have none, or damaged ones. Fails if that cannot be known, because the block store cannot be asked.
+async fn look_for_data(conn: &Connection, files: Vec<BlockFile>) -> Result<Vec<Finding>, BlockError> {
+    conn.blocks.check().await?;
     let mut findings = Vec::new();
     for file in files {
         let BlockFile {
@@ -305,7 +325,7 @@ async fn without_data(conn: &Connection, files: Vec<BlockFile>) -> Vec<Finding> 
         let ino = key.ino;
         let blocks = size.div_ceil(u64::from(block_size.max(1)));
         let mut any = blocks == 0;
-        let mut failed = None;
+        let mut damaged = None;
         for block in 0..blocks {
             match conn.blocks.read(key, block, 0, 1).await {
                 Ok(data) if data.is_empty() => {}
@@ -313,20 +333,23 @@ async fn without_data(conn: &Connection, files: Vec<BlockFile>) -> Vec<Finding> 
                     any = true;
                     break;
                 }
-                Err(e) => {
-                    failed = Some(e.to_string());
+                Err(e @ BlockError::Damaged(_)) => {
+                    damaged = Some(e.to_string());
                     break;
                 }
+                Err(e) => return Err(e),
             }
         }
-        let detail = match failed {
+        let detail = match damaged {
             Some(e) => format!("inode {ino}: {e}"),
             None if any => continue,
             None => format!("inode {ino} has {size} bytes and no block: all of it reads as zeros"),
         };
         findings.push(Finding::new(Kind::NoData, Subject::Bucket(place), detail));
     }
-    findings
+    // Blocks of a folder that went away meanwhile look as if they had never been written.
+    conn.blocks.check().await?;
+    Ok(findings)
 }
 
 /// The encoded form of a key, for scripts.

@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Place, Subject};
 use super::repair::{self, Done};
-use super::{FsckArgs, Outcome, key_hex};
+use super::{FsckArgs, Outcome, Verdict, key_hex};
 use crate::args::Args;
 use crate::connect::Connection;
 use crate::text;
@@ -19,13 +19,13 @@ const SHOWN: usize = 1000;
 /// Deeper than any path.
 const DEPTH: usize = 4096;
 
-/// Prints the report. True: clean.
+/// Prints the report, and says what it comes to.
 pub fn print(
     args: &Args,
     conn: &Connection,
     outcome: &Outcome,
     repaired: Option<(&FsckArgs, Done)>,
-) -> Result<bool> {
+) -> Result<Verdict> {
     let (notes, problems): (Vec<&Finding>, Vec<&Finding>) =
         outcome.findings.iter().partition(|f| f.kind.is_note());
     let mut paths = Paths {
@@ -46,10 +46,15 @@ pub fn print(
             .collect()
     };
     let (bad, noted) = (lines(&problems), lines(&notes));
+    let verdict = match (&outcome.without_data, problems.len()) {
+        (Some(_), _) => Verdict::Unchecked,
+        (None, 0) => Verdict::Clean,
+        (None, _) => Verdict::Problems,
+    };
     let c = &outcome.counts;
     if args.json {
         let mut all = json!({
-            "checked": true, "clean": problems.is_empty(), "fs": conn.file.fs,
+            "checked": verdict != Verdict::Unchecked, "clean": verdict == Verdict::Clean, "fs": conn.file.fs,
             "problems": bad.iter().map(Line::json).collect::<Vec<_>>(), "problem_count": problems.len(),
             "notes": noted.iter().map(Line::json).collect::<Vec<_>>(), "note_count": notes.len(),
             "suspected": outcome.suspected, "records": c.records, "directories": c.directories, "files": c.files,
@@ -57,11 +62,14 @@ pub fn print(
             "garbage": { "files": c.garbage, "held": c.held, "bytes": c.garbage_bytes },
             "open_without_name": c.open_without_name,
         });
+        if let Some(why) = &outcome.without_data {
+            all["error"] = json!(could_not_look(why));
+        }
         if let Some((fsck, done)) = &repaired {
             all["repair"] = repair::json(fsck, done);
         }
         println!("{}", serde_json::to_string_pretty(&all)?);
-        return Ok(problems.is_empty());
+        return Ok(verdict);
     }
     if let Some((fsck, done)) = &repaired {
         repair::tell(fsck, done);
@@ -105,11 +113,19 @@ pub fn print(
     let left = repaired.is_some_and(|(fsck, _)| !fsck.dry_run);
     match problems.len() {
         n if n > 0 && left => println!("{n} problems are left; docs/operations.md says what to do."),
-        0 => println!("Clean."),
+        0 if verdict == Verdict::Clean => println!("Clean."),
+        0 => {}
         1 => println!("1 problem. Nothing was changed; docs/operations.md says what to do."),
         n => println!("{n} problems. Nothing was changed; docs/operations.md says what to do."),
     }
-    Ok(problems.is_empty())
+    if let Some(why) = &outcome.without_data {
+        eprintln!("pando: {}", could_not_look(why));
+    }
+    Ok(verdict)
+}
+
+fn could_not_look(why: &str) -> String {
+    format!("the data of large files could not be checked: {why}")
 }
 
 struct Line {
