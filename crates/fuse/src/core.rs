@@ -1,6 +1,7 @@
 //! What all threads of a mount share, and how they talk to the cluster.
 
 use crate::accessed::Accesses;
+use crate::again::Again;
 use crate::attr::{file_attr, joined, now};
 use crate::calls::Calls;
 use crate::cred::Creds;
@@ -21,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// So old may a directory's ctime be that another mount has moved by an extended attribute or a rename, whatever the timeout.
 const CTIME: Duration = Duration::from_secs(1);
+
+/// How often a directory is looked up that others replace between two requests.
+const TRIES: usize = 20;
 
 /// How a mount behaves.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +49,7 @@ pub(crate) struct Core<C: Cluster> {
     pub holder: Holder,
     pub locks: Locks,
     pub accesses: Arc<Accesses>,
+    pub again: Again,
     /// If the kernel is to believe nothing.
     pub looked: Option<Looked>,
     pub files: Handles<FileHandle>,
@@ -108,6 +113,7 @@ impl<C: Cluster> Core<C> {
             locks: Locks::default(),
             accesses: Arc::new(Accesses::new(settings.atimes)),
             contents: cluster.contents(),
+            again: Again::default(),
             looked: settings.timeout.is_zero().then(Looked::default),
             cluster,
             settings,
@@ -302,12 +308,12 @@ impl<C: Cluster> Core<C> {
         loop {
             tries += 1;
             match self.look(d, cred, parent, name, tries < 3) {
-                // The directory was removed between the two requests, or the answer was overtaken: what is there now?
-                Err(Errno::Stale) if tries < 3 => {}
                 // A removed directory that somebody works in has no entries.
                 Err(Errno::Stale) if self.nodes().get(parent).is_some_and(|n| n.gone) => {
                     return Err(Errno::NotFound);
                 }
+                // The directory was removed between the two requests, or the answer was overtaken: what is there now?
+                Err(Errno::Stale) if tries < TRIES && !self.is_nowhere(d, parent) => {}
                 other => return other,
             }
         }

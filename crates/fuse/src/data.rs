@@ -5,13 +5,16 @@ use crate::driver::{Cluster, Driver};
 use crate::open::{FileHandle, FileState};
 use fuser::FopenFlags;
 use nix::libc;
-use pando_client::file::{self, OpenFile, Opened, Place};
-use pando_types::{Access, Cred, Errno, Guard, Ino, Mode, Name};
+use pando_client::file::{self, OpenFile, Opened, Ops, Place};
+use pando_types::{Access, Cred, Errno, FileKind, Guard, Ino, Mode, Name};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// An open for execution, as the kernel marks it in the flags.
 const FMODE_EXEC: i32 = 0x20;
+
+/// How often a file is created or opened again, whose name others replace meanwhile, by a call that tries ten times itself.
+const TRIES: usize = 10;
 
 /// What open flags ask for.
 pub(crate) struct Want {
@@ -21,6 +24,13 @@ pub(crate) struct Want {
 }
 
 impl Want {
+    /// That it stays there, and nothing else.
+    const PIN: Want = Want {
+        access: Access(0),
+        writable: false,
+        truncate: false,
+    };
+
     pub fn new(flags: i32) -> Want {
         let truncate = flags & libc::O_TRUNC != 0;
         let (access, writable) = match flags & libc::O_ACCMODE {
@@ -67,7 +77,11 @@ impl<C: Cluster> Core<C> {
         }
         let generation = self.at(ino)?.generation;
         let (place, opened) = self.in_place(d, ino, |place| {
-            let opened = d.run(file::open_kept(d.ops(), cred, &place, want.access))?;
+            let opened = match d.run(file::open_kept(d.ops(), cred, &place, want.access)) {
+                // Something else has the name now.
+                Err(Errno::IsDir | Errno::Loop | Errno::Unsupported) => return Err(Errno::Stale),
+                opened => opened?,
+            };
             let right = opened.entry.attr.ino == ino && opened.entry.attr.generation == generation;
             right.then_some((place, opened)).ok_or(Errno::Stale)
         })?;
@@ -165,16 +179,46 @@ impl<C: Cluster> Core<C> {
     ) -> Result<(Shown, u64, FopenFlags), Errno> {
         let want = Want::new(flags);
         let exclusive = flags & libc::O_EXCL != 0;
+        let mut tries = 0;
+        let (place, opened) = loop {
+            tries += 1;
+            let created = self.in_dir(d, parent, |dir| {
+                let place = Place {
+                    dir,
+                    name: name.clone(),
+                };
+                let opened = d.run(file::create(d.ops(), cred, &place, mode, exclusive, want.access))?;
+                Ok((place, opened))
+            });
+            match created {
+                // Others replace it all the time.
+                Err(Errno::Stale) if tries < TRIES && !self.is_nowhere(d, parent) => {}
+                // What nobody opens here came meanwhile: the kernel is to look at it.
+                Err(Errno::Loop | Errno::Unsupported) => return Err(Errno::Stale),
+                created => break created?,
+            }
+        };
+        self.admit(parent, name, &opened.entry, &opened.entry.attr)?;
+        self.made(d, cred, &want, place, opened)
+    }
+
+    /// Opens a regular file, as whoever may see its name, so that it stays there: for a LOOKUP, of which the kernel gets a reference.
+    pub fn hold(&self, d: &C::Driver, parent: Ino, name: &Name) -> Result<(Shown, u64), Errno> {
+        let own = d.ops().own();
         let (place, opened) = self.in_dir(d, parent, |dir| {
             let place = Place {
                 dir,
                 name: name.clone(),
             };
-            let opened = d.run(file::create(d.ops(), cred, &place, mode, exclusive, want.access))?;
+            let opened = d.run(file::open_kept(d.ops(), &own, &place, Want::PIN.access))?;
             Ok((place, opened))
         })?;
+        if opened.entry.attr.kind != FileKind::Regular {
+            return Err(Errno::Unsupported);
+        }
         self.admit(parent, name, &opened.entry, &opened.entry.attr)?;
-        self.made(d, cred, &want, place, opened)
+        let (shown, fh, _) = self.made(d, &own, &Want::PIN, place, opened)?;
+        Ok((shown, fh))
     }
 
     /// `O_TMPFILE`: a file without a name, which may get one by link(2) unless it was opened with `O_EXCL`.
@@ -220,6 +264,12 @@ impl<C: Cluster> Core<C> {
             let keep = before == Some(view.version);
             let (fh, flags) =
                 self.opened(d, cred, ino, &slot, &mut state, want, Some((place, opened)), keep)?;
+            // The kernel is not told of a pin, and keeps the pages that it has.
+            if want.access == Want::PIN.access
+                && let Some(f) = &mut state.open
+            {
+                f.cache_stays(before);
+            }
             let attr = state.open.as_ref().map_or(view.attr, OpenFile::attr);
             Ok((self.shown(attr), fh, flags))
         });

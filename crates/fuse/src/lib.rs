@@ -10,6 +10,7 @@
 //! Knows nothing of servers, retries or sessions: those are the client's.
 
 mod accessed;
+mod again;
 mod attach;
 mod attr;
 mod calls;
@@ -25,6 +26,7 @@ mod fs;
 mod holder;
 mod holes;
 mod join;
+mod kernel;
 mod later;
 mod list;
 mod locks;
@@ -35,6 +37,7 @@ mod node;
 mod open;
 mod serve;
 pub mod table;
+mod trail;
 mod xattr;
 
 pub use attach::{TYPE, unmount};

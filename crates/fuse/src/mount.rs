@@ -157,6 +157,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
     };
     let _ = core.notifier.set(session.notifier());
     crate::accessed::start(&core).map_err(failed)?;
+    crate::again::start(&core).map_err(failed)?;
     let thread = std::thread::Builder::new()
         .name("pando-mount".into())
         .spawn(move || session.run())

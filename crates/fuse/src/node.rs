@@ -60,6 +60,8 @@ pub(crate) struct Node {
     pub file: Option<Arc<FileSlot>>,
     /// Of a directory: how often names in it were removed or changed on this mount.
     changes: u64,
+    /// Of a directory: how often it is open.
+    pub handles: u32,
 }
 
 impl Node {
@@ -122,7 +124,7 @@ impl Nodes {
             .is_none_or(|n| n.generation != view.attr.generation);
         let overtaken = !fresh && self.nodes.get(&ino).is_some_and(|n| n.overtakes(view, now));
         if fresh {
-            let lookups = self.nodes.get(&ino).map_or(0, |n| n.lookups);
+            let (lookups, handles) = self.nodes.get(&ino).map_or((0, 0), |n| (n.lookups, n.handles));
             let file = (view.attr.kind == FileKind::Regular).then(Arc::default);
             let node = Node {
                 kind: view.attr.kind,
@@ -143,6 +145,7 @@ impl Nodes {
                 target,
                 file,
                 changes: 0,
+                handles,
             };
             self.unname(ino);
             self.nodes.insert(ino, node);
@@ -313,6 +316,49 @@ impl Nodes {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.gone = true;
         }
+    }
+
+    /// A directory gets a handle.
+    pub fn opened_dir(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.handles = node.handles.saturating_add(1);
+        }
+    }
+
+    /// It has lost one.
+    pub fn closed_dir(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.handles = node.handles.saturating_sub(1);
+        }
+    }
+
+    /// Whether a server has said, no longer ago than this, that a directory is there.
+    pub fn learnt_within(&self, ino: Ino, timeout: Duration) -> bool {
+        let known = self.nodes.get(&ino).and_then(|n| n.known.as_ref());
+        known.is_some_and(|k| k.learnt.elapsed() <= timeout)
+    }
+
+    /// For changes that no server hears of.
+    pub fn attr_mut(&mut self, ino: Ino) -> Option<&mut Attr> {
+        self.nodes.get_mut(&ino).map(|n| &mut n.attr)
+    }
+
+    /// What it was last called, in whatever directories.
+    pub fn names_of(&self, ino: Ino) -> Vec<Name> {
+        let Some(node) = self.nodes.get(&ino) else {
+            return Vec::new();
+        };
+        let others = node.others.iter().map(|(_, name)| name);
+        std::iter::once(&node.name).chain(others).cloned().collect()
+    }
+
+    /// It has no name any more, as was found out. Returns the one that it had last, if that is not known to be another's.
+    pub fn outlived(&mut self, ino: Ino) -> Option<(Ino, Name)> {
+        let node = self.nodes.get(&ino)?;
+        let here = (node.parent, node.name.clone());
+        let believed = here.0 != NOWHERE && self.names.get(&here) == Some(&ino);
+        self.unname(ino);
+        believed.then_some(here)
     }
 
     fn unname(&mut self, ino: Ino) {
