@@ -254,9 +254,9 @@ def by_handle():
     os.close(top)
 
 
-if what in ("races", "all"):
-    races()
 if what in ("handles", "all"):
     handles()
 if what in ("by_handle", "all") and os.geteuid() == 0:
     by_handle()
+if what in ("races", "all"):
+    races()

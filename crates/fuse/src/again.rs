@@ -87,10 +87,14 @@ pub(crate) fn start<C: Cluster>(core: &Arc<Core<C>>) -> std::io::Result<()> {
 impl<C: Cluster> Core<C> {
     fn close_pins(&self, pins: impl IntoIterator<Item = u64>) {
         for pin in pins {
+            let Some(handle) = self.files.get(pin) else {
+                continue;
+            };
             let _ = self.with(|d| {
                 self.release(d, pin);
                 Ok(())
             });
+            self.forget(handle.ino, 1);
         }
     }
 
@@ -232,10 +236,11 @@ impl<C: Cluster> Core<C> {
         let believed = || !self.settings.timeout.is_zero() && self.locks.may_believe(parent);
         match self.again.trail.seeks(pid, name) {
             None => self.step(d, cred, pid, parent, name),
-            // The kernel does not ask for what the answer says.
+            // The kernel asks for what the answer says only if it has changed something meanwhile.
             Some(Call::Attributes) if believed() => {
-                self.settle(pid, Call::Other, None);
-                self.step(d, cred, pid, parent, name)
+                let shown = self.step(d, cred, pid, parent, name)?;
+                self.close_pins(self.again.trail.found(pid, &shown, None));
+                Ok(shown)
             }
             Some(Call::Attributes | Call::Other) => {
                 let (shown, pin) = self.pinned(d, cred, pid, parent, name)?;
@@ -333,11 +338,10 @@ impl<C: Cluster> Core<C> {
                     self.settle(pid, Call::Attributes, Some(ino));
                     return Ok(shown);
                 }
-                if self.is_left(d, pid, ino)
-                    && let Some(attr) = self.nodes().get(ino).map(|n| n.attr)
-                {
+                if self.is_left(d, pid, ino) {
+                    let attr = self.nodes().get(ino).map(|n| n.attr);
                     self.outlived(ino);
-                    return Ok(left(attr));
+                    return attr.map(left).ok_or(Errno::Stale);
                 }
                 let names = self.nodes().names_of(ino);
                 self.astray(pid, Call::Attributes, names);

@@ -216,9 +216,17 @@ impl<C: Cluster> Core<C> {
         if opened.entry.attr.kind != FileKind::Regular {
             return Err(Errno::Unsupported);
         }
+        let ino = opened.entry.attr.ino;
         self.admit(parent, name, &opened.entry, &opened.entry.attr)?;
-        let (shown, fh, _) = self.made(d, &own, &Want::PIN, place, opened)?;
-        Ok((shown, fh))
+        // Another for as long as it is held: the kernel may give back the one that it gets before it asks again.
+        self.nodes().count(ino);
+        match self.made(d, &own, &Want::PIN, place, opened) {
+            Ok((shown, fh, _)) => Ok((shown, fh)),
+            Err(e) => {
+                self.forget(ino, 1);
+                Err(e)
+            }
+        }
     }
 
     /// `O_TMPFILE`: a file without a name, which may get one by link(2) unless it was opened with `O_EXCL`.
@@ -352,10 +360,33 @@ impl<C: Cluster> Core<C> {
             self.forget_changes(d, handle, &mut state);
             return Err(e);
         }
-        match &mut state.open {
-            Some(f) => d.run(f.flush(d.ops(), d.blocks(), &handle.cred)),
-            None => Ok(()),
+        let Some(f) = &mut state.open else {
+            return Ok(());
+        };
+        match d.run(f.flush(d.ops(), d.blocks(), &handle.cred)) {
+            // Removed just now, while what another mount had written was fetched.
+            Err(Errno::NotFound | Errno::Stale) if self.goes_home(d, f) => {
+                d.run(f.flush(d.ops(), d.blocks(), &handle.cred))
+            }
+            flushed => flushed,
         }
+    }
+
+    /// Whether a file is at home that is not where it was.
+    fn goes_home(&self, d: &C::Driver, f: &OpenFile) -> bool {
+        let view = f
+            .hold()
+            .map(|hold| d.run(d.ops().find_home(&d.ops().own(), &hold)));
+        let Some(Ok(view)) = view else {
+            return false;
+        };
+        let Some(dir) = view.home.clone() else {
+            return false;
+        };
+        self.nodes().learn(view.attr.ino, &view, Instant::now());
+        let name = dir.name.clone();
+        f.location().set(Place { dir, name });
+        true
     }
 
     /// What was written under a lock that was lost is not published: it would overwrite what its next holder wrote.

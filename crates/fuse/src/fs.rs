@@ -165,7 +165,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
     fn lookup(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEntry) {
         let cred = self.cred(req);
         let changes = self.0.changes();
-        let result = name(n).and_then(|n| self.0.with(|d| self.0.look_up(d, &cred, req.pid(), ino(parent), &n)));
+        let result = name(n).and_then(|n| {
+            self.0
+                .with(|d| self.0.look_up(d, &cred, req.pid(), ino(parent), &n))
+        });
         if let (Some(looked), Ok(shown)) = (&self.0.looked, &result) {
             let slot = self.0.nodes().file(ino(shown.attr.ino));
             looked.found(req.pid(), shown, slot, changes);

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// No directory: what it has no names are seen, but that of the root, and that by which a file without a name is known here.
 const NOWHERE: Ino = Ino(0);
 
+/// So many earlier names of a node are remembered.
+const FORMERLY: usize = 8;
+
 /// So much later no answer comes that another one has overtaken. What is older then is so for another reason, such as a restored backup.
 const OVERTAKEN: Duration = Duration::from_secs(60);
 
@@ -36,6 +39,8 @@ pub(crate) struct Node {
     pub name: Name,
     /// Other names it was seen under.
     others: Vec<(Ino, Name)>,
+    /// What it was called before: the kernel may believe it still.
+    formerly: Vec<Name>,
     /// Keeps it where it is known to be, while it is open.
     pub kept: Option<Arc<Kept>>,
     /// Where it is if it has several names.
@@ -133,6 +138,7 @@ impl Nodes {
                 parent,
                 name: name.clone(),
                 others: Vec::new(),
+                formerly: Vec::new(),
                 kept: None,
                 home: None,
                 gone: false,
@@ -349,7 +355,8 @@ impl Nodes {
             return Vec::new();
         };
         let others = node.others.iter().map(|(_, name)| name);
-        std::iter::once(&node.name).chain(others).cloned().collect()
+        let all = std::iter::once(&node.name).chain(others).chain(&node.formerly);
+        all.cloned().collect()
     }
 
     /// It has no name any more, as was found out. Returns the one that it had last, if that is not known to be another's.
@@ -368,7 +375,11 @@ impl Nodes {
                 if self.names.get(&key) == Some(&ino) {
                     self.names.remove(&key);
                 }
+                node.formerly.retain(|name| *name != key.1);
+                node.formerly.push(key.1);
             }
+            let more = node.formerly.len().saturating_sub(FORMERLY);
+            node.formerly.drain(..more);
         }
     }
 

@@ -89,7 +89,12 @@ impl Trail {
 
     /// Whether the call that a thread makes is the one that just ended in ESTALE.
     pub fn again(&self, pid: u32) -> bool {
-        !self.is_empty() && self.lock().get(&pid).is_some_and(|step| step.at.elapsed() < SOON)
+        let is_it = |step: &Step| {
+            // A look that has found something may have been answered by that.
+            let looked = step.call == Call::Attributes && step.found.is_some();
+            !looked && step.at.elapsed() < SOON
+        };
+        !self.is_empty() && self.lock().get(&pid).is_some_and(is_it)
     }
 
     /// Whether what a thread looks up is what its call is about, and what that is.
