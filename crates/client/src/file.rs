@@ -367,6 +367,11 @@ impl OpenFile {
         }
     }
 
+    /// The front end keeps what it cached, which stands for this version of the content.
+    pub fn cache_stays(&mut self, version: Option<u64>) {
+        self.cached = version.filter(|_| self.dirty.is_none());
+    }
+
     /// The content version that a front end's cache of this file stands for, if it stands for one.
     pub fn cached_version(&self) -> Option<u64> {
         self.cached
@@ -435,31 +440,35 @@ impl OpenFile {
 
     /// fchmod, fchown and futimens of a file without a name: nobody else can see it, so its attributes change here.
     pub fn change_removed(&mut self, cred: &Cred, change: &AttrChange, now: Timestamp) -> Result<(), Errno> {
-        let attr = &mut self.attr;
-        if !cred.is_root() && cred.uid != attr.uid {
-            return Err(Errno::Perm);
-        }
-        if !cred.is_root() && change.uid.is_some_and(|u| u != attr.uid) {
-            return Err(Errno::Perm);
-        }
-        if !cred.is_root() && change.gid.is_some_and(|g| g != attr.gid && !cred.in_group(g)) {
-            return Err(Errno::Perm);
-        }
-        if change.uid.is_some() || change.gid.is_some() {
-            attr.uid = change.uid.unwrap_or(attr.uid);
-            attr.gid = change.gid.unwrap_or(attr.gid);
-            attr.perm = without_set_ids(attr.perm);
-        }
-        attr.perm = change.perm.unwrap_or(attr.perm);
-        let time = |t: TimeChange| match t {
-            TimeChange::Now => now,
-            TimeChange::To(t) => t,
-        };
-        attr.atime = change.atime.map_or(attr.atime, time);
-        attr.mtime = change.mtime.map_or(attr.mtime, time);
-        attr.ctime = now;
-        Ok(())
+        change_attr(&mut self.attr, cred, change, now)
     }
+}
+
+/// Changes attributes that no server has any more. `EPERM`: they are not this user's to change.
+pub fn change_attr(attr: &mut Attr, cred: &Cred, change: &AttrChange, now: Timestamp) -> Result<(), Errno> {
+    if !cred.is_root() && cred.uid != attr.uid {
+        return Err(Errno::Perm);
+    }
+    if !cred.is_root() && change.uid.is_some_and(|u| u != attr.uid) {
+        return Err(Errno::Perm);
+    }
+    if !cred.is_root() && change.gid.is_some_and(|g| g != attr.gid && !cred.in_group(g)) {
+        return Err(Errno::Perm);
+    }
+    if change.uid.is_some() || change.gid.is_some() {
+        attr.uid = change.uid.unwrap_or(attr.uid);
+        attr.gid = change.gid.unwrap_or(attr.gid);
+        attr.perm = without_set_ids(attr.perm);
+    }
+    attr.perm = change.perm.unwrap_or(attr.perm);
+    let time = |t: TimeChange| match t {
+        TimeChange::Now => now,
+        TimeChange::To(t) => t,
+    };
+    attr.atime = change.atime.map_or(attr.atime, time);
+    attr.mtime = change.mtime.map_or(attr.mtime, time);
+    attr.ctime = now;
+    Ok(())
 }
 
 fn in_blocks(view: &EntryView) -> bool {

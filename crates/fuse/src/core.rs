@@ -1,6 +1,7 @@
 //! What all threads of a mount share, and how they talk to the cluster.
 
 use crate::accessed::Accesses;
+use crate::again::Again;
 use crate::attr::{file_attr, joined, now};
 use crate::calls::Calls;
 use crate::cred::Creds;
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 
 /// So old may a directory's ctime be that another mount has moved by an extended attribute or a rename, whatever the timeout.
 const CTIME: Duration = Duration::from_secs(1);
+
+/// How often a directory is looked up that others replace between two requests.
+const TRIES: usize = 20;
 
 /// How a mount behaves.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +58,7 @@ pub(crate) struct Core<C: Cluster> {
     pub watch: Arc<Watch>,
     /// Set when the mount ends by force: what is written from then on would be lost.
     pub ended: AtomicBool,
+    pub again: Again,
     /// If the kernel is to believe nothing.
     pub looked: Option<Looked>,
     pub files: Handles<FileHandle>,
@@ -120,6 +125,7 @@ impl<C: Cluster> Core<C> {
             watch: Arc::default(),
             ended: AtomicBool::new(false),
             contents: cluster.contents(),
+            again: Again::default(),
             looked: settings.timeout.is_zero().then(Looked::default),
             cluster,
             settings,
@@ -324,12 +330,12 @@ impl<C: Cluster> Core<C> {
         loop {
             tries += 1;
             match self.look(d, cred, parent, name, tries < 3) {
-                // The directory was removed between the two requests, or the answer was overtaken: what is there now?
-                Err(Errno::Stale) if tries < 3 => {}
                 // A removed directory that somebody works in has no entries.
                 Err(Errno::Stale) if self.nodes().get(parent).is_some_and(|n| n.gone) => {
                     return Err(Errno::NotFound);
                 }
+                // The directory was removed between the two requests, or the answer was overtaken: what is there now?
+                Err(Errno::Stale) if tries < TRIES && !self.is_nowhere(d, parent) => {}
                 other => return other,
             }
         }

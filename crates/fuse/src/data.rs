@@ -6,13 +6,16 @@ use crate::open::{FileHandle, FileState};
 use fuser::FopenFlags;
 use nix::libc;
 use pando_client::file::{self, OpenFile, Opened, Ops, Place};
-use pando_types::{Access, Cred, Errno, Guard, Ino, Mode, Name};
+use pando_types::{Access, Cred, Errno, FileKind, Guard, Ino, Mode, Name};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// An open for execution, as the kernel marks it in the flags.
 const FMODE_EXEC: i32 = 0x20;
+
+/// How often a file is created or opened again, whose name others replace meanwhile, by a call that tries ten times itself.
+const TRIES: usize = 10;
 
 /// What open flags ask for.
 pub(crate) struct Want {
@@ -22,6 +25,13 @@ pub(crate) struct Want {
 }
 
 impl Want {
+    /// That it stays there, and nothing else.
+    const PIN: Want = Want {
+        access: Access(0),
+        writable: false,
+        truncate: false,
+    };
+
     pub fn new(flags: i32) -> Want {
         let truncate = flags & libc::O_TRUNC != 0;
         let (access, writable) = match flags & libc::O_ACCMODE {
@@ -86,7 +96,11 @@ impl<C: Cluster> Core<C> {
         }
         let generation = self.at(ino)?.generation;
         let (place, opened) = self.in_place(d, ino, |place| {
-            let opened = d.run(file::open_kept(d.ops(), cred, &place, want.access))?;
+            let opened = match d.run(file::open_kept(d.ops(), cred, &place, want.access)) {
+                // Something else has the name now.
+                Err(Errno::IsDir | Errno::Loop | Errno::Unsupported) => return Err(Errno::Stale),
+                opened => opened?,
+            };
             let right = opened.entry.attr.ino == ino && opened.entry.attr.generation == generation;
             right.then_some((place, opened)).ok_or(Errno::Stale)
         })?;
@@ -186,16 +200,54 @@ impl<C: Cluster> Core<C> {
     ) -> Result<(Shown, u64, FopenFlags), Errno> {
         let want = Want::new(flags);
         let exclusive = flags & libc::O_EXCL != 0;
+        let mut tries = 0;
+        let (place, opened) = loop {
+            tries += 1;
+            let created = self.in_dir(d, parent, |dir| {
+                let place = Place {
+                    dir,
+                    name: name.clone(),
+                };
+                let opened = d.run(file::create(d.ops(), cred, &place, mode, exclusive, want.access))?;
+                Ok((place, opened))
+            });
+            match created {
+                // Others replace it all the time.
+                Err(Errno::Stale) if tries < TRIES && !self.is_nowhere(d, parent) => {}
+                // What nobody opens here came meanwhile: the kernel is to look at it.
+                Err(Errno::Loop | Errno::Unsupported) => return Err(Errno::Stale),
+                created => break created?,
+            }
+        };
+        self.admit(parent, name, &opened.entry, &opened.entry.attr)?;
+        self.made(d, cred, &want, place, opened)
+    }
+
+    /// Opens a regular file, as whoever may see its name, so that it stays there: for a LOOKUP, of which the kernel gets a reference.
+    pub fn hold(&self, d: &C::Driver, parent: Ino, name: &Name) -> Result<(Shown, u64), Errno> {
+        let own = d.ops().own();
         let (place, opened) = self.in_dir(d, parent, |dir| {
             let place = Place {
                 dir,
                 name: name.clone(),
             };
-            let opened = d.run(file::create(d.ops(), cred, &place, mode, exclusive, want.access))?;
+            let opened = d.run(file::open_kept(d.ops(), &own, &place, Want::PIN.access))?;
             Ok((place, opened))
         })?;
+        if opened.entry.attr.kind != FileKind::Regular {
+            return Err(Errno::Unsupported);
+        }
+        let ino = opened.entry.attr.ino;
         self.admit(parent, name, &opened.entry, &opened.entry.attr)?;
-        self.made(d, cred, &want, place, opened)
+        // Another for as long as it is held: the kernel may give back the one that it gets before it asks again.
+        self.nodes().count(ino);
+        match self.made(d, &own, &Want::PIN, place, opened) {
+            Ok((shown, fh, _)) => Ok((shown, fh)),
+            Err(e) => {
+                self.forget(ino, 1);
+                Err(e)
+            }
+        }
     }
 
     /// `O_TMPFILE`: a file without a name, which may get one by link(2) unless it was opened with `O_EXCL`.
@@ -241,6 +293,12 @@ impl<C: Cluster> Core<C> {
             let keep = before == Some(view.version);
             let (fh, flags) =
                 self.opened(d, cred, ino, &slot, &mut state, want, Some((place, opened)), keep)?;
+            // The kernel is not told of a pin, and keeps the pages that it has.
+            if want.access == Want::PIN.access
+                && let Some(f) = &mut state.open
+            {
+                f.cache_stays(before);
+            }
             let attr = state.open.as_ref().map_or(view.attr, OpenFile::attr);
             Ok((self.shown(attr), fh, flags))
         });
@@ -363,10 +421,33 @@ impl<C: Cluster> Core<C> {
             self.forget_changes(d, handle, &mut state);
             return Err(e);
         }
-        match &mut state.open {
-            Some(f) => d.run(f.flush(d.ops(), d.blocks(), &handle.cred)),
-            None => Ok(()),
+        let Some(f) = &mut state.open else {
+            return Ok(());
+        };
+        match d.run(f.flush(d.ops(), d.blocks(), &handle.cred)) {
+            // Removed just now, while what another mount had written was fetched.
+            Err(Errno::NotFound | Errno::Stale) if self.goes_home(d, f) => {
+                d.run(f.flush(d.ops(), d.blocks(), &handle.cred))
+            }
+            flushed => flushed,
         }
+    }
+
+    /// Whether a file is at home that is not where it was.
+    fn goes_home(&self, d: &C::Driver, f: &OpenFile) -> bool {
+        let view = f
+            .hold()
+            .map(|hold| d.run(d.ops().find_home(&d.ops().own(), &hold)));
+        let Some(Ok(view)) = view else {
+            return false;
+        };
+        let Some(dir) = view.home.clone() else {
+            return false;
+        };
+        self.nodes().learn(view.attr.ino, &view, Instant::now());
+        let name = dir.name.clone();
+        f.location().set(Place { dir, name });
+        true
     }
 
     /// What was written under a lock that was lost is not published: it would overwrite what its next holder wrote.

@@ -2,19 +2,17 @@
 
 use crate::attr::time_change;
 use crate::calls;
-use crate::core::{Core, Shown};
+use crate::core::Core;
 use crate::data::To;
 use crate::driver::{Cluster, Driver};
 use crate::errno::reply as errno;
+use crate::kernel::{LAST, asked, asked_lock, empty, ino, lock_errno, name, sized};
 use crate::later::later;
 use crate::list::Line;
-use crate::locks::Asked;
 use fuser::*;
 use nix::libc;
 use pando_client::locks::LockError;
-use pando_types::{
-    AttrChange, Cred, Errno as Error, FileKind, Hold, Ino, LockFamily, Mode, Name, Perm, Span, XattrMode,
-};
+use pando_types::{AttrChange, Errno as Error, FileKind, Hold, LockFamily, Perm, XattrMode};
 use pando_wire::RenameMode;
 use std::ffi::OsStr;
 use std::io;
@@ -30,148 +28,6 @@ const BACKGROUND: u16 = 64;
 
 /// The mounted filesystem, as the fuser library calls it.
 pub(crate) struct Mounted<C: Cluster>(pub Arc<Core<C>>);
-
-fn ino(n: INodeNo) -> Ino {
-    Ino(n.0)
-}
-
-fn name(n: &OsStr) -> Result<Name, Error> {
-    Name::new(n.as_bytes())
-}
-
-impl<C: Cluster> Mounted<C> {
-    fn cred(&self, req: &Request) -> Cred {
-        self.0.creds.of(req)
-    }
-
-    /// How long the kernel may believe what it is told of a name in a directory.
-    fn ttl(&self, parent: INodeNo) -> Duration {
-        if self.0.locks.may_believe(ino(parent)) {
-            self.0.settings.timeout
-        } else {
-            Duration::ZERO
-        }
-    }
-
-    fn entry(&self, parent: INodeNo, reply: ReplyEntry, result: Result<Shown, Error>) {
-        match result {
-            Ok(s) => {
-                reply.entry(&self.ttl(parent), &s.attr, Generation(s.generation.0));
-                if calls::cut_off() {
-                    self.forget_again(s.attr.ino);
-                }
-            }
-            Err(e) => reply.error(errno(e)),
-        }
-    }
-
-    /// What was created is open.
-    fn created(&self, parent: INodeNo, reply: ReplyCreate, result: Result<(Shown, u64, FopenFlags), Error>) {
-        match result {
-            Ok((s, fh, flags)) => {
-                let ttl = self.ttl(parent);
-                reply.created(&ttl, &s.attr, Generation(s.generation.0), FileHandle(fh), flags);
-                if calls::cut_off() {
-                    self.release_again(fh);
-                    self.forget_again(s.attr.ino);
-                }
-            }
-            Err(e) => reply.error(errno(e)),
-        }
-    }
-
-    /// The kernel was not given a reference after all.
-    fn forget_again(&self, n: INodeNo) {
-        self.0.forget(ino(n), 1);
-    }
-
-    /// Nor this handle.
-    fn release_again(&self, fh: u64) {
-        let _ = self.0.with(|d| {
-            self.0.release(d, fh);
-            Ok(())
-        });
-    }
-
-    fn attr(&self, reply: ReplyAttr, result: Result<Shown, Error>) {
-        match result {
-            Ok(s) => reply.attr(&self.0.settings.timeout.saturating_sub(s.age), &s.attr),
-            Err(e) => reply.error(errno(e)),
-        }
-    }
-}
-
-/// Permissions as a program asks for them: whether the umask counts depends on the directory's default list.
-fn asked(mode: u32, umask: u32) -> Mode {
-    Mode {
-        perm: Perm::new(mode as u16),
-        umask: Perm::new(umask as u16),
-    }
-}
-
-fn empty(reply: ReplyEmpty, result: Result<(), Error>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(errno(e)),
-    }
-}
-
-/// The last byte that a file can have, for the kernel.
-const LAST: u64 = i64::MAX as u64;
-
-/// A lock as the kernel describes it; `None`: there is none like that.
-fn asked_lock(
-    (fh, token): (u64, u64),
-    (start, end): (u64, u64),
-    typ: i32,
-    pid: u32,
-    flock: bool,
-) -> Option<Asked> {
-    let hold = match typ {
-        libc::F_RDLCK => Some(Hold::Shared),
-        libc::F_WRLCK => Some(Hold::Exclusive),
-        libc::F_UNLCK => None,
-        _ => return None,
-    };
-    let family = if flock {
-        LockFamily::Flock
-    } else {
-        LockFamily::Posix
-    };
-    let span = if flock {
-        Span::ALL
-    } else {
-        Span::new(start, if end >= LAST { u64::MAX } else { end })?
-    };
-    Some(Asked {
-        fh,
-        family,
-        token,
-        span,
-        hold,
-        pid,
-    })
-}
-
-fn lock_errno(e: LockError) -> fuser::Errno {
-    match e {
-        LockError::Taken => fuser::Errno::EAGAIN,
-        LockError::Deadlock => fuser::Errno::from_i32(libc::EDEADLK),
-        LockError::Interrupted => fuser::Errno::EINTR,
-        LockError::NoLocks => fuser::Errno::from_i32(libc::ENOLCK),
-        LockError::Failed(e) => errno(e),
-    }
-}
-
-/// Of what has room in a buffer of this size; how large it is, if the size is 0.
-fn sized(reply: ReplyXattr, result: Result<Vec<u8>, Error>, size: u32) {
-    match result {
-        Ok(data) if size == 0 => reply.size(data.len() as u32),
-        Ok(data) if data.len() > size as usize => reply.error(errno(Error::Range)),
-        Ok(data) => reply.data(&data),
-        Err(e) => reply.error(errno(e)),
-    }
-}
 
 impl<C: Cluster> Filesystem for Mounted<C> {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -307,7 +163,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
     fn lookup(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEntry) {
         let cred = self.cred(req);
         let changes = self.0.changes();
-        let result = name(n).and_then(|n| self.0.with(|d| self.0.lookup(d, &cred, ino(parent), &n)));
+        let result = name(n).and_then(|n| {
+            self.0
+                .with(|d| self.0.look_up(d, &cred, req.pid(), ino(parent), &n))
+        });
         if let (Some(looked), Ok(shown)) = (&self.0.looked, &result) {
             let slot = self.0.nodes().file(ino(shown.attr.ino));
             looked.found(req.pid(), shown, slot, changes);
@@ -319,11 +178,11 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         self.0.forget(ino(n), nlookup);
     }
 
-    fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let just_now = (self.0.looked.as_ref()).and_then(|looked| looked.just_now(ino(n), self.0.changes()));
         let result = match just_now {
             Some(shown) => Ok(shown),
-            None => self.0.with(|d| self.0.getattr(d, ino(n))),
+            None => self.0.with(|d| self.0.look_at(d, req.pid(), ino(n))),
         };
         self.attr(reply, result);
     }
@@ -355,15 +214,17 @@ impl<C: Cluster> Filesystem for Mounted<C> {
             mtime: mtime.map(time_change),
         };
         let cred = self.cred(req);
-        let result = self
-            .0
-            .with(|d| self.0.setattr(d, &cred, ino(n), change, fh.map(|f| f.0)));
+        let result = self.0.with(|d| {
+            self.0
+                .change(d, &cred, req.pid(), ino(n), change, fh.map(|f| f.0))
+        });
         self.attr(reply, result);
     }
 
     fn readlink(&self, req: &Request, n: INodeNo, reply: ReplyData) {
         let cred = self.cred(req);
-        match self.0.with(|d| self.0.readlink(d, &cred, ino(n))) {
+        let target = self.0.with(|d| self.0.readlink(d, &cred, ino(n)));
+        match self.0.by_node(req.pid(), ino(n), target) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(errno(e)),
         }
@@ -388,49 +249,48 @@ impl<C: Cluster> Filesystem for Mounted<C> {
             _ => return reply.error(errno(Error::Invalid)),
         };
         let (cred, mode) = (self.cred(req), asked(mode, umask));
-        let result = name(n).and_then(|n| {
-            self.0.with(|d| match special {
-                None => self.0.mknod(d, &cred, ino(parent), &n, mode),
-                Some(kind) => self.0.make_special(d, &cred, ino(parent), &n, (kind, mode, rdev)),
-            })
+        let result = self.changing(req, parent, n, |d, parent, n| match special {
+            None => self.0.mknod(d, &cred, parent, n, mode),
+            Some(kind) => self.0.make_special(d, &cred, parent, n, (kind, mode, rdev)),
         });
         self.entry(parent, reply, result);
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, n: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (cred, mode) = (self.cred(req), asked(mode, umask));
-        let result = name(n).and_then(|n| self.0.with(|d| self.0.mkdir(d, &cred, ino(parent), &n, mode)));
+        let result = self.changing(req, parent, n, |d, parent, n| {
+            self.0.mkdir(d, &cred, parent, n, mode)
+        });
         self.entry(parent, reply, result);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEmpty) {
         let cred = self.cred(req);
-        empty(
-            reply,
-            name(n).and_then(|n| self.0.with(|d| self.0.unlink(d, &cred, ino(parent), &n))),
-        );
+        let removed = self.changing(req, parent, n, |d, parent, n| self.0.unlink(d, &cred, parent, n));
+        empty(reply, removed);
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, n: &OsStr, reply: ReplyEmpty) {
         let cred = self.cred(req);
-        empty(
-            reply,
-            name(n).and_then(|n| self.0.with(|d| self.0.rmdir(d, &cred, ino(parent), &n))),
-        );
+        let removed = self.changing(req, parent, n, |d, parent, n| self.0.rmdir(d, &cred, parent, n));
+        empty(reply, removed);
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, n: &OsStr, target: &Path, reply: ReplyEntry) {
         let cred = self.cred(req);
         let target = target.as_os_str().as_bytes();
-        let result = name(n).and_then(|n| self.0.with(|d| self.0.symlink(d, &cred, ino(parent), &n, target)));
+        let result = self.changing(req, parent, n, |d, parent, n| {
+            self.0.symlink(d, &cred, parent, n, target)
+        });
         self.entry(parent, reply, result);
     }
 
     fn link(&self, req: &Request, node: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let cred = self.cred(req);
         let result = name(newname).and_then(|n| {
+            let to = (ino(newparent), &n);
             self.0
-                .with(|d| self.0.link(d, &cred, ino(node), ino(newparent), &n))
+                .with(|d| self.0.link_again(d, &cred, req.pid(), ino(node), to))
         });
         self.entry(newparent, reply, result);
     }
@@ -455,11 +315,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
             return reply.error(errno(Error::Invalid));
         };
         let cred = self.cred(req);
-        let names = name(n).and_then(|a| Ok((a, name(newname)?)));
-        let result = names.and_then(|(a, b)| {
-            self.0.with(|d| {
-                self.0
-                    .rename(d, &cred, (ino(parent), &a), (ino(newparent), &b), mode)
+        let result = name(n).and_then(|from| {
+            self.changing(req, newparent, newname, |d, to, new| {
+                let from = (ino(parent), &from);
+                self.0.rename_again(d, &cred, req.pid(), from, (to, new), mode)
             })
         });
         empty(reply, result);
@@ -467,7 +326,8 @@ impl<C: Cluster> Filesystem for Mounted<C> {
 
     fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let cred = self.cred(req);
-        match self.0.with(|d| self.0.open(d, &cred, ino(n), flags.0)) {
+        let opened = self.0.with(|d| self.0.open(d, &cred, ino(n), flags.0));
+        match self.0.by_node(req.pid(), ino(n), opened) {
             Ok((fh, flags)) => {
                 reply.opened(FileHandle(fh), flags);
                 if calls::cut_off() {
@@ -489,9 +349,8 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         reply: ReplyCreate,
     ) {
         let (cred, mode) = (self.cred(req), asked(mode, umask));
-        let result = name(n).and_then(|n| {
-            self.0
-                .with(|d| self.0.create(d, &cred, ino(parent), &n, mode, flags))
+        let result = self.changing(req, parent, n, |d, parent, n| {
+            self.0.create(d, &cred, parent, n, mode, flags)
         });
         self.created(parent, reply, result);
     }
@@ -584,11 +443,11 @@ impl<C: Cluster> Filesystem for Mounted<C> {
 
     fn opendir(&self, req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let cred = self.cred(req);
-        match self.0.with(|d| self.0.opendir(d, &cred, ino(n))) {
+        match self.0.with(|d| self.0.open_dir(d, &cred, req.pid(), ino(n))) {
             Ok(fh) => {
                 reply.opened(FileHandle(fh), FopenFlags::empty());
                 if calls::cut_off() {
-                    self.0.dirs.remove(fh);
+                    self.0.close_dir(ino(n), fh);
                 }
             }
             Err(e) => reply.error(errno(e)),
@@ -652,8 +511,8 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         }
     }
 
-    fn releasedir(&self, _req: &Request, _n: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
-        self.0.dirs.remove(fh.0);
+    fn releasedir(&self, _req: &Request, n: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        self.0.close_dir(ino(n), fh.0);
         reply.ok();
     }
 
@@ -690,9 +549,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
             _ => return reply.error(errno(Error::Invalid)),
         };
         let cred = self.cred(req);
-        let set = self
-            .0
-            .with(|d| self.0.set_xattr(d, &cred, ino(n), (attr.as_bytes(), value), mode));
+        let set = self.0.with(|d| {
+            self.0
+                .put_xattr(d, &cred, req.pid(), ino(n), (attr.as_bytes(), value), mode)
+        });
         empty(reply, set);
     }
 
@@ -700,13 +560,13 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         let cred = self.cred(req);
         let value = self
             .0
-            .with(|d| self.0.get_xattr(d, &cred, ino(n), attr.as_bytes()));
+            .with(|d| self.0.xattr(d, &cred, req.pid(), ino(n), attr.as_bytes()));
         sized(reply, value, size);
     }
 
     fn listxattr(&self, req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
         let cred = self.cred(req);
-        let names = self.0.with(|d| self.0.list_xattrs(d, &cred, ino(n)));
+        let names = self.0.with(|d| self.0.xattrs(d, &cred, req.pid(), ino(n)));
         sized(reply, names, size);
     }
 
@@ -714,16 +574,14 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         let cred = self.cred(req);
         let removed = self
             .0
-            .with(|d| self.0.remove_xattr(d, &cred, ino(n), attr.as_bytes()));
+            .with(|d| self.0.take_xattr(d, &cred, req.pid(), ino(n), attr.as_bytes()));
         empty(reply, removed);
     }
 
     fn access(&self, req: &Request, n: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let cred = self.cred(req);
-        empty(
-            reply,
-            self.0.with(|d| self.0.access(d, &cred, ino(n), mask.bits())),
-        );
+        let may = self.0.with(|d| self.0.access(d, &cred, ino(n), mask.bits()));
+        empty(reply, self.0.by_node(req.pid(), ino(n), may));
     }
 
     fn fallocate(

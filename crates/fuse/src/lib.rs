@@ -10,6 +10,7 @@
 //! Knows nothing of servers, retries or sessions: those are the client's.
 
 mod accessed;
+mod again;
 mod attach;
 mod attr;
 mod calls;
@@ -25,6 +26,7 @@ mod fs;
 mod holder;
 mod holes;
 mod join;
+mod kernel;
 mod later;
 mod list;
 mod locks;
@@ -36,6 +38,7 @@ mod open;
 mod publisher;
 mod serve;
 pub mod table;
+mod trail;
 mod watch;
 mod xattr;
 

@@ -246,7 +246,7 @@ impl<C: Cluster> Core<C> {
             }),
             Ok(_) => Err(Errno::Io),
             // Removed while open: it has no entries.
-            Err(Errno::Stale) if self.nodes().get(ino).is_some_and(|n| n.gone) => Ok(Page {
+            Err(Errno::Stale) if self.is_nowhere(d, ino) => Ok(Page {
                 after,
                 entries: Vec::new(),
                 end: true,

@@ -170,6 +170,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
     crate::accessed::start(&core).map_err(failed)?;
     crate::publisher::start(&core).map_err(failed)?;
     crate::watch::start(&core).map_err(failed)?;
+    crate::again::start(&core).map_err(failed)?;
     let thread = std::thread::Builder::new()
         .name("pando-mount".into())
         .spawn(move || session.run())

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// No directory: what it has no names are seen, but that of the root, and that by which a file without a name is known here.
 const NOWHERE: Ino = Ino(0);
 
+/// So many earlier names of a node are remembered.
+const FORMERLY: usize = 8;
+
 /// So much later no answer comes that another one has overtaken. What is older then is so for another reason, such as a restored backup.
 const OVERTAKEN: Duration = Duration::from_secs(60);
 
@@ -36,6 +39,8 @@ pub(crate) struct Node {
     pub name: Name,
     /// Other names it was seen under.
     others: Vec<(Ino, Name)>,
+    /// What it was called before: the kernel may believe it still.
+    formerly: Vec<Name>,
     /// Keeps it where it is known to be, while it is open.
     pub kept: Option<Arc<Kept>>,
     /// Where it is if it has several names.
@@ -60,6 +65,8 @@ pub(crate) struct Node {
     pub file: Option<Arc<FileSlot>>,
     /// Of a directory: how often names in it were removed or changed on this mount.
     changes: u64,
+    /// Of a directory: how often it is open.
+    pub handles: u32,
 }
 
 impl Node {
@@ -122,7 +129,7 @@ impl Nodes {
             .is_none_or(|n| n.generation != view.attr.generation);
         let overtaken = !fresh && self.nodes.get(&ino).is_some_and(|n| n.overtakes(view, now));
         if fresh {
-            let lookups = self.nodes.get(&ino).map_or(0, |n| n.lookups);
+            let (lookups, handles) = self.nodes.get(&ino).map_or((0, 0), |n| (n.lookups, n.handles));
             let file = (view.attr.kind == FileKind::Regular).then(Arc::default);
             let node = Node {
                 kind: view.attr.kind,
@@ -131,6 +138,7 @@ impl Nodes {
                 parent,
                 name: name.clone(),
                 others: Vec::new(),
+                formerly: Vec::new(),
                 kept: None,
                 home: None,
                 gone: false,
@@ -143,6 +151,7 @@ impl Nodes {
                 target,
                 file,
                 changes: 0,
+                handles,
             };
             self.unname(ino);
             self.nodes.insert(ino, node);
@@ -315,6 +324,50 @@ impl Nodes {
         }
     }
 
+    /// A directory gets a handle.
+    pub fn opened_dir(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.handles = node.handles.saturating_add(1);
+        }
+    }
+
+    /// It has lost one.
+    pub fn closed_dir(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.handles = node.handles.saturating_sub(1);
+        }
+    }
+
+    /// Whether a server has said, no longer ago than this, that a directory is there.
+    pub fn learnt_within(&self, ino: Ino, timeout: Duration) -> bool {
+        let known = self.nodes.get(&ino).and_then(|n| n.known.as_ref());
+        known.is_some_and(|k| k.learnt.elapsed() <= timeout)
+    }
+
+    /// For changes that no server hears of.
+    pub fn attr_mut(&mut self, ino: Ino) -> Option<&mut Attr> {
+        self.nodes.get_mut(&ino).map(|n| &mut n.attr)
+    }
+
+    /// What it was last called, in whatever directories.
+    pub fn names_of(&self, ino: Ino) -> Vec<Name> {
+        let Some(node) = self.nodes.get(&ino) else {
+            return Vec::new();
+        };
+        let others = node.others.iter().map(|(_, name)| name);
+        let all = std::iter::once(&node.name).chain(others).chain(&node.formerly);
+        all.cloned().collect()
+    }
+
+    /// It has no name any more, as was found out. Returns the one that it had last, if that is not known to be another's.
+    pub fn outlived(&mut self, ino: Ino) -> Option<(Ino, Name)> {
+        let node = self.nodes.get(&ino)?;
+        let here = (node.parent, node.name.clone());
+        let believed = here.0 != NOWHERE && self.names.get(&here) == Some(&ino);
+        self.unname(ino);
+        believed.then_some(here)
+    }
+
     fn unname(&mut self, ino: Ino) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             let here = (node.parent, node.name.clone());
@@ -322,7 +375,11 @@ impl Nodes {
                 if self.names.get(&key) == Some(&ino) {
                     self.names.remove(&key);
                 }
+                node.formerly.retain(|name| *name != key.1);
+                node.formerly.push(key.1);
             }
+            let more = node.formerly.len().saturating_sub(FORMERLY);
+            node.formerly.drain(..more);
         }
     }
 
