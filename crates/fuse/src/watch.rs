@@ -98,6 +98,9 @@ pub(crate) fn start<C: Cluster>(core: &Arc<Core<C>>) -> std::io::Result<()> {
         .map(drop)
 }
 
+/// What a server says of a file.
+type Looked = Result<EntryView, Errno>;
+
 /// A file that is looked at.
 struct Reader {
     ino: Ino,
@@ -131,7 +134,7 @@ impl<C: Cluster> Core<C> {
         let readers = self.readers(every);
         let own = d.ops().own();
         for some in readers.chunks(AT_ONCE) {
-            let asked: Vec<Pin<Box<dyn Future<Output = Result<EntryView, Errno>> + '_>>> = some
+            let asked: Vec<Pin<Box<dyn Future<Output = Looked> + '_>>> = some
                 .iter()
                 .map(|reader| {
                     let asked = d.ops().op(&own, reader.op.clone());
