@@ -161,7 +161,8 @@ impl<C: Cluster> Core<C> {
         &self,
         d: &C::Driver,
         pid: u32,
-        (parent, name): (Ino, &Name),
+        parent: Ino,
+        name: &Name,
         result: Result<R, Errno>,
     ) -> Result<R, Errno> {
         match result {
@@ -187,9 +188,10 @@ impl<C: Cluster> Core<C> {
         cred: &Cred,
         pid: u32,
         ino: Ino,
-        to: (Ino, &Name),
+        parent: Ino,
+        name: &Name,
     ) -> Result<Shown, Errno> {
-        match self.link(d, cred, ino, to.0, to.1) {
+        match self.link(d, cred, ino, parent, name) {
             Err(Errno::NotFound | Errno::Stale) if self.again.trail.again(pid) => {
                 self.settle(pid, Call::Other, None);
                 Err(Errno::NotFound)
