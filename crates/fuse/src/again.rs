@@ -364,6 +364,11 @@ impl<C: Cluster> Core<C> {
         fh: Option<u64>,
     ) -> Result<Shown, Errno> {
         let result = match self.setattr(d, cred, ino, change, fh) {
+            // It is open, so it is somewhere: others have just moved it there.
+            Err(Errno::NotFound | Errno::Stale) if fh.is_some() => self.setattr(d, cred, ino, change, fh),
+            result => result,
+        };
+        let result = match result {
             Err(Errno::NotFound | Errno::Stale) if self.is_left(d, pid, ino) => {
                 let mut nodes = self.nodes();
                 let attr = nodes.attr_mut(ino).ok_or(Errno::Stale)?;
