@@ -161,7 +161,8 @@ impl<C: Cluster> Core<C> {
         &self,
         d: &C::Driver,
         pid: u32,
-        (parent, name): (Ino, &Name),
+        parent: Ino,
+        name: &Name,
         result: Result<R, Errno>,
     ) -> Result<R, Errno> {
         match result {
@@ -187,9 +188,10 @@ impl<C: Cluster> Core<C> {
         cred: &Cred,
         pid: u32,
         ino: Ino,
-        to: (Ino, &Name),
+        parent: Ino,
+        name: &Name,
     ) -> Result<Shown, Errno> {
-        match self.link(d, cred, ino, to.0, to.1) {
+        match self.link(d, cred, ino, parent, name) {
             Err(Errno::NotFound | Errno::Stale) if self.again.trail.again(pid) => {
                 self.settle(pid, Call::Other, None);
                 Err(Errno::NotFound)
@@ -362,6 +364,11 @@ impl<C: Cluster> Core<C> {
         fh: Option<u64>,
     ) -> Result<Shown, Errno> {
         let result = match self.setattr(d, cred, ino, change, fh) {
+            // It is open, so it is somewhere: others have just moved it there.
+            Err(Errno::NotFound | Errno::Stale) if fh.is_some() => self.setattr(d, cred, ino, change, fh),
+            result => result,
+        };
+        let result = match result {
             Err(Errno::NotFound | Errno::Stale) if self.is_left(d, pid, ino) => {
                 let mut nodes = self.nodes();
                 let attr = nodes.attr_mut(ino).ok_or(Errno::Stale)?;

@@ -288,9 +288,9 @@ impl<C: Cluster> Filesystem for Mounted<C> {
     fn link(&self, req: &Request, node: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let cred = self.cred(req);
         let result = name(newname).and_then(|n| {
-            let to = (ino(newparent), &n);
+            let (from, to) = (ino(node), ino(newparent));
             self.0
-                .with(|d| self.0.link_again(d, &cred, req.pid(), ino(node), to))
+                .with(|d| self.0.link_again(d, &cred, req.pid(), from, to, &n))
         });
         self.entry(newparent, reply, result);
     }

@@ -38,7 +38,7 @@ impl<C: Cluster> Mounted<C> {
         let (parent, n) = (ino(parent), name(n)?);
         self.0.with(|d| {
             let result = f(d, parent, &n);
-            self.0.in_parent(d, req.pid(), (parent, &n), result)
+            self.0.in_parent(d, req.pid(), parent, &n, result)
         })
     }
 

@@ -69,7 +69,46 @@ pub(crate) struct Node {
     pub handles: u32,
 }
 
+impl Known {
+    fn of(view: &EntryView, now: Instant) -> Option<Known> {
+        view.dir.clone().map(|statement| Known {
+            statement,
+            learnt: now,
+        })
+    }
+}
+
 impl Node {
+    /// As it is seen for the first time, without references.
+    fn new(parent: Ino, name: &Name, view: &EntryView, now: Instant) -> Node {
+        let target = match &view.layout {
+            Layout::Target(t) => Some(t.clone()),
+            _ => None,
+        };
+        Node {
+            kind: view.attr.kind,
+            generation: view.attr.generation,
+            lookups: 0,
+            parent,
+            name: name.clone(),
+            others: Vec::new(),
+            formerly: Vec::new(),
+            kept: None,
+            home: None,
+            gone: false,
+            attr: view.attr,
+            acls: (view.acls(), now),
+            incapable: None,
+            shown: None,
+            known: Known::of(view, now),
+            version: view.version,
+            target,
+            file: (view.attr.kind == FileKind::Regular).then(Arc::default),
+            changes: 0,
+            handles: 0,
+        }
+    }
+
     /// Whether an answer is from before what is known here of a directory's permissions: it was overtaken by another.
     fn overtakes(&self, view: &EntryView, now: Instant) -> bool {
         let known = self.known.as_ref().filter(|_| view.version < self.version);
@@ -115,44 +154,16 @@ impl Nodes {
     /// is dropped by [`Nodes::forget`] of nothing.
     pub fn see(&mut self, parent: Ino, name: &Name, view: &EntryView, now: Instant) {
         let ino = view.attr.ino;
-        let known = view.dir.clone().map(|statement| Known {
-            statement,
-            learnt: now,
-        });
-        let target = match &view.layout {
-            Layout::Target(t) => Some(t.clone()),
-            _ => None,
-        };
         let fresh = self
             .nodes
             .get(&ino)
             .is_none_or(|n| n.generation != view.attr.generation);
         let overtaken = !fresh && self.nodes.get(&ino).is_some_and(|n| n.overtakes(view, now));
         if fresh {
-            let (lookups, handles) = self.nodes.get(&ino).map_or((0, 0), |n| (n.lookups, n.handles));
-            let file = (view.attr.kind == FileKind::Regular).then(Arc::default);
-            let node = Node {
-                kind: view.attr.kind,
-                generation: view.attr.generation,
-                lookups,
-                parent,
-                name: name.clone(),
-                others: Vec::new(),
-                formerly: Vec::new(),
-                kept: None,
-                home: None,
-                gone: false,
-                attr: view.attr,
-                acls: (view.acls(), now),
-                incapable: None,
-                shown: None,
-                known,
-                version: view.version,
-                target,
-                file,
-                changes: 0,
-                handles,
-            };
+            let mut node = Node::new(parent, name, view, now);
+            if let Some(before) = self.nodes.get(&ino) {
+                (node.lookups, node.handles) = (before.lookups, before.handles);
+            }
             self.unname(ino);
             self.nodes.insert(ino, node);
         } else if let Some(node) = self.nodes.get_mut(&ino) {
@@ -161,8 +172,8 @@ impl Nodes {
                 node.attr = view.attr;
                 node.version = view.version;
             }
-            if known.is_some() && !overtaken {
-                node.known = known;
+            if view.dir.is_some() && !overtaken {
+                node.known = Known::of(view, now);
             }
             let here = (parent, name.clone());
             let before = (node.parent, node.name.clone());
@@ -479,6 +490,26 @@ mod tests {
         assert_eq!(perm(&nodes), Perm::new(0o711));
         nodes.learn(Ino(7), &of(0o755, 1), at + OVERTAKEN);
         assert_eq!(perm(&nodes), Perm::new(0o755));
+    }
+
+    #[test]
+    fn a_node_that_has_gone_knows_what_the_kernel_may_call_it() {
+        let mut nodes = Nodes::default();
+        let at = Instant::now();
+        nodes.see(Ino(1), &name("a"), &view(7, 1), at);
+        nodes.see(Ino(1), &name("b"), &view(7, 1), at);
+        assert_eq!(nodes.outlived(Ino(7)), Some((Ino(1), name("b"))));
+        // Once is enough, and what is another's by now is not said.
+        assert_eq!(nodes.outlived(Ino(7)), None);
+        nodes.see(Ino(1), &name("c"), &view(8, 1), at);
+        nodes.see(Ino(1), &name("c"), &view(9, 1), at);
+        assert_eq!(nodes.outlived(Ino(8)), None);
+        let names = nodes.names_of(Ino(7));
+        assert!(names.contains(&name("a")) && names.contains(&name("b")));
+        for i in 0..20 {
+            nodes.see(Ino(1), &name(&format!("n{i}")), &view(7, 1), at);
+        }
+        assert!(nodes.names_of(Ino(7)).len() <= FORMERLY + 1);
     }
 
     #[test]
