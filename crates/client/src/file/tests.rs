@@ -2,6 +2,7 @@
 
 mod gather;
 mod random;
+mod room;
 mod sharing;
 
 use super::*;
