@@ -100,6 +100,10 @@ impl Blocks for Aside {
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         Box::pin(std::future::ready(self.removed((file, from, to))))
     }
+
+    fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>> {
+        self.store.room()
+    }
 }
 
 #[cfg(test)]
@@ -117,6 +121,7 @@ mod tests {
             generation: Generation(1),
         };
         wait(aside.write(file, 0, 0, vec![1])).unwrap();
+        assert!(wait(aside.room()).unwrap().is_some_and(|free| free > 0));
         assert_eq!(wait(aside.remove(file, 0, u64::MAX)), Err(BlockError::Later));
         while wait(aside.remove(file, 0, u64::MAX)) == Err(BlockError::Later) {
             std::thread::yield_now();

@@ -151,6 +151,17 @@ impl Blocks for Store {
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         told("removing", file, self.blocks().remove(file, from, to))
     }
+
+    fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>> {
+        let room = self.blocks().room();
+        Box::pin(async move {
+            let room = room.await;
+            if let Err(e) = &room {
+                tracing::error!("asking for the space that is free for file data failed: {e}");
+            }
+            room
+        })
+    }
 }
 
 impl Listing for Store {

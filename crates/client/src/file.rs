@@ -19,11 +19,13 @@ mod io;
 mod merge;
 mod open;
 mod publish;
+mod room;
 #[cfg(test)]
 mod tests;
 
 pub use background::{Published, Underway};
 pub use open::{Opened, create, create_unnamed, open, open_kept};
+pub use room::{Allocation, Fill};
 
 use crate::keep::Kept;
 use pando_data::{BlockError, FileKey};

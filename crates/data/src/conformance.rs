@@ -26,6 +26,7 @@ pub fn run_steps(steps: u64, make: impl Fn() -> Box<dyn Whole>) {
     listings(&*make());
     holes(&*make());
     presence(&*make());
+    room(&*make());
     overwrites(&*make());
     cuts(&*make());
     removes(&*make());
@@ -50,6 +51,18 @@ fn padded(b: &dyn Blocks, file: FileKey, block: u64, offset: u32, len: u32) -> V
 
 fn write(b: &dyn Blocks, file: FileKey, block: u64, offset: u32, data: &[u8]) {
     now(b.write(file, block, offset, data.to_vec())).expect("write");
+}
+
+fn room(b: &dyn Blocks) {
+    let before = now(b.room()).expect("how much is free");
+    write(b, key(5, 1), 0, 0, b"x");
+    let after = now(b.room()).expect("how much is free");
+    assert_eq!(
+        before.is_some(),
+        after.is_some(),
+        "either it knows or it does not"
+    );
+    assert!(after.is_none_or(|free| free > 0), "nothing is free");
 }
 
 fn presence(b: &dyn Blocks) {

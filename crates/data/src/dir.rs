@@ -437,6 +437,14 @@ impl Blocks for DirBlocks {
         let this = self.clone();
         Box::pin(async move { this.remove_now(file, from, to) })
     }
+
+    fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>> {
+        let this = self.clone();
+        Box::pin(async move {
+            let space = rustix::fs::statvfs(&this.root).map_err(|e| device(&this.root, &e.into()))?;
+            Ok(Some(space.f_bavail.saturating_mul(space.f_frsize)))
+        })
+    }
 }
 
 impl Listing for DirBlocks {

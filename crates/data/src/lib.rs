@@ -112,6 +112,9 @@ pub trait Blocks {
     /// `u64::MAX`: all that follow. Whoever deletes a file asks for `0..u64::MAX`, never for a range computed from
     /// its size: a writer that crashed before it published, or a truncate, may have left blocks past the end.
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>>;
+
+    /// How many bytes more it has room for now. `None`: it does not know, and takes what it is given.
+    fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>>;
 }
 
 /// What a store has of a file.

@@ -34,6 +34,7 @@ struct Block {
 struct Inner {
     blocks: BTreeMap<(FileKey, u64), Block>,
     faults: Option<Faults>,
+    room: Option<u64>,
 }
 
 /// Blocks in memory. Clones share them.
@@ -66,6 +67,11 @@ impl MemBlocks {
             }
             None => false,
         });
+    }
+
+    /// Says how many bytes more there is room for. `None`, as at first: for all. Nothing that is written changes it.
+    pub fn set_room(&self, room: Option<u64>) {
+        self.0.borrow_mut().room = room;
     }
 
     /// Blocks there are of a file.
@@ -169,6 +175,10 @@ impl Blocks for MemBlocks {
                 .blocks
                 .retain(|(f, b), _| *f != file || *b < from || *b >= to);
         })
+    }
+
+    fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>> {
+        Box::pin(std::future::ready(Ok(self.0.borrow().room)))
     }
 }
 

@@ -26,6 +26,10 @@ use std::time::Duration;
 /// How often it is looked for pins that were not used.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// So often what is open is sought again where others move it all the time, after a pause that grows by this.
+const MOVES: u32 = 4;
+const MOVING: Duration = Duration::from_millis(2);
+
 /// What nobody waits for.
 enum Chore {
     /// A name stands for something else than the kernel believes. It takes a lock of the kernel that another call may have, which a thread
@@ -363,11 +367,15 @@ impl<C: Cluster> Core<C> {
         change: AttrChange,
         fh: Option<u64>,
     ) -> Result<Shown, Errno> {
-        let result = match self.setattr(d, cred, ino, change, fh) {
+        let mut result = self.setattr(d, cred, ino, change, fh);
+        for tries in 1..=MOVES {
             // It is open, so it is somewhere: others have just moved it there.
-            Err(Errno::NotFound | Errno::Stale) if fh.is_some() => self.setattr(d, cred, ino, change, fh),
-            result => result,
-        };
+            if fh.is_none() || !matches!(result, Err(Errno::NotFound | Errno::Stale)) {
+                break;
+            }
+            d.run(d.world().sleep(MOVING * tries));
+            result = self.setattr(d, cred, ino, change, fh);
+        }
         let result = match result {
             Err(Errno::NotFound | Errno::Stale) if self.is_left(d, pid, ino) => {
                 let mut nodes = self.nodes();

@@ -5,7 +5,7 @@ use crate::driver::{Cluster, Driver};
 use crate::open::{FileHandle, FileState};
 use fuser::FopenFlags;
 use nix::libc;
-use pando_client::file::{self, OpenFile, Opened, Ops, Place};
+use pando_client::file::{self, Allocation, Fill, OpenFile, Opened, Ops, Place};
 use pando_types::{Access, Cred, Errno, FileKind, Guard, Ino, Mode, Name};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -346,7 +346,7 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// `fallocate`: space is not set aside, but the size grows and holes are made.
+    /// `fallocate`: space is not set aside, but there must be some, the size grows, and holes are made.
     pub fn allocate(&self, d: &C::Driver, fh: u64, offset: u64, len: u64, mode: i32) -> Result<(), Errno> {
         const HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
         if mode & !(libc::FALLOC_FL_KEEP_SIZE | HOLE) != 0 {
@@ -358,19 +358,22 @@ impl<C: Cluster> Core<C> {
             .get(fh)
             .filter(|h| h.writable)
             .ok_or(Errno::BadHandle)?;
+        let what = Allocation {
+            offset,
+            len,
+            fill: match mode & HOLE {
+                0 => Fill::AsItIs,
+                libc::FALLOC_FL_ZERO_RANGE => Fill::Zeros,
+                _ => Fill::Hole,
+            },
+            keeps_size: mode & libc::FALLOC_FL_KEEP_SIZE != 0,
+        };
         let mut state = handle.slot.write();
         self.check_not_ended()?;
-        if mode & HOLE != 0 {
-            let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
-            d.run(f.punch(d.blocks(), &handle.cred, offset, len, self.now()))?;
-            self.publisher.wrote(&handle, &mut state);
-        }
         let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
-        let end = offset.checked_add(len).ok_or(Errno::TooBig)?;
-        if mode & libc::FALLOC_FL_KEEP_SIZE == 0 && end > f.size() {
-            d.run(f.truncate(d.ops(), d.blocks(), &handle.cred, end, self.now(), true))?;
-        }
-        Ok(())
+        let done = d.run(f.allocate(d.ops(), d.blocks(), &handle.cred, what, self.now()));
+        self.publisher.wrote(&handle, &mut state);
+        done
     }
 
     /// Whether reading or writing a file, up to `end`, waits for no block.

@@ -667,6 +667,9 @@ impl Blocks for SlowBlocks {
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         self.slowly(move |b| b.remove(file, from, to))
     }
+    fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>> {
+        self.inner.room()
+    }
 }
 
 /// Longest time without a fault after which a failed device's server must have stopped.

@@ -524,7 +524,7 @@ impl Checker {
             (layout, kind) => Some(format!(
                 "a {} whose content is {}",
                 crate::text::kind_word(kind),
-                layout_word(&layout)
+                layout_word(layout)
             )),
         };
         if let Some(wrong) = wrong {

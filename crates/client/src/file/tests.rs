@@ -3,6 +3,7 @@
 mod background;
 mod gather;
 mod random;
+mod room;
 mod sharing;
 
 use super::*;
