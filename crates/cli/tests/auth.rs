@@ -110,6 +110,26 @@ fn as_its_user(c: &Keyed, key: &str, uid: u32) -> impl Fn(&[&str]) -> Result<Str
     }
 }
 
+/// Where servers ask for no proof a key would restrict nothing.
+#[test]
+fn a_key_is_refused_where_nothing_is_proved() {
+    let open = Cluster::start(1, "sync");
+    let keyed = Keyed::start();
+    let other = keyed.add("other", &["--any-uid", "--subtree", "/people/alice"]);
+    let refused = open.with(&other, &["ls", "/"]).unwrap_err();
+    assert!(refused.contains("is for filesystem"), "{refused}");
+    let own = open.path("own.key");
+    let fs = open.run(&["status", "--json"]);
+    let fs: serde_json::Value = serde_json::from_str(&fs).unwrap();
+    let text = std::fs::read_to_string(&other).unwrap();
+    let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    file["fs"] = fs["fs"].clone();
+    std::fs::write(&own, file.to_string()).unwrap();
+    let refused = open.with(&own.display().to_string(), &["ls", "/"]).unwrap_err();
+    assert!(refused.contains("mode none"), "{refused}");
+    assert_eq!(open.run(&["ls", "/"]), "");
+}
+
 #[test]
 fn an_identity_for_one_user_is_all_that_user_needs() {
     let c = Keyed::start();

@@ -104,7 +104,7 @@ fn who_is_not_let_in_hears_why_and_so_does_the_log() {
     c.refused(&brief, "has expired");
     c.logged(0, "certificate expired");
     c.refused(&nobody, "pando auth");
-    c.logged(0, "UnknownKey");
+    c.logged(0, "is not known, or was revoked");
     // A file of another filesystem, one that is damaged, one without a certificate.
     let other = Cluster::start_with(1, "sync", &["--auth", "tls"]);
     c.refused(

@@ -278,3 +278,31 @@ fn smallest(dir: &Path) -> PathBuf {
     let size = |p: &PathBuf| p.metadata().expect("a block").len();
     blocks.min_by_key(size).expect("blocks")
 }
+
+/// What could not be looked at is not clean.
+#[test]
+fn fsck_says_when_the_data_cannot_be_looked_for() {
+    let c = Cluster::start(1, "sync");
+    let big = c.file("big");
+    std::fs::write(&big, vec![7; 300_000]).expect("a file");
+    c.run(&["put", &big, "/big"]);
+    let fsck = |arguments: &[&str]| {
+        let out = c
+            .pando(&[&["fsck", "--looks", "1", "--pause-ms", "10"], arguments].concat())
+            .output()
+            .expect("pando runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    };
+    assert_eq!(fsck(&["--data"]).0, Some(0));
+    let (here, away) = (c.path("blocks"), c.path("blocks-away"));
+    std::fs::rename(&here, &away).expect("renamed");
+    let (code, out, err) = fsck(&["--data"]);
+    assert_eq!(code, Some(2), "{out}{err}");
+    assert!(!out.contains("Clean."), "{out}");
+    let (code, out, _) = fsck(&["--data", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, json["checked"].as_bool()), (Some(2), Some(false)), "{out}");
+    std::fs::rename(&away, &here).expect("renamed");
+    assert_eq!(fsck(&["--data"]).0, Some(0));
+}
