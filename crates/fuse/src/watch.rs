@@ -8,7 +8,7 @@
 use crate::core::{Core, entry};
 use crate::driver::{Cluster, Driver};
 use crate::join::all;
-use crate::open::FileSlot;
+use crate::open::{FileHandle, FileSlot};
 use foldhash::HashSet;
 use pando_client::file::{OpenFile, Ops};
 use pando_types::{Errno, Ino};
@@ -114,6 +114,11 @@ impl<C: Cluster> Core<C> {
         let Some(slot) = self.nodes().file(ino) else {
             return;
         };
+        // A lock that was granted has dropped them. Now the kernel would throw away a size that it has just been told, and who has the
+        // lock would read with the one before.
+        if self.is_locked(ino) {
+            return;
+        }
         let version = |f: &OpenFile| f.version();
         let before = slot.read().open.as_ref().map(version);
         if let Some(notifier) = self.notifier.get()
@@ -127,6 +132,15 @@ impl<C: Cluster> Core<C> {
         if let Some(f) = slot.write().open.as_mut().filter(|f| Some(f.version()) == before) {
             f.cache_dropped();
         }
+    }
+
+    /// Whether somebody locks this file.
+    fn is_locked(&self, ino: Ino) -> bool {
+        let locks = |handle: &FileHandle| {
+            let lockers = handle.lockers.lock().unwrap_or_else(PoisonError::into_inner);
+            handle.ino == ino && !lockers.is_empty()
+        };
+        self.locks.are_used() && self.files.all().iter().any(|handle| locks(handle))
     }
 
     /// Looks at what has been open for reading for so long, and longer.
