@@ -103,7 +103,7 @@ pub fn running(dir: &ClusterDir, name: &str) -> Option<Pid> {
         }
         let mut text = String::new();
         file.read_to_string(&mut text).ok()?;
-        // Who has just taken it writes its number next.
+        // A process that has just taken it writes its number next.
         if let Some(line) = text.strip_suffix('\n') {
             return Pid::from_raw(line.parse().ok()?);
         }

@@ -279,7 +279,7 @@ fn smallest(dir: &Path) -> PathBuf {
     blocks.min_by_key(size).expect("blocks")
 }
 
-/// What could not be looked at is not clean.
+/// Data that could not be looked at is not clean.
 #[test]
 fn fsck_says_when_the_data_cannot_be_looked_for() {
     let c = Cluster::start(1, "sync");

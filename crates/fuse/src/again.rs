@@ -1,4 +1,4 @@
-//! What the kernel has walked to and is gone, because another mount has removed or replaced it meanwhile.
+//! Files and directories that the kernel has walked to, and that another mount has removed or replaced meanwhile.
 //!
 //! - **By a path**: the call is answered ESTALE, after which the kernel walks once more ([`Trail`]). What it finds then is held open at once,
 //!   if it is a regular file; so it is there for the call, however often its name is replaced.
@@ -15,7 +15,7 @@ use crate::trail::{Call, Trail};
 use fuser::INodeNo;
 use nix::libc;
 use pando_client::file::Ops;
-use pando_types::{Access, Attr, AttrChange, Cred, Errno, FileKind, Guard, Ino, Name, XattrMode};
+use pando_types::{Access, Attr, AttrChange, Cred, Errno, FileKind, Ino, Name, XattrMode};
 use pando_wire::{EntryView, Op, RenameMode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +30,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 const MOVES: u32 = 4;
 const MOVING: Duration = Duration::from_millis(2);
 
-/// What nobody waits for.
+/// Work for which no call waits.
 enum Chore {
     /// A name stands for something else than the kernel believes. It takes a lock of the kernel that another call may have, which a thread
     /// that serves calls must not wait for.
@@ -145,7 +145,7 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// What was asked of a node, as the thread that asked is answered.
+    /// The answer to a call on a node, as the kernel is told it.
     pub fn by_node<R>(&self, pid: u32, ino: Ino, result: Result<R, Errno>) -> Result<R, Errno> {
         match result {
             Err(Errno::NotFound | Errno::Stale) => {
@@ -160,7 +160,7 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// What was to be done in a directory, as the thread that asked is answered.
+    /// The answer to a call in a directory, as the kernel is told it.
     pub fn in_parent<R>(
         &self,
         d: &C::Driver,
@@ -263,7 +263,7 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// What a name stands for, and the handle by which it stays there.
+    /// Attributes of the file that has this name, and the handle that keeps it there.
     fn pinned(
         &self,
         d: &C::Driver,
@@ -289,7 +289,7 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// What to say of a name in a directory that could not be asked. Who is about to make something there is not told ESTALE if that can be
+    /// The error for a name in a directory that could not be asked. Who is about to make something there is not told ESTALE if that can be
     /// helped: the kernel does not walk again for it, but does when the thing cannot be made.
     fn not_in(&self, d: &C::Driver, cred: &Cred, pid: u32, parent: Ino, name: &Name) -> Errno {
         if self.is_nowhere(d, parent) {
@@ -413,16 +413,8 @@ impl<C: Cluster> Core<C> {
     /// Opens a directory that was removed since it was looked up, or that somebody works in.
     fn open_left(&self, cred: &Cred, ino: Ino) -> Result<u64, Errno> {
         let attr = self.nodes().get(ino).map(|n| n.attr).ok_or(Errno::Stale)?;
-        let acls = self.nodes().acls(ino, Duration::MAX);
-        let guard = Guard {
-            perm: attr.perm,
-            uid: attr.uid,
-            gid: attr.gid,
-            acl: acls.as_ref().and_then(|(_, acls)| acls.access.as_ref()),
-            is_dir: true,
-        };
-        if !self.settings.kernel_checks && !cred.may(Access(libc::R_OK as u8), &guard) {
-            return Err(Errno::Access);
+        if !self.settings.kernel_checks {
+            self.check_removed(cred, &attr, Access(libc::R_OK as u8))?;
         }
         Ok(self.dirs.insert(DirHandle::new(cred)))
     }

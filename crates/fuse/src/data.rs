@@ -6,7 +6,7 @@ use crate::open::{FileHandle, FileState};
 use fuser::FopenFlags;
 use nix::libc;
 use pando_client::file::{self, Allocation, Fill, OpenFile, Opened, Ops, Place};
-use pando_types::{Access, Cred, Errno, FileKind, Guard, Ino, Mode, Name};
+use pando_types::{Access, Attr, Cred, Errno, FileKind, Guard, Ino, Mode, Name};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -81,17 +81,7 @@ impl<C: Cluster> Core<C> {
         let removed = state.open.as_ref().filter(|f| f.is_removed()).map(OpenFile::attr);
         if let Some(attr) = removed {
             // By way of /proc/PID/fd.
-            let acls = self.nodes().acls(ino, Duration::MAX);
-            let guard = Guard {
-                perm: attr.perm,
-                uid: attr.uid,
-                gid: attr.gid,
-                acl: acls.as_ref().and_then(|(_, acls)| acls.access.as_ref()),
-                is_dir: false,
-            };
-            if !cred.may(want.access, &guard) {
-                return Err(Errno::Access);
-            }
+            self.check_removed(cred, &attr, want.access)?;
             return self.opened(d, cred, ino, &slot, &mut state, &want, None, true);
         }
         let generation = self.at(ino)?.generation;
@@ -118,6 +108,19 @@ impl<C: Cluster> Core<C> {
             Some((place, opened)),
             keep,
         )
+    }
+
+    /// Fails unless a user may open something that has no name any more, of which no server can be asked.
+    pub fn check_removed(&self, cred: &Cred, attr: &Attr, want: Access) -> Result<(), Errno> {
+        let acls = self.nodes().acls(attr.ino, Duration::MAX);
+        let guard = Guard {
+            perm: attr.perm,
+            uid: attr.uid,
+            gid: attr.gid,
+            acl: acls.as_ref().and_then(|(_, acls)| acls.access.as_ref()),
+            is_dir: attr.kind == FileKind::Directory,
+        };
+        cred.may(want, &guard).then_some(()).ok_or(Errno::Access)
     }
 
     /// Adds a handle. `learnt`: what a server has just answered. `keep`: the kernel's pages are still good.
@@ -214,7 +217,7 @@ impl<C: Cluster> Core<C> {
             match created {
                 // Others replace it all the time.
                 Err(Errno::Stale) if tries < TRIES && !self.is_nowhere(d, parent) => {}
-                // What nobody opens here came meanwhile: the kernel is to look at it.
+                // Something else than a file has the name by now: the kernel is to look at it.
                 Err(Errno::Loop | Errno::Unsupported) => return Err(Errno::Stale),
                 created => break created?,
             }

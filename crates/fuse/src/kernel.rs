@@ -1,4 +1,4 @@
-//! What the kernel's requests and answers have in common: credentials, names, references it gets, errors.
+//! Parts that the kernel's requests and answers have in common: credentials, names, references it gets, errors.
 
 use crate::calls;
 use crate::core::Shown;
@@ -63,7 +63,7 @@ impl<C: Cluster> Mounted<C> {
         }
     }
 
-    /// What was created is open.
+    /// A created file is open.
     pub(crate) fn created(
         &self,
         parent: INodeNo,

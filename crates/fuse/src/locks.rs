@@ -190,7 +190,7 @@ pub(crate) struct Asked {
     pub pid: u32,
 }
 
-/// What became of the locks taken through a handle.
+/// The state of the locks that were taken through a handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Held {
     /// It has them, or never had any.
@@ -414,7 +414,7 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// What became of the locks that were taken through a handle, as far as is known now.
+    /// The state of the locks that were taken through a handle, as far as is known now.
     pub fn held(&self, handle: &FileHandle) -> Held {
         if lock(&handle.lockers).is_empty() {
             return Held::Yes;

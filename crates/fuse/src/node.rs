@@ -39,7 +39,7 @@ pub(crate) struct Node {
     pub name: Name,
     /// Other names it was seen under.
     others: Vec<(Ino, Name)>,
-    /// What it was called before: the kernel may believe it still.
+    /// The name it had before, which the kernel may still believe.
     formerly: Vec<Name>,
     /// Keeps it where it is known to be, while it is open.
     pub kept: Option<Arc<Kept>>,
@@ -360,7 +360,7 @@ impl Nodes {
         self.nodes.get_mut(&ino).map(|n| &mut n.attr)
     }
 
-    /// What it was last called, in whatever directories.
+    /// The names it had last, in whatever directories.
     pub fn names_of(&self, ino: Ino) -> Vec<Name> {
         let Some(node) = self.nodes.get(&ino) else {
             return Vec::new();

@@ -1,6 +1,6 @@
 //! A thread of a mount: reads requests of the kernel, and serves them beside each other.
 //!
-//! What may wait for other things than servers (bytes in blocks, locks) keeps its thread: another reads meanwhile. Everything else is served
+//! A request that may wait for other things than servers (bytes in blocks, locks) keeps its thread: another reads meanwhile. Everything else is served
 //! on [stacks of its own](crate::fiber) by the thread that reads, so that one thread does for many programs, and wakes for none of them.
 
 use crate::core::Core;

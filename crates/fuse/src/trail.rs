@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 /// The kernel goes on walking so soon after an answer: whatever comes later is another call.
 const SOON: Duration = Duration::from_millis(100);
-/// What was pinned is used within this time, or not at all.
+/// A pin is used within this time, or not at all.
 const PINNED: Duration = Duration::from_secs(1);
 /// Threads that are remembered. Beyond them one that comes anew is not.
 const THREADS: usize = 1024;
 
-/// What the call was about.
+/// The subject of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// Attributes, which an answer to LOOKUP has, too.
@@ -30,14 +30,14 @@ pub(crate) enum Call {
 /// A thread whose call ended so.
 struct Step {
     call: Call,
-    /// What the thing was called that is gone.
+    /// The names of the thing that is gone.
     names: Vec<Name>,
     /// When the thread was answered last.
     at: Instant,
     found: Option<Found>,
 }
 
-/// What the walk has found.
+/// The find of a second walk.
 struct Found {
     shown: Shown,
     /// Handle that keeps it there.
@@ -45,7 +45,7 @@ struct Found {
     at: Instant,
 }
 
-/// What threads are walking again.
+/// The threads that are walking again.
 #[derive(Default)]
 pub(crate) struct Trail {
     threads: Mutex<HashMap<u32, Step>>,
@@ -123,7 +123,7 @@ impl Trail {
         step.found.replace(found).and_then(|f| f.pin)
     }
 
-    /// What a thread's walk has found just now, if it was this.
+    /// The attributes that a thread's walk has found just now, if they are of this node.
     pub fn just_found(&self, pid: u32, ino: Ino) -> Option<Shown> {
         if self.is_empty() {
             return None;

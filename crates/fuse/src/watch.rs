@@ -98,7 +98,7 @@ pub(crate) fn start<C: Cluster>(core: &Arc<Core<C>>) -> std::io::Result<()> {
         .map(drop)
 }
 
-/// What a server says of a file.
+/// A server's answer about a file.
 type Looked = Result<EntryView, Errno>;
 
 /// A file that is looked at.

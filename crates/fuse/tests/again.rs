@@ -1,4 +1,4 @@
-//! What is walked to on one mount and was removed or replaced on another meanwhile.
+//! Files and directories that one mount walks to while another removes or replaces them.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What others see of files that stay open.
+//! Files that stay open, as other mounts see them.
 
 #![allow(clippy::unwrap_used)]
 

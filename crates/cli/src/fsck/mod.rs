@@ -70,7 +70,7 @@ pub struct Outcome {
     pub without_data: Option<String>,
 }
 
-/// What a report comes to.
+/// The sum of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// No problem.

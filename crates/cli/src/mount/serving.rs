@@ -119,7 +119,7 @@ pub fn take_lock(dir: &ClusterDir, mountpoint: &Path) -> Result<RunLock> {
     }
 }
 
-/// What is said of a mount that was unmounted, and whose process does not end.
+/// The message about a mount that was unmounted, and whose process does not end.
 pub fn still_runs(dir: &ClusterDir, mountpoint: &Path, pid: Pid) -> String {
     format!(
         "nothing is mounted at {} any more, but the process of its last mount ({pid}) runs still: files are open there, or what was \

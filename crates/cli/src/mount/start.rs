@@ -63,7 +63,7 @@ pub fn lock_name(mountpoint: &Path) -> String {
     format!("mount-{name}")
 }
 
-/// What of ours is mounted there.
+/// The mount of ours at this place.
 pub fn ours(mountpoint: &Path) -> Option<table::Mount> {
     table::find(mountpoint).filter(|m| m.kind == pando_fuse::TYPE)
 }

@@ -6,10 +6,10 @@ use super::{Body, OpenFile, Ops, SIZE_MAX, block_errno};
 use pando_data::Blocks;
 use pando_types::{Cred, Errno, Timestamp};
 
-/// What is to be in a range afterwards.
+/// The content of a range afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fill {
-    /// What is there.
+    /// Its content stays.
     AsItIs,
     /// Zeros, with room for other bytes.
     Zeros,
@@ -24,7 +24,7 @@ pub struct Allocation {
     pub offset: u64,
     /// Bytes in it.
     pub len: u64,
-    /// What is to be there.
+    /// The content that it gets.
     pub fill: Fill,
     /// Whether the file stays as long as it is, if the range ends after it.
     pub keeps_size: bool,

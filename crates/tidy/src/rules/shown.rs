@@ -1,4 +1,4 @@
-//! What users read is made for them: words and numbers, not how the program has things in memory.
+//! Text for users is made for them: words and numbers, not how the program has things in memory.
 //!
 //! Found are format strings with `:?` in the macros that make text (`format!`, `bail!`, `println!`, `warn!`, ...), in `#[error]`,
 //! and fields of logs with `?`. It may stay where no user reads: tests, panics and assertions, `debug!` and `trace!`,

@@ -2,7 +2,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// What stops the program, or is for those who change it: nothing in their arguments counts.
+/// Macros that stop the program, or that are for those who change it: nothing in their arguments counts.
 const NOT_SHOWN: [&str; 12] = [
     "assert",
     "assert_eq",
@@ -17,7 +17,7 @@ const NOT_SHOWN: [&str; 12] = [
     "todo",
     "unimplemented",
 ];
-/// What logs, with fields that may begin with `?`.
+/// Macros that log, with fields that may begin with `?`.
 const LOGS: [&str; 5] = ["info", "warn", "error", "event", "span"];
 
 /// Adds the lines.
