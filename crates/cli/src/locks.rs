@@ -79,6 +79,7 @@ fn family(lock: &LockView) -> &'static str {
     match lock.place.family {
         LockFamily::Posix => "posix",
         LockFamily::Flock => "flock",
+        LockFamily::Append => "append",
     }
 }
 

@@ -3,15 +3,17 @@
 //! One [`OpenFile`] is shared by all handles of one inode on a mount. It is plain data, so that a front end may keep
 //! it behind whatever lock it likes; every function that talks to servers takes them as arguments.
 //!
-//! Three rules hold everywhere here:
+//! Four rules hold everywhere here:
 //! - **Metadata after data.** Blocks are stored (and in [`DataSync::BeforePublish`] synced) before the size or layout
 //!   that makes them visible is published.
 //! - **Nothing stale past the end.** Blocks may hold anything past the published size: a truncate whose cut failed, a
 //!   writer that crashed before it published. So whoever extends a file first clears what comes into view between
 //!   the old end and the first new byte; nobody relies on an earlier cut. Cuts after a truncate only give space back.
+//! - **What was appended has no place before it is published** (`append`).
 //! - **A publish takes nothing back that others have published.** Between mounts the promise is close-to-open: a file opened after
 //!   another mount closed it shows what that wrote; of two that write at once each byte is that of the last publish that wrote it (`merge`).
 
+mod append;
 mod background;
 mod gather;
 mod holes;
@@ -23,6 +25,7 @@ mod room;
 #[cfg(test)]
 mod tests;
 
+pub use append::{Turn, Turns};
 pub use background::{Published, Underway};
 pub use open::{Opened, create, create_unnamed, open, open_kept};
 pub use room::{Allocation, Fill};
@@ -181,7 +184,12 @@ pub struct OpenFile {
     attr: Attr,
     version: u64,
     size: u64,
+    /// Without the tail.
     body: Body,
+    /// Appended bytes that have no place yet: the last of the file.
+    tail: Vec<u8>,
+    /// Gives turns to append to files in blocks; `None`: what is appended gets its place at once.
+    turns: Option<Arc<dyn append::Turns>>,
     /// The servers know of its blocks: they delete them, and keep them as long as a backup needs them.
     stored: bool,
     /// Time of the last change that is not published.
@@ -240,6 +248,8 @@ impl OpenFile {
             size: entry.attr.size,
             stored: in_blocks(&entry),
             body: body(&entry, data)?,
+            tail: Vec::new(),
+            turns: None,
             attr: entry.attr,
             dirty: None,
             touched: false,
@@ -337,8 +347,9 @@ impl OpenFile {
     }
 
     /// Whether reading, publishing and freeing it have nothing to do with blocks.
-    pub fn is_in_memory(&self) -> bool {
-        matches!(self.body, Body::Memory(_)) && self.gathered.is_none() && self.unsynced.is_empty()
+    pub fn is_in_memory(&self, inline_limit: u32) -> bool {
+        let in_memory = matches!(self.body, Body::Memory(_)) && !self.needs_turn(inline_limit);
+        in_memory && self.gathered.is_none() && self.unsynced.is_empty()
     }
 
     /// Whether there is something to publish.

@@ -454,7 +454,7 @@ codec_struct!(AttrChange {
     mtime
 });
 codec_enum!(TimeChange { 0 => Now, 1 => To(t) });
-codec_enum!(LockFamily { 1 => Posix, 2 => Flock });
+codec_enum!(LockFamily { 1 => Posix, 2 => Flock, 3 => Append });
 codec_enum!(Hold { 1 => Shared, 2 => Exclusive });
 
 impl Codec for Span {

@@ -15,7 +15,7 @@ use crate::open::{DirHandle, FileHandle, FileSlot, Handles};
 use crate::publisher::Publisher;
 use crate::watch::Watch;
 use fuser::FileAttr;
-use pando_client::file::{self, DataSync, OpenFile, Ops, Place};
+use pando_client::file::{self, DataSync, OpenFile, Ops, Place, Turns};
 use pando_client::{Contents, Kept};
 use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name};
 use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
@@ -55,6 +55,8 @@ pub(crate) struct Core<C: Cluster> {
     pub locks: Locks,
     pub accesses: Arc<Accesses>,
     pub publisher: Arc<Publisher>,
+    /// Gives turns to append.
+    pub turns: OnceLock<Arc<dyn Turns>>,
     pub watch: Arc<Watch>,
     /// Set when the mount ends by force: what is written from then on would be lost.
     pub ended: AtomicBool,
@@ -122,6 +124,7 @@ impl<C: Cluster> Core<C> {
             locks: Locks::default(),
             accesses: Arc::new(Accesses::new(settings.atimes)),
             publisher: Arc::new(Publisher::new(settings.publish)),
+            turns: OnceLock::new(),
             watch: Arc::default(),
             ended: AtomicBool::new(false),
             contents: cluster.contents(),

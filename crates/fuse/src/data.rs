@@ -22,6 +22,8 @@ pub(crate) struct Want {
     access: Access,
     writable: bool,
     truncate: bool,
+    /// The kernel keeps no page of what is written.
+    unpaged: bool,
 }
 
 impl Want {
@@ -30,6 +32,7 @@ impl Want {
         access: Access(0),
         writable: false,
         truncate: false,
+        unpaged: false,
     };
 
     pub fn new(flags: i32) -> Want {
@@ -50,14 +53,18 @@ impl Want {
             access,
             writable,
             truncate,
+            // The place that the kernel takes for the end may be another. (What can be read too may be mapped, which needs pages.)
+            unpaged: flags & (libc::O_ACCMODE | libc::O_APPEND) == libc::O_WRONLY | libc::O_APPEND,
         }
     }
 }
 
 /// Where bytes are written, and how.
 pub(crate) struct To {
-    /// `None`: at the end, wherever that is then.
-    pub offset: Option<u64>,
+    /// Where the kernel takes it to be.
+    pub offset: u64,
+    /// At the end, wherever that is then.
+    pub append: bool,
     /// `O_DIRECT`: it is published when it returns.
     pub direct: bool,
 }
@@ -66,7 +73,8 @@ impl To {
     /// A write of the kernel. `cached`: of a page of a mapping, which goes where it came from, whatever the handle was opened with.
     pub fn new(offset: u64, flags: i32, cached: bool) -> To {
         To {
-            offset: (cached || flags & libc::O_APPEND == 0).then_some(offset),
+            offset,
+            append: !cached && flags & libc::O_APPEND != 0,
             direct: !cached && flags & libc::O_DIRECT != 0,
         }
     }
@@ -147,7 +155,7 @@ impl<C: Cluster> Core<C> {
                         f.cache_dropped();
                     }
                 }
-                None => state.open = Some(OpenFile::new(place, opened, self.settings.data_sync)?.gathering()),
+                None => state.open = Some(self.open_file(place, opened)?),
             }
         }
         let f = state.open.as_mut().ok_or(Errno::Stale)?;
@@ -177,7 +185,18 @@ impl<C: Cluster> Core<C> {
         if keep {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
+        if want.unpaged {
+            flags |= FopenFlags::FOPEN_DIRECT_IO;
+        }
         Ok((self.files.insert(handle), flags))
+    }
+
+    fn open_file(&self, place: Place, opened: Opened) -> Result<OpenFile, Errno> {
+        let file = OpenFile::new(place, opened, self.settings.data_sync)?.gathering();
+        Ok(match self.turns.get() {
+            Some(turns) => file.appending(turns.clone()),
+            None => file,
+        })
     }
 
     fn drop_unused(&self, ino: Ino, state: &mut FileState) {
@@ -327,12 +346,23 @@ impl<C: Cluster> Core<C> {
     pub fn write(&self, d: &C::Driver, fh: u64, data: &[u8], to: To) -> Result<(), Errno> {
         self.check_locks(fh)?;
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
+        let full = |f: &OpenFile| to.append && f.is_full_for(data.len());
+        if handle.slot.read().open.as_ref().is_some_and(full) {
+            self.publish(d, &handle)?;
+        }
         {
             let mut state = handle.slot.write_beside();
             self.check_not_ended()?;
             let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
-            let offset = to.offset.unwrap_or_else(|| f.size());
-            d.run(f.write(d.ops(), d.blocks(), &handle.cred, offset, data, self.now()))?;
+            if to.append {
+                // The kernel has put it into other pages.
+                if to.offset != f.size() {
+                    self.watch.drop_pages(handle.ino);
+                }
+                d.run(f.append(d.ops(), d.blocks(), &handle.cred, data, self.now()))?;
+            } else {
+                d.run(f.write(d.ops(), d.blocks(), &handle.cred, to.offset, data, self.now()))?;
+            }
             self.publisher.wrote(&handle, &mut state);
         }
         match to.direct {
@@ -385,30 +415,33 @@ impl<C: Cluster> Core<C> {
             return true;
         };
         let state = handle.slot.try_read();
+        let limit = d.ops().inline_limit();
         state.is_some_and(|state| match &state.open {
-            Some(f) => f.is_in_memory() && end <= u64::from(d.ops().inline_limit()) && !self.locks.are_used(),
+            Some(f) => f.is_in_memory(limit) && end <= u64::from(limit) && !self.locks.are_used(),
             None => true,
         })
     }
 
     /// Whether attributes of something, but for its size, change without waiting for a block.
-    pub fn changes_at_once(&self, ino: u64) -> bool {
+    pub fn changes_at_once(&self, d: &C::Driver, ino: u64) -> bool {
         let slot = self.nodes().file(Ino(ino));
         slot.is_none_or(|slot| {
             let state = slot.try_read();
-            state.is_some_and(|state| state.open.as_ref().is_none_or(OpenFile::is_in_memory))
+            let at_hand = |f: &OpenFile| f.is_in_memory(d.ops().inline_limit());
+            state.is_some_and(|state| state.open.as_ref().is_none_or(at_hand))
         })
     }
 
     /// Whether a descriptor is closed without waiting for a lock or a block.
-    pub fn closes_at_once(&self, fh: u64) -> bool {
+    pub fn closes_at_once(&self, d: &C::Driver, fh: u64) -> bool {
         let Some(handle) = self.files.get(fh) else {
             return true;
         };
         let Some(state) = handle.slot.try_read() else {
             return false;
         };
-        let quiet = |f: &OpenFile| f.is_in_memory() || !f.is_dirty() && !f.is_removed();
+        let limit = d.ops().inline_limit();
+        let quiet = |f: &OpenFile| f.is_in_memory(limit) || !f.is_dirty() && !f.is_removed();
         !self.locks.are_used() && state.open.as_ref().is_none_or(quiet)
     }
 
@@ -430,12 +463,21 @@ impl<C: Cluster> Core<C> {
         let Some(f) = &mut state.open else {
             return Ok(());
         };
-        match d.run(f.flush(d.ops(), d.blocks(), &handle.cred)) {
+        let flushed = match d.run(f.flush(d.ops(), d.blocks(), &handle.cred)) {
             // Removed just now, while what another mount had written was fetched.
             Err(Errno::NotFound | Errno::Stale) if self.goes_home(d, f) => {
                 d.run(f.flush(d.ops(), d.blocks(), &handle.cred))
             }
             flushed => flushed,
+        };
+        self.merged(f);
+        flushed
+    }
+
+    /// After a publish: what another mount had published may have been put together with what was written here.
+    pub fn merged(&self, f: &OpenFile) {
+        if f.cached_version().is_none() {
+            self.watch.drop_pages(f.key().ino);
         }
     }
 
@@ -473,7 +515,9 @@ impl<C: Cluster> Core<C> {
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
         let mut state = handle.slot.write();
         let f = state.open.as_mut().ok_or(Errno::BadHandle)?;
-        d.run(f.fsync(d.ops(), d.blocks(), &handle.cred))
+        let synced = d.run(f.fsync(d.ops(), d.blocks(), &handle.cred));
+        self.merged(f);
+        synced
     }
 
     /// A handle is closed for good. Pages of a mapping may have come after the last flush; the kernel does not wait

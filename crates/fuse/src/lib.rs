@@ -39,6 +39,7 @@ mod publisher;
 mod serve;
 pub mod table;
 mod trail;
+mod turns;
 mod watch;
 mod xattr;
 

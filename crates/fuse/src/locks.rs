@@ -19,6 +19,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
@@ -60,6 +61,11 @@ enum Job {
         unique: u64,
         wish: LockWish,
         done: Done<InTheWay>,
+    },
+    /// A mount's turn to append: taken, or given up.
+    Turn {
+        wish: LockWish,
+        done: Done<()>,
     },
     /// A signal came for whoever waits for this request.
     Interrupt(u64),
@@ -115,6 +121,8 @@ pub(crate) struct Locks {
     /// Directories in which files were locked: what is there is asked for each time, for programs that lock say by names
     /// what they do.
     dirs: Mutex<HashSet<Ino>>,
+    /// Programs have asked for some.
+    used: AtomicBool,
     /// The threads, while they run.
     running: Mutex<Option<Vec<JoinHandle<()>>>>,
 }
@@ -131,6 +139,7 @@ impl Default for Locks {
             lost: Owners::default(),
             signs: Signs::new(pando_net::boot_time),
             dirs: Mutex::default(),
+            used: AtomicBool::new(false),
             running: Mutex::default(),
         }
     }
@@ -160,7 +169,7 @@ impl Locks {
 
     /// Whether programs have locked files here.
     pub fn are_used(&self) -> bool {
-        lock(&self.running).is_some()
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Whether the kernel may believe what it is told of names in a directory.
@@ -174,8 +183,13 @@ impl Locks {
 
     /// Whether others may have a file's locks by now, although nobody has said so.
     fn in_doubt(&self, ino: Ino, generation: Generation) -> bool {
-        let silence = self.signs.silence(ino, generation);
-        silence.is_some_and(|silence| silence >= SILENT)
+        self.silence(ino, generation)
+            .is_some_and(|silence| silence >= SILENT)
+    }
+
+    /// How long nothing was heard of the server that keeps a file's locks.
+    pub fn silence(&self, ino: Ino, generation: Generation) -> Option<Duration> {
+        self.signs.silence(ino, generation)
     }
 }
 
@@ -234,6 +248,33 @@ impl<C: Cluster> Core<C> {
         Ok(())
     }
 
+    /// Takes the turn to append to a file, or gives it up; `done` is called when that is known, on another thread perhaps.
+    ///
+    /// `number`: no other turn of this mount has it. So a turn that is given up just now is not taken for the next one.
+    pub fn set_turn(
+        self: &Arc<Self>,
+        file: Lockable,
+        number: u64,
+        hold: Option<Hold>,
+        done: impl FnOnce(Result<(), LockError>) + Send + 'static,
+    ) {
+        if let Err(e) = self.lock_threads() {
+            return done(Err(e));
+        }
+        let wish = LockWish {
+            file,
+            family: LockFamily::Append,
+            token: number,
+            span: Span::ALL,
+            hold,
+            pid: std::process::id(),
+        };
+        self.locks.queue.push(Job::Turn {
+            wish,
+            done: Box::new(done),
+        });
+    }
+
     /// What the servers must know of a file to lock it.
     fn lockable(&self, fh: u64) -> Result<Lockable, LockError> {
         let handle = self.files.get(fh).ok_or(LockError::Failed(Errno::BadHandle))?;
@@ -265,6 +306,7 @@ impl<C: Cluster> Core<C> {
         wait: bool,
         done: impl FnOnce(Result<(), LockError>) + Send + 'static,
     ) {
+        self.locks.used.store(true, Ordering::Relaxed);
         match self
             .wish(&asked)
             .and_then(|wish| self.lock_threads().map(|_| wish))
@@ -548,6 +590,10 @@ fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners, signs: Signs, ta
     };
     let lost = lost.clone();
     let on_lost = move |place: LockPlace| {
+        // Its holder looks at its own clock.
+        if place.family == LockFamily::Append {
+            return;
+        }
         tracing::warn!(
             ino = place.ino.0,
             "a lock was lost: this mount was out of touch with the servers for too long"
@@ -556,7 +602,7 @@ fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners, signs: Signs, ta
     };
     let Some(locker) = driver.locker(signs, on_lost) else {
         tracing::error!("this kind of cluster has no locks");
-        return;
+        return driver.run(refuse(queue));
     };
     let calls: Rc<RefCell<Calls>> = Rc::default();
     driver.run(async {
@@ -583,6 +629,12 @@ fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners, signs: Signs, ta
                         locker.test(wish, cancel).await
                     });
                 }
+                Job::Turn { wish, done } => {
+                    let locker = locker.clone();
+                    begin(&driver, &calls, (0, false), done, |(cancel, _)| async move {
+                        locker.set(wish, true, cancel).await.map(drop)
+                    });
+                }
                 Job::Interrupt(unique) => {
                     let calls = &mut *calls.borrow_mut();
                     // Dropped, it breaks the call off.
@@ -599,6 +651,19 @@ fn serve<C: Cluster>(cluster: &C, queue: &Queue, lost: &Owners, signs: Signs, ta
         close(&locker).await;
     });
     driver.close();
+}
+
+/// Answers everything where there are no locks.
+async fn refuse(queue: &Queue) {
+    const NONE: LockError = LockError::Failed(Errno::Unsupported);
+    loop {
+        match queue.next().await {
+            Job::Set { done, .. } | Job::Turn { done, .. } => done(Err(NONE)),
+            Job::Test { done, .. } => done(Err(NONE)),
+            Job::Interrupt(_) => {}
+            Job::Stop => break,
+        }
+    }
 }
 
 async fn close(locker: &Locker) {

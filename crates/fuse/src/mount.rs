@@ -167,6 +167,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
         }
     };
     let _ = core.notifier.set(session.notifier());
+    let _ = core.turns.set(crate::turns::MountTurns::new(&core));
     crate::accessed::start(&core).map_err(failed)?;
     crate::publisher::start(&core).map_err(failed)?;
     crate::watch::start(&core).map_err(failed)?;

@@ -8,7 +8,7 @@ use crate::driver::{self, Cluster, Driver};
 use crate::join::some;
 use crate::locks::Held;
 use crate::open::{FileHandle, FileSlot, FileState};
-use pando_client::file::{OpenFile, Ops};
+use pando_client::file::{OpenFile, Ops, Turn};
 use pando_types::{Cred, Errno};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -231,6 +231,11 @@ impl<C: Cluster> Publish<C> {
         let underway = {
             let mut state = self.slot.beside().await;
             let Some(f) = &mut state.open else { return Ok(()) };
+            if f.needs_turn(ops.inline_limit()) {
+                let turn = f.turn();
+                drop(state);
+                return self.publish_tail(turn.await?).await;
+            }
             f.begin_publish(blocks, &self.cred).await?
         };
         let Some(underway) = underway else { return Ok(()) };
@@ -239,8 +244,22 @@ impl<C: Cluster> Publish<C> {
         let Some(f) = &mut state.open else { return Ok(()) };
         match f.end_publish(published) {
             // Another mount has published: both are put together.
-            Err(Errno::Busy) => f.flush(ops, blocks, &self.cred).await,
+            Err(Errno::Busy) => {
+                let flushed = f.flush(ops, blocks, &self.cred).await;
+                self.core.merged(f);
+                flushed
+            }
             done => done,
         }
+    }
+
+    /// Publishes what was appended to blocks. Nobody writes meanwhile.
+    async fn publish_tail(&self, turn: Box<dyn Turn>) -> Result<(), Errno> {
+        let (ops, blocks) = (self.driver.ops(), self.driver.blocks());
+        let mut state = self.slot.beside().await;
+        let Some(f) = &mut state.open else { return Ok(()) };
+        let flushed = f.flush_in(Some(turn), ops, blocks, &self.cred).await;
+        self.core.merged(f);
+        flushed
     }
 }

@@ -122,8 +122,8 @@ fn waits<C: Cluster>(core: &Core<C>, driver: &C::Driver, asks: Asks) -> bool {
         Asks::Data => true,
         Asks::Read(fh) => !core.has_bytes(driver, fh.0, 0),
         Asks::Write(fh, end) => !core.has_bytes(driver, fh.0, end),
-        Asks::Change(ino) => !core.changes_at_once(ino.0),
-        Asks::Close(fh) => !core.closes_at_once(fh.0),
+        Asks::Change(ino) => !core.changes_at_once(driver, ino.0),
+        Asks::Close(fh) => !core.closes_at_once(driver, fh.0),
         Asks::Other => false,
     }
 }

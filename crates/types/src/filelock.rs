@@ -1,14 +1,17 @@
-//! Locks that programs take on files: `flock` and `fcntl`. Advice among programs; no operation looks at them.
+//! Locks that programs take on files: `flock` and `fcntl`. Advice among programs; no operation looks at them. And the turns of mounts
+//! that append to one file.
 //!
-//! One table for one file and one family. Both families obey the same rules; of `flock` every span is [`Span::ALL`].
+//! One table for one file and one family. All families obey the same rules; of `flock` and of turns every span is [`Span::ALL`].
 
-/// The two families. A lock of one never conflicts with one of the other.
+/// The families. A lock of one never conflicts with one of the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LockFamily {
     /// `fcntl`: ranges of bytes, owned by a process.
     Posix,
     /// `flock`: the whole file, owned by an open file.
     Flock,
+    /// The turn to append to the file's blocks, owned by a mount; no program asks for it.
+    Append,
 }
 
 /// Shared with others of its kind, or alone.

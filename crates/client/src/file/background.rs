@@ -30,7 +30,7 @@ pub struct Published {
 
 impl OpenFile {
     /// Takes down what is to be published: `None` if there is nothing. Stores what was gathered, if nothing went wrong with it; that is
-    /// all that a writer waits for.
+    /// all that a writer waits for. REQUIRES: [`OpenFile::needs_turn`] is false; if it is true, [`OpenFile::flush_in`] publishes.
     pub async fn begin_publish(
         &mut self,
         blocks: &dyn Blocks,
@@ -68,6 +68,7 @@ impl OpenFile {
         match outcome {
             Ok(view) => {
                 self.settle(&view);
+                self.tail_published(file.size);
                 if !self.touched {
                     self.dirty = None;
                     self.writer = None;

@@ -5,6 +5,7 @@
 //! done with the blocks, and before anything is published or synced (close-to-open asks for no more). Reads see it.
 //! If it cannot be stored it is kept, and whoever writes, flushes or closes next hears why.
 
+use super::append::Turns;
 use super::io::piece;
 use super::{OpenFile, block_errno};
 use pando_data::Blocks;
@@ -64,6 +65,12 @@ impl OpenFile {
     /// From now on writes are gathered.
     pub fn gathering(mut self) -> OpenFile {
         self.gathers = true;
+        self
+    }
+
+    /// From now on what is appended has no place before it is published, and mounts take turns to append to blocks.
+    pub fn appending(mut self, turns: Arc<dyn Turns>) -> OpenFile {
+        self.turns = Some(turns);
         self
     }
 

@@ -16,21 +16,30 @@ impl OpenFile {
         }
         match &self.body {
             Body::Memory(bytes) => {
-                let end = self.size.min(bytes.len() as u64);
-                Ok((from < end).then_some((from, end)))
+                let end = self.placed().min(bytes.len() as u64);
+                Ok((from < end).then_some((from, end)).or(self.tail_from(from)))
             }
             // Not shown to us: all of it may be data.
             Body::Unread => Ok(Some((from, self.size))),
             Body::Blocks(size) => {
                 let size = u64::from(*size);
-                let run = self.blocks_from(blocks, from / size, self.size.div_ceil(size));
-                let run = run.await?;
-                Ok(run.map(|(first, end)| {
-                    let end = end.saturating_mul(size).min(self.size);
+                let placed = self.placed();
+                if from >= placed {
+                    return Ok(self.tail_from(from));
+                }
+                let run = self.blocks_from(blocks, from / size, placed.div_ceil(size));
+                let run = run.await?.map(|(first, end)| {
+                    let end = end.saturating_mul(size).min(placed);
                     (from.max(first * size), end)
-                }))
+                });
+                Ok(run.or(self.tail_from(from)))
             }
         }
+    }
+
+    /// The stretch of appended bytes.
+    fn tail_from(&self, from: u64) -> Option<(u64, u64)> {
+        (!self.tail.is_empty()).then_some((from.max(self.placed()), self.size))
     }
 
     /// The first run of blocks that are there, of those from `first` to before `end`.

@@ -18,12 +18,15 @@ impl OpenFile {
                 let to = from.saturating_add(len).min(bytes.len());
                 let mut out = bytes[from..to].to_vec();
                 out.resize(len, 0);
+                self.show_tail(offset, &mut out);
                 Ok(out)
             }
             Body::Blocks(size) => {
                 let mut out = Vec::new();
-                while out.len() < len {
-                    let (block, within, n) = piece(offset + out.len() as u64, len - out.len(), *size);
+                // Past that it is in the tail.
+                let stored = self.placed().saturating_sub(offset).min(len as u64) as usize;
+                while out.len() < stored {
+                    let (block, within, n) = piece(offset + out.len() as u64, stored - out.len(), *size);
                     let mut data = match self.gathered_whole(block, within, n) {
                         true => Vec::new(),
                         false => blocks
@@ -39,6 +42,8 @@ impl OpenFile {
                         out.append(&mut data);
                     }
                 }
+                out.resize(len, 0);
+                self.show_tail(offset, &mut out);
                 Ok(out)
             }
             Body::Unread => Err(Errno::Access),
@@ -63,6 +68,10 @@ impl OpenFile {
             .checked_add(data.len() as u64)
             .filter(|e| *e <= SIZE_MAX)
             .ok_or(Errno::TooBig)?;
+        let outgrown = matches!(self.body, Body::Memory(_)) && self.size > u64::from(ops.inline_limit());
+        if end > self.placed() || outgrown {
+            self.place_tail(ops, blocks, now).await?;
+        }
         let size = self.size.max(end);
         let unread = self.body == Body::Unread;
         if unread {
@@ -84,7 +93,7 @@ impl OpenFile {
     }
 
     /// Stores `data`, after which the file has `size` bytes.
-    async fn put(
+    pub(super) async fn put(
         &mut self,
         ops: &impl Ops,
         blocks: &dyn Blocks,
@@ -110,7 +119,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Makes `offset..offset + len` zeros, giving back whole blocks. The size stays; what is past it stays zeros.
+    /// Makes `offset..offset + len` zeros, giving back whole blocks. The size stays; what is past it stays zeros. REQUIRES: no tail.
     pub async fn punch(
         &mut self,
         blocks: &dyn Blocks,
@@ -158,7 +167,7 @@ impl OpenFile {
     }
 
     /// Notes whose an unpublished write is, if publishing it must clear the set-id bits.
-    fn wrote(&mut self, cred: &Cred) {
+    pub(super) fn wrote(&mut self, cred: &Cred) {
         if !cred.is_root() && self.writer.as_ref() != Some(cred) {
             self.writer = Some(cred.clone());
         }
@@ -166,7 +175,12 @@ impl OpenFile {
 
     /// Moves the content to blocks if it is inline, and returns the size of the file's blocks. If it fails, the
     /// content is still in memory, and what was stored is past anything that is published.
-    async fn move_to_blocks(&mut self, new: u32, blocks: &dyn Blocks, now: Timestamp) -> Result<u32, Errno> {
+    pub(super) async fn move_to_blocks(
+        &mut self,
+        new: u32,
+        blocks: &dyn Blocks,
+        now: Timestamp,
+    ) -> Result<u32, Errno> {
         let bytes = match &mut self.body {
             Body::Blocks(size) => return Ok(*size),
             Body::Memory(bytes) => std::mem::take(bytes),

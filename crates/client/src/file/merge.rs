@@ -108,15 +108,24 @@ impl OpenFile {
             return Ok(false);
         }
         self.drain(blocks).await?;
-        let before = (self.body.clone(), self.size);
-        if let Err(e) = self.take_in(ops, blocks, theirs, entry.attr.size).await {
-            (self.body, self.size) = before;
-            return Err(e);
+        if entry.version != self.version {
+            let before = (self.body.clone(), self.size);
+            // It goes behind what is there.
+            let tail = std::mem::take(&mut self.tail);
+            self.size = self.size.saturating_sub(tail.len() as u64);
+            let taken = self.take_in(ops, blocks, theirs, entry.attr.size).await;
+            if taken.is_err() {
+                (self.body, self.size) = before;
+            } else {
+                self.size += tail.len() as u64;
+                self.cached = None;
+            }
+            self.tail = tail;
+            taken?;
         }
         self.location.learn(&entry);
         self.version = entry.version;
         self.attr = entry.attr;
-        self.cached = None;
         self.unsynced_before |= self.data_sync == DataSync::OnFsync;
         Ok(true)
     }

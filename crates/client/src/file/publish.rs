@@ -1,5 +1,6 @@
 //! Making changes visible and safe: flush, fsync, truncate, close.
 
+use super::append::Turn;
 use super::merge::Changes;
 use super::open::with_bytes;
 use super::{Body, DataSync, OpenFile, Ops, Place, SIZE_MAX, block_errno};
@@ -19,6 +20,17 @@ impl OpenFile {
     /// `ESTALE`: another mount has renamed, replaced or removed the file. If the name was changed on this mount
     /// meanwhile, or the directory's statement was, it is tried again with what is known now.
     pub async fn flush(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) -> Result<(), Errno> {
+        self.flush_in(None, ops, blocks, cred).await
+    }
+
+    /// The same with a turn to append, if the caller has one.
+    pub async fn flush_in(
+        &mut self,
+        mut turn: Option<Box<dyn Turn>>,
+        ops: &impl Ops,
+        blocks: &dyn Blocks,
+        cred: &Cred,
+    ) -> Result<(), Errno> {
         if self.removed {
             self.dirty = None;
         }
@@ -31,6 +43,10 @@ impl OpenFile {
         let mut sees = true;
         for _ in 0..MERGES {
             self.drain(blocks).await?;
+            if self.needs_turn(ops.inline_limit()) {
+                sees = self.take_turn(&mut turn, ops, blocks, cred).await?;
+                self.store_tail(ops, blocks).await?;
+            }
             if self.data_sync == DataSync::BeforePublish {
                 self.sync_blocks(blocks).await?;
             }
@@ -38,6 +54,7 @@ impl OpenFile {
                 Err(Errno::Busy) if sees => sees = self.take_over(ops, blocks, cred).await?,
                 done => {
                     self.settle(&done?);
+                    self.tail_published(self.size);
                     self.dirty = None;
                     self.writer = None;
                     self.changes = Changes::default();
@@ -47,6 +64,22 @@ impl OpenFile {
             }
         }
         Err(Errno::Busy)
+    }
+
+    /// Makes sure that it is this mount's turn to append, and learns how long the file is. False: what is there is not shown to us.
+    async fn take_turn(
+        &mut self,
+        turn: &mut Option<Box<dyn Turn>>,
+        ops: &impl Ops,
+        blocks: &dyn Blocks,
+        cred: &Cred,
+    ) -> Result<bool, Errno> {
+        if !turn.as_ref().is_some_and(|turn| turn.holds()) {
+            // One at a time.
+            *turn = None;
+            *turn = Some(self.turn().await?);
+        }
+        self.take_over(ops, blocks, cred).await
     }
 
     /// Says once what the content is now. EBUSY: it is not that of version `base` any more.
@@ -59,8 +92,8 @@ impl OpenFile {
         // Nobody writes who has not opened it for writing.
         let handle = self.handle.ok_or(Errno::BadHandle)?;
         let content = match &self.body {
-            Body::Memory(bytes) if bytes.is_empty() => Content::None,
-            Body::Memory(bytes) => Content::Inline(Blob(bytes.clone())),
+            Body::Memory(bytes) if bytes.is_empty() && self.tail.is_empty() => Content::None,
+            Body::Memory(bytes) => Content::Inline(Blob(self.with_tail(bytes))),
             Body::Blocks(size) => Content::Blocks(*size),
             Body::Unread => return Err(Errno::Access),
         };
@@ -106,6 +139,7 @@ impl OpenFile {
         self.writer = None;
         self.changes = Changes::default();
         self.gathered = None;
+        self.tail = Vec::new();
         self.leave_room();
         if matches!(self.body, Body::Memory(_)) {
             self.body = Body::Unread;
@@ -142,6 +176,9 @@ impl OpenFile {
     ) -> Result<(), Errno> {
         if size > SIZE_MAX {
             return Err(Errno::TooBig);
+        }
+        if size > 0 {
+            self.place_tail(ops, blocks, now).await?;
         }
         let given_up = match self.drain(blocks).await {
             // What cannot be stored need not be, if all of it goes.
@@ -186,12 +223,14 @@ impl OpenFile {
             self.attr.ctime = now;
         } else if self.dirty.is_some() {
             let before = (self.body.clone(), self.size, self.dirty, self.changes.clone());
+            let tail = self.tail.clone();
             self.resize(size);
             self.changes.resized(size);
             self.touch(now);
             if let Err(e) = self.flush(ops, blocks, cred).await {
                 // It was not cut: what was written is still to be published.
                 (self.body, self.size, self.dirty, self.changes) = before;
+                self.tail = tail;
                 return Err(e);
             }
         } else {
@@ -287,6 +326,8 @@ impl OpenFile {
     }
 
     fn resize(&mut self, size: u64) {
+        // Nothing is in it, or all of it goes.
+        self.tail = Vec::new();
         if let Body::Memory(bytes) = &mut self.body {
             bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
         } else if self.body == Body::Unread && size == 0 {

@@ -44,6 +44,7 @@ impl OpenFile {
         let Allocation { offset, len, .. } = what;
         let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX);
         let end = end.ok_or(Errno::TooBig)?;
+        self.place_tail(ops, blocks, now).await?;
         match what.fill {
             Fill::AsItIs => self.needs_room(ops, blocks, offset, end).await?,
             Fill::Zeros => {

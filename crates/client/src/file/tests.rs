@@ -1,5 +1,6 @@
 //! The layer over a fake server and blocks in memory, against a plain vector of bytes.
 
+mod append;
 mod background;
 mod gather;
 mod random;
@@ -34,6 +35,8 @@ struct Fake {
     calls: Rc<Cell<u64>>,
     /// Fails the next so many operations.
     fail: Rc<Cell<u32>>,
+    /// Another mount changes the file just before the next so many publishes.
+    meddle: Rc<Cell<u32>>,
     /// Shows the bytes to who asks to read alone.
     shy: Rc<Cell<bool>>,
     /// Whether we may act as root.
@@ -93,6 +96,7 @@ impl Fake {
             })),
             calls: Rc::default(),
             fail: Rc::default(),
+            meddle: Rc::default(),
             shy: Rc::default(),
             trusts: Rc::default(),
         }
@@ -152,6 +156,10 @@ impl Fake {
             } => {
                 named(&name)?;
                 assert_eq!(ino, KEY.ino);
+                if self.meddle.get() > 0 {
+                    self.meddle.set(self.meddle.get() - 1);
+                    s.view.version += 1;
+                }
                 if base.is_some_and(|base| base != s.view.version) {
                     return Err(Errno::Busy);
                 }

@@ -40,6 +40,7 @@ pub(super) fn requests() -> Vec<FileLockRequest> {
         set(1, lock(LockFamily::Posix, Some(Hold::Shared)), false),
         set(2, lock(LockFamily::Flock, Some(Hold::Exclusive)), true),
         set(3, lock(LockFamily::Posix, None), false),
+        set(4, lock(LockFamily::Append, Some(Hold::Exclusive)), true),
         FileLockRequest::Leave {
             session,
             turn: 4,
