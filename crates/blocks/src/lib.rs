@@ -21,7 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What places of blocks in a folder begin with.
-const FOLDER: &str = "file:";
+/// What the place of a folder begins with.
+pub const FOLDER: &str = "file:";
 /// What places of blocks in a bucket begin with.
 const BUCKET: &str = "s3://";
 

@@ -11,6 +11,7 @@ mod completion;
 mod connect;
 mod coordination;
 mod crew;
+mod device;
 mod down;
 mod explain;
 mod format;

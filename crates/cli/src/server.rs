@@ -4,6 +4,7 @@ use crate::addresses::stays_here;
 use crate::args::{Args, Mode, ServerArgs, Wait};
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
+use crate::device::{self, Device};
 use crate::metrics::{self, Counters};
 use crate::{coordination, pki, process, stores};
 use anyhow::{Context, Result, bail};
@@ -92,6 +93,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         durability,
         cache_bytes: options.cache_mib << 20,
         record_bytes: options.record_mib << 20,
+        ballast_bytes: (options.reserve_mib << 20) / 2,
         ..RocksOptions::default()
     };
     let (store, _) = RocksStore::open(&path, rocks)
@@ -150,6 +152,11 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         request_bytes: identity_bytes / 2,
         ..Limits::default()
     };
+    let folder = device::folder(&map.blocks);
+    let there = |id| map.server(ServerId(id)).is_some();
+    let device = Device::new(id, &store, limits.clone(), folder.as_deref(), there);
+    device.look();
+    device.keep_looking(&reactor);
     let coord = coordination::open(&dir, &file)?;
     let config = ServerConfig {
         id,

@@ -16,6 +16,7 @@
 mod append;
 mod background;
 mod gather;
+mod give_back;
 mod holes;
 mod io;
 mod merge;

@@ -5,6 +5,7 @@
 //! the new form by the first write to it. The futures do their work at the first poll: a caller that must not wait runs
 //! them where waiting is allowed.
 
+use crate::floor::Floor;
 use crate::pages::{self, PageError};
 use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names};
 use pando_types::Timestamp;
@@ -34,6 +35,7 @@ pub struct DirBlocks {
     root: PathBuf,
     /// A file in it without which it is not what it was.
     mark: Option<PathBuf>,
+    floor: Arc<Floor>,
 }
 
 /// A block's file.
@@ -50,7 +52,11 @@ impl DirBlocks {
     pub fn open(root: impl Into<PathBuf>) -> Result<DirBlocks, BlockError> {
         let root = root.into();
         match fs::metadata(&root) {
-            Ok(m) if m.is_dir() => Ok(DirBlocks { root, mark: None }),
+            Ok(m) if m.is_dir() => Ok(DirBlocks {
+                floor: Arc::new(Floor::of(&root)),
+                root,
+                mark: None,
+            }),
             Ok(_) => Err(BlockError::Device(format!(
                 "{} is not a directory",
                 root.display()
@@ -179,7 +185,15 @@ impl DirBlocks {
     fn write_now(&self, file: FileKey, block: u64, offset: u32, data: &[u8]) -> Result<(), BlockError> {
         let mut open = OpenOptions::new();
         open.read(true).write(true);
-        let (f, path) = match self.find(file, block, &open)? {
+        let found = self.find(file, block, &open)?;
+        let grows = match &found {
+            Some((Form::Paged(f), _)) => !pages::holds(f, u64::from(offset) + data.len() as u64),
+            Some((Form::Bare(_), _)) | None => true,
+        };
+        if grows && self.room_now()? < data.len() as u64 {
+            return Err(BlockError::NoSpace);
+        }
+        let (f, path) = match found {
             Some((Form::Paged(f), path)) => (f, path),
             Some((Form::Bare(bare), _)) => self.convert(&bare, file, block)?,
             None => {
@@ -189,6 +203,13 @@ impl DirBlocks {
             }
         };
         pages::write(&f, u64::from(offset), data).map_err(|e| failed(&path, e))
+    }
+
+    /// Bytes that blocks may take: what is free, without what servers need for their stores.
+    fn room_now(&self) -> Result<u64, BlockError> {
+        let space = rustix::fs::statvfs(&self.root).map_err(|e| device(&self.root, &e.into()))?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        Ok(free.saturating_sub(self.floor.bytes()))
     }
 
     /// Brings a block into the new form. The old one goes when the new one is safe.
@@ -440,10 +461,7 @@ impl Blocks for DirBlocks {
 
     fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>> {
         let this = self.clone();
-        Box::pin(async move {
-            let space = rustix::fs::statvfs(&this.root).map_err(|e| device(&this.root, &e.into()))?;
-            Ok(Some(space.f_bavail.saturating_mul(space.f_frsize)))
-        })
+        Box::pin(async move { this.room_now().map(Some) })
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod conformance;
 mod dir;
+mod floor;
 mod mem;
 pub mod names;
 mod pages;
@@ -11,6 +12,7 @@ pub mod sealed;
 mod wait;
 
 pub use dir::DirBlocks;
+pub use floor::Stores;
 pub use mem::{BlockCall, MemBlocks};
 pub use wait::wait;
 

@@ -146,6 +146,11 @@ fn size_of(f: &File) -> io::Result<u64> {
     Ok(data_len(f.metadata()?.len()))
 }
 
+/// Whether so many bytes are in it.
+pub(crate) fn holds(f: &File, bytes: u64) -> bool {
+    size_of(f).is_ok_and(|size| bytes <= size)
+}
+
 /// Reads up to `len` bytes at `offset`; fewer at the end.
 pub(crate) fn read(f: &File, offset: u64, len: usize) -> Result<Vec<u8>, PageError> {
     match read_once(f, offset, len) {

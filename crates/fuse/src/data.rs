@@ -550,6 +550,12 @@ impl<C: Cluster> Core<C> {
                 lost = last,
                 "writes to a closed file were not published: {e}"
             );
+            if last
+                && e == Errno::NoSpace
+                && let Err(e) = d.run(f.give_back(d.ops(), d.blocks(), &handle.cred))
+            {
+                tracing::error!(ino = handle.ino.0, "and what they had stored is still there: {e}");
+            }
         }
         if last {
             self.drop_unused(handle.ino, &mut state);

@@ -8,6 +8,7 @@
 //!
 //! This crate knows nothing of operations or servers. It is a shell: it has threads and time of its own.
 
+mod ballast;
 mod births;
 mod build;
 mod families;
@@ -21,6 +22,7 @@ mod read;
 mod records;
 mod sync;
 
+use ballast::Ballast;
 use births::Births;
 use build::Build;
 use files::LockFile;
@@ -37,7 +39,7 @@ use records::Records;
 use rocksdb::{DB, FlushOptions, WriteBatch, WriteOptions};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -55,6 +57,9 @@ pub const CACHE_MIB: usize = 192;
 /// And of records: a file with a short name takes a quarter of a KiB there, and a million of them fit.
 pub const RECORD_MIB: usize = 320;
 
+/// A compaction writes no more than that before it removes what it has read; about, of tables that are that many.
+const COMPACTION_MAX: u64 = 1 << 30;
+
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct RocksOptions {
@@ -71,6 +76,8 @@ pub struct RocksOptions {
     pub wal_bytes: u64,
     /// Bytes in the journal of touches and replies: each is written again as a row of its own once so much was written after it.
     pub journal_bytes: usize,
+    /// Bytes that are set aside on the device, to be given up when there is nothing else left; 0: none.
+    pub ballast_bytes: u64,
     /// Threads that serve reads from the device.
     pub readers: usize,
     /// `async` only: a sync begins at least this often,
@@ -88,6 +95,7 @@ impl Default for RocksOptions {
             births: 4 << 20,
             wal_bytes: 8 << 20,
             journal_bytes: 1 << 20,
+            ballast_bytes: 0,
             readers: 2,
             sync_interval: Duration::from_secs(5),
             sync_bytes: 256 << 10,
@@ -124,6 +132,7 @@ pub struct Stats {
 pub struct RocksStore {
     options: RocksOptions,
     path: PathBuf,
+    ballast: Ballast,
     db: Arc<DB>,
     write: WriteOptions,
     memory: read::Memory,
@@ -172,6 +181,20 @@ impl RocksStore {
             cache_bytes: property("rocksdb.block-cache-usage"),
             compaction_debt_bytes: of_all("rocksdb.estimate-pending-compaction-bytes"),
         }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes that one flush and one compaction may take before they give any back, and what is missing of the ballast.
+    pub fn needs(&self) -> u64 {
+        let flush = self.log_bytes.get().saturating_mul(2);
+        let compaction = self.stats().table_bytes.min(COMPACTION_MAX);
+        flush
+            .saturating_add(compaction)
+            .saturating_add(self.ballast.missing())
     }
 
     /// From now on batches wait to be written until [`RocksStore::flush`], which must be called before anything is waited
@@ -289,6 +312,9 @@ impl RocksStore {
     /// hole in the order of batches. Its own switch (`write_buffer_size`) is set out of reach.
     fn next_log(&self) -> Result<(), StoreError> {
         self.syncer.sync_now(&self.db)?;
+        // There may be nothing left to write it to but the ballast.
+        self.ballast
+            .look(files::space(&self.path).available, self.needs());
         let mut flush = FlushOptions::default();
         flush.set_wait(false);
         self.flush_tables(&flush)?;
@@ -575,6 +601,12 @@ impl Store for RocksStore {
     }
 
     fn space(&self) -> Space {
-        files::space(&self.path)
+        let space = files::space(&self.path);
+        let needs = self.needs();
+        self.ballast.look(space.available, needs);
+        Space {
+            available: space.available.saturating_sub(needs),
+            ..space
+        }
     }
 }

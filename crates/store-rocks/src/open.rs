@@ -1,5 +1,6 @@
 //! Creating and opening a store.
 
+use crate::ballast::Ballast;
 use crate::births::Births;
 use crate::families;
 use crate::files::{LockFile, create_dirs, failed, make_private, sync_dir};
@@ -90,6 +91,7 @@ impl RocksStore {
         let db = Arc::new(db);
         let mut store = RocksStore {
             path: path.to_path_buf(),
+            ballast: Ballast::open(path, options.ballast_bytes),
             write: WriteOptions::default(),
             memory: Memory::new(db.clone()),
             pool: Arc::new(Pool::default()),

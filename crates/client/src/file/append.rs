@@ -3,7 +3,7 @@
 //! Two mounts that append to one file begin at the same byte, as far as each knows. So what was appended here is the file's *tail*: it is
 //! kept in memory, and goes behind what is there when it is published. Inline it goes with the content; a publish that finds another
 //! version puts it behind that ([`OpenFile::take_over`]). Blocks are written where they are, before a publish: of the mounts that append
-//! to one file only that may which has the [`Turn`]. With the turn it looks how long the file is, stores its tail there, and publishes.
+//! to one file only that may which has the [`Turn`] (H195). With the turn it looks how long the file is, stores its tail there, and publishes.
 
 use super::{Body, OpenFile, Ops, SIZE_MAX};
 use crate::locks::Lockable;

@@ -153,6 +153,13 @@ impl OpenFile {
         }
     }
 
+    /// Which bytes of the file are gathered.
+    pub(super) fn gathered_span(&self, block_size: u32) -> Option<(u64, u64)> {
+        let g = self.gathered.as_ref()?;
+        let begin = g.block.saturating_mul(u64::from(block_size));
+        Some((begin + u64::from(g.from), begin + g.end()))
+    }
+
     /// The block that something is gathered of.
     pub(super) fn gathered_block(&self) -> Option<u64> {
         self.gathered.as_ref().map(|g| g.block)

@@ -44,6 +44,11 @@ impl Changes {
     /// The size was set.
     pub fn resized(&mut self, size: u64) {
         self.cut = Some(self.cut.map_or(size, |cut| cut.min(size)));
+        self.shrunk(size);
+    }
+
+    /// What was written past `size` is given up.
+    pub fn shrunk(&mut self, size: u64) {
         self.end = self.end.min(size);
         self.written.split_off(&size);
         if let Some(mut last) = self.written.last_entry() {

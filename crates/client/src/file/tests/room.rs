@@ -131,3 +131,68 @@ fn the_last_byte_there_can_be() {
         assert_eq!(h.read(SIZE_MAX - 2, 9), [0, 0]);
     }
 }
+
+/// A store that takes so many blocks.
+fn full_after(blocks: &MemBlocks, count: u32) {
+    let mut left = count;
+    blocks.set_faults(move |call, _| {
+        if call != BlockCall::Write {
+            return None;
+        }
+        match left.checked_sub(1) {
+            Some(rest) => {
+                left = rest;
+                None
+            }
+            None => Some(BlockError::NoSpace),
+        }
+    });
+}
+
+#[test]
+fn what_could_be_stored_is_published_and_the_rest_given_back() {
+    for gathers in [false, true] {
+        let (ops, blocks, mut h) = new(32);
+        if gathers {
+            h.file = h.file.gathering();
+        }
+        full_after(&blocks, 5);
+        let mut written = 0;
+        let failed = loop {
+            match h.write(written, &[7; 40]) {
+                Ok(()) => written += 40,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(failed, Errno::NoSpace);
+        assert_eq!(h.file.size(), written);
+        run(h.file.give_back(&h.ops, &h.blocks, &user())).unwrap();
+        blocks.clear_faults();
+        let seen = Handle::open(&ops, &blocks, DataSync::BeforePublish).all();
+        assert!(seen.len() >= 80 && seen.iter().all(|b| *b == 7), "{}", seen.len());
+        assert_eq!(blocks.count(KEY), seen.len().div_ceil(32), "gathers: {gathers}");
+    }
+}
+
+#[test]
+fn where_the_servers_take_nothing_all_of_it_is_removed() {
+    for begin in [0, 100] {
+        let (ops, blocks, mut h) = new(32);
+        h.file = h.file.gathering();
+        h.write(0, &vec![1; begin]).unwrap();
+        h.flush().unwrap();
+        let there = blocks.count(KEY);
+        full_after(&blocks, 4);
+        while h.write(h.file.size(), &[7; 30]).is_ok() {}
+        // The publish is refused, and then it is asked what is there.
+        ops.trusts.set(true);
+        ops.fail.set(1);
+        let before = ops.calls.get();
+        run(h.file.give_back(&h.ops, &h.blocks, &user())).unwrap();
+        assert_eq!(ops.calls.get(), before + 2);
+        blocks.clear_faults();
+        assert_eq!(blocks.count(KEY), there);
+        let seen = Handle::open(&ops, &blocks, DataSync::BeforePublish).all();
+        assert_eq!(seen, vec![1; begin]);
+    }
+}
