@@ -97,6 +97,15 @@ impl Blocks for Aside {
         self.store.present(file, from, to)
     }
 
+    fn stored(
+        &self,
+        file: FileKey,
+        from: u64,
+        to: u64,
+    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+        self.store.stored(file, from, to)
+    }
+
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         Box::pin(std::future::ready(self.removed((file, from, to))))
     }

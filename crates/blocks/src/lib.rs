@@ -148,6 +148,15 @@ impl Blocks for Store {
         told("listing", file, self.blocks().present(file, from, to))
     }
 
+    fn stored(
+        &self,
+        file: FileKey,
+        from: u64,
+        to: u64,
+    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+        told("listing", file, self.blocks().stored(file, from, to))
+    }
+
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         told("removing", file, self.blocks().remove(file, from, to))
     }

@@ -664,6 +664,15 @@ impl Blocks for SlowBlocks {
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
         self.slowly(move |b| b.present(file, from, to))
     }
+    fn stored(
+        &self,
+        file: FileKey,
+        from: u64,
+        to: u64,
+    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+        self.slowly(move |b| b.stored(file, from, to))
+    }
+
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         self.slowly(move |b| b.remove(file, from, to))
     }

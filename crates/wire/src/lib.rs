@@ -35,4 +35,4 @@ pub use op::{
 pub use repair::{RepairRequest, Repaired};
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 9;
+pub const PROTOCOL_VERSION: u16 = 10;

@@ -171,7 +171,7 @@ impl Walk {
         // Of a file with several names each is a name, and the bytes are there once.
         let again = attr.nlink > 1 && !self.counted.borrow_mut().insert((attr.ino, attr.generation));
         let bytes = match attr.kind {
-            FileKind::Regular if !again => attr.size,
+            FileKind::Regular if !again => attr.allocated,
             _ => 0,
         };
         let one = Sum {

@@ -440,12 +440,14 @@ async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {
     let mut found = found(attr);
     found.entry.size = attr.size;
     found.entry.extents = match (&opened.entry.layout, &opened.data) {
-        (Layout::Inline, Some(bytes)) => match attr.size.min(bytes.0.len() as u64) {
+        (Layout::Inline | Layout::SparseInline(_), Some(bytes)) => match attr.size.min(bytes.0.len() as u64) {
             0 => Vec::new(),
             len => vec![(0, len)],
         },
-        (Layout::Blocks(size), _) => extents(fs, &attr, u64::from(*size)).await?,
-        _ => Vec::new(),
+        (layout, _) => match layout.block_size() {
+            Some(size) => extents(fs, &attr, u64::from(size)).await?,
+            None => Vec::new(),
+        },
     };
     let small = found.entry.stored() <= SMALL;
     let file = OpenFile::new(place, opened, data_sync(&fs.conn.file))?;
@@ -456,7 +458,7 @@ async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {
             bytes.extend(file.read(&*fs.conn.blocks, *at, *len as u32).await?);
             bytes.resize(from + *len as usize, 0);
         }
-        if matches!(layout, Layout::Blocks(_)) && !is_there(fs, &file).await {
+        if layout.block_size().is_some() && !is_there(fs, &file).await {
             return Err(Errno::NotFound.into());
         }
         Body::Here(bytes)

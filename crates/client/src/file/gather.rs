@@ -80,6 +80,7 @@ impl OpenFile {
             let (block, within, n) = piece(offset + done as u64, data.len() - done, block_size);
             let part = &data[done..done + n as usize];
             self.unsynced.insert(block);
+            self.count.wrote(block, within + n);
             if let Some(gathered) = self.gathered.as_mut().filter(|g| g.takes(block, within)) {
                 gathered.put(within, part);
             } else {
@@ -143,6 +144,13 @@ impl OpenFile {
                 self.gathered = Some(Gathered { block, from, bytes });
                 Err(block_errno(e))
             }
+        }
+    }
+
+    /// What is gathered will be there.
+    pub(super) fn count_gathered(&mut self) {
+        if let Some(g) = &self.gathered {
+            self.count.wrote(g.block, g.end() as u32);
         }
     }
 

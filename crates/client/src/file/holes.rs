@@ -2,6 +2,7 @@
 
 use super::{Body, OpenFile, block_errno};
 use pando_data::Blocks;
+use pando_format::HOLE_MIN;
 use pando_types::Errno;
 
 /// So many blocks are looked for one by one before a store is asked for all that follow.
@@ -31,6 +32,62 @@ impl OpenFile {
                 }))
             }
         }
+    }
+
+    /// Makes `offset..end` of a file in blocks zeros, giving back whole blocks.
+    pub(super) async fn punch_blocks(
+        &mut self,
+        blocks: &dyn Blocks,
+        block_size: u32,
+        offset: u64,
+        end: u64,
+    ) -> Result<(), Errno> {
+        self.drain(blocks).await?;
+        let size = u64::from(block_size);
+        if end == self.size && self.size > HOLE_MIN {
+            self.count_for_hole(blocks, self.size).await;
+            return self.clear(blocks, block_size, offset, end).await;
+        }
+        self.count_told(blocks).await;
+        let (first, last) = (offset.div_ceil(size), end / size);
+        if first > last {
+            return self.zero(blocks, block_size, offset, end).await;
+        }
+        if offset < last * size {
+            self.count_for_hole(blocks, self.size).await;
+        }
+        self.zero(blocks, block_size, offset, first * size).await?;
+        if first < last {
+            blocks.remove(self.key, first, last).await.map_err(block_errno)?;
+            self.count.removed(first, last);
+            self.unsynced.insert(first);
+        }
+        self.zero(blocks, block_size, last * size, end).await
+    }
+
+    /// Makes a stretch of one block zeros. If what is there is known to end in it, it is cut.
+    async fn zero(
+        &mut self,
+        blocks: &dyn Blocks,
+        block_size: u32,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Errno> {
+        let size = u64::from(block_size);
+        let (block, within) = (from / size, (from % size) as u32);
+        match self.count.of_block(block) {
+            Some(there) if there <= within => return Ok(()),
+            Some(there) if u64::from(there) <= u64::from(within) + (to - from) => {
+                let cut = blocks.truncate(self.key, block, within);
+                cut.await.map_err(block_errno)?;
+                self.count.cut_block(block, within);
+                self.unsynced.insert(block);
+                return Ok(());
+            }
+            Some(_) | None => {}
+        }
+        self.store(blocks, block_size, from, &vec![0; (to - from) as usize])
+            .await
     }
 
     /// The first run of blocks that are there, of those from `first` to before `end`.

@@ -113,6 +113,7 @@ impl OpenFile {
             (self.body, self.size) = before;
             return Err(e);
         }
+        self.count_anew();
         self.location.learn(&entry);
         self.version = entry.version;
         self.attr = entry.attr;

@@ -31,6 +31,7 @@ impl OpenFile {
         let mut sees = true;
         for _ in 0..MERGES {
             self.drain(blocks).await?;
+            self.count_told(blocks).await;
             if self.data_sync == DataSync::BeforePublish {
                 self.sync_blocks(blocks).await?;
             }
@@ -61,7 +62,7 @@ impl OpenFile {
         let content = match &self.body {
             Body::Memory(bytes) if bytes.is_empty() => Content::None,
             Body::Memory(bytes) => Content::Inline(Blob(bytes.clone())),
-            Body::Blocks(size) => Content::Blocks(*size),
+            Body::Blocks(size) => self.content_in_blocks(*size),
             Body::Unread => return Err(Errno::Access),
         };
         let mut place = self.location.get();
@@ -179,19 +180,23 @@ impl OpenFile {
             && size > old
         {
             self.clear(blocks, block_size, old, size).await?;
+            self.count_for_hole(blocks, size).await;
         }
+        self.count_told(blocks).await;
         if self.removed {
             self.resize(size);
             self.attr.mtime = now;
             self.attr.ctime = now;
-        } else if self.dirty.is_some() {
+        } else if self.dirty.is_some() || (through_handle && self.is_counted()) {
             let before = (self.body.clone(), self.size, self.dirty, self.changes.clone());
+            let count = self.count.clone();
             self.resize(size);
             self.changes.resized(size);
             self.touch(now);
             if let Err(e) = self.flush(ops, blocks, cred).await {
                 // It was not cut: what was written is still to be published.
                 (self.body, self.size, self.dirty, self.changes) = before;
+                self.count = count;
                 return Err(e);
             }
         } else {
@@ -204,6 +209,7 @@ impl OpenFile {
                 self.reload(ops, cred).await;
             }
             self.settle(&view);
+            self.tell_count(ops, blocks, cred).await;
         }
         // The size hides what is left if this fails.
         let _ = self.cut(blocks, old).await;
@@ -291,6 +297,8 @@ impl OpenFile {
             bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
         } else if self.body == Body::Unread && size == 0 {
             self.body = Body::Memory(Vec::new());
+        } else if let Body::Blocks(block_size) = self.body {
+            self.count.cut(size, block_size);
         }
         self.size = size;
     }

@@ -84,6 +84,7 @@ fn attr(kind: FileKind) -> Attr {
         gid: 100,
         nlink: 1,
         size: 5,
+        allocated: 0,
         rdev: 0,
         atime: TIME,
         mtime: TIME,
