@@ -1,7 +1,7 @@
 //! Removal beside everything else, for a server, whose one thread must not wait for it.
 
 use crate::Store;
-use pando_data::{BlockError, Blocks, FileKey, LocalFuture};
+use pando_data::{BlockError, Blocks, FileKey, LocalFuture, StoredBlock};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -15,7 +15,7 @@ mod trouble;
 pub use aside::Aside;
 pub use s3::{S3Blocks, S3Settings};
 
-use pando_data::{BlockError, Blocks, DirBlocks, FileKey, Listing, LocalFuture, StoredFile};
+use pando_data::{BlockError, Blocks, DirBlocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile};
 use pando_types::FsId;
 use std::path::Path;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use object_store::{
     ClientOptions, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload, PutResult,
     RetryConfig, UpdateVersion,
 };
-use pando_data::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names, sealed};
+use pando_data::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile, names, sealed};
 use pando_env::promise;
 use pando_types::{FsId, Timestamp};
 use std::collections::VecDeque;

@@ -11,7 +11,7 @@ use crate::violation::Kind;
 use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, ServerInfo};
-use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
+use pando_data::{BlockError, Blocks, FileKey, MemBlocks, StoredBlock};
 use pando_env::Env;
 use pando_model::Model;
 use pando_server::{Executed, MetaServer, Observer, ServerConfig, format_store};

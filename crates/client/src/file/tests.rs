@@ -1,6 +1,7 @@
 //! The layer over a fake server and blocks in memory, against a plain vector of bytes.
 
 mod background;
+mod count;
 mod gather;
 mod random;
 mod room;
@@ -69,6 +70,7 @@ impl Fake {
             gid: 5,
             nlink: 1,
             size: 0,
+            allocated: 0,
             rdev: 0,
             atime: time(0),
             mtime: time(0),
@@ -129,7 +131,8 @@ impl Fake {
             Op::SetAttr { name, change, .. } => {
                 named(&name)?;
                 let size = change.size.unwrap();
-                if s.view.layout == Layout::Inline && size < s.view.attr.size {
+                s.view.layout = s.view.layout.resized(s.view.attr.size, size);
+                if s.view.layout.is_inline() && size < s.view.attr.size {
                     let data = &mut s.data.as_mut().unwrap().0;
                     data.truncate(size as usize);
                     if size == 0 {
@@ -138,6 +141,7 @@ impl Fake {
                     }
                 }
                 s.view.attr.size = size;
+                s.view.attr.allocated = s.view.layout.allocated(size);
                 s.view.version += 1;
                 Ok(Answer::Entry(s.view.clone()))
             }
@@ -160,15 +164,24 @@ impl Fake {
                     Content::None => Layout::None,
                     Content::Inline(b) => {
                         assert!(b.0.len() as u64 <= size && b.0.len() <= LIMIT as usize);
+                        let layout = Layout::inline(b.0.len() as u64, size);
                         s.data = Some(b);
-                        Layout::Inline
+                        layout
                     }
                     Content::Blocks(n) => {
                         assert!(n.is_power_of_two());
                         Layout::Blocks(n)
                     }
+                    Content::Sparse {
+                        block_size,
+                        allocated,
+                    } => {
+                        assert!(allocated < size);
+                        Layout::blocks(block_size, allocated, size)
+                    }
                 };
                 s.view.attr.size = size;
+                s.view.attr.allocated = s.view.layout.allocated(size);
                 s.view.attr.mtime = mtime.unwrap();
                 s.view.attr.perm = without_set_ids(s.view.attr.perm);
                 s.view.version += 1;
