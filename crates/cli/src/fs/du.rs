@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::rc::Rc;
 
-/// Add up the sizes of files, directory by directory.
+/// Add up what is stored of files, directory by directory.
 ///
-/// Sizes are what `stat` shows, holes included.
+/// Holes are not stored and do not count.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  pando du -sH /projects\n  pando du -d 1 /")]
 pub struct DuArgs {

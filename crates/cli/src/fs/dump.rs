@@ -6,7 +6,7 @@ use crate::progress::{Progress, Unit};
 use anyhow::{Context, Result, bail};
 use pando_client::Listing;
 use pando_client::file::{self, OpenFile, Place};
-use pando_data::{Blocks, FileKey};
+use pando_data::{Blocks, FileKey, StoredBlock};
 use pando_dump::{Begin, EXTENTS_MAX, End, Entry, StreamError, Writer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
@@ -475,11 +475,13 @@ async fn extents(fs: &Fs, attr: &Attr, block: u64) -> Result<Vec<(u64, u64)>, Wh
         ino: attr.ino,
         generation: attr.generation,
     };
-    let there = fs.conn.blocks.present(key, 0, attr.size.div_ceil(block)).await;
+    let there = fs.conn.blocks.stored(key, 0, attr.size.div_ceil(block)).await;
     let mut all: Vec<(u64, u64)> = Vec::new();
-    for n in there.map_err(|e| e.to_string())? {
-        let (at, len) = (n * block, block.min(attr.size - n * block));
+    for StoredBlock { number, bytes } in there.map_err(|e| e.to_string())? {
+        let at = number * block;
+        let len = block.min(attr.size - at).min(bytes.into());
         match all.last_mut() {
+            _ if len == 0 => {}
             Some((start, end)) if *start + *end == at => *end += len,
             _ => all.push((at, len)),
         }

@@ -180,7 +180,7 @@ impl OpenFile {
         let end = self.size.div_ceil(size);
         let mut counted = Counted::default();
         if end > 0 {
-            let Ok(found) = blocks.stored(self.key, 0, end).await else {
+            let Ok(found) = self.stored_blocks(blocks, 0, end).await else {
                 self.count = Count::Told(self.allocated());
                 return;
             };
@@ -191,7 +191,6 @@ impl OpenFile {
             }
         }
         self.count = Count::Blocks(counted);
-        self.count_gathered();
     }
 
     /// A publish, or a change of what is in blocks, needs to know what there is.

@@ -7,7 +7,7 @@
 
 use super::io::piece;
 use super::{OpenFile, block_errno};
-use pando_data::Blocks;
+use pando_data::{Blocks, StoredBlock};
 use pando_types::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -147,11 +147,12 @@ impl OpenFile {
         }
     }
 
-    /// What is gathered will be there.
-    pub(super) fn count_gathered(&mut self) {
-        if let Some(g) = &self.gathered {
-            self.count.wrote(g.block, g.end() as u32);
-        }
+    /// How much of its block will be there when what is gathered is stored.
+    pub(super) fn gathered_end(&self) -> Option<StoredBlock> {
+        self.gathered.as_ref().map(|g| StoredBlock {
+            number: g.block,
+            bytes: u32::try_from(g.end()).unwrap_or(u32::MAX),
+        })
     }
 
     /// The block that something is gathered of.
