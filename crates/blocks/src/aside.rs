@@ -97,12 +97,7 @@ impl Blocks for Aside {
         self.store.present(file, from, to)
     }
 
-    fn stored(
-        &self,
-        file: FileKey,
-        from: u64,
-        to: u64,
-    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
         self.store.stored(file, from, to)
     }
 

@@ -148,12 +148,7 @@ impl Blocks for Store {
         told("listing", file, self.blocks().present(file, from, to))
     }
 
-    fn stored(
-        &self,
-        file: FileKey,
-        from: u64,
-        to: u64,
-    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
         told("listing", file, self.blocks().stored(file, from, to))
     }
 

@@ -450,12 +450,7 @@ impl Blocks for DirBlocks {
         Box::pin(async move { this.present_now(file, from, to) })
     }
 
-    fn stored(
-        &self,
-        file: FileKey,
-        from: u64,
-        to: u64,
-    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
         let this = self.clone();
         Box::pin(async move { this.stored_now(file, from, to) })
     }

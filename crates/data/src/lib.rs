@@ -109,12 +109,7 @@ pub trait Blocks {
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>>;
 
     /// The same, and how many bytes there are of each.
-    fn stored(
-        &self,
-        file: FileKey,
-        from: u64,
-        to: u64,
-    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>>;
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>>;
 
     /// Removes blocks `from..to` of a file. Idempotent; a file that is not there is no error. `to` may be
     /// `u64::MAX`: all that follow. Whoever deletes a file asks for `0..u64::MAX`, never for a range computed from

@@ -169,12 +169,7 @@ impl Blocks for MemBlocks {
         })
     }
 
-    fn stored(
-        &self,
-        file: FileKey,
-        from: u64,
-        to: u64,
-    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
         self.act(BlockCall::Read, file, move |inner| {
             let all = inner.blocks.range((file, from)..(file, to.max(from)));
             all.map(|((_, number), block)| StoredBlock {

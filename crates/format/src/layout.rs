@@ -58,7 +58,9 @@ impl Layout {
         match self {
             Layout::SparseInline(len) => has_holes((*len).into(), size),
             Layout::Sparse { allocated, .. } => has_holes(*allocated, size),
-            Layout::None | Layout::Inline | Layout::Blocks(_) | Layout::Target(_) | Layout::LongTarget => true,
+            Layout::None | Layout::Inline | Layout::Blocks(_) | Layout::Target(_) | Layout::LongTarget => {
+                true
+            }
         }
     }
 
@@ -103,7 +105,11 @@ mod tests {
         assert_eq!(Layout::blocks(BLOCK, u64::MAX, u64::MAX), Layout::Blocks(BLOCK));
         assert_eq!(Layout::inline(5, 4096), Layout::Inline);
         assert_eq!(Layout::inline(5, 1 << 40), Layout::SparseInline(5));
-        assert_eq!(Layout::inline(1 << 40, 1 << 50), Layout::Inline, "no attachment is so long");
+        assert_eq!(
+            Layout::inline(1 << 40, 1 << 50),
+            Layout::Inline,
+            "no attachment is so long"
+        );
     }
 
     #[test]

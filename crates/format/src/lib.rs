@@ -17,8 +17,8 @@ mod xattrs;
 pub use codec::{Codec, DecodeError, Reader};
 pub use hash::{HashWidths, NameHash, Position};
 pub use identity::{IdentityKey, IdentityRecord, IdentityTable};
-pub use layout::HOLE_MIN;
 pub use key::{Key, KeyRange, LOCAL_SLOT};
+pub use layout::HOLE_MIN;
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,

@@ -9,8 +9,7 @@ use crate::context::{Context, Place};
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::codec::Blob;
 use pando_format::{
-    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record,
-    Target,
+    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record, Target,
 };
 use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Slot, Watermark, plant};
 use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Said, Scope, Statement};

@@ -664,12 +664,7 @@ impl Blocks for SlowBlocks {
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
         self.slowly(move |b| b.present(file, from, to))
     }
-    fn stored(
-        &self,
-        file: FileKey,
-        from: u64,
-        to: u64,
-    ) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
         self.slowly(move |b| b.stored(file, from, to))
     }
 

@@ -521,12 +521,16 @@ fn same_view(
             let size = expected.attr.size;
             let shown = match (&got.layout, data) {
                 (Layout::None, _) => Content::Sparse,
-                (Layout::Blocks(block_size) | Layout::Sparse { block_size, .. }, _) => Content::Blocks(*block_size),
+                (Layout::Blocks(block_size) | Layout::Sparse { block_size, .. }, _) => {
+                    Content::Blocks(*block_size)
+                }
                 (Layout::Inline | Layout::SparseInline(_), Some(Some(bytes))) => Content::inline(bytes),
                 (Layout::Inline | Layout::SparseInline(_), Some(None)) => {
                     return Err("inline data is missing".into());
                 }
-                (Layout::Inline | Layout::SparseInline(_), None) if !matches!(content, Content::Blocks(_)) => {
+                (Layout::Inline | Layout::SparseInline(_), None)
+                    if !matches!(content, Content::Blocks(_)) =>
+                {
                     return Ok(());
                 }
                 _ => return Err("layout".into()),
@@ -663,7 +667,11 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
                 let stat = tree.touch(d.id).map(|t| t.stat).unwrap_or_default();
                 (NodeId::new(d.ino, d.generation), None, d.attr(&stat))
             }
-            Target::Inode(i) => (NodeId::new(i.ino, i.generation), Some(&i.layout), uncounted(i.attr())),
+            Target::Inode(i) => (
+                NodeId::new(i.ino, i.generation),
+                Some(&i.layout),
+                uncounted(i.attr()),
+            ),
             Target::Link(l) => {
                 seen += 1;
                 named(model, tree, NodeId::new(l.ino, l.generation), *dir, name)?;
@@ -725,8 +733,12 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             }
             (Some(Body::File(c)), Some(layout)) => {
                 let stored = match layout {
-                    Layout::Blocks(block_size) | Layout::Sparse { block_size, .. } => Content::Blocks(*block_size),
-                    Layout::Inline | Layout::SparseInline(_) => Content::inline(&attachment(AttachmentKind::Data).unwrap_or_default()),
+                    Layout::Blocks(block_size) | Layout::Sparse { block_size, .. } => {
+                        Content::Blocks(*block_size)
+                    }
+                    Layout::Inline | Layout::SparseInline(_) => {
+                        Content::inline(&attachment(AttachmentKind::Data).unwrap_or_default())
+                    }
                     _ => Content::Sparse,
                 };
                 same_content(c, &stored, attr.size)

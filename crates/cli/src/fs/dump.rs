@@ -440,10 +440,12 @@ async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {
     let mut found = found(attr);
     found.entry.size = attr.size;
     found.entry.extents = match (&opened.entry.layout, &opened.data) {
-        (Layout::Inline | Layout::SparseInline(_), Some(bytes)) => match attr.size.min(bytes.0.len() as u64) {
-            0 => Vec::new(),
-            len => vec![(0, len)],
-        },
+        (Layout::Inline | Layout::SparseInline(_), Some(bytes)) => {
+            match attr.size.min(bytes.0.len() as u64) {
+                0 => Vec::new(),
+                len => vec![(0, len)],
+            }
+        }
         (layout, _) => match layout.block_size() {
             Some(size) => extents(fs, &attr, u64::from(size)).await?,
             None => Vec::new(),

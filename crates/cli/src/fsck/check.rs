@@ -137,6 +137,8 @@ pub struct BlockFile {
     pub size: u64,
     /// Bytes of a block.
     pub block_size: u32,
+    /// Bytes that are stored, as its record says.
+    pub stored: u64,
 }
 
 /// See the module.
@@ -496,7 +498,9 @@ impl Checker {
                 }
                 Some(len) => stored_wrong(inode, Some(len)),
             },
-            (Layout::None | Layout::Blocks(_) | Layout::Sparse { .. }, FileKind::Regular) if data.is_some() => {
+            (Layout::None | Layout::Blocks(_) | Layout::Sparse { .. }, FileKind::Regular)
+                if data.is_some() =>
+            {
                 Some("it has inline data that its layout does not speak of".into())
             }
             (Layout::Blocks(size) | Layout::Sparse { block_size: size, .. }, FileKind::Regular)
@@ -554,6 +558,7 @@ impl Checker {
                     key,
                     size: inode.size,
                     block_size: size,
+                    stored: inode.layout.allocated(inode.size),
                 });
             }
         }

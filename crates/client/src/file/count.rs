@@ -289,6 +289,9 @@ mod tests {
         assert!(matches!(Count::moved(100, 100, 512), Count::Whole));
         assert!(matches!(Count::moved(100, 4096, 512), Count::Whole));
         assert!(matches!(Count::of(&Layout::Blocks(512)), Count::Whole));
-        assert_eq!((Count::Whole.of_block(7), Count::Told(0).of_block(7)), (None, None));
+        assert_eq!(
+            (Count::Whole.of_block(7), Count::Told(0).of_block(7)),
+            (None, None)
+        );
     }
 }

@@ -29,7 +29,11 @@ impl OpenFile {
                 let mut run: Option<(u64, u64)> = None;
                 let all = self.size.div_ceil(size);
                 for (first, after) in [(from / size, middle.min(all)), (middle.min(all), all)] {
-                    if first < after && self.grow_run(blocks, size, from, (first, after), &mut run).await? {
+                    if first < after
+                        && self
+                            .grow_run(blocks, size, from, (first, after), &mut run)
+                            .await?
+                    {
                         break;
                     }
                 }
@@ -49,9 +53,7 @@ impl OpenFile {
     ) -> Result<bool, Errno> {
         for block in self.stored_blocks(blocks, first, after).await? {
             let begin = block.number.saturating_mul(size);
-            let end = begin
-                .saturating_add(size.min(block.bytes.into()))
-                .min(self.size);
+            let end = begin.saturating_add(size.min(block.bytes.into())).min(self.size);
             match run {
                 _ if end <= from.max(begin) => {}
                 None => *run = Some((from.max(begin), end)),
@@ -111,13 +113,7 @@ impl OpenFile {
     }
 
     /// Makes a stretch of one block zeros. If what is there is known to end in it, it is cut.
-    async fn zero(
-        &mut self,
-        blocks: &dyn Blocks,
-        block_size: u32,
-        from: u64,
-        to: u64,
-    ) -> Result<(), Errno> {
+    async fn zero(&mut self, blocks: &dyn Blocks, block_size: u32, from: u64, to: u64) -> Result<(), Errno> {
         let size = u64::from(block_size);
         let (block, within) = (from / size, (from % size) as u32);
         match self.count.of_block(block) {

@@ -80,21 +80,23 @@ fn fit(
         };
         let (data, target) = (length(AttachmentKind::Data), length(AttachmentKind::Target));
         match (&inode.layout, inode.kind) {
-            (Layout::Inline | Layout::SparseInline(_), FileKind::Regular) => match (data, of(AttachmentKind::Data)) {
-                (None, _) => {
-                    inode.layout = Layout::None;
-                    does.push("its data are lost: it reads as zeros");
-                }
-                (Some(len), Some((at, _, record))) if len > inode.size => {
-                    if let Record::Attachment(b) = record {
-                        let cut = Blob(b.0[..inode.size as usize].to_vec());
-                        let cut = Record::Attachment(cut);
-                        edit.set(at.clone(), Some(record.clone()), Some(cut));
-                        does.push("its data are cut to its size");
+            (Layout::Inline | Layout::SparseInline(_), FileKind::Regular) => {
+                match (data, of(AttachmentKind::Data)) {
+                    (None, _) => {
+                        inode.layout = Layout::None;
+                        does.push("its data are lost: it reads as zeros");
                     }
+                    (Some(len), Some((at, _, record))) if len > inode.size => {
+                        if let Record::Attachment(b) = record {
+                            let cut = Blob(b.0[..inode.size as usize].to_vec());
+                            let cut = Record::Attachment(cut);
+                            edit.set(at.clone(), Some(record.clone()), Some(cut));
+                            does.push("its data are cut to its size");
+                        }
+                    }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
             (Layout::Blocks(size) | Layout::Sparse { block_size: size, .. }, FileKind::Regular)
                 if !size.is_power_of_two() =>
             {

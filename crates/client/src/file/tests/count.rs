@@ -170,10 +170,18 @@ fn random_run(seed: u64) {
         }
         let (shown, size) = (h.file.attr().allocated, h.file.size());
         h.flush().unwrap();
-        assert_eq!(shown, published(&ops), "seed {seed} step {step}: shown and published");
+        assert_eq!(
+            shown,
+            published(&ops),
+            "seed {seed} step {step}: shown and published"
+        );
         if let Some(block_size) = ops.server.borrow().view.layout.block_size() {
             let right = Layout::blocks(block_size, stored_of(&blocks, size), size);
-            assert_eq!(shown, right.allocated(size), "seed {seed} step {step} size {size}");
+            assert_eq!(
+                shown,
+                right.allocated(size),
+                "seed {seed} step {step} size {size}"
+            );
         }
     }
 }
