@@ -24,7 +24,7 @@ const WIDTHS: HashWidths = HashWidths {
 struct World(BTreeMap<Key, Record>);
 
 fn name() -> Name {
-    Name::new(b"f").unwrap()
+    Name::new(b"f").expect("a name")
 }
 
 fn key() -> Key {
@@ -192,7 +192,7 @@ impl World {
             change,
             handle: None,
         });
-        view.unwrap().layout
+        view.expect("a size").layout
     }
 
     fn has_data(&self) -> bool {
@@ -253,7 +253,7 @@ fn a_publish_says_what_is_stored() {
 #[test]
 fn a_new_size_keeps_what_is_stored() {
     let mut w = World::new();
-    w.publish(Content::Blocks(BLOCK), 10 << 20).unwrap();
+    w.publish(Content::Blocks(BLOCK), 10 << 20).expect("published");
     assert_eq!(w.resize(100 << 20), holes(10 << 20));
     assert_eq!(w.resize(200 << 20), holes(10 << 20));
     assert_eq!(w.resize(20 << 20), holes(10 << 20));
@@ -278,7 +278,7 @@ fn bytes_beside_the_record() {
     assert!(w.has_data());
     assert_eq!(w.publish(sparse(4096), 1 << 40), Ok(holes(4096)));
     assert!(!w.has_data());
-    w.publish(five(), 1 << 20).unwrap();
+    w.publish(five(), 1 << 20).expect("published");
     assert_eq!(w.resize(0), Layout::None);
     assert!(!w.has_data());
 }

@@ -182,7 +182,9 @@ impl OpenFile {
             self.clear(blocks, block_size, old, size).await?;
             self.count_for_hole(blocks, size).await;
         }
-        self.count_told(blocks).await;
+        if size > 0 {
+            self.count_told(blocks).await;
+        }
         if self.removed {
             self.resize(size);
             self.attr.mtime = now;
