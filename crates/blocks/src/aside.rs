@@ -1,7 +1,7 @@
 //! Removal beside everything else, for a server, whose one thread must not wait for it.
 
 use crate::Store;
-use pando_data::{BlockError, Blocks, FileKey, LocalFuture};
+use pando_data::{BlockError, Blocks, FileKey, LocalFuture, StoredBlock};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -95,6 +95,10 @@ impl Blocks for Aside {
 
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
         self.store.present(file, from, to)
+    }
+
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+        self.store.stored(file, from, to)
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {

@@ -15,7 +15,7 @@ mod trouble;
 pub use aside::Aside;
 pub use s3::{S3Blocks, S3Settings};
 
-use pando_data::{BlockError, Blocks, DirBlocks, FileKey, Listing, LocalFuture, StoredFile};
+use pando_data::{BlockError, Blocks, DirBlocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile};
 use pando_types::FsId;
 use std::path::Path;
 use std::sync::Arc;
@@ -147,6 +147,10 @@ impl Blocks for Store {
 
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
         told("listing", file, self.blocks().present(file, from, to))
+    }
+
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+        told("listing", file, self.blocks().stored(file, from, to))
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {

@@ -20,7 +20,7 @@ use object_store::{
     ClientOptions, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload, PutResult,
     RetryConfig, UpdateVersion,
 };
-use pando_data::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names, sealed};
+use pando_data::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile, names, sealed};
 use pando_env::promise;
 use pando_types::{FsId, Timestamp};
 use std::collections::VecDeque;
@@ -525,7 +525,7 @@ impl Inner {
     }
 
     /// Names come in the order of their digits, so all of a file are looked through.
-    async fn present(&self, file: FileKey, from: u64, to: u64) -> Result<Vec<u64>> {
+    async fn stored(&self, file: FileKey, from: u64, to: u64) -> Result<Vec<StoredBlock>> {
         self.sure().await?;
         let _turn = self.requests.acquire().await;
         let folder = self.path(&self.folder(file));
@@ -534,9 +534,12 @@ impl Inner {
         while let Some(object) = objects.next().await {
             let object = object.map_err(|e| self.explain(&e))?;
             let number = object.location.filename().and_then(|n| n.parse::<u64>().ok());
-            found.extend(number.filter(|n| (from..to).contains(n)));
+            let bytes = object.size.saturating_sub(sealed::SEAL as u64);
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let number = number.filter(|n| (from..to).contains(n));
+            found.extend(number.map(|number| StoredBlock { number, bytes }));
         }
-        found.sort_unstable();
+        found.sort_unstable_by_key(|block| block.number);
         Ok(found)
     }
 
@@ -626,7 +629,14 @@ impl Blocks for S3Blocks {
     }
 
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>>> {
-        self.ask(move |s| async move { s.present(file, from, to).await })
+        self.ask(move |s| async move {
+            let stored = s.stored(file, from, to).await?;
+            Ok(stored.iter().map(|block| block.number).collect())
+        })
+    }
+
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>>> {
+        self.ask(move |s| async move { s.stored(file, from, to).await })
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<()>> {

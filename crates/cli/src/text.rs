@@ -154,7 +154,7 @@ pub fn attr_json(attr: &Attr) -> Map<String, Value> {
     let value = json!({
         "kind": kind_word(attr.kind), "ino": attr.ino.0, "generation": attr.generation.0,
         "mode": format!("{:04o}", attr.perm.bits()), "uid": attr.uid, "gid": attr.gid, "nlink": attr.nlink,
-        "size": attr.size, "atime": time(attr.atime), "mtime": time(attr.mtime), "ctime": time(attr.ctime),
+        "size": attr.size, "allocated": attr.allocated, "atime": time(attr.atime), "mtime": time(attr.mtime), "ctime": time(attr.ctime),
     });
     match value {
         Value::Object(mut map) => {

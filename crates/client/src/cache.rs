@@ -231,6 +231,7 @@ mod tests {
                 gid: 0,
                 nlink: 2,
                 size: 0,
+                allocated: 0,
                 rdev: 0,
                 atime: time,
                 mtime: time,

@@ -15,6 +15,7 @@
 
 mod append;
 mod background;
+mod count;
 mod gather;
 mod give_back;
 mod holes;
@@ -191,6 +192,8 @@ pub struct OpenFile {
     tail: Vec<u8>,
     /// Gives turns to append to files in blocks; `None`: what is appended gets its place at once.
     turns: Option<Arc<dyn append::Turns>>,
+    /// What of it is stored, if it is in blocks.
+    count: count::Count,
     /// The servers know of its blocks: they delete them, and keep them as long as a backup needs them.
     stored: bool,
     /// Time of the last change that is not published.
@@ -251,6 +254,7 @@ impl OpenFile {
             body: body(&entry, data)?,
             tail: Vec::new(),
             turns: None,
+            count: count::Count::of(&entry.layout),
             attr: entry.attr,
             dirty: None,
             touched: false,
@@ -297,6 +301,7 @@ impl OpenFile {
         self.attr = entry.attr;
         if changed && self.dirty.is_none() {
             self.body = body(&entry, data)?;
+            self.count = count::Count::of(&entry.layout);
             self.size = entry.attr.size;
             self.version = entry.version;
             self.cached = None;
@@ -415,6 +420,7 @@ impl OpenFile {
     fn overlay(&self, mut attr: Attr) -> Attr {
         if let Some(time) = self.dirty {
             attr.size = self.size;
+            attr.allocated = self.allocated();
             attr.mtime = time;
             attr.ctime = attr.ctime.max(time);
         }
@@ -424,6 +430,7 @@ impl OpenFile {
         if self.removed {
             attr.nlink = 0;
             attr.size = self.size;
+            attr.allocated = self.allocated();
         }
         attr
     }
@@ -436,6 +443,7 @@ impl OpenFile {
             // A size that another mount has set is not taken over without the content.
             self.attr = Attr {
                 size: self.size,
+                allocated: self.attr.allocated,
                 ..view.attr
             };
         }
@@ -486,22 +494,22 @@ pub fn change_attr(attr: &mut Attr, cred: &Cred, change: &AttrChange, now: Times
 }
 
 fn in_blocks(view: &EntryView) -> bool {
-    matches!(view.layout, Layout::Blocks(_))
+    view.layout.block_size().is_some()
 }
 
 /// Content of an entry that was opened with `data`.
 fn body(entry: &EntryView, data: Option<Blob>) -> Result<Body, Errno> {
     match &entry.layout {
         Layout::None => Ok(Body::Memory(Vec::new())),
-        Layout::Inline => {
+        Layout::Inline | Layout::SparseInline(_) => {
             let Some(Blob(mut bytes)) = data else {
                 return Ok(Body::Unread);
             };
             bytes.truncate(usize::try_from(entry.attr.size).unwrap_or(usize::MAX));
             Ok(Body::Memory(bytes))
         }
-        Layout::Blocks(0) => Err(Errno::Io),
-        Layout::Blocks(size) => Ok(Body::Blocks(*size)),
+        Layout::Blocks(0) | Layout::Sparse { block_size: 0, .. } => Err(Errno::Io),
+        Layout::Blocks(size) | Layout::Sparse { block_size: size, .. } => Ok(Body::Blocks(*size)),
         Layout::Target(_) | Layout::LongTarget => Err(Errno::Loop),
     }
 }

@@ -77,6 +77,16 @@ fn presence(b: &dyn Blocks) {
     assert_eq!(present(2, 10), [2, 8, 9], "by name");
     assert_eq!(present(9, 1_000_000), [9, 10, 100], "by listing");
     assert_eq!(present(10, 10), [0; 0]);
+    let stored = now(b.stored(f, 2, 10)).expect("a list");
+    let lengths: Vec<(u64, u32)> = stored.iter().map(|s| (s.number, s.bytes)).collect();
+    assert_eq!(lengths, [(2, 4), (8, 4), (9, 4)], "from the beginning of each");
+    write(b, f, 8, 2_500_000, b"long");
+    let stored = now(b.stored(f, 8, u64::MAX)).expect("a list");
+    let lengths: Vec<(u64, u32)> = stored.iter().map(|s| (s.number, s.bytes)).collect();
+    assert_eq!(
+        lengths,
+        [(8, 2_500_004), (9, 4), (10, 4), (100, 4), (1_000_000, 4)]
+    );
     now(b.truncate(f, 9, 0)).expect("cut");
     now(b.truncate(f, 10, 2)).expect("cut");
     assert_eq!(present(0, 50), [2, 8, 10]);

@@ -7,7 +7,7 @@
 
 use crate::floor::Floor;
 use crate::pages::{self, PageError};
-use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names};
+use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile, names};
 use pando_types::Timestamp;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -298,6 +298,23 @@ impl DirBlocks {
         Ok(found.into_iter().collect())
     }
 
+    fn stored_now(&self, file: FileKey, from: u64, to: u64) -> Result<Vec<StoredBlock>, BlockError> {
+        let mut found = Vec::new();
+        for number in self.present_now(file, from, to)? {
+            let Some((form, path)) = self.find(file, number, OpenOptions::new().read(true))? else {
+                continue;
+            };
+            let length = |f: &File| f.metadata().map(|m| m.len()).map_err(|e| device(&path, &e));
+            let bytes = match form {
+                Form::Paged(f) => pages::data_len(length(&f)?),
+                Form::Bare(f) => length(&f)?,
+            };
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            found.push(StoredBlock { number, bytes });
+        }
+        Ok(found)
+    }
+
     fn remove_now(&self, file: FileKey, from: u64, to: u64) -> Result<(), BlockError> {
         self.sure(file)?;
         let dir = self.dir(file);
@@ -452,6 +469,11 @@ impl Blocks for DirBlocks {
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
         let this = self.clone();
         Box::pin(async move { this.present_now(file, from, to) })
+    }
+
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+        let this = self.clone();
+        Box::pin(async move { this.stored_now(file, from, to) })
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {

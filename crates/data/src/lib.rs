@@ -110,6 +110,9 @@ pub trait Blocks {
     /// The numbers of the blocks of `from..to` that are stored, in order. `to` may be `u64::MAX`.
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>>;
 
+    /// The same, and how many bytes there are of each.
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>>;
+
     /// Removes blocks `from..to` of a file. Idempotent; a file that is not there is no error. `to` may be
     /// `u64::MAX`: all that follow. Whoever deletes a file asks for `0..u64::MAX`, never for a range computed from
     /// its size: a writer that crashed before it published, or a truncate, may have left blocks past the end.
@@ -117,6 +120,15 @@ pub trait Blocks {
 
     /// How many bytes more it has room for now. `None`: it does not know, and takes what it is given.
     fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>>;
+}
+
+/// What a store has of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredBlock {
+    /// Its number in the file.
+    pub number: u64,
+    /// How many bytes of it there are, from its beginning. What was never written between others counts.
+    pub bytes: u32,
 }
 
 /// What a store has of a file.

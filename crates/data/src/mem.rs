@@ -1,6 +1,6 @@
 //! Blocks in memory, for tests and the simulator: they fail and lose power on request.
 
-use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredFile, names};
+use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile, names};
 use pando_types::Timestamp;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -166,6 +166,17 @@ impl Blocks for MemBlocks {
         self.act(BlockCall::Read, file, move |inner| {
             let all = inner.blocks.range((file, from)..(file, to.max(from)));
             all.map(|((_, n), _)| *n).collect()
+        })
+    }
+
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+        self.act(BlockCall::Read, file, move |inner| {
+            let all = inner.blocks.range((file, from)..(file, to.max(from)));
+            all.map(|((_, number), block)| StoredBlock {
+                number: *number,
+                bytes: block.data.len() as u32,
+            })
+            .collect()
         })
     }
 

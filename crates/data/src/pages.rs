@@ -62,7 +62,7 @@ fn page_at(page: u64) -> u64 {
 }
 
 /// Bytes of data in a file of so many.
-fn data_len(physical: u64) -> u64 {
+pub(crate) fn data_len(physical: u64) -> u64 {
     let rest = physical % (GROUP + PAGE);
     physical / (GROUP + PAGE) * GROUP + rest.saturating_sub(PAGE)
 }

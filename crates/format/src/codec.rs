@@ -424,20 +424,40 @@ codec_struct!(Claims {
 });
 codec_enum!(Users { 0 => Any, 1 => Only { uids, gids } });
 codec_enum!(AuthMode { 0 => None, 1 => Key, 2 => Tls });
-codec_struct!(Attr {
-    ino,
-    generation,
-    kind,
-    perm,
-    uid,
-    gid,
-    nlink,
-    size,
-    rdev,
-    atime,
-    mtime,
-    ctime
-});
+/// How much is stored is not among them: it follows from the layout, which stands beside them.
+impl Codec for Attr {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.ino.put(out);
+        self.generation.put(out);
+        self.kind.put(out);
+        self.perm.put(out);
+        self.uid.put(out);
+        self.gid.put(out);
+        self.nlink.put(out);
+        self.size.put(out);
+        self.rdev.put(out);
+        self.atime.put(out);
+        self.mtime.put(out);
+        self.ctime.put(out);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Attr {
+            ino: Codec::take(r)?,
+            generation: Codec::take(r)?,
+            kind: Codec::take(r)?,
+            perm: Codec::take(r)?,
+            uid: Codec::take(r)?,
+            gid: Codec::take(r)?,
+            nlink: Codec::take(r)?,
+            size: Codec::take(r)?,
+            allocated: 0,
+            rdev: Codec::take(r)?,
+            atime: Codec::take(r)?,
+            mtime: Codec::take(r)?,
+            ctime: Codec::take(r)?,
+        })
+    }
+}
 codec_struct!(DirStat {
     entries,
     subdirs,

@@ -8,6 +8,7 @@ pub mod codec;
 mod hash;
 mod identity;
 mod key;
+mod layout;
 mod mutation;
 mod record;
 mod renames;
@@ -17,6 +18,7 @@ pub use codec::{Codec, DecodeError, Reader};
 pub use hash::{HashWidths, NameHash, Position};
 pub use identity::{IdentityKey, IdentityRecord, IdentityTable};
 pub use key::{Key, KeyRange, LOCAL_SLOT};
+pub use layout::HOLE_MIN;
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,
@@ -27,6 +29,6 @@ pub use renames::RenameList;
 pub use xattrs::{Marks, XattrSet};
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
-pub const FORMAT_VERSION: u32 = 7;
+pub const FORMAT_VERSION: u32 = 8;
 /// The oldest that is understood: what came since only adds kinds of records.
 pub const OLDEST_FORMAT: u32 = 2;

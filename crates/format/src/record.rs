@@ -170,6 +170,15 @@ pub enum Layout {
     Target(Blob),
     /// A long symlink target, in the attachment [`AttachmentKind::Target`].
     LongTarget,
+    /// As [`Layout::Inline`], of so many bytes at most: most of what reads as zero is nowhere.
+    SparseInline(u32),
+    /// As [`Layout::Blocks`], of a file with holes.
+    Sparse {
+        /// Bytes in a block.
+        block_size: u32,
+        /// Bytes that are stored in blocks.
+        allocated: u64,
+    },
 }
 
 /// Which attachment of an entry.
@@ -370,7 +379,9 @@ codec_struct!(LinkRecord {
     generation,
     kind
 });
-codec_enum!(Layout { 0 => None, 1 => Inline, 2 => Blocks(size), 3 => Target(t), 4 => LongTarget });
+codec_enum!(Layout {
+    0 => None, 1 => Inline, 2 => Blocks(size), 3 => Target(t), 4 => LongTarget, 5 => SparseInline(len), 6 => Sparse { block_size, allocated }
+});
 codec_struct!(Head {
     generation,
     ino,
@@ -701,6 +712,7 @@ impl InodeRecord {
             gid: self.gid,
             nlink: self.nlink,
             size: self.size,
+            allocated: self.layout.allocated(self.size),
             rdev: self.rdev,
             atime: self.atime,
             mtime: self.mtime,
@@ -732,6 +744,7 @@ impl AccessRecord {
             gid: self.gid,
             nlink: u32::try_from(content.subdirs.saturating_add(2)).unwrap_or(u32::MAX),
             size: content.entries,
+            allocated: 0,
             rdev: 0,
             atime: content.atime,
             mtime: content.mtime,

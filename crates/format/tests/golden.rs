@@ -306,6 +306,19 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         ),
         ("long symlink", entry_key(), file(Layout::LongTarget)),
         (
+            "inline file with a hole",
+            entry_key(),
+            file(Layout::SparseInline(5)),
+        ),
+        (
+            "file in blocks with holes",
+            entry_key(),
+            file(Layout::Sparse {
+                block_size: 4 << 20,
+                allocated: 4096,
+            }),
+        ),
+        (
             "link",
             entry_key(),
             Record::Entry(Entry {

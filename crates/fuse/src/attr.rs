@@ -27,7 +27,7 @@ pub(crate) fn file_attr(a: &Attr) -> FileAttr {
         blocks: if a.kind == FileKind::Directory {
             0
         } else {
-            a.size.div_ceil(512)
+            a.allocated.div_ceil(512)
         },
         atime: system_time(a.atime),
         mtime: system_time(a.mtime),

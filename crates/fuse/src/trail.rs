@@ -194,6 +194,7 @@ mod tests {
             gid: 0,
             nlink: 1,
             size: 0,
+            allocated: 0,
             rdev: 0,
             atime: time,
             mtime: time,

@@ -182,6 +182,8 @@ impl Node {
             gid: self.gid,
             nlink,
             size,
+            // What is stored of it the model does not know.
+            allocated: 0,
             rdev,
             atime: self.atime,
             mtime: self.mtime,

@@ -22,9 +22,9 @@ pub(crate) fn kinds(target: &Target) -> Vec<AttachmentKind> {
 /// The attachment that holds the bytes of a file or a symlink, if one does.
 fn of_layout(layout: &Layout) -> Option<AttachmentKind> {
     match layout {
-        Layout::Inline => Some(AttachmentKind::Data),
+        Layout::Inline | Layout::SparseInline(_) => Some(AttachmentKind::Data),
         Layout::LongTarget => Some(AttachmentKind::Target),
-        Layout::None | Layout::Blocks(_) | Layout::Target(_) => None,
+        Layout::None | Layout::Blocks(_) | Layout::Sparse { .. } | Layout::Target(_) => None,
     }
 }
 

@@ -224,9 +224,11 @@ pub(crate) fn without_set_ids(cred: &Cred, perm: Perm, gid: u32) -> Perm {
 
 /// Truncates: inline data is cut here; blocks are cut by the client that asked, and hidden by the size until then.
 fn resize(cx: &mut Context<'_>, file: &File, inode: &mut InodeRecord, size: u64) -> Result<(), Stop> {
-    if inode.layout == Layout::Inline && size < inode.size {
+    inode.layout = inode.layout.resized(inode.size, size);
+    if inode.layout.is_inline() && size < inode.size {
         let mut data = cx.attached(file, AttachmentKind::Data)?;
         let key = file.body.attachment(AttachmentKind::Data);
+        inode.layout = Layout::inline(size.min(data.0.len() as u64), size);
         if size == 0 {
             cx.delete(key);
             inode.layout = Layout::None;

@@ -9,8 +9,7 @@ use crate::context::{Context, Place};
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::codec::Blob;
 use pando_format::{
-    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, Layout, LinkRecord, Mutation, Record,
-    Target,
+    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record, Target,
 };
 use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Slot, Watermark, plant};
 use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Said, Scope, Statement};
@@ -187,10 +186,7 @@ impl Context<'_> {
             self.delete(body.key());
         }
         drop_all(self, body, &Target::Inode(inode.clone()));
-        let block_size = match inode.layout {
-            Layout::Blocks(size) => Some(size),
-            _ => None,
-        };
+        let block_size = inode.layout.block_size();
         let held = held && inode.kind == FileKind::Regular;
         if block_size.is_some() || held {
             let garbage = GarbageRecord {
@@ -322,7 +318,7 @@ pub fn reap(
         gone.extend(kinds.map(|kind| Mutation::Delete {
             key: home.attachment(kind),
         }));
-        if let Layout::Blocks(block_size) = inode.layout {
+        if let Some(block_size) = inode.layout.block_size() {
             let garbage = GarbageRecord {
                 size: inode.size,
                 block_size,

@@ -75,7 +75,11 @@ pub(crate) fn read_link(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> R
     match &file.inode.layout {
         Layout::Target(target) => Ok(Answer::Target(target.clone())),
         Layout::LongTarget => Ok(Answer::Target(cx.attached(&file, AttachmentKind::Target)?)),
-        Layout::None | Layout::Inline | Layout::Blocks(_) => Err(Errno::Invalid.into()),
+        Layout::None
+        | Layout::Inline
+        | Layout::SparseInline(_)
+        | Layout::Blocks(_)
+        | Layout::Sparse { .. } => Err(Errno::Invalid.into()),
     }
 }
 
@@ -136,7 +140,7 @@ pub(crate) fn opened(
     let asked = want & (Access::READ.0 | Access::EXEC.0) != 0 || plant!(G30);
     let cred = cx.inputs.cred;
     let may_see = asked || cred.may(Access::READ, &inode.guard());
-    let data = if may_see && shown == Shown::Bytes && inode.layout == Layout::Inline {
+    let data = if may_see && shown == Shown::Bytes && inode.layout.is_inline() {
         Some(cx.attached(&file, AttachmentKind::Data)?)
     } else {
         None

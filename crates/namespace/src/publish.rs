@@ -53,25 +53,27 @@ pub(crate) fn publish(
                 body.attachment(AttachmentKind::Data),
                 Record::Attachment(data.clone()),
             );
-            if old.layout == Layout::Inline {
+            if old.layout.is_inline() {
                 cx.update(key, record);
             } else {
                 cx.insert(key, record);
             }
-            new.layout = Layout::Inline;
+            new.layout = Layout::inline(data.0.len() as u64, size);
         }
-        Content::None | Content::Blocks(_) => {
+        Content::None => {
             drop_bytes(cx, body, &old.layout);
-            new.layout = match content {
-                // Who reads it asks for as many blocks as that makes.
-                Content::Blocks(size)
-                    if *size == cx.inputs.block_size || old.layout == Layout::Blocks(*size) =>
-                {
-                    Layout::Blocks(*size)
-                }
-                Content::Blocks(_) => return Err(Errno::Invalid.into()),
-                _ => Layout::None,
-            };
+            new.layout = Layout::None;
+        }
+        Content::Blocks(block_size) => {
+            drop_bytes(cx, body, &old.layout);
+            new.layout = in_blocks(cx, &old.layout, *block_size, size, size)?;
+        }
+        Content::Sparse {
+            block_size,
+            allocated,
+        } => {
+            drop_bytes(cx, body, &old.layout);
+            new.layout = in_blocks(cx, &old.layout, *block_size, *allocated, size)?;
         }
     }
     new.size = size;
@@ -88,4 +90,20 @@ pub(crate) fn publish(
     }
     drop_capability(cx, body, &mut new)?;
     Ok(Answer::Entry(cx.keep(&file, new)))
+}
+
+/// The layout of what is in blocks now. EINVAL: of another size than they may have, or more is said to be stored than there is.
+fn in_blocks(
+    cx: &Context<'_>,
+    old: &Layout,
+    block_size: u32,
+    allocated: u64,
+    size: u64,
+) -> Result<Layout, Stop> {
+    // Who reads it asks for as many blocks as that makes.
+    let known = block_size == cx.inputs.block_size || old.block_size() == Some(block_size);
+    if !known || allocated > size {
+        return Err(Errno::Invalid.into());
+    }
+    Ok(Layout::blocks(block_size, allocated, size))
 }

@@ -11,7 +11,7 @@ use crate::violation::Kind;
 use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
 use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, ServerInfo};
-use pando_data::{BlockError, Blocks, FileKey, MemBlocks};
+use pando_data::{BlockError, Blocks, FileKey, MemBlocks, StoredBlock};
 use pando_env::Env;
 use pando_model::Model;
 use pando_server::{Executed, MetaServer, Observer, ServerConfig, format_store};
@@ -664,6 +664,10 @@ impl Blocks for SlowBlocks {
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
         self.slowly(move |b| b.present(file, from, to))
     }
+    fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
+        self.slowly(move |b| b.stored(file, from, to))
+    }
+
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
         self.slowly(move |b| b.remove(file, from, to))
     }

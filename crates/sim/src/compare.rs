@@ -11,7 +11,7 @@ use pando_format::{Codec, Layout, Position, Target, XattrSet};
 use pando_model::{
     Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
 };
-use pando_types::{Access, Acls, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
+use pando_types::{Access, Acls, Attr, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
 use pando_wire::{Answer, DirEntry, EntryView, Op, Outcome, Statement};
 
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
@@ -97,7 +97,7 @@ fn judge_reopened(model: &Model, dir: &Statement, outcome: &Outcome) -> Result<(
     };
     match (model.view(NodeId::new(ino, dir.generation)), outcome) {
         (None, Err(Errno::Stale)) => Ok(()),
-        (Some(view), Ok(Answer::Entry(e))) if e.attr == view.attr => {
+        (Some(view), Ok(Answer::Entry(e))) if uncounted(e.attr) == view.attr => {
             let same = e.dir.as_ref().is_some_and(|s| {
                 let (a, said) = (&view.attr, (&dir.parent, dir.parent_generation, &dir.name));
                 s.is_of(dir.id, dir.generation)
@@ -279,6 +279,7 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
                 pando_wire::Content::None => Content::Sparse,
                 pando_wire::Content::Inline(b) => Content::Bytes(b.0.clone().into()),
                 pando_wire::Content::Blocks(size) => Content::Blocks(*size),
+                pando_wire::Content::Sparse { block_size, .. } => Content::Blocks(*block_size),
             },
             size: match content {
                 // The model knows no inline limit. Too long is as wrong as longer than the file.
@@ -485,7 +486,7 @@ fn same_view(
     data: Option<Option<&[u8]>>,
     map: &ClusterMap,
 ) -> Result<(), String> {
-    if expected.attr != got.attr {
+    if expected.attr != uncounted(got.attr) {
         return Err("attributes".into());
     }
     let a = &expected.attr;
@@ -520,10 +521,18 @@ fn same_view(
             let size = expected.attr.size;
             let shown = match (&got.layout, data) {
                 (Layout::None, _) => Content::Sparse,
-                (Layout::Blocks(size), _) => Content::Blocks(*size),
-                (Layout::Inline, Some(Some(bytes))) => Content::inline(bytes),
-                (Layout::Inline, Some(None)) => return Err("inline data is missing".into()),
-                (Layout::Inline, None) if !matches!(content, Content::Blocks(_)) => return Ok(()),
+                (Layout::Blocks(block_size) | Layout::Sparse { block_size, .. }, _) => {
+                    Content::Blocks(*block_size)
+                }
+                (Layout::Inline | Layout::SparseInline(_), Some(Some(bytes))) => Content::inline(bytes),
+                (Layout::Inline | Layout::SparseInline(_), Some(None)) => {
+                    return Err("inline data is missing".into());
+                }
+                (Layout::Inline | Layout::SparseInline(_), None)
+                    if !matches!(content, Content::Blocks(_)) =>
+                {
+                    return Ok(());
+                }
                 _ => return Err("layout".into()),
             };
             if same_content(content, &shown, size) {
@@ -540,6 +549,11 @@ fn same_view(
         (Body::Special, None) if got.layout == Layout::None => Ok(()),
         _ => Err("kind".into()),
     }
+}
+
+/// How much is stored the model does not know.
+pub(super) fn uncounted(attr: Attr) -> Attr {
+    Attr { allocated: 0, ..attr }
 }
 
 /// A file of blocks that was cut to nothing still has its blocks, to be deleted with it; the model has forgotten them.
@@ -653,7 +667,11 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
                 let stat = tree.touch(d.id).map(|t| t.stat).unwrap_or_default();
                 (NodeId::new(d.ino, d.generation), None, d.attr(&stat))
             }
-            Target::Inode(i) => (NodeId::new(i.ino, i.generation), Some(&i.layout), i.attr()),
+            Target::Inode(i) => (
+                NodeId::new(i.ino, i.generation),
+                Some(&i.layout),
+                uncounted(i.attr()),
+            ),
             Target::Link(l) => {
                 seen += 1;
                 named(model, tree, NodeId::new(l.ino, l.generation), *dir, name)?;
@@ -715,8 +733,12 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             }
             (Some(Body::File(c)), Some(layout)) => {
                 let stored = match layout {
-                    Layout::Blocks(size) => Content::Blocks(*size),
-                    Layout::Inline => Content::inline(&attachment(AttachmentKind::Data).unwrap_or_default()),
+                    Layout::Blocks(block_size) | Layout::Sparse { block_size, .. } => {
+                        Content::Blocks(*block_size)
+                    }
+                    Layout::Inline | Layout::SparseInline(_) => {
+                        Content::inline(&attachment(AttachmentKind::Data).unwrap_or_default())
+                    }
                     _ => Content::Sparse,
                 };
                 same_content(c, &stored, attr.size)

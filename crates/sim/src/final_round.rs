@@ -11,7 +11,7 @@ use crate::world::{Life, NodeId, SEC};
 use pando_client::Client;
 use pando_data::FileKey;
 use pando_env::Env;
-use pando_format::{Key, Layout, Position, Record, Target};
+use pando_format::{Key, Position, Record, Target};
 use pando_types::{Access, Cred, Errno, FileKind, Name, PATH_MAX, Perm};
 use pando_wire::{Answer, EntryView, Op, Request, Response, Statement};
 use std::rc::Rc;
@@ -273,7 +273,7 @@ pub fn check_blocks(cluster: &Rc<Cluster>) {
                 {
                     None
                 }
-                Target::Inode(i) if i.kind == FileKind::Regular && matches!(i.layout, Layout::Blocks(_)) => {
+                Target::Inode(i) if i.kind == FileKind::Regular && i.layout.block_size().is_some() => {
                     let file = FileKey {
                         ino: i.ino,
                         generation: i.generation,

@@ -596,7 +596,7 @@ impl Tree {
             }) => Some(&i.layout),
             _ => None,
         };
-        if data.is_some() != (layout == Some(&Layout::Inline)) {
+        if data.is_some() != layout.is_some_and(Layout::is_inline) {
             return Err(format!("{place:?} has layout {layout:?}, inline data {data:?}"));
         }
         if target.is_some() != (layout == Some(&Layout::LongTarget)) {

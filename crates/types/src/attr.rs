@@ -73,6 +73,8 @@ pub struct Attr {
     pub nlink: u32,
     /// Bytes; for a directory, its entries.
     pub size: u64,
+    /// Bytes that are stored of it: less than the size if it has holes. 0 for a directory.
+    pub allocated: u64,
     /// Device number of a special file, else 0.
     pub rdev: u64,
     /// Last access.

@@ -122,8 +122,15 @@ pub enum Content {
     None,
     /// These bytes, then zeros up to the size.
     Inline(Blob),
-    /// In blocks of this many bytes.
+    /// In blocks of this many bytes, all of which are there.
     Blocks(u32),
+    /// In blocks, with holes.
+    Sparse {
+        /// Bytes in a block.
+        block_size: u32,
+        /// Bytes that are stored, not more than the size.
+        allocated: u64,
+    },
 }
 
 /// What rename does when the new name exists.

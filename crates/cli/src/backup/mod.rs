@@ -18,7 +18,7 @@ use manifest::Manifest;
 use pando_client::{Cut, CutFailed};
 use pando_env::Env;
 use pando_env::sync::{Either, first};
-use pando_format::{Codec, Key, KeyRange, Layout, Mutation, Record, Target};
+use pando_format::{Codec, Key, KeyRange, Mutation, Record, Target};
 use pando_net::Waiting;
 use pando_server::restored;
 use pando_store::Bundle;
@@ -241,9 +241,9 @@ fn in_blocks(record: &Record, each: &mut dyn FnMut(BlockFile)) {
     match record {
         Record::Entry(entry) => {
             if let Target::Inode(inode) = &entry.target
-                && let (FileKind::Regular, Layout::Blocks(block_size)) = (inode.kind, &inode.layout)
+                && let (FileKind::Regular, Some(block_size)) = (inode.kind, inode.layout.block_size())
             {
-                each(BlockFile::new(inode, *block_size));
+                each(BlockFile::new(inode, block_size));
             }
         }
         // On its way from one directory to another.

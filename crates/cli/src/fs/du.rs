@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::rc::Rc;
 
-/// Add up the sizes of files, directory by directory.
+/// Add up what is stored of files, directory by directory.
 ///
-/// Sizes are what `stat` shows, holes included.
+/// Holes are not stored and do not count.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  pando du -sH /projects\n  pando du -d 1 /")]
 pub struct DuArgs {
@@ -171,7 +171,7 @@ impl Walk {
         // Of a file with several names each is a name, and the bytes are there once.
         let again = attr.nlink > 1 && !self.counted.borrow_mut().insert((attr.ino, attr.generation));
         let bytes = match attr.kind {
-            FileKind::Regular if !again => attr.size,
+            FileKind::Regular if !again => attr.allocated,
             _ => 0,
         };
         let one = Sum {

@@ -6,7 +6,7 @@ use crate::progress::{Progress, Unit};
 use anyhow::{Context, Result, bail};
 use pando_client::Listing;
 use pando_client::file::{self, OpenFile, Place};
-use pando_data::{Blocks, FileKey};
+use pando_data::{Blocks, FileKey, StoredBlock};
 use pando_dump::{Begin, EXTENTS_MAX, End, Entry, StreamError, Writer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
@@ -440,12 +440,16 @@ async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {
     let mut found = found(attr);
     found.entry.size = attr.size;
     found.entry.extents = match (&opened.entry.layout, &opened.data) {
-        (Layout::Inline, Some(bytes)) => match attr.size.min(bytes.0.len() as u64) {
-            0 => Vec::new(),
-            len => vec![(0, len)],
+        (Layout::Inline | Layout::SparseInline(_), Some(bytes)) => {
+            match attr.size.min(bytes.0.len() as u64) {
+                0 => Vec::new(),
+                len => vec![(0, len)],
+            }
+        }
+        (layout, _) => match layout.block_size() {
+            Some(size) => extents(fs, &attr, u64::from(size)).await?,
+            None => Vec::new(),
         },
-        (Layout::Blocks(size), _) => extents(fs, &attr, u64::from(*size)).await?,
-        _ => Vec::new(),
     };
     let small = found.entry.stored() <= SMALL;
     let file = OpenFile::new(place, opened, data_sync(&fs.conn.file))?;
@@ -456,7 +460,7 @@ async fn read(fs: &Fs, place: Place) -> Result<Found, Why> {
             bytes.extend(file.read(&*fs.conn.blocks, *at, *len as u32).await?);
             bytes.resize(from + *len as usize, 0);
         }
-        if matches!(layout, Layout::Blocks(_)) && !is_there(fs, &file).await {
+        if layout.block_size().is_some() && !is_there(fs, &file).await {
             return Err(Errno::NotFound.into());
         }
         Body::Here(bytes)
@@ -473,11 +477,13 @@ async fn extents(fs: &Fs, attr: &Attr, block: u64) -> Result<Vec<(u64, u64)>, Wh
         ino: attr.ino,
         generation: attr.generation,
     };
-    let there = fs.conn.blocks.present(key, 0, attr.size.div_ceil(block)).await;
+    let there = fs.conn.blocks.stored(key, 0, attr.size.div_ceil(block)).await;
     let mut all: Vec<(u64, u64)> = Vec::new();
-    for n in there.map_err(|e| e.to_string())? {
-        let (at, len) = (n * block, block.min(attr.size - n * block));
+    for StoredBlock { number, bytes } in there.map_err(|e| e.to_string())? {
+        let at = number * block;
+        let len = block.min(attr.size - at).min(bytes.into());
         match all.last_mut() {
+            _ if len == 0 => {}
             Some((start, end)) if *start + *end == at => *end += len,
             _ => all.push((at, len)),
         }

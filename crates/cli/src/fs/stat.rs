@@ -78,7 +78,12 @@ fn layout(view: &EntryView) -> String {
     match &view.layout {
         Layout::None => "no data".into(),
         Layout::Inline => "inline".into(),
+        Layout::SparseInline(len) => format!("inline, {len} bytes stored"),
         Layout::Blocks(size) => format!("blocks of {size} bytes"),
+        Layout::Sparse {
+            block_size,
+            allocated,
+        } => format!("blocks of {block_size} bytes, {allocated} bytes stored"),
         Layout::Target(_) | Layout::LongTarget => "target".into(),
     }
 }

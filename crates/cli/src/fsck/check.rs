@@ -137,6 +137,8 @@ pub struct BlockFile {
     pub size: u64,
     /// Bytes of a block.
     pub block_size: u32,
+    /// Bytes that are stored, as its record says.
+    pub stored: u64,
 }
 
 /// See the module.
@@ -489,20 +491,26 @@ impl Checker {
         let data = taken(AttachmentKind::Data);
         let target = taken(AttachmentKind::Target);
         let wrong = match (&inode.layout, inode.kind) {
-            (Layout::Inline, FileKind::Regular) => match data {
+            (Layout::Inline | Layout::SparseInline(_), FileKind::Regular) => match data {
                 None => Some("its inline data is missing".into()),
                 Some(len) if len > inode.size => {
                     Some(format!("{len} bytes inline, but its size is {}", inode.size))
                 }
-                Some(_) => None,
+                Some(len) => stored_wrong(inode, Some(len)),
             },
-            (Layout::None | Layout::Blocks(_), FileKind::Regular) if data.is_some() => {
+            (Layout::None | Layout::Blocks(_) | Layout::Sparse { .. }, FileKind::Regular)
+                if data.is_some() =>
+            {
                 Some("it has inline data that its layout does not speak of".into())
             }
-            (Layout::Blocks(size), FileKind::Regular) if !size.is_power_of_two() => {
+            (Layout::Blocks(size) | Layout::Sparse { block_size: size, .. }, FileKind::Regular)
+                if !size.is_power_of_two() =>
+            {
                 Some(format!("its blocks have {size} bytes"))
             }
-            (Layout::None | Layout::Blocks(_), FileKind::Regular) => None,
+            (Layout::None | Layout::Blocks(_) | Layout::Sparse { .. }, FileKind::Regular) => {
+                stored_wrong(inode, None)
+            }
             (Layout::LongTarget, FileKind::Symlink) => match target {
                 None => Some("its target is missing".into()),
                 Some(len) if len != inode.size => {
@@ -535,9 +543,10 @@ impl Checker {
             );
         }
         if inode.kind == FileKind::Regular {
-            self.counts.bytes = self.counts.bytes.saturating_add(inode.size);
+            let stored = inode.layout.allocated(inode.size);
+            self.counts.bytes = self.counts.bytes.saturating_add(stored);
         }
-        if let Layout::Blocks(size) = inode.layout {
+        if let Some(size) = inode.layout.block_size() {
             self.counts.block_files += 1;
             if let Some(files) = &mut self.block_files {
                 let key = FileKey {
@@ -549,6 +558,7 @@ impl Checker {
                     key,
                     size: inode.size,
                     block_size: size,
+                    stored: inode.layout.allocated(inode.size),
                 });
             }
         }
@@ -564,11 +574,23 @@ impl Checker {
 }
 
 /// Where a record says that the content is.
+/// What is wrong with how many bytes of it are stored, as its record says. `inline`: so many are beside the record.
+fn stored_wrong(inode: &InodeRecord, inline: Option<u64>) -> Option<String> {
+    let (said, size) = (inode.layout.allocated(inode.size), inode.size);
+    match inline {
+        Some(len) if len > said => Some(format!("{len} bytes inline, but it says that {said} are stored")),
+        _ if !inode.layout.is_plausible(size) => Some(format!(
+            "its record says how many bytes are stored although it has no holes: {said} of {size}"
+        )),
+        _ => None,
+    }
+}
+
 fn layout_word(layout: &Layout) -> &'static str {
     match layout {
         Layout::None => "nowhere",
-        Layout::Inline => "beside its record",
-        Layout::Blocks(_) => "in blocks",
+        Layout::Inline | Layout::SparseInline(_) => "beside its record",
+        Layout::Blocks(_) | Layout::Sparse { .. } => "in blocks",
         Layout::Target(_) => "a target in its record",
         Layout::LongTarget => "a target beside its record",
     }

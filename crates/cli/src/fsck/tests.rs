@@ -586,6 +586,35 @@ fn layouts() {
 }
 
 #[test]
+fn stored_bytes_of_files_with_holes() {
+    let sparse = |allocated| Layout::Sparse {
+        block_size: 4 << 20,
+        allocated,
+    };
+    let cases = [
+        ("g", sparse(1 << 20), 5 << 20, true),
+        ("g", sparse(0), 5 << 20, true),
+        ("g", sparse(6 << 20), 5 << 20, false),
+        ("g", sparse(5 << 20), 5 << 20, false),
+        ("g", sparse(0), 4096, false),
+        ("f", Layout::SparseInline(5), 1 << 30, true),
+        ("f", Layout::SparseInline(3), 1 << 30, false),
+        ("f", Layout::SparseInline(5), 5, false),
+    ];
+    for (name, layout, size, well) in cases {
+        let mut t = Tree::new();
+        let dir = if name == "f" { DirId::ROOT } else { t.d() };
+        t.change_entry(dir, name, |e| {
+            if let Target::Inode(i) = &mut e.target {
+                (i.layout, i.size) = (layout.clone(), size);
+            }
+        });
+        let found = t.kinds();
+        assert_eq!(found.is_empty(), well, "{layout:?} of {size}: {found:?}");
+    }
+}
+
+#[test]
 fn numbers() {
     let mut t = Tree::new();
     t.change_entry(DirId::ROOT, "f", |e| {

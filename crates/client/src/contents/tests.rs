@@ -49,6 +49,7 @@ fn view(kind: FileKind, born: u64) -> EntryView {
             gid: 0,
             nlink: 1,
             size: 0,
+            allocated: 0,
             rdev: 0,
             atime: time(born),
             mtime: time(born),

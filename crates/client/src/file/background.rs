@@ -43,6 +43,7 @@ impl OpenFile {
             return Err(e);
         }
         self.drain(blocks).await?;
+        self.count_told(blocks).await;
         let spare = std::mem::take(&mut self.spare);
         let mut file = self.clone();
         file.room = None;

@@ -8,7 +8,7 @@
 use super::append::Turns;
 use super::io::piece;
 use super::{OpenFile, block_errno};
-use pando_data::Blocks;
+use pando_data::{Blocks, StoredBlock};
 use pando_types::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -87,6 +87,7 @@ impl OpenFile {
             let (block, within, n) = piece(offset + done as u64, data.len() - done, block_size);
             let part = &data[done..done + n as usize];
             self.unsynced.insert(block);
+            self.count.wrote(block, within + n);
             if let Some(gathered) = self.gathered.as_mut().filter(|g| g.takes(block, within)) {
                 gathered.put(within, part);
             } else {
@@ -158,6 +159,14 @@ impl OpenFile {
         let g = self.gathered.as_ref()?;
         let begin = g.block.saturating_mul(u64::from(block_size));
         Some((begin + u64::from(g.from), begin + g.end()))
+    }
+
+    /// How much of its block will be there when what is gathered is stored.
+    pub(super) fn gathered_end(&self) -> Option<StoredBlock> {
+        self.gathered.as_ref().map(|g| StoredBlock {
+            number: g.block,
+            bytes: u32::try_from(g.end()).unwrap_or(u32::MAX),
+        })
     }
 
     /// The block that something is gathered of.

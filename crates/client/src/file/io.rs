@@ -1,7 +1,9 @@
 //! Reading and writing bytes.
 
+use super::count::Count;
 use super::{Body, OpenFile, Ops, SIZE_MAX, block_errno};
 use pando_data::Blocks;
+use pando_format::HOLE_MIN;
 use pando_types::{Cred, Errno, Timestamp};
 
 impl OpenFile {
@@ -120,6 +122,7 @@ impl OpenFile {
             if offset > self.size {
                 self.clear(blocks, block_size, self.size, offset).await?;
             }
+            self.count_for_write(blocks, block_size, offset).await;
             self.store(blocks, block_size, offset, data).await?;
         }
         Ok(())
@@ -143,26 +146,13 @@ impl OpenFile {
                 let to = usize::try_from(end).unwrap_or(usize::MAX).min(bytes.len());
                 let from = usize::try_from(offset).unwrap_or(usize::MAX).min(to);
                 bytes[from..to].fill(0);
+                if to == bytes.len() && self.size > HOLE_MIN {
+                    bytes.truncate(from);
+                }
             }
             Body::Blocks(size) => {
                 let block_size = *size;
-                self.drain(blocks).await?;
-                let size = u64::from(block_size);
-                let (first, last) = (offset.div_ceil(size), end / size);
-                if first > last {
-                    self.store(blocks, block_size, offset, &vec![0; (end - offset) as usize])
-                        .await?;
-                } else {
-                    let (head, tail) = (first * size - offset, end - last * size);
-                    self.store(blocks, block_size, offset, &vec![0; head as usize])
-                        .await?;
-                    if first < last {
-                        blocks.remove(self.key, first, last).await.map_err(block_errno)?;
-                        self.unsynced.insert(first);
-                    }
-                    self.store(blocks, block_size, last * size, &vec![0; tail as usize])
-                        .await?;
-                }
+                self.punch_blocks(blocks, block_size, offset, end).await?;
             }
             Body::Unread => return Err(Errno::Access),
         }
@@ -198,6 +188,7 @@ impl OpenFile {
             return Err(e);
         }
         self.body = Body::Blocks(new);
+        self.count = Count::moved(bytes.len() as u64, self.size, new);
         // Even if the write that asked for it fails now: blocks that no layout speaks of would never be freed.
         self.touch(now);
         Ok(new)
@@ -224,6 +215,7 @@ impl OpenFile {
         to: u64,
     ) -> Result<(), Errno> {
         self.drain(blocks).await?;
+        self.count.cut(from, block_size);
         let size = u64::from(block_size);
         let mut first = from / size;
         if !from.is_multiple_of(size) {
@@ -254,6 +246,7 @@ impl OpenFile {
             blocks.remove(self.key, 0, u64::MAX).await.map_err(block_errno)?;
             // Empty again: what comes next may be small. Had the blocks stayed, they would be forgotten here.
             self.body = Body::Memory(Vec::new());
+            self.count = Count::Whole;
             self.unsynced.clear();
         } else if self.size < old {
             self.unsynced

@@ -7,6 +7,7 @@
 use super::open::with_bytes;
 use super::{Body, DataSync, OpenFile, Ops, body};
 use pando_data::Blocks;
+use pando_format::Layout;
 use pando_types::{Access, Cred, Errno};
 use pando_wire::INLINE_LIMIT_MAX;
 use std::collections::BTreeMap;
@@ -127,6 +128,11 @@ impl OpenFile {
             }
             self.tail = tail;
             taken?;
+            // Nobody has made a hole.
+            let dense = matches!(entry.layout, Layout::Blocks(_)) && self.changes.end <= entry.attr.size;
+            if !(dense && self.count.is_whole()) {
+                self.count_anew();
+            }
         }
         self.location.learn(&entry);
         self.version = entry.version;

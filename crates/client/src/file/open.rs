@@ -2,7 +2,6 @@
 
 use super::{Ops, Place};
 use crate::keep::Kept;
-use pando_format::Layout;
 use pando_format::codec::Blob;
 use pando_types::{Access, Cred, Errno, Mode};
 use pando_wire::{Answer, EntryView, Handle, Op, Outcome, Statement};
@@ -60,7 +59,7 @@ async fn readable(ops: &impl Ops, place: &Place, want: Access, opened: Opened) -
 
 /// Whether its bytes are at the server and were not told.
 fn lacks_bytes(opened: &Opened) -> bool {
-    opened.data.is_none() && opened.entry.layout == Layout::Inline
+    opened.data.is_none() && opened.entry.layout.is_inline()
 }
 
 /// What is changed in part must be known whole. A mount that many users share may read, as root, for those who may only

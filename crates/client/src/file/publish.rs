@@ -47,6 +47,7 @@ impl OpenFile {
                 sees = self.take_turn(&mut turn, ops, blocks, cred).await?;
                 self.store_tail(ops, blocks).await?;
             }
+            self.count_told(blocks).await;
             if self.data_sync == DataSync::BeforePublish {
                 self.sync_blocks(blocks).await?;
             }
@@ -94,7 +95,7 @@ impl OpenFile {
         let content = match &self.body {
             Body::Memory(bytes) if bytes.is_empty() && self.tail.is_empty() => Content::None,
             Body::Memory(bytes) => Content::Inline(Blob(self.with_tail(bytes))),
-            Body::Blocks(size) => Content::Blocks(*size),
+            Body::Blocks(size) => self.content_in_blocks(*size),
             Body::Unread => return Err(Errno::Access),
         };
         let mut place = self.location.get();
@@ -216,14 +217,19 @@ impl OpenFile {
             && size > old
         {
             self.clear(blocks, block_size, old, size).await?;
+            self.count_for_hole(blocks, size).await;
+        }
+        if size > 0 {
+            self.count_told(blocks).await;
         }
         if self.removed {
             self.resize(size);
             self.attr.mtime = now;
             self.attr.ctime = now;
-        } else if self.dirty.is_some() {
+        } else if self.dirty.is_some() || (through_handle && self.is_counted()) {
             let before = (self.body.clone(), self.size, self.dirty, self.changes.clone());
             let tail = self.tail.clone();
+            let count = self.count.clone();
             self.resize(size);
             self.changes.resized(size);
             self.touch(now);
@@ -231,6 +237,7 @@ impl OpenFile {
                 // It was not cut: what was written is still to be published.
                 (self.body, self.size, self.dirty, self.changes) = before;
                 self.tail = tail;
+                self.count = count;
                 return Err(e);
             }
         } else {
@@ -243,6 +250,7 @@ impl OpenFile {
                 self.reload(ops, cred).await;
             }
             self.settle(&view);
+            self.tell_count(ops, blocks, cred).await;
         }
         // The size hides what is left if this fails.
         let _ = self.cut(blocks, old).await;
@@ -332,6 +340,8 @@ impl OpenFile {
             bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
         } else if self.body == Body::Unread && size == 0 {
             self.body = Body::Memory(Vec::new());
+        } else if let Body::Blocks(block_size) = self.body {
+            self.count.cut(size, block_size);
         }
         self.size = size;
     }

@@ -2,6 +2,7 @@
 
 mod append;
 mod background;
+mod count;
 mod gather;
 mod random;
 mod room;
@@ -72,6 +73,7 @@ impl Fake {
             gid: 5,
             nlink: 1,
             size: 0,
+            allocated: 0,
             rdev: 0,
             atime: time(0),
             mtime: time(0),
@@ -133,7 +135,8 @@ impl Fake {
             Op::SetAttr { name, change, .. } => {
                 named(&name)?;
                 let size = change.size.unwrap();
-                if s.view.layout == Layout::Inline && size < s.view.attr.size {
+                s.view.layout = s.view.layout.resized(s.view.attr.size, size);
+                if s.view.layout.is_inline() && size < s.view.attr.size {
                     let data = &mut s.data.as_mut().unwrap().0;
                     data.truncate(size as usize);
                     if size == 0 {
@@ -142,6 +145,7 @@ impl Fake {
                     }
                 }
                 s.view.attr.size = size;
+                s.view.attr.allocated = s.view.layout.allocated(size);
                 s.view.version += 1;
                 Ok(Answer::Entry(s.view.clone()))
             }
@@ -168,15 +172,24 @@ impl Fake {
                     Content::None => Layout::None,
                     Content::Inline(b) => {
                         assert!(b.0.len() as u64 <= size && b.0.len() <= LIMIT as usize);
+                        let layout = Layout::inline(b.0.len() as u64, size);
                         s.data = Some(b);
-                        Layout::Inline
+                        layout
                     }
                     Content::Blocks(n) => {
                         assert!(n.is_power_of_two());
                         Layout::Blocks(n)
                     }
+                    Content::Sparse {
+                        block_size,
+                        allocated,
+                    } => {
+                        assert!(allocated < size);
+                        Layout::blocks(block_size, allocated, size)
+                    }
                 };
                 s.view.attr.size = size;
+                s.view.attr.allocated = s.view.layout.allocated(size);
                 s.view.attr.mtime = mtime.unwrap();
                 s.view.attr.perm = without_set_ids(s.view.attr.perm);
                 s.view.version += 1;

@@ -84,6 +84,7 @@ fn attr(kind: FileKind) -> Attr {
         gid: 100,
         nlink: 1,
         size: 5,
+        allocated: 0,
         rdev: 0,
         atime: TIME,
         mtime: TIME,
@@ -92,8 +93,11 @@ fn attr(kind: FileKind) -> Attr {
 }
 
 pub(super) fn views() -> Vec<EntryView> {
-    let view = |kind, layout| EntryView {
-        attr: attr(kind),
+    let view = |kind, layout: Layout| EntryView {
+        attr: Attr {
+            allocated: layout.allocated(attr(kind).size),
+            ..attr(kind)
+        },
         dir: None,
         seal: None,
         layout,
@@ -101,6 +105,11 @@ pub(super) fn views() -> Vec<EntryView> {
         home: None,
         xattrs: kind == FileKind::Regular,
         acl: lists().access.filter(|_| kind == FileKind::Regular),
+    };
+    let sparse = |size, layout: Layout| {
+        let mut view = view(FileKind::Regular, layout);
+        (view.attr.size, view.attr.allocated) = (size, view.layout.allocated(size));
+        view
     };
     let dir = EntryView {
         dir: Some(statement(1)),
@@ -115,6 +124,14 @@ pub(super) fn views() -> Vec<EntryView> {
         dir,
         view(FileKind::Regular, Layout::Inline),
         view(FileKind::Regular, Layout::Blocks(4096)),
+        sparse(1 << 30, Layout::SparseInline(5)),
+        sparse(
+            1 << 40,
+            Layout::Sparse {
+                block_size: 4096,
+                allocated: 12288,
+            },
+        ),
         view(FileKind::Symlink, Layout::Target(Blob(b"../there".to_vec()))),
         view(FileKind::Symlink, Layout::LongTarget),
         view(FileKind::Fifo, Layout::None),
@@ -259,6 +276,10 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         publish(Content::None),
         publish(Content::Inline(Blob(b"hello".to_vec()))),
         publish(Content::Blocks(512)),
+        publish(Content::Sparse {
+            block_size: 512,
+            allocated: 3,
+        }),
         rename(RenameMode::Replace),
         rename(RenameMode::NoReplace),
         rename(RenameMode::Exchange),

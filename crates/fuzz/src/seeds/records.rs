@@ -353,6 +353,14 @@ pub(super) fn records() -> Vec<(Key, Record)> {
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),
         (FileKind::Regular, Layout::Blocks(1 << 22)),
+        (FileKind::Regular, Layout::SparseInline(5)),
+        (
+            FileKind::Regular,
+            Layout::Sparse {
+                block_size: 1 << 22,
+                allocated: 1 << 20,
+            },
+        ),
         (FileKind::Symlink, Layout::Target(Blob(b"../there".to_vec()))),
         (FileKind::Symlink, Layout::LongTarget),
         (FileKind::Fifo, Layout::None),

@@ -48,7 +48,7 @@ pub(super) fn abuses_a_home(op: &Op) -> bool {
 pub(super) fn judge_home(model: &Model, id: NodeId, outcome: &Outcome) -> Result<(), String> {
     match (model.attr(id), outcome) {
         (_, Err(Errno::Stale)) => Ok(()),
-        (Some(attr), Ok(Answer::Entry(e))) if e.attr == attr && e.home.is_some() => Ok(()),
+        (Some(attr), Ok(Answer::Entry(e))) if super::uncounted(e.attr) == attr && e.home.is_some() => Ok(()),
         (expected, _) => Err(format!("expected {expected:?}, got {outcome:?}")),
     }
 }

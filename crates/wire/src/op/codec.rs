@@ -1,20 +1,36 @@
 //! Operations and answers as bytes.
 
 use super::{Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, Op, Probe, RenameMode, SealKey};
-use pando_format::{codec_enum, codec_newtype, codec_struct};
+use pando_format::{Codec, DecodeError, Reader, codec_enum, codec_newtype, codec_struct};
 
 codec_newtype!(SealKey, Handle);
 codec_struct!(Probe { dir, name });
-codec_struct!(EntryView {
-    attr,
-    dir,
-    seal,
-    layout,
-    version,
-    xattrs,
-    home,
-    acl
-});
+impl Codec for EntryView {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.attr.put(out);
+        self.dir.put(out);
+        self.seal.put(out);
+        self.layout.put(out);
+        self.version.put(out);
+        self.xattrs.put(out);
+        self.home.put(out);
+        self.acl.put(out);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut view = EntryView {
+            attr: Codec::take(r)?,
+            dir: Codec::take(r)?,
+            seal: Codec::take(r)?,
+            layout: Codec::take(r)?,
+            version: Codec::take(r)?,
+            xattrs: Codec::take(r)?,
+            home: Codec::take(r)?,
+            acl: Codec::take(r)?,
+        };
+        view.attr.allocated = view.layout.allocated(view.attr.size);
+        Ok(view)
+    }
+}
 codec_struct!(DirEntry {
     position,
     name,
@@ -27,7 +43,7 @@ codec_struct!(FsStat {
     available,
     device
 });
-codec_enum!(Content { 0 => None, 1 => Inline(b), 2 => Blocks(s) });
+codec_enum!(Content { 0 => None, 1 => Inline(b), 2 => Blocks(s), 3 => Sparse { block_size, allocated } });
 codec_enum!(RenameMode { 0 => Replace, 1 => NoReplace, 2 => Exchange });
 codec_enum!(Op {
     1 => Lookup { dir, name },

@@ -3,7 +3,7 @@
 use super::edit::{Edit, Source};
 use super::plan::{Plan, Planner, Repair, Stop};
 use pando_format::codec::Blob;
-use pando_format::{AttachmentKind, Codec, Entry, Key, Layout, Record, Target, XattrSet};
+use pando_format::{AttachmentKind, Codec, Entry, InodeRecord, Key, Layout, Record, Target, XattrSet};
 use pando_types::FileKind;
 
 /// What is to be done about the entries of a bucket.
@@ -80,25 +80,29 @@ fn fit(
         };
         let (data, target) = (length(AttachmentKind::Data), length(AttachmentKind::Target));
         match (&inode.layout, inode.kind) {
-            (Layout::Inline, FileKind::Regular) => match (data, of(AttachmentKind::Data)) {
-                (None, _) => {
-                    inode.layout = Layout::None;
-                    does.push("its data are lost: it reads as zeros");
-                }
-                (Some(len), Some((at, _, record))) if len > inode.size => {
-                    if let Record::Attachment(b) = record {
-                        let cut = Blob(b.0[..inode.size as usize].to_vec());
-                        let cut = Record::Attachment(cut);
-                        edit.set(at.clone(), Some(record.clone()), Some(cut));
-                        does.push("its data are cut to its size");
+            (Layout::Inline | Layout::SparseInline(_), FileKind::Regular) => {
+                match (data, of(AttachmentKind::Data)) {
+                    (None, _) => {
+                        inode.layout = Layout::None;
+                        does.push("its data are lost: it reads as zeros");
                     }
+                    (Some(len), Some((at, _, record))) if len > inode.size => {
+                        if let Record::Attachment(b) = record {
+                            let cut = Blob(b.0[..inode.size as usize].to_vec());
+                            let cut = Record::Attachment(cut);
+                            edit.set(at.clone(), Some(record.clone()), Some(cut));
+                            does.push("its data are cut to its size");
+                        }
+                    }
+                    _ => {}
                 }
-                _ => {}
-            },
-            (Layout::Blocks(size), FileKind::Regular) if !size.is_power_of_two() => {
+            }
+            (Layout::Blocks(size) | Layout::Sparse { block_size: size, .. }, FileKind::Regular)
+                if !size.is_power_of_two() =>
+            {
                 return Err("how long its blocks are is not known: its data cannot be found");
             }
-            (Layout::None | Layout::Blocks(_), FileKind::Regular) => {
+            (Layout::None | Layout::Blocks(_) | Layout::Sparse { .. }, FileKind::Regular) => {
                 if data.is_some() {
                     drop_it(edit, AttachmentKind::Data);
                     does.push("removed data that its record does not speak of");
@@ -128,6 +132,7 @@ fn fit(
             (Layout::None, _) => {}
             _ => return Err("its kind and its layout contradict each other: what it was is not known"),
         }
+        count_stored(inode, data, &mut does);
     }
     edit.expect(key.clone(), Some(Record::Entry(entry.clone())));
     if now != *entry {
@@ -135,4 +140,20 @@ fn fit(
         edit.set(key.clone(), was, Some(Record::Entry(now)));
     }
     Ok(does)
+}
+
+/// Makes the number of stored bytes one that may be true; the next publish counts them. `inline`: so many are beside the record.
+fn count_stored(inode: &mut InodeRecord, inline: Option<u64>, does: &mut Vec<&'static str>) {
+    let said = inode.layout.allocated(inode.size);
+    let counted = match inline.filter(|_| inode.layout.is_inline()) {
+        Some(len) if len > said || !inode.layout.is_plausible(inode.size) => {
+            Layout::inline(len.min(inode.size), inode.size)
+        }
+        None if !inode.layout.is_plausible(inode.size) => inode.layout.resized(inode.size, inode.size),
+        _ => return,
+    };
+    if counted != inode.layout {
+        inode.layout = counted;
+        does.push("how many of its bytes are stored is what there is");
+    }
 }

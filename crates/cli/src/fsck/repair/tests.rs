@@ -420,6 +420,19 @@ fn layouts_fit() {
     mended(|t| change_inode(t, DirId::ROOT, "f", |i| i.marks = Marks::XATTRS));
     mended(|t| change_inode(t, t.d(), "s", |i| i.size = 5));
     mended(|t| change_inode(t, DirId::ROOT, "f", |i| i.layout = Layout::None));
+    for (layout, size) in [(Layout::SparseInline(3), 1 << 30), (Layout::SparseInline(5), 5)] {
+        mended(|t| {
+            change_inode(t, DirId::ROOT, "f", |i| {
+                (i.layout, i.size) = (layout.clone(), size)
+            });
+        });
+    }
+    let (block_size, allocated) = (4 << 20, 6 << 20);
+    let layout = Layout::Sparse {
+        block_size,
+        allocated,
+    };
+    mended(|t| change_inode(t, t.d(), "g", |i| i.layout = layout.clone()));
     beyond(Kind::Layout, |t| gone(t, "l", target));
     beyond(Kind::Layout, |t| {
         change_inode(t, t.d(), "g", |i| i.layout = Layout::Blocks(3));

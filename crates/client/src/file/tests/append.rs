@@ -218,7 +218,7 @@ fn a_full_tail_says_so_and_what_cannot_be_stored_is_kept() {
 #[test]
 fn every_line_is_there_once_and_in_order() {
     for seed in 1..300_u64 {
-        let mut r = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut r = Random::new(seed);
         let (ops, blocks) = (Fake::new(32 << r.below(3)), MemBlocks::new());
         let turns = Arc::new(One::default());
         let mut handles: Vec<Handle> = (0..3).map(|_| Handle::appending(&ops, &blocks, &turns)).collect();

@@ -2,9 +2,13 @@
 
 use super::*;
 
-pub(super) struct Random(pub u64);
+pub(super) struct Random(u64);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -25,7 +29,7 @@ fn border(r: &mut Random, block_size: u32) -> u64 {
 }
 
 fn random_run(seed: u64) {
-    let mut r = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut r = Random::new(seed);
     let block_size = 32 << r.below(3);
     let sync = if r.below(2) == 0 {
         DataSync::BeforePublish
