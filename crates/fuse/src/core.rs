@@ -232,6 +232,25 @@ impl<C: Cluster> Core<C> {
         }
     }
 
+    /// Does something with what has attributes: where its name is, or by itself if it is the root. Where a subtree has its name is not for
+    /// those to know whose root it is.
+    pub fn at_name<R>(
+        &self,
+        d: &C::Driver,
+        ino: Ino,
+        mut f: impl FnMut(Place) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        if ino != Ino::ROOT {
+            return self.in_place(d, ino, f);
+        }
+        self.in_dir(d, ino, |dir| {
+            f(Place {
+                name: dir.name.clone(),
+                dir,
+            })
+        })
+    }
+
     /// Does something with a file where it is: at home, if it has one, else under its name, with the statement of its directory.
     /// REQUIRES: of another file that has the name now `f` says that it is stale.
     pub fn in_place<R>(
