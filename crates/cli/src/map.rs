@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, Party, my_cred};
+use crate::connect::{Connection, Party};
 use crate::fs::absolute;
 use crate::{coordination, text};
 use anyhow::{Context, Result};
@@ -138,7 +138,7 @@ fn slot(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode> {
         Waiting::default(),
         Duration::from_secs(args.wait),
     )?;
-    let cred = my_cred();
+    let cred = conn.my_cred();
     let mut all = Vec::new();
     for path in paths {
         let path = absolute(path);

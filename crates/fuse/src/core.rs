@@ -116,6 +116,7 @@ pub(crate) fn content(answer: Outcome) -> Result<DirStat, Errno> {
 
 impl<C: Cluster> Core<C> {
     pub fn new(cluster: Arc<C>, settings: Settings, root: &EntryView) -> std::io::Result<Core<C>> {
+        let users = cluster.users();
         Ok(Core {
             id: MountId::new(),
             holder: Holder::start(cluster.clone())?,
@@ -129,7 +130,7 @@ impl<C: Cluster> Core<C> {
             looked: settings.timeout.is_zero().then(Looked::default),
             cluster,
             settings,
-            creds: Creds::default(),
+            creds: Creds::new(users),
             calls: Arc::default(),
             files: Handles::default(),
             dirs: Handles::default(),

@@ -25,7 +25,7 @@ mod xattr;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, Party, my_cred};
+use crate::connect::{Connection, Party};
 use crate::progress::Progress;
 use crate::text;
 use anyhow::Result;
@@ -105,9 +105,10 @@ pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
         Duration::from_secs(args.wait),
         args.paths,
     )?;
+    let cred = conn.my_cred();
     let fs = Rc::new(Fs {
         conn,
-        cred: my_cred(),
+        cred,
         json: args.json,
         errors: RefCell::default(),
         failed: Cell::new(false),
