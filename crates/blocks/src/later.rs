@@ -47,7 +47,7 @@ impl Later {
             advice,
         } = &self.place;
         let opened = Opened::new(place, *block_size, *fs, own.as_deref())
-            .map_err(|e| BlockError::Device(format!("cannot use {place}: {e}; {advice}")))?;
+            .map_err(|e| BlockError::Device(format!("cannot use {place}: {}; {advice}", crate::why(e))))?;
         Ok(self.opened.get_or_init(|| opened))
     }
 }

@@ -107,6 +107,11 @@ impl Store {
         }
     }
 
+    /// Opens it, if it is not open yet.
+    pub fn is_there(&self) -> Result<(), BlockError> {
+        self.opened().map(drop)
+    }
+
     fn opened(&self) -> Result<&Opened, BlockError> {
         match self {
             Store::Open(opened) => Ok(opened),
@@ -123,6 +128,14 @@ impl Store {
             Ok(opened) => f(opened.blocks()),
             Err(e) => fails(e),
         }
+    }
+}
+
+/// An error's reason, for a sentence that says that it is the block store's.
+pub fn why(e: BlockError) -> String {
+    match e {
+        BlockError::Device(why) => why,
+        e => e.to_string(),
     }
 }
 

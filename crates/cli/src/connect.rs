@@ -1,5 +1,6 @@
 //! A client of a cluster, driven on the calling thread.
 
+use crate::blocks;
 use crate::cluster_dir::ClusterDir;
 use crate::key_file::KeyFile;
 use crate::pki;
@@ -129,13 +130,7 @@ impl Connection {
         }
         reactor.set_map(&map);
         // Most commands need no bytes of files, and who asks for names need have no way to them.
-        let blocks = Store::later(Place {
-            place: map.blocks.clone(),
-            block_size: map.block_size,
-            fs: map.fs,
-            own: Some(dir.path.clone()),
-            advice: blocks_advice(&map),
-        });
+        let blocks = blocks_later(dir, &map);
         let config = ClientConfig {
             give_up,
             resolution: paths.resolution.into(),
@@ -159,6 +154,17 @@ impl Connection {
             file,
             users,
         })
+    }
+
+    /// Looks where bytes of files are that will be needed. If they are not where this machine's map says, and are where a server has them,
+    /// they are used there; else their first use says why it fails.
+    pub fn seek_blocks(&mut self, dir: &ClusterDir) -> Result<()> {
+        let mut map = self.file.map(&dir.path)?;
+        let known = map.blocks.clone();
+        if blocks::find(&mut map, || blocks::servers_have(self), true).is_ok() && map.blocks != known {
+            self.blocks = Rc::new(blocks_later(dir, &map));
+        }
+        Ok(())
     }
 
     /// Runs one future to its end.
@@ -283,16 +289,15 @@ impl Drop for Connection {
     }
 }
 
-/// What to do about a block store that cannot be used from here.
-pub fn blocks_advice(map: &ClusterMap) -> String {
-    if pando_blocks::is_bucket(&map.blocks) {
-        return "`pando map` shows where it is".into();
-    }
-    format!(
-        "the bytes of files above {} bytes are there. Clients of other machines or other users need them in a bucket, or in a folder that all of \
-         them can write, at the place that `pando map` shows (docs/operations.md)",
-        map.inline_limit
-    )
+/// The block store a map names, once it is needed.
+fn blocks_later(dir: &ClusterDir, map: &ClusterMap) -> Store {
+    Store::later(Place {
+        place: map.blocks.clone(),
+        block_size: map.block_size,
+        fs: map.fs,
+        own: Some(dir.path.clone()),
+        advice: blocks::advice(map),
+    })
 }
 
 /// The block store a map names, for a server.

@@ -1,6 +1,7 @@
 //! `pando map`: who answers for what.
 
 use crate::args::Args;
+use crate::blocks;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
 use crate::fs::absolute;
@@ -89,6 +90,14 @@ fn whole(args: &Args, dir: &ClusterDir) -> Result<ExitCode> {
         "Durability {}; files up to {} bytes inline, larger ones in blocks of {} bytes in {}",
         file.durability, file.inline_limit, file.block_size, file.blocks
     );
+    let map = file.map(&dir.path)?;
+    if let Err(why) = blocks::usable(&map, &map.blocks, true) {
+        println!(
+            "From here {} cannot be used: {why}; {}",
+            map.blocks,
+            blocks::advice(&map)
+        );
+    }
     println!("{}", coordination::to_text(&file, &found));
     if found.is_err() {
         println!("What follows is this machine's copy of the map, which may be old.");

@@ -421,7 +421,9 @@ impl Client {
     /// Where changes of what a path has led to are asked for. Who has a subtree as root does not know its name: of that it is said by itself.
     pub async fn place_of(&self, found: &Found) -> Result<(Statement, Name), Errno> {
         let dir = match &found.entry.dir {
-            Some(root) if found.parent.id == DirId::ABOVE_ROOT && root.id != DirId::ROOT => self.hold(root).await?,
+            Some(root) if found.parent.id == DirId::ABOVE_ROOT && root.id != DirId::ROOT => {
+                self.hold(root).await?
+            }
             _ => found.parent.clone(),
         };
         Ok((dir, found.name.clone()))

@@ -124,7 +124,13 @@ impl Calls {
     }
 
     /// This thread serves a request until what is returned is dropped.
-    pub fn enter(self: &Arc<Self>, unique: u64, pid: u32, acts: Option<Cred>, cut: fuser::Cut) -> Entered<'_> {
+    pub fn enter(
+        self: &Arc<Self>,
+        unique: u64,
+        pid: u32,
+        acts: Option<Cred>,
+        cut: fuser::Cut,
+    ) -> Entered<'_> {
         let call = Arc::new(Call {
             unique,
             pid,

@@ -136,10 +136,14 @@ pub struct Mounted {
 /// Why the directory that would be a mount's root cannot be had, in words.
 pub fn no_root(why: Errno) -> String {
     match why {
-        Errno::NotFound | Errno::Stale => "the directory that is this identity's root (`pando auth add --subtree`) was removed: \
+        Errno::NotFound | Errno::Stale => {
+            "the directory that is this identity's root (`pando auth add --subtree`) was removed: \
              `pando auth list` shows it, and `pando auth add` makes an identity for another"
-            .into(),
-        Errno::Access => "the servers refuse this identity: it was revoked, or may not act for its own user".into(),
+                .into()
+        }
+        Errno::Access => {
+            "the servers refuse this identity: it was revoked, or may not act for its own user".into()
+        }
         why => format!("the root cannot be had: {why}"),
     }
 }

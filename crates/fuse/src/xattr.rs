@@ -42,12 +42,14 @@ impl<C: Cluster> Core<C> {
             return Err(Errno::NoData);
         }
         let asked = Instant::now();
-        let answer = self.at_object(d, cred, ino, |Place { dir, name }, Object { ino, generation }| Op::GetXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr: attr.clone(),
+        let answer = self.at_object(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::GetXattr {
+                dir,
+                name,
+                ino,
+                generation,
+                attr: attr.clone(),
+            }
         });
         match answer {
             Ok(Answer::Value(value)) => Ok(value.0),
@@ -64,11 +66,13 @@ impl<C: Cluster> Core<C> {
         if self.is_removed(ino) {
             return Ok(Vec::new());
         }
-        let answer = self.at_object(d, cred, ino, |Place { dir, name }, Object { ino, generation }| Op::ListXattr {
-            dir,
-            name,
-            ino,
-            generation,
+        let answer = self.at_object(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::ListXattr {
+                dir,
+                name,
+                ino,
+                generation,
+            }
         })?;
         let Answer::Names(names) = answer else {
             return Err(Errno::Io);
@@ -99,14 +103,16 @@ impl<C: Cluster> Core<C> {
             return self.set_list(d, cred, ino, kind, Some(list));
         }
         let attr = XattrName::new(attr)?;
-        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| Op::SetXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr: attr.clone(),
-            value: Blob(value.to_vec()),
-            mode,
+        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::SetXattr {
+                dir,
+                name,
+                ino,
+                generation,
+                attr: attr.clone(),
+                value: Blob(value.to_vec()),
+                mode,
+            }
         })
     }
 
@@ -115,12 +121,14 @@ impl<C: Cluster> Core<C> {
             return self.set_list(d, cred, ino, kind, None);
         }
         let attr = XattrName::new(attr)?;
-        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| Op::RemoveXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr: attr.clone(),
+        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::RemoveXattr {
+                dir,
+                name,
+                ino,
+                generation,
+                attr: attr.clone(),
+            }
         })
     }
 
@@ -152,13 +160,15 @@ impl<C: Cluster> Core<C> {
         kind: AclKind,
         list: Option<Acl>,
     ) -> Result<(), Errno> {
-        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| Op::SetAcl {
-            dir,
-            name,
-            ino,
-            generation,
-            kind,
-            list: list.clone(),
+        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::SetAcl {
+                dir,
+                name,
+                ino,
+                generation,
+                kind,
+                list: list.clone(),
+            }
         })
     }
 

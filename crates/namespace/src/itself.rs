@@ -48,13 +48,18 @@ pub(crate) fn carry_out(cx: &mut Context<'_>, op: &Op, dir: &Statement) -> Resul
     {
         *at = name;
     }
-    there.statements_mut().into_iter().flatten().for_each(|s| *s = parent.clone());
+    there
+        .statements_mut()
+        .into_iter()
+        .flatten()
+        .for_each(|s| *s = parent.clone());
     let mut answer = crate::carry_out(cx, &there)?;
     if let Answer::Entry(view) = &mut answer
         && let Some(shown) = &mut view.dir
     {
         let mut said = Said::clone(shown);
-        (said.parent, said.parent_generation, said.name) = (dir.parent, dir.parent_generation, dir.name.clone());
+        (said.parent, said.parent_generation, said.name) =
+            (dir.parent, dir.parent_generation, dir.name.clone());
         *shown = Statement::from(said);
     }
     Ok(answer)

@@ -80,6 +80,21 @@ pub enum FsCommand {
     Load(load::LoadArgs),
 }
 
+impl FsCommand {
+    /// Whether bytes of files that are kept in blocks may be needed.
+    fn needs_bytes(&self) -> bool {
+        matches!(
+            self,
+            FsCommand::Put(_)
+                | FsCommand::Get(_)
+                | FsCommand::Cat(_)
+                | FsCommand::Truncate(_)
+                | FsCommand::Dump(_)
+                | FsCommand::Load(_)
+        )
+    }
+}
+
 /// What all of these commands share.
 pub struct Fs {
     /// The client.
@@ -98,13 +113,16 @@ pub struct Fs {
 /// Runs one.
 pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
-    let conn = Connection::open_with(
+    let mut conn = Connection::open_with(
         &dir,
         Party::Client,
         Options::default(),
         Duration::from_secs(args.wait),
         args.paths,
     )?;
+    if command.needs_bytes() {
+        conn.seek_blocks(&dir)?;
+    }
     let cred = conn.my_cred();
     let fs = Rc::new(Fs {
         conn,

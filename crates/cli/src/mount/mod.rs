@@ -1,12 +1,12 @@
 //! `pando mount` and `pando umount`.
 
-pub mod blocks;
 pub mod helper;
 pub mod options;
 pub mod serving;
 pub mod start;
 
 use crate::args::{Args, Mode, MountArgs};
+use crate::blocks;
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::{Connection, Party, introduce};
 use anyhow::{Context, Result, bail};
@@ -186,7 +186,11 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
     let mut map = file.map(&dir.path)?;
     let _running = serving::take_lock(dir, mountpoint)?;
     let connection = look_ahead(dir)?;
-    blocks::find(&mut map, || servers_blocks(&connection), words.for_new().read_only())?;
+    blocks::find(
+        &mut map,
+        || blocks::servers_have(&connection),
+        words.for_new().read_only(),
+    )?;
     drop(connection);
     let me = introduce(dir, Party::Client, &map)?;
     let config = ClientConfig {
@@ -237,11 +241,4 @@ fn look_ahead(dir: &ClusterDir) -> Result<Connection> {
         }
         Err(why) => bail!("{}{}", pando_fuse::no_root(why), connection.because()),
     }
-}
-
-/// Where a server has the bytes of files.
-fn servers_blocks(connection: &Connection) -> Option<String> {
-    let servers = connection.client.map();
-    let map = |s: &pando_cluster::ServerInfo| connection.run(connection.client.map_of(s.id));
-    servers.servers.iter().find_map(map).map(|map| map.blocks)
 }

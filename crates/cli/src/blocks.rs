@@ -1,19 +1,38 @@
-//! Where the bytes of large files are, before anything is mounted: programs would only see EIO.
+//! Where the bytes of large files are, looked for before anything is mounted or written: programs would only see EIO.
 
-use crate::connect::blocks_advice;
+use crate::connect::Connection;
 use anyhow::{Result, bail};
 use pando_blocks::Store;
-use pando_cluster::ClusterMap;
+use pando_cluster::{ClusterMap, ServerInfo};
 use rustix::fs::Access;
 
-/// Makes sure that a mount can use the block store. If what this machine's map names is not there, but what a server has is (`elsewhere`: the
+/// What to do about a block store that cannot be used from here.
+pub fn advice(map: &ClusterMap) -> String {
+    if pando_blocks::is_bucket(&map.blocks) {
+        return "`pando map` shows where it is".into();
+    }
+    format!(
+        "the bytes of files above {} bytes are there. Clients of other machines or other users need them in a bucket, or in a folder that all of \
+         them can write, at the place that `pando map` shows (docs/operations.md)",
+        map.inline_limit
+    )
+}
+
+/// Where a server has the bytes of files.
+pub fn servers_have(connection: &Connection) -> Option<String> {
+    let servers = &connection.client.map().servers;
+    let map = |s: &ServerInfo| connection.run(connection.client.map_of(s.id));
+    servers.iter().find_map(map).map(|map| map.blocks)
+}
+
+/// Makes sure that the block store can be used. If what this machine's map names is not there, but what a server has is (`elsewhere`: the
 /// folder of a filesystem of this machine, of which somebody else has a copy of the map), that takes its place in `map`.
 pub fn find(map: &mut ClusterMap, elsewhere: impl FnOnce() -> Option<String>, read_only: bool) -> Result<()> {
     let why = match usable(map, &map.blocks, read_only) {
         Ok(()) => return Ok(()),
         Err(why) => why,
     };
-    let advice = blocks_advice(map);
+    let advice = advice(map);
     let Some(other) = elsewhere().filter(|place| *place != map.blocks) else {
         bail!("cannot use the block store {}: {why}; {advice}", map.blocks);
     };
@@ -29,8 +48,9 @@ pub fn find(map: &mut ClusterMap, elsewhere: impl FnOnce() -> Option<String>, re
     }
 }
 
-fn usable(map: &ClusterMap, place: &str, read_only: bool) -> Result<(), String> {
-    Store::open(place, map.block_size, map.fs).map_err(|e| e.to_string())?;
+/// Why a store cannot be used from here.
+pub fn usable(map: &ClusterMap, place: &str, read_only: bool) -> Result<(), String> {
+    Store::open(place, map.block_size, map.fs).map_err(pando_blocks::why)?;
     let Some(folder) = place.strip_prefix("file:").filter(|_| !read_only) else {
         return Ok(());
     };
@@ -52,7 +72,9 @@ mod tests {
         let whole = |e: anyhow::Error| format!("{e:#}");
         let why = find(&mut map, || None, false).map_err(whole).unwrap_err();
         assert!(why.contains(&place("copy")) && why.contains("bucket"), "{why}");
-        let why = find(&mut map, || Some(place("there")), false).map_err(whole).unwrap_err();
+        let why = find(&mut map, || Some(place("there")), false)
+            .map_err(whole)
+            .unwrap_err();
         assert!(why.contains(&place("there")), "{why}");
         Store::create(&place("there"), map.fs, None).unwrap();
         find(&mut map, || Some(place("there")), false).unwrap();
