@@ -12,8 +12,8 @@ pub fn advice(map: &ClusterMap) -> String {
         return "`pando map` shows where it is".into();
     }
     format!(
-        "the bytes of files above {} bytes are there. Clients of other machines or other users need them in a bucket, or in a folder that all of \
-         them can write, at the place that `pando map` shows (docs/operations.md)",
+        "the bytes of files above {} bytes are there. Other users need them in a bucket; clients of other machines there too, or in a folder \
+         that all machines share at the place that `pando map` shows (docs/operations.md)",
         map.inline_limit
     )
 }

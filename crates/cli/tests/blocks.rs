@@ -349,9 +349,15 @@ fn what_needs_a_bucket_that_is_away_says_so() {
             "{command:?}: {:?} {text}",
             out.status
         );
-        assert!(!text.contains("Clean.") && text.contains("s3://bucket/fs"), "{command:?}: {text}");
+        assert!(
+            !text.contains("Clean.") && text.contains("s3://bucket/fs"),
+            "{command:?}: {text}"
+        );
     }
-    let whole = c.pando(&["restore", "--check", &backup]).output().expect("pando runs");
+    let whole = c
+        .pando(&["restore", "--check", &backup])
+        .output()
+        .expect("pando runs");
     assert!(!whole.status.success(), "a backup without its data is whole");
     c.run(&["ls", "/big"]);
     c.run(&["fsck", "--looks", "1", "--pause-ms", "10"]);
