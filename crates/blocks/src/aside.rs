@@ -113,13 +113,14 @@ impl Blocks for Aside {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Opened;
     use pando_data::{DirBlocks, wait};
     use pando_types::{Generation, Ino};
 
     #[test]
     fn a_removal_is_done_when_it_says_so() {
         let tmp = tempfile::tempdir().unwrap();
-        let aside = Aside::new(Store::Dir(DirBlocks::open(tmp.path()).unwrap())).unwrap();
+        let aside = Aside::new(Store::Open(Opened::Dir(DirBlocks::open(tmp.path()).unwrap()))).unwrap();
         let file = FileKey {
             ino: Ino(3),
             generation: Generation(1),

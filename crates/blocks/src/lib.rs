@@ -5,6 +5,7 @@
 
 mod aside;
 mod folder;
+mod later;
 mod mark;
 mod runtime;
 mod s3;
@@ -13,6 +14,7 @@ pub mod test_server;
 mod trouble;
 
 pub use aside::Aside;
+pub use later::{Later, Place};
 pub use s3::{S3Blocks, S3Settings};
 
 use pando_data::{BlockError, Blocks, DirBlocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile};
@@ -38,10 +40,37 @@ fn is_in(path: &str, own: Option<&Path>) -> bool {
 /// A block store. Clones use the same, on any thread.
 #[derive(Clone, Debug)]
 pub enum Store {
+    /// One that is open.
+    Open(Opened),
+    /// One that is opened once bytes are needed.
+    Later(Later),
+}
+
+/// A block store that is open.
+#[derive(Clone, Debug)]
+pub enum Opened {
     /// Files in a folder.
     Dir(DirBlocks),
     /// Objects in a bucket.
     S3(S3Blocks),
+}
+
+impl Opened {
+    fn new(place: &str, block_size: u32, fs: FsId, own: Option<&Path>) -> Result<Opened, BlockError> {
+        if let Some(path) = place.strip_prefix(FOLDER) {
+            return Ok(Opened::Dir(folder::open(path, fs, is_in(path, own))?));
+        }
+        let settings = S3Settings::of_process();
+        let opened = S3Blocks::open_with(place, block_size, &settings.of(fs))?;
+        Ok(Opened::S3(opened))
+    }
+
+    fn blocks(&self) -> &dyn Blocks {
+        match self {
+            Opened::Dir(b) => b,
+            Opened::S3(b) => b,
+        }
+    }
 }
 
 impl Store {
@@ -53,15 +82,12 @@ impl Store {
 
     /// The same by who keeps things of this filesystem, and of no other, in the folder `own`: blocks in there need no mark.
     pub fn open_in(place: &str, block_size: u32, fs: FsId, own: Option<&Path>) -> Result<Store, BlockError> {
-        if let Some(path) = place.strip_prefix(FOLDER) {
-            return Ok(Store::Dir(folder::open(path, fs, is_in(path, own))?));
-        }
-        let settings = S3Settings::of_process();
-        Ok(Store::S3(S3Blocks::open_with(
-            place,
-            block_size,
-            &settings.of(fs),
-        )?))
+        Ok(Store::Open(Opened::new(place, block_size, fs, own)?))
+    }
+
+    /// The same, opened when it is first used: until then nothing can fail.
+    pub fn later(place: Place) -> Store {
+        Store::Later(Later::new(place))
     }
 
     /// Makes the store of filesystem `fs` at `place`: the folder, or what shows that this part of a bucket is one.
@@ -75,18 +101,47 @@ impl Store {
 
     /// Whether it can be used. A folder was looked at when it was opened.
     pub fn check(&self) -> LocalFuture<Result<(), BlockError>> {
-        match self {
-            Store::Dir(_) => Box::pin(std::future::ready(Ok(()))),
-            Store::S3(s) => s.check(),
+        match self.opened() {
+            Ok(Opened::S3(s)) => s.check(),
+            Ok(Opened::Dir(_)) => Box::pin(std::future::ready(Ok(()))),
+            Err(e) => fails(e),
         }
     }
 
-    fn blocks(&self) -> &dyn Blocks {
+    /// Opens it, if it is not open yet.
+    pub fn is_there(&self) -> Result<(), BlockError> {
+        self.opened().map(drop)
+    }
+
+    fn opened(&self) -> Result<&Opened, BlockError> {
         match self {
-            Store::Dir(b) => b,
-            Store::S3(b) => b,
+            Store::Open(opened) => Ok(opened),
+            Store::Later(later) => later.opened(),
         }
     }
+
+    /// Has it do something.
+    fn with<T: 'static>(
+        &self,
+        f: impl FnOnce(&dyn Blocks) -> LocalFuture<Result<T, BlockError>>,
+    ) -> LocalFuture<Result<T, BlockError>> {
+        match self.opened() {
+            Ok(opened) => f(opened.blocks()),
+            Err(e) => fails(e),
+        }
+    }
+}
+
+/// An error's reason, for a sentence that says that it is the block store's.
+pub fn why(e: BlockError) -> String {
+    match e {
+        BlockError::Device(why) => why,
+        e => e.to_string(),
+    }
+}
+
+fn fails<T: 'static>(e: BlockError) -> LocalFuture<Result<T, BlockError>> {
+    Box::pin(std::future::ready(Err(e)))
 }
 
 /// Tells the log what failed. A program is only told that something did.
@@ -113,7 +168,7 @@ impl Blocks for Store {
         offset: u32,
         len: u32,
     ) -> LocalFuture<Result<Vec<u8>, BlockError>> {
-        told("reading", file, self.blocks().read(file, block, offset, len))
+        told("reading", file, self.with(|b| b.read(file, block, offset, len)))
     }
 
     fn write(
@@ -123,7 +178,7 @@ impl Blocks for Store {
         offset: u32,
         data: Vec<u8>,
     ) -> LocalFuture<Result<(), BlockError>> {
-        told("writing", file, self.blocks().write(file, block, offset, data))
+        told("writing", file, self.with(|b| b.write(file, block, offset, data)))
     }
 
     fn write_shared(
@@ -133,20 +188,20 @@ impl Blocks for Store {
         offset: u32,
         data: Arc<Vec<u8>>,
     ) -> LocalFuture<Result<(), BlockError>> {
-        let written = self.blocks().write_shared(file, block, offset, data);
+        let written = self.with(|b| b.write_shared(file, block, offset, data));
         told("writing", file, written)
     }
 
     fn truncate(&self, file: FileKey, block: u64, len: u32) -> LocalFuture<Result<(), BlockError>> {
-        told("cutting", file, self.blocks().truncate(file, block, len))
+        told("cutting", file, self.with(|b| b.truncate(file, block, len)))
     }
 
     fn sync(&self, file: FileKey, blocks: Vec<u64>) -> LocalFuture<Result<(), BlockError>> {
-        told("syncing", file, self.blocks().sync(file, blocks))
+        told("syncing", file, self.with(|b| b.sync(file, blocks)))
     }
 
     fn present(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<u64>, BlockError>> {
-        told("listing", file, self.blocks().present(file, from, to))
+        told("listing", file, self.with(|b| b.present(file, from, to)))
     }
 
     fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
@@ -154,11 +209,11 @@ impl Blocks for Store {
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {
-        told("removing", file, self.blocks().remove(file, from, to))
+        told("removing", file, self.with(|b| b.remove(file, from, to)))
     }
 
     fn room(&self) -> LocalFuture<Result<Option<u64>, BlockError>> {
-        let room = self.blocks().room();
+        let room = self.with(|b| b.room());
         Box::pin(async move {
             let room = room.await;
             if let Err(e) = &room {
@@ -171,9 +226,10 @@ impl Blocks for Store {
 
 impl Listing for Store {
     fn files(&self, part: u8) -> LocalFuture<Result<Vec<StoredFile>, BlockError>> {
-        match self {
-            Store::Dir(b) => b.files(part),
-            Store::S3(b) => b.files(part),
+        match self.opened() {
+            Ok(Opened::Dir(b)) => b.files(part),
+            Ok(Opened::S3(b)) => b.files(part),
+            Err(e) => fails(e),
         }
     }
 }

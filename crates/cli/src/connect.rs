@@ -1,15 +1,16 @@
 //! A client of a cluster, driven on the calling thread.
 
+use crate::blocks;
 use crate::cluster_dir::ClusterDir;
 use crate::key_file::KeyFile;
 use crate::pki;
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
-use pando_blocks::Store;
+use pando_blocks::{Place, Store};
 use pando_client::{CACHE_BYTES, Client, ClientConfig, Resolution};
 use pando_cluster::{ClusterFile, ClusterMap};
 use pando_net::{Options, Reactor, Tls, Waiting};
-use pando_types::{AuthMode, Cred, IdentityId};
+use pando_types::{AuthMode, Cred, IdentityId, Users};
 use pando_wire::{Role, Way};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -73,6 +74,8 @@ pub struct Connection {
     pub blocks: Rc<Store>,
     /// The cluster's file.
     pub file: ClusterFile,
+    /// The users it may act for, as far as is known here.
+    users: Users,
 }
 
 impl Connection {
@@ -118,6 +121,7 @@ impl Connection {
             introduction,
             identity,
             own,
+            users,
             tls,
         } = introduce(dir, party, &map)?;
         let reactor = Reactor::new(options, introduction).context("cannot open an event queue")?;
@@ -125,7 +129,8 @@ impl Connection {
             reactor.set_tls(tls);
         }
         reactor.set_map(&map);
-        let blocks = open_blocks(dir, &map)?;
+        // Most commands need no bytes of files, and who asks for names need have no way to them.
+        let blocks = blocks_later(dir, &map);
         let config = ClientConfig {
             give_up,
             resolution: paths.resolution.into(),
@@ -147,12 +152,29 @@ impl Connection {
             client,
             blocks: Rc::new(blocks),
             file,
+            users,
         })
+    }
+
+    /// Looks where bytes of files are that will be needed. If they are not where this machine's map says, and are where a server has them,
+    /// they are used there; else their first use says why it fails.
+    pub fn seek_blocks(&mut self, dir: &ClusterDir) -> Result<()> {
+        let mut map = self.file.map(&dir.path)?;
+        let known = map.blocks.clone();
+        if blocks::find(&mut map, || blocks::servers_have(self), true).is_ok() && map.blocks != known {
+            self.blocks = Rc::new(blocks_later(dir, &map));
+        }
+        Ok(())
     }
 
     /// Runs one future to its end.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         self.reactor.block_on(future)
+    }
+
+    /// The identity of this process, with those of its groups that the connection's identity may claim.
+    pub fn my_cred(&self) -> Cred {
+        self.users.narrow(my_cred())
     }
 
     /// Why servers cannot be talked to, as far as the transport knows; for messages to people.
@@ -188,6 +210,8 @@ pub struct Introduced {
     pub identity: IdentityId,
     /// For whom the client acts when no program asks.
     pub own: Cred,
+    /// The users it may act for, as far as is known here.
+    pub users: Users,
     /// What is shown, and below everything, in mode `tls`.
     pub tls: Option<Arc<Tls>>,
 }
@@ -203,6 +227,7 @@ pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Int
         introduction,
         identity: IdentityId::ANYONE,
         own: Cred::root(),
+        users: Users::Any,
         tls: None,
     };
     match (party, map.auth) {
@@ -242,6 +267,7 @@ pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Int
                 introduction: file.introduction(map.fs, map.auth)?,
                 identity: file.id(),
                 own: file.own(),
+                users: file.users(),
                 tls: match map.auth {
                     AuthMode::Tls => Some(pki::of_client(path, file.id())?),
                     AuthMode::None | AuthMode::Key => None,
@@ -263,7 +289,18 @@ impl Drop for Connection {
     }
 }
 
-/// The block store a map names.
+/// The block store a map names, once it is needed.
+fn blocks_later(dir: &ClusterDir, map: &ClusterMap) -> Store {
+    Store::later(Place {
+        place: map.blocks.clone(),
+        block_size: map.block_size,
+        fs: map.fs,
+        own: Some(dir.path.clone()),
+        advice: blocks::advice(map),
+    })
+}
+
+/// The block store a map names, for a server.
 pub fn open_blocks(dir: &ClusterDir, map: &ClusterMap) -> Result<Store> {
     Store::open_in(&map.blocks, map.block_size, map.fs, Some(&dir.path)).with_context(|| {
         format!(

@@ -37,6 +37,12 @@ pub struct KeyFile {
     uid: u32,
     /// The same.
     gid: u32,
+    /// All users it may act for, if it may not for any. Files of before say nothing of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uids: Option<Vec<u32>>,
+    /// The groups these may be in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gids: Option<Vec<u32>>,
 }
 
 /// What proves it.
@@ -65,6 +71,10 @@ impl KeyFile {
                 gids.first().copied().unwrap_or(0),
             ),
         };
+        let (uids, gids) = match &claims.users {
+            Users::Any => (None, None),
+            Users::Only { uids, gids } => (Some(uids.clone()), Some(gids.clone())),
+        };
         let (key, certificate, private_key, authorities) = match evidence {
             Evidence::Key(key) => (Some(key.to_hex()), None, None, None),
             Evidence::Certificate {
@@ -84,6 +94,8 @@ impl KeyFile {
             authorities,
             uid,
             gid,
+            uids,
+            gids,
         }
     }
 
@@ -170,6 +182,17 @@ impl KeyFile {
     /// The identity.
     pub fn id(&self) -> IdentityId {
         IdentityId(self.identity)
+    }
+
+    /// The users it may act for, as far as the file says. The servers know.
+    pub fn users(&self) -> Users {
+        match (&self.uids, &self.gids) {
+            (Some(uids), Some(gids)) => Users::Only {
+                uids: uids.clone(),
+                gids: gids.clone(),
+            },
+            _ => Users::Any,
+        }
     }
 
     /// For whom a client acts when no program asks.

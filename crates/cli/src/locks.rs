@@ -63,7 +63,11 @@ pub fn run(args: &Args, _options: &LocksArgs) -> Result<ExitCode> {
             .collect();
         println!("{}", json!({ "locks": all, "silent": silent }));
     } else {
-        show(&locks);
+        match (locks.is_empty(), silent.is_empty()) {
+            (true, true) => println!("No file is locked."),
+            (true, false) => println!("No file is locked on the servers that answer."),
+            (false, _) => show(&locks),
+        }
         for (server, why) in &silent {
             eprintln!("server {server}: {why}");
         }
@@ -100,10 +104,6 @@ fn as_json(server: ServerId, lock: &LockView) -> serde_json::Value {
 }
 
 fn show(locks: &[(ServerId, LockView)]) {
-    if locks.is_empty() {
-        println!("No file is locked.");
-        return;
-    }
     println!(
         "{:>20}  {:6} {:9} {:8} {:>24}  {:>8}  {:16}  {:>6}",
         "INODE", "FAMILY", "HOLD", "STATE", "BYTES", "PID", "MOUNT", "SERVER"

@@ -6,6 +6,7 @@ mod args;
 mod auth;
 mod backup;
 mod bench;
+mod blocks;
 mod cluster_dir;
 mod completion;
 mod connect;

@@ -1,8 +1,9 @@
 //! `pando map`: who answers for what.
 
 use crate::args::Args;
+use crate::blocks;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, Party, my_cred};
+use crate::connect::{Connection, Party};
 use crate::fs::absolute;
 use crate::{coordination, text};
 use anyhow::{Context, Result};
@@ -89,6 +90,14 @@ fn whole(args: &Args, dir: &ClusterDir) -> Result<ExitCode> {
         "Durability {}; files up to {} bytes inline, larger ones in blocks of {} bytes in {}",
         file.durability, file.inline_limit, file.block_size, file.blocks
     );
+    let map = file.map(&dir.path)?;
+    if let Err(why) = blocks::usable(&map, &map.blocks, true) {
+        println!(
+            "From here {} cannot be used: {why}; {}",
+            map.blocks,
+            blocks::advice(&map)
+        );
+    }
     println!("{}", coordination::to_text(&file, &found));
     if found.is_err() {
         println!("What follows is this machine's copy of the map, which may be old.");
@@ -138,7 +147,7 @@ fn slot(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode> {
         Waiting::default(),
         Duration::from_secs(args.wait),
     )?;
-    let cred = my_cred();
+    let cred = conn.my_cred();
     let mut all = Vec::new();
     for path in paths {
         let path = absolute(path);

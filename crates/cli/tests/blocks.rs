@@ -306,3 +306,59 @@ fn fsck_says_when_the_data_cannot_be_looked_for() {
     std::fs::rename(&away, &here).expect("renamed");
     assert_eq!(fsck(&["--data"]).0, Some(0));
 }
+
+/// The same of a bucket that does not answer: whatever needs it fails, nothing says that all is well, and names are there.
+#[test]
+fn what_needs_a_bucket_that_is_away_says_so() {
+    let root = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(root.path().join("bucket")).expect("a bucket");
+    let server = TestServer::start(root.path());
+    let c = Cluster::with_blocks(1, "s3://bucket/fs", server.environment());
+    let big = c.file("big");
+    std::fs::write(&big, vec![7; 300_000]).expect("a file");
+    c.run(&["put", &big, "/big"]);
+    c.run(&["fsck", "--data", "--looks", "1", "--pause-ms", "10"]);
+    drop(server);
+    let (backup, mount, got) = (c.file("backup"), c.file("mnt"), c.file("got"));
+    std::fs::create_dir(&mount).expect("a folder");
+    let commands: [(&[&str], &[i32]); 7] = [
+        (&["fsck", "--data", "--looks", "1", "--pause-ms", "10"], &[2]),
+        (&["gc", "--grace", "0s"], &[2]),
+        (&["backup", &backup], &[1]),
+        (&["get", "/big", &got], &[1]),
+        (&["put", &big, "/other"], &[1]),
+        (&["dump", "/", "-o", "/dev/null"], &[1]),
+        (&["mount", &mount], &[1, 32]),
+    ];
+    // Each asks for half a minute.
+    let running = commands.map(|(command, codes)| {
+        let mut said = c.pando(command);
+        said.stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        (command, codes, said.spawn().expect("pando runs"))
+    });
+    for (command, codes, child) in running {
+        let out = child.wait_with_output().expect("pando ends");
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+        assert!(
+            out.status.code().is_some_and(|code| codes.contains(&code)),
+            "{command:?}: {:?} {text}",
+            out.status
+        );
+        assert!(
+            !text.contains("Clean.") && text.contains("s3://bucket/fs"),
+            "{command:?}: {text}"
+        );
+    }
+    let whole = c
+        .pando(&["restore", "--check", &backup])
+        .output()
+        .expect("pando runs");
+    assert!(!whole.status.success(), "a backup without its data is whole");
+    c.run(&["ls", "/big"]);
+    c.run(&["fsck", "--looks", "1", "--pause-ms", "10"]);
+}

@@ -92,7 +92,7 @@ impl Ops for crate::Client {
         self.map().block_size
     }
     fn own(&self) -> Cred {
-        self.own_cred().clone()
+        self.own_cred()
     }
 }
 

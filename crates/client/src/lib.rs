@@ -166,9 +166,14 @@ pub struct Client {
     notes: RefCell<Option<explain::Notes>>,
     /// The call of a program that it is at.
     call: RefCell<Option<Arc<Interrupt>>>,
+    /// Whom the program's thread serves.
+    asker: Cell<Option<Asker>>,
     /// Called with every newer map, so that the transport learns the addresses.
     on_map: RefCell<Option<HearMap>>,
 }
+
+/// Says whom this thread serves now, if what is looked at for them is to be looked at as them.
+pub type Asker = fn() -> Option<Cred>;
 
 /// A name nobody can guess.
 pub fn new_instance(world: &World) -> Instance {
@@ -195,6 +200,7 @@ impl Client {
             stats: Cell::new(ClientStats::default()),
             notes: RefCell::new(None),
             call: RefCell::new(None),
+            asker: Cell::new(None),
             on_map: RefCell::new(None),
             world,
             config,
@@ -209,6 +215,12 @@ impl Client {
     /// Has `hear` called with every newer map.
     pub fn on_map(&self, hear: impl Fn(&ClusterMap) + 'static) {
         *self.on_map.borrow_mut() = Some(Box::new(hear));
+    }
+
+    /// Has `asker` asked for whom this acts, before [`ClientConfig::own`]: an identity that may act for some users only sees with the rights
+    /// of each what is theirs.
+    pub fn act_for(&self, asker: Asker) {
+        self.asker.set(Some(asker));
     }
 
     /// Counts so far.

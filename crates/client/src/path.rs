@@ -418,6 +418,17 @@ impl Client {
         .await
     }
 
+    /// Where changes of what a path has led to are asked for. Who has a subtree as root does not know its name: of that it is said by itself.
+    pub async fn place_of(&self, found: &Found) -> Result<(Statement, Name), Errno> {
+        let dir = match &found.entry.dir {
+            Some(root) if found.parent.id == DirId::ABOVE_ROOT && root.id != DirId::ROOT => {
+                self.hold(root).await?
+            }
+            _ => found.parent.clone(),
+        };
+        Ok((dir, found.name.clone()))
+    }
+
     /// Changes attributes of what a path leads to.
     pub async fn set_attr(
         &self,
@@ -429,9 +440,10 @@ impl Client {
         self.persist(async || {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
             let attr = found.entry.attr;
+            let (dir, name) = self.place_of(&found).await?;
             let op = Op::SetAttr {
-                dir: found.parent,
-                name: found.name,
+                dir,
+                name,
                 ino: attr.ino,
                 generation: attr.generation,
                 change,

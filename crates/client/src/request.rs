@@ -488,8 +488,8 @@ impl Client {
         false
     }
 
-    /// The map that a server has.
-    pub(crate) async fn map_of(&self, server: ServerId) -> Option<ClusterMap> {
+    /// The map that a server has. `None`: it does not answer.
+    pub async fn map_of(&self, server: ServerId) -> Option<ClusterMap> {
         match self.try_once(server, &Request::GetMap).await {
             Ok(Ok(Response::Map(bytes))) => ClusterMap::decode(&bytes.0).ok(),
             _ => None,
@@ -536,9 +536,10 @@ impl Client {
         Ok(())
     }
 
-    /// For whom this acts when no program asks.
-    pub fn own_cred(&self) -> &Cred {
-        &self.config.own
+    /// For whom this acts when what is asked for is not any one user's.
+    pub fn own_cred(&self) -> Cred {
+        let asker = self.asker.get().and_then(|asker| asker());
+        asker.unwrap_or_else(|| self.config.own.clone())
     }
 
     /// The root directory's entry.

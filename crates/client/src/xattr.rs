@@ -17,9 +17,10 @@ impl Client {
     ) -> Result<Vec<u8>, Errno> {
         self.persist(async || {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let (dir, name) = self.place_of(&found).await?;
             let op = Op::GetXattr {
-                dir: found.parent,
-                name: found.name,
+                dir,
+                name,
                 ino: found.entry.attr.ino,
                 generation: found.entry.attr.generation,
                 attr: attr.clone(),
@@ -36,9 +37,10 @@ impl Client {
     pub async fn list_xattrs(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Vec<XattrName>, Errno> {
         self.persist(async || {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let (dir, name) = self.place_of(&found).await?;
             let op = Op::ListXattr {
-                dir: found.parent,
-                name: found.name,
+                dir,
+                name,
                 ino: found.entry.attr.ino,
                 generation: found.entry.attr.generation,
             };
@@ -62,9 +64,10 @@ impl Client {
     ) -> Result<EntryView, Errno> {
         self.persist(async || {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let (dir, name) = self.place_of(&found).await?;
             let op = Op::SetXattr {
-                dir: found.parent,
-                name: found.name,
+                dir,
+                name,
                 ino: found.entry.attr.ino,
                 generation: found.entry.attr.generation,
                 attr: attr.clone(),
@@ -86,9 +89,10 @@ impl Client {
     ) -> Result<EntryView, Errno> {
         self.persist(async || {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
+            let (dir, name) = self.place_of(&found).await?;
             let op = Op::RemoveXattr {
-                dir: found.parent,
-                name: found.name,
+                dir,
+                name,
                 ino: found.entry.attr.ino,
                 generation: found.entry.attr.generation,
                 attr: attr.clone(),
@@ -108,9 +112,10 @@ impl Client {
     ) -> Result<EntryView, Errno> {
         self.persist(async || {
             let found = self.walk(cred, path, true, Want::Entry).await?;
+            let (dir, name) = self.place_of(&found).await?;
             let op = Op::SetAcl {
-                dir: found.parent,
-                name: found.name,
+                dir,
+                name,
                 ino: found.entry.attr.ino,
                 generation: found.entry.attr.generation,
                 kind,

@@ -12,7 +12,7 @@
 
 use foldhash::HashMap;
 use pando_client::Interrupt;
-use pando_types::Errno;
+use pando_types::{Cred, Errno};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -33,6 +33,8 @@ struct Call {
     unique: u64,
     /// The calling thread; 0 if it is not known.
     pid: u32,
+    /// As whom what is looked at for it is looked at, if not as the superuser.
+    acts: Option<Cred>,
     begun: Instant,
     closes: AtomicBool,
     interrupt: Arc<Interrupt>,
@@ -89,6 +91,11 @@ pub(crate) fn heeded() -> Option<Arc<Interrupt>> {
     CURRENT.with_borrow(|c| c.as_ref().map(|c| c.interrupt.clone()))
 }
 
+/// As whom this thread's call looks at what no one user asks for; see [`crate::cred`].
+pub(crate) fn acts() -> Option<Cred> {
+    CURRENT.with_borrow(|c| c.as_ref().and_then(|c| c.acts.clone()))
+}
+
 /// This thread's call is about to change something.
 pub(crate) fn change() -> Result<(), Errno> {
     match heeded() {
@@ -117,10 +124,17 @@ impl Calls {
     }
 
     /// This thread serves a request until what is returned is dropped.
-    pub fn enter(self: &Arc<Self>, unique: u64, pid: u32, cut: fuser::Cut) -> Entered<'_> {
+    pub fn enter(
+        self: &Arc<Self>,
+        unique: u64,
+        pid: u32,
+        acts: Option<Cred>,
+        cut: fuser::Cut,
+    ) -> Entered<'_> {
         let call = Arc::new(Call {
             unique,
             pid,
+            acts,
             begun: Instant::now(),
             closes: AtomicBool::new(false),
             interrupt: Arc::default(),

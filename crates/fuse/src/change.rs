@@ -98,30 +98,11 @@ impl<C: Cluster> Core<C> {
 
     fn set(&self, d: &C::Driver, cred: &Cred, ino: Ino, change: AttrChange) -> Result<EntryView, Errno> {
         let at = self.at(ino)?;
-        let view = if ino == Ino::ROOT {
-            let dir = pando_wire::Statement::above_root();
-            self.set_in(
-                d,
-                cred,
-                ino,
-                at.generation,
-                Place {
-                    dir,
-                    name: Name::root(),
-                },
-                change,
-            )
-        } else {
-            self.in_place(d, ino, |place| {
-                self.set_in(d, cred, ino, at.generation, place, change)
-            })
-        }?;
-        if ino == Ino::ROOT {
-            // What was answered is a ticket of its name; the node keeps a handle.
-            self.relearn(d, ino)?;
-        } else {
-            self.nodes().learn(ino, &view, Instant::now());
-        }
+        let number = self.nodes().number(ino);
+        let view = self.at_name(d, ino, |place| {
+            self.set_in(d, cred, number, at.generation, place, change)
+        })?;
+        self.nodes().learn(ino, &view, Instant::now());
         Ok(view)
     }
 

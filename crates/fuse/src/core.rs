@@ -118,6 +118,7 @@ pub(crate) fn content(answer: Outcome) -> Result<DirStat, Errno> {
 
 impl<C: Cluster> Core<C> {
     pub fn new(cluster: Arc<C>, settings: Settings, root: &EntryView) -> std::io::Result<Core<C>> {
+        let users = cluster.users();
         Ok(Core {
             id: MountId::new(),
             holder: Holder::start(cluster.clone())?,
@@ -132,7 +133,7 @@ impl<C: Cluster> Core<C> {
             looked: settings.timeout.is_zero().then(Looked::default),
             cluster,
             settings,
-            creds: Creds::default(),
+            creds: Creds::new(users),
             calls: Arc::default(),
             files: Handles::default(),
             dirs: Handles::default(),
@@ -233,6 +234,25 @@ impl<C: Cluster> Core<C> {
             }
             other => other,
         }
+    }
+
+    /// Does something with what has attributes: where its name is, or by itself if it is the root. Where a subtree has its name is not for
+    /// those to know whose root it is.
+    pub fn at_name<R>(
+        &self,
+        d: &C::Driver,
+        ino: Ino,
+        mut f: impl FnMut(Place) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        if ino != Ino::ROOT {
+            return self.in_place(d, ino, f);
+        }
+        self.in_dir(d, ino, |dir| {
+            f(Place {
+                name: dir.name.clone(),
+                dir,
+            })
+        })
     }
 
     /// Does something with a file where it is: at home, if it has one, else under its name, with the statement of its directory.

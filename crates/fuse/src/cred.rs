@@ -1,7 +1,10 @@
 //! On whose behalf: user and group come with each request, supplementary groups from `/proc`.
+//!
+//! A mount asks much that no one user asks for (attributes, where something is now), as the superuser. An identity that may not act for that
+//! one asks as the user whose call it is; and of a program's groups it says those that it may say.
 
 use foldhash::HashMap;
-use pando_types::Cred;
+use pando_types::{Cred, Users};
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,12 +17,26 @@ const REMEMBERED: usize = 1024;
 
 type Caller = (u32, u32, u32);
 
-#[derive(Default)]
 pub(crate) struct Creds {
+    /// Whom the mount may act for.
+    users: Users,
     groups: Mutex<HashMap<Caller, (Instant, Vec<u32>)>>,
 }
 
 impl Creds {
+    pub fn new(users: Users) -> Creds {
+        let groups = Mutex::default();
+        Creds { users, groups }
+    }
+
+    /// As whom what no one user asks for is asked for while this request is served. `None`: as always.
+    pub fn acts(&self, req: &fuser::Request) -> Option<Cred> {
+        match self.users {
+            Users::Any => None,
+            Users::Only { .. } => Some(self.of(req)).filter(|cred| self.users.are_some_with(cred)),
+        }
+    }
+
     /// The identity of a request. `pid` is the calling thread; 0 is the kernel's own.
     pub fn of(&self, req: &fuser::Request) -> Cred {
         let (uid, gid, pid) = (req.uid(), req.gid(), req.pid());
@@ -29,7 +46,7 @@ impl Creds {
         } else {
             self.groups(uid, gid, pid)
         };
-        Cred { uid, gid, groups }
+        self.users.narrow(Cred { uid, gid, groups })
     }
 
     fn groups(&self, uid: u32, gid: u32, pid: u32) -> Vec<u32> {

@@ -6,7 +6,7 @@ use pando_client::{Contents, Keeping};
 use pando_data::Blocks;
 use pando_env::{LocalFuture, World};
 use pando_net::Along;
-use pando_types::{Errno, Mono};
+use pando_types::{Errno, Mono, Users};
 use pando_wire::{EntryView, FsStat, LockPlace};
 use std::any::Any;
 use std::cell::RefCell;
@@ -65,6 +65,10 @@ pub trait Cluster: Send + Sync + 'static {
     type Driver: Driver;
     /// A driver for the calling thread.
     fn connect(&self) -> Result<Self::Driver, String>;
+    /// The users whom its drivers may act for.
+    fn users(&self) -> Users {
+        Users::Any
+    }
     /// The filesystem's name, shown as the source of the mount.
     fn name(&self) -> String;
     /// What its drivers keep open together.

@@ -82,7 +82,8 @@ impl<C: Cluster> Filesystem for Mounted<C> {
     }
 
     fn around(&self, req: &Request, cut: Cut, serve: &mut dyn FnMut()) {
-        let _call = self.0.calls.enter(req.unique().0, req.pid(), cut);
+        let acts = self.0.creds.acts(req);
+        let _call = self.0.calls.enter(req.unique().0, req.pid(), acts, cut);
         if let Some(looked) = &self.0.looked {
             looked.asks(req.pid());
         }

@@ -46,5 +46,5 @@ mod xattr;
 pub use attach::{TYPE, unmount};
 pub use driver::{Cluster, Driver};
 pub use flags::{Flags, remount};
-pub use mount::{MountError, MountOptions, Mounted, mount, serve};
+pub use mount::{MountError, MountOptions, Mounted, mount, no_root, serve};
 pub use net::{NetCluster, NetDriver};

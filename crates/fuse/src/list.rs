@@ -59,17 +59,24 @@ impl<C: Cluster> Core<C> {
         mut add: impl FnMut(Ino, u64, FileType, &[u8]) -> bool,
     ) -> Result<(), Errno> {
         let handle = self.dirs.get(fh).ok_or(Errno::BadHandle)?;
-        let parent = self.at(ino)?.parent;
-        if offset < Position::DOT.0 && add(ino, Position::DOT.0, FileType::Directory, b".") {
+        let (here, up) = self.here_and_up(ino)?;
+        if offset < Position::DOT.0 && add(here, Position::DOT.0, FileType::Directory, b".") {
             return Ok(());
         }
-        let up = if ino == Ino::ROOT { ino } else { parent };
         if offset < Position::DOT_DOT.0 && add(up, Position::DOT_DOT.0, FileType::Directory, b"..") {
             return Ok(());
         }
         self.walk(d, ino, &handle, offset, false, |_, e, _| {
             Ok(add(e.ino, e.position.0, kind(e.kind), e.name.as_bytes()))
         })
+    }
+
+    /// The numbers that a directory and the one above it are shown with. Above the root, whichever that is, is the root.
+    fn here_and_up(&self, ino: Ino) -> Result<(Ino, Ino), Errno> {
+        let nodes = self.nodes();
+        let node = nodes.get(ino).ok_or(Errno::Stale)?;
+        let up = if ino == Ino::ROOT { ino } else { node.parent };
+        Ok((node.attr.ino, nodes.number(up)))
     }
 
     /// The same with attributes. Each line gives the kernel a reference, but those of `.` and `..`.
@@ -82,10 +89,9 @@ impl<C: Cluster> Core<C> {
         mut add: impl FnMut(Line<'_>) -> bool,
     ) -> Result<(), Errno> {
         let handle = self.dirs.get(fh).ok_or(Errno::BadHandle)?;
-        let at = self.at(ino)?;
-        let up = if ino == Ino::ROOT { ino } else { at.parent };
+        let (here, up) = self.here_and_up(ino)?;
         let attr = self.nodes().get(ino).map(|n| n.attr).ok_or(Errno::Stale)?;
-        for (position, dot, number) in [(Position::DOT, &b"."[..], ino), (Position::DOT_DOT, b"..", up)] {
+        for (position, dot, number) in [(Position::DOT, &b"."[..], here), (Position::DOT_DOT, b"..", up)] {
             let attr = file_attr(&Attr { ino: number, ..attr });
             let line = Line {
                 attr,

@@ -9,6 +9,7 @@ use fuser::{Config, Session, SessionACL};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::geteuid;
 use pando_client::file::DataSync;
+use pando_types::{Errno, Ino};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -105,6 +106,9 @@ pub enum MountError {
     /// No server, or not this filesystem.
     #[error("the filesystem cannot be reached: {0}")]
     Cluster(String),
+    /// Servers answer, but there is nothing to show.
+    #[error("{0}")]
+    NoRoot(String),
     /// The kernel or fusermount3 refused.
     #[error("mounting at {0} failed: {1}")]
     Failed(PathBuf, io::Error),
@@ -129,17 +133,31 @@ pub struct Mounted {
     publish: Arc<dyn Fn() + Send + Sync>,
 }
 
+/// Why the directory that would be a mount's root cannot be had, in words.
+pub fn no_root(why: Errno) -> String {
+    match why {
+        Errno::NotFound | Errno::Stale => {
+            "the directory that is this identity's root (`pando auth add --subtree`) was removed: \
+             `pando auth list` shows it, and `pando auth add` makes an identity for another"
+                .into()
+        }
+        Errno::Access => {
+            "the servers refuse this identity: it was revoked, or may not act for its own user".into()
+        }
+        why => format!("the root cannot be had: {why}"),
+    }
+}
+
 /// Mounts. Returns when the filesystem can be used.
 pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, MountError> {
     let mountpoint = check(options)?;
     let cluster = Arc::new(cluster);
     // What cannot be reached is said here and now, not by the first `ls`.
-    let root = {
-        let driver = cluster.connect().map_err(MountError::Cluster)?;
-        let root = driver.root().map_err(|e| MountError::Cluster(e.to_string()))?;
-        driver.close();
-        root
-    };
+    let driver = cluster.connect().map_err(MountError::Cluster)?;
+    let root = driver.root().map_err(|e| match e {
+        Errno::Unreachable => MountError::Cluster(e.to_string()),
+        e => MountError::NoRoot(no_root(e)),
+    })?;
     let settings = Settings {
         timeout: options.timeout,
         data_sync: options.data_sync,
@@ -153,6 +171,10 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
     let failed = |e| MountError::Failed(mountpoint.clone(), e);
     let kernel_checks = settings.kernel_checks;
     let core = Arc::new(Core::new(cluster, settings, &root).map_err(failed)?);
+    core.getattr(&driver, Ino::ROOT)
+        .map_err(|e| MountError::NoRoot(no_root(e)))?;
+    driver.close();
+    drop(driver);
     let config = config(options);
     let others = config.acl == SessionACL::All;
     let alone = alone(&mountpoint);

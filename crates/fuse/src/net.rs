@@ -11,7 +11,7 @@ use pando_cluster::ClusterMap;
 use pando_data::Blocks;
 use pando_env::{Env, LocalFuture, World};
 use pando_net::{Along, Options, Reactor, Tls};
-use pando_types::{Errno, Instance, Mono};
+use pando_types::{Errno, Instance, Mono, Users};
 use pando_wire::{EntryView, FsStat, LockPlace};
 use std::future::Future;
 use std::io;
@@ -34,6 +34,7 @@ pub struct NetCluster {
     instance: OnceLock<Instance>,
     keeping: Keeping,
     contents: Contents,
+    users: Users,
 }
 
 impl NetCluster {
@@ -57,7 +58,13 @@ impl NetCluster {
             instance: OnceLock::new(),
             keeping: Keeping::default(),
             contents: Contents::default(),
+            users: Users::Any,
         })
+    }
+
+    /// For an identity that may act for these users.
+    pub fn with_users(self, users: Users) -> NetCluster {
+        NetCluster { users, ..self }
     }
 }
 
@@ -84,6 +91,9 @@ impl Cluster for NetCluster {
                 reactor.set_map(map);
             }
         });
+        if matches!(self.users, Users::Only { .. }) {
+            client.act_for(calls::acts);
+        }
         reactor.set_node(client.clone());
         Ok(NetDriver {
             reactor,
@@ -98,6 +108,10 @@ impl Cluster for NetCluster {
 
     fn contents(&self) -> Option<Contents> {
         Some(self.contents.clone())
+    }
+
+    fn users(&self) -> Users {
+        self.users.clone()
     }
 
     fn name(&self) -> String {

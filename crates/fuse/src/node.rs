@@ -130,12 +130,19 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// The root's node, which is never forgotten.
+    /// The root's node, which is never forgotten. The kernel calls it [`Ino::ROOT`], whichever directory it is: an identity's root may be a
+    /// subtree.
     pub fn with_root(view: &EntryView, now: Instant) -> Nodes {
         let mut nodes = Nodes::default();
-        nodes.see(NOWHERE, &Name::root(), view, now);
+        let root = Node::new(NOWHERE, &Name::root(), view, now);
+        nodes.nodes.insert(Ino::ROOT, root);
         nodes.count(Ino::ROOT);
         nodes
+    }
+
+    /// The number that a node's object has in the filesystem, and is shown with.
+    pub fn number(&self, ino: Ino) -> Ino {
+        self.nodes.get(&ino).map_or(ino, |n| n.attr.ino)
     }
 
     pub fn get(&self, ino: Ino) -> Option<&Node> {

@@ -2,15 +2,23 @@
 
 use crate::core::{Core, entry};
 use crate::driver::{Cluster, Driver};
+use pando_client::file::Place;
 use pando_format::codec::Blob;
-use pando_types::{Acl, AclKind, Cred, Errno, FileKind, Generation, Ino, Name, XattrMode, XattrName};
-use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
+use pando_types::{Acl, AclKind, Cred, Errno, FileKind, Generation, Ino, XattrMode, XattrName};
+use pando_wire::{Answer, EntryView, Op, Outcome};
 use std::time::{Duration, Instant};
 
 const LISTS: [(AclKind, &[u8]); 2] = [
     (AclKind::Access, b"system.posix_acl_access"),
     (AclKind::Default, b"system.posix_acl_default"),
 ];
+
+/// Which object is meant, by its number in the filesystem.
+#[derive(Clone, Copy)]
+struct Object {
+    ino: Ino,
+    generation: Generation,
+}
 
 /// The access control list that an attribute stands for.
 fn list_of(attr: &[u8]) -> Option<AclKind> {
@@ -34,12 +42,14 @@ impl<C: Cluster> Core<C> {
             return Err(Errno::NoData);
         }
         let asked = Instant::now();
-        let answer = self.at_object(d, cred, ino, |dir, name, generation| Op::GetXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr: attr.clone(),
+        let answer = self.at_object(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::GetXattr {
+                dir,
+                name,
+                ino,
+                generation,
+                attr: attr.clone(),
+            }
         });
         match answer {
             Ok(Answer::Value(value)) => Ok(value.0),
@@ -56,11 +66,13 @@ impl<C: Cluster> Core<C> {
         if self.is_removed(ino) {
             return Ok(Vec::new());
         }
-        let answer = self.at_object(d, cred, ino, |dir, name, generation| Op::ListXattr {
-            dir,
-            name,
-            ino,
-            generation,
+        let answer = self.at_object(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::ListXattr {
+                dir,
+                name,
+                ino,
+                generation,
+            }
         })?;
         let Answer::Names(names) = answer else {
             return Err(Errno::Io);
@@ -91,14 +103,16 @@ impl<C: Cluster> Core<C> {
             return self.set_list(d, cred, ino, kind, Some(list));
         }
         let attr = XattrName::new(attr)?;
-        self.change_xattr(d, cred, ino, |dir, name, generation| Op::SetXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr: attr.clone(),
-            value: Blob(value.to_vec()),
-            mode,
+        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::SetXattr {
+                dir,
+                name,
+                ino,
+                generation,
+                attr: attr.clone(),
+                value: Blob(value.to_vec()),
+                mode,
+            }
         })
     }
 
@@ -107,12 +121,14 @@ impl<C: Cluster> Core<C> {
             return self.set_list(d, cred, ino, kind, None);
         }
         let attr = XattrName::new(attr)?;
-        self.change_xattr(d, cred, ino, |dir, name, generation| Op::RemoveXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr: attr.clone(),
+        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::RemoveXattr {
+                dir,
+                name,
+                ino,
+                generation,
+                attr: attr.clone(),
+            }
         })
     }
 
@@ -144,13 +160,15 @@ impl<C: Cluster> Core<C> {
         kind: AclKind,
         list: Option<Acl>,
     ) -> Result<(), Errno> {
-        self.change_xattr(d, cred, ino, |dir, name, generation| Op::SetAcl {
-            dir,
-            name,
-            ino,
-            generation,
-            kind,
-            list: list.clone(),
+        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
+            Op::SetAcl {
+                dir,
+                name,
+                ino,
+                generation,
+                kind,
+                list: list.clone(),
+            }
         })
     }
 
@@ -159,7 +177,7 @@ impl<C: Cluster> Core<C> {
         d: &C::Driver,
         cred: &Cred,
         ino: Ino,
-        op: impl Fn(Statement, Name, Generation) -> Op,
+        op: impl Fn(Place, Object) -> Op,
     ) -> Result<(), Errno> {
         let slot = self.nodes().file(ino);
         let mut state = slot.as_ref().map(|s| s.write());
@@ -177,30 +195,21 @@ impl<C: Cluster> Core<C> {
             f.learn(&view);
         }
         drop(state);
-        if ino == Ino::ROOT {
-            // What was answered is a ticket of its name; the node keeps a handle.
-            self.relearn(d, ino)?;
-        } else {
-            self.nodes().learn(ino, &view, Instant::now());
-        }
+        self.nodes().learn(ino, &view, Instant::now());
         Ok(())
     }
 
     /// Does something with an object where it is.
-    fn at_object(
-        &self,
-        d: &C::Driver,
-        cred: &Cred,
-        ino: Ino,
-        op: impl Fn(Statement, Name, Generation) -> Op,
-    ) -> Outcome {
-        let at = self.at(ino)?;
-        if ino == Ino::ROOT {
-            return self.op(d, cred, op(Statement::above_root(), Name::root(), at.generation));
-        }
-        self.in_place(d, ino, |place| {
-            self.op(d, cred, op(place.dir, place.name, at.generation))
-        })
+    fn at_object(&self, d: &C::Driver, cred: &Cred, ino: Ino, op: impl Fn(Place, Object) -> Op) -> Outcome {
+        let object = {
+            let nodes = self.nodes();
+            let node = nodes.get(ino).ok_or(Errno::Stale)?;
+            Object {
+                ino: node.attr.ino,
+                generation: node.generation,
+            }
+        };
+        self.at_name(d, ino, |place| self.op(d, cred, op(place, object)))
     }
 
     /// Whether it is a file that lives on as long as it is open.

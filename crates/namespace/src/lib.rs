@@ -12,6 +12,7 @@ mod births;
 mod context;
 mod create;
 mod file;
+mod itself;
 mod lookup;
 mod mkdir;
 mod mknod;
@@ -66,6 +67,9 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
 }
 
 fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
+    if let Some(dir) = op.means_itself() {
+        return itself::carry_out(cx, op, dir);
+    }
     match op {
         Op::Lookup { dir, name } => lookup::lookup(cx, dir, name),
         Op::Reopen { dir } => lookup::reopen(cx, dir),

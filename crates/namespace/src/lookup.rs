@@ -1,10 +1,11 @@
 //! Operations that only look: lookup, statdir, readlink, open.
 
 use crate::context::{Context, Place, view_dir};
+use crate::itself;
 use crate::snapshot::Stop;
 use pando_format::{AttachmentKind, Entry, Key, Layout, Target};
-use pando_types::{Access, DirId, Errno, FileKind, Guard, Name, plant};
-use pando_wire::{Answer, Handle, LockMode, LockWant, Said, Statement};
+use pando_types::{Access, Errno, FileKind, Guard, Name, plant};
+use pando_wire::{Answer, Handle, LockMode, LockWant, Statement};
 
 /// One component of a path. Needs search permission on the directory.
 pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
@@ -18,30 +19,14 @@ pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resu
 /// A directory's entry, found by its content, which knows its parent and name. Whoever holds the directory open may know
 /// its permissions; where it is now is shown to nobody: the answer says of that what the caller said.
 pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
-    cx.require(vec![LockWant::Key(Key::Head(dir.id), LockMode::Shared)])?;
-    let head = cx.snapshot.head(dir.id);
-    let head = head
-        .filter(|h| h.generation == dir.generation)
-        .ok_or(Errno::Stale)?;
-    let mut parent = Statement::from(Said {
-        id: head.parent,
-        generation: head.parent_generation,
-        ..Said::above_root()
-    });
-    if parent.id != DirId::ABOVE_ROOT {
-        cx.require(vec![LockWant::Key(Key::Head(parent.id), LockMode::Shared)])?;
-        parent.salt = cx.snapshot.head(parent.id).ok_or(Errno::Io)?.salt;
-    }
-    let place = cx.place(&parent, &head.name);
+    let (parent, name) = itself::whereabouts(cx, dir)?;
+    let place = cx.place(&parent, &name);
     cx.require(vec![place.bucket(LockMode::Shared)])?;
     let entry = cx.entry(&place).ok_or(Errno::Io)?;
-    let said = Statement::from(Said {
-        id: dir.parent,
-        generation: dir.parent_generation,
-        ..Said::above_root()
-    });
     match &entry.target {
-        Target::Dir(d) if dir.is_of(d.id, d.generation) => Ok(Answer::Entry(view_dir(&said, &dir.name, d))),
+        Target::Dir(d) if dir.is_of(d.id, d.generation) => {
+            Ok(Answer::Entry(view_dir(&itself::said_above(dir), &dir.name, d)))
+        }
         _ => Err(Errno::Io.into()),
     }
 }

@@ -89,6 +89,8 @@ impl Asked<'_> {
             _ if self.basis != Basis::Shown => Some(true),
             Op::Publish { .. } | Op::Accessed { .. } | Op::SetAttr { handle: Some(_), .. } => Some(true),
             Op::Reopen { .. } => Some(false),
+            // Its own record says who may do what. What a change of that makes untrue is the statement it came with.
+            op if op.means_itself().is_some() => Some(false),
             _ => None,
         };
         self.dirs.all().filter(move |s| match handle {

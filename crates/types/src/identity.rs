@@ -66,6 +66,28 @@ pub enum Users {
     },
 }
 
+impl Users {
+    /// As much of a program's credentials as may be claimed: supplementary groups that are not among these are left out, which can only make
+    /// its rights fewer. Everything else stays as it is; whether that may be claimed the servers say.
+    pub fn narrow(&self, cred: Cred) -> Cred {
+        match self {
+            Users::Any => cred,
+            Users::Only { gids, .. } => Cred {
+                groups: cred.groups.into_iter().filter(|g| gids.contains(g)).collect(),
+                ..cred
+            },
+        }
+    }
+
+    /// Whether they are some, and these credentials, narrowed, are of one of them.
+    pub fn are_some_with(&self, cred: &Cred) -> bool {
+        match self {
+            Users::Any => false,
+            Users::Only { uids, gids } => uids.contains(&cred.uid) && gids.contains(&cred.gid),
+        }
+    }
+}
+
 /// What an identity may claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claims {

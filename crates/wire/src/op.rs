@@ -607,6 +607,32 @@ impl Op {
         matches!(self, Op::Lookup { dir, name } if *dir == Statement::above_root() && *name == Name::root())
     }
 
+    /// The directory it means, if that is the one its statement is of, and not what has a name in it. Where that has its name, and which, the
+    /// server finds out: who holds a directory open, or has it as root, need not know.
+    pub fn means_itself(&self) -> Option<&Statement> {
+        match self {
+            Op::SetAttr {
+                dir, ino, generation, ..
+            }
+            | Op::GetXattr {
+                dir, ino, generation, ..
+            }
+            | Op::ListXattr {
+                dir, ino, generation, ..
+            }
+            | Op::SetXattr {
+                dir, ino, generation, ..
+            }
+            | Op::RemoveXattr {
+                dir, ino, generation, ..
+            }
+            | Op::SetAcl {
+                dir, ino, generation, ..
+            } => Some(dir).filter(|d| (d.ino, d.generation) == (*ino, *generation) && !d.id.is_homes()),
+            _ => None,
+        }
+    }
+
     /// What the operation says about directories.
     pub fn statements(&self) -> [Option<&Statement>; 2] {
         match self {

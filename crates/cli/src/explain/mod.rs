@@ -6,7 +6,7 @@ mod words;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, Party, my_cred};
+use crate::connect::{Connection, Party};
 use crate::fs::absolute;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -118,7 +118,7 @@ pub fn run(args: &Args, explain: &ExplainArgs) -> Result<ExitCode> {
     let patience = Duration::from_secs(args.wait);
     let conn = Connection::open_with(&dir, Party::Client, Options::default(), patience, args.paths)?;
     let path = absolute(&explain.path);
-    let plan = Plan::new(explain, my_cred())?;
+    let plan = Plan::new(explain, conn.my_cred())?;
     if !explain.first {
         greet(&conn, explain.op.changes());
     }

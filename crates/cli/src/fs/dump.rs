@@ -164,10 +164,8 @@ impl<W: Write> Dump<'_, W> {
             );
         };
         let attr = client.attr(&cred, &top.entry).await?;
-        let place = Place {
-            dir: top.parent.clone(),
-            name: top.name.clone(),
-        };
+        let (above, name) = client.place_of(&top).await?;
+        let place = Place { dir: above, name };
         let mut it = found(attr);
         it.entry.xattrs = xattrs(self.fs, &place, &top.entry).await?;
         self.write(Vec::new(), it).await?;

@@ -158,10 +158,8 @@ impl Load {
                 if !entry.path.is_empty() || entry.kind != FileKind::Directory {
                     bail!("the dump does not begin with its directory");
                 }
-                let place = Place {
-                    dir: top.parent.clone(),
-                    name: top.name.clone(),
-                };
+                let (above, name) = self.fs.client().place_of(top).await?;
+                let place = Place { dir: above, name };
                 let join = self.join(None, place, top.entry.attr, entry);
                 levels.push(Level {
                     path: Vec::new(),

@@ -25,7 +25,7 @@ mod xattr;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
-use crate::connect::{Connection, Party, my_cred};
+use crate::connect::{Connection, Party};
 use crate::progress::Progress;
 use crate::text;
 use anyhow::Result;
@@ -80,6 +80,21 @@ pub enum FsCommand {
     Load(load::LoadArgs),
 }
 
+impl FsCommand {
+    /// Whether bytes of files that are kept in blocks may be needed.
+    fn needs_bytes(&self) -> bool {
+        matches!(
+            self,
+            FsCommand::Put(_)
+                | FsCommand::Get(_)
+                | FsCommand::Cat(_)
+                | FsCommand::Truncate(_)
+                | FsCommand::Dump(_)
+                | FsCommand::Load(_)
+        )
+    }
+}
+
 /// What all of these commands share.
 pub struct Fs {
     /// The client.
@@ -98,16 +113,20 @@ pub struct Fs {
 /// Runs one.
 pub fn run(args: &Args, command: &FsCommand) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
-    let conn = Connection::open_with(
+    let mut conn = Connection::open_with(
         &dir,
         Party::Client,
         Options::default(),
         Duration::from_secs(args.wait),
         args.paths,
     )?;
+    if command.needs_bytes() {
+        conn.seek_blocks(&dir)?;
+    }
+    let cred = conn.my_cred();
     let fs = Rc::new(Fs {
         conn,
-        cred: my_cred(),
+        cred,
         json: args.json,
         errors: RefCell::default(),
         failed: Cell::new(false),

@@ -186,6 +186,10 @@ impl Copy {
             return Err("is neither file, directory nor symbolic link; others are not supported yet".into());
         }
         let fs = &self.fs;
+        if meta.len() > u64::from(fs.client().map().inline_limit) {
+            // Before there is a file that has none.
+            fs.conn.blocks.is_there().map_err(|e| e.to_string())?;
+        }
         let mut source = File::open(&local)?;
         let mut file = create(fs, place.clone(), file_perm(fs, &meta)).await?;
         fill(fs, &mut file, &mut source, mtime(&meta), &|n| self.moved(n)).await?;

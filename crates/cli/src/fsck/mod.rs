@@ -12,7 +12,7 @@ mod range;
 mod repair;
 mod report;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;

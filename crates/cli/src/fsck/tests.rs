@@ -21,7 +21,7 @@ pub(super) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
 }
 
-fn map() -> ClusterMap {
+pub(crate) fn map() -> ClusterMap {
     let servers: Vec<ServerInfo> = (0..3)
         .map(|id| ServerInfo {
             id: ServerId(id),

@@ -6,6 +6,7 @@ pub mod serving;
 pub mod start;
 
 use crate::args::{Args, Mode, MountArgs};
+use crate::blocks;
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::{Connection, Party, introduce};
 use anyhow::{Context, Result, bail};
@@ -14,6 +15,7 @@ use pando_client::ClientConfig;
 use pando_client::file::DataSync;
 use pando_fuse::{MountOptions, NetCluster, table};
 use pando_net::{Options, Waiting};
+use pando_types::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -181,9 +183,15 @@ pub fn arguments(words: &Words, source: Option<&str>) -> Vec<String> {
 
 fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) -> Result<()> {
     let file = dir.load()?;
-    let map = file.map(&dir.path)?;
+    let mut map = file.map(&dir.path)?;
     let _running = serving::take_lock(dir, mountpoint)?;
-    say_who_is_away(dir)?;
+    let connection = look_ahead(dir)?;
+    blocks::find(
+        &mut map,
+        || blocks::servers_have(&connection),
+        words.for_new().read_only(),
+    )?;
+    drop(connection);
     let me = introduce(dir, Party::Client, &map)?;
     let config = ClientConfig {
         identity: me.identity,
@@ -194,7 +202,8 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
     pando_net::raise_file_limit();
     let cluster = NetCluster::new(config, Options::default(), me.introduction, me.tls)
         .map_err(anyhow::Error::msg)
-        .context("cannot use the block store")?;
+        .context("cannot use the block store")?
+        .with_users(me.users);
     let mut options = MountOptions::new(mountpoint);
     options.timeout = DEFAULT_TIMEOUT;
     if let Some(timeout) = words.timeout {
@@ -221,12 +230,15 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
     Ok(())
 }
 
-/// A mount waits for servers that are away; whoever mounts should know which those are.
-fn say_who_is_away(dir: &ClusterDir) -> Result<()> {
+/// A mount waits for servers that are away; whoever mounts should know which those are, and that there is nothing to mount, before.
+fn look_ahead(dir: &ClusterDir) -> Result<Connection> {
     let connection = Connection::open(dir, Party::Client, Waiting::Blocking, Duration::from_millis(500))?;
-    if connection.run(connection.client.root()).is_err() {
-        let why = connection.trouble().unwrap_or_else(|| "no server answers".into());
-        bail!("the filesystem cannot be reached: {why}; start its servers (`pando up`) and mount again");
+    match connection.run(connection.client.root()) {
+        Ok(_) => Ok(connection),
+        Err(Errno::Unreachable) => {
+            let why = connection.trouble().unwrap_or_else(|| "no server answers".into());
+            bail!("the filesystem cannot be reached: {why}; start its servers (`pando up`) and mount again");
+        }
+        Err(why) => bail!("{}{}", pando_fuse::no_root(why), connection.because()),
     }
-    Ok(())
 }

@@ -5,8 +5,8 @@ use super::speaker::named;
 use super::{Arena, Cell, cell};
 use pando_format::Position;
 use pando_format::codec::Blob;
-use pando_types::{AttrChange, Perm, TimeChange, Timestamp};
-use pando_wire::{Answer, DirEntry, Op, RenameMode, Statement};
+use pando_types::{AttrChange, Name, Perm, TimeChange, Timestamp};
+use pando_wire::{Answer, DirEntry, EntryView, Op, RenameMode, Statement};
 use std::rc::Rc;
 
 /// Mallory's honest statement of a directory; the attack begins.
@@ -327,6 +327,32 @@ pub(super) const CELLS: &[Cell] = &[
                 },
             )
             .await
+        }
+    ),
+    cell!(
+        "operation",
+        "chmod of another's directory by itself",
+        ["G24"],
+        "opens another's directory to all",
+        async |a: Rc<Arena>| {
+            let dir = at(&a, "/private").await?;
+            let Answer::Entry(EntryView { dir: Some(dir), .. }) =
+                a.mallory.op(&mallory(), Op::Reopen { dir }).await?
+            else {
+                return None;
+            };
+            let op = Op::SetAttr {
+                name: Name::root(),
+                ino: dir.ino,
+                generation: dir.generation,
+                dir,
+                change: AttrChange {
+                    perm: Some(Perm::new(0o777)),
+                    ..AttrChange::default()
+                },
+                handle: None,
+            };
+            a.mallory.op(&mallory(), op).await.map(|_| ())
         }
     ),
     cell!(
