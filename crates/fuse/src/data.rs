@@ -2,6 +2,7 @@
 
 use crate::core::{Core, Shown};
 use crate::driver::{Cluster, Driver};
+use crate::foreseen::Ahead;
 use crate::open::{FileHandle, FileState};
 use fuser::FopenFlags;
 use nix::libc;
@@ -31,6 +32,11 @@ impl Want {
         writable: false,
         truncate: false,
     };
+
+    /// Whether the file is read and nothing else.
+    pub fn only_reads(&self) -> bool {
+        self.access == Access::READ
+    }
 
     pub fn new(flags: i32) -> Want {
         let truncate = flags & libc::O_TRUNC != 0;
@@ -73,8 +79,15 @@ impl To {
 }
 
 impl<C: Cluster> Core<C> {
-    pub fn open(&self, d: &C::Driver, cred: &Cred, ino: Ino, flags: i32) -> Result<(u64, FopenFlags), Errno> {
-        let want = Want::new(flags);
+    /// `ahead`: what the look right before has opened.
+    pub fn open(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        want: &Want,
+        ahead: Option<Ahead>,
+    ) -> Result<(u64, FopenFlags), Errno> {
         let slot = self.nodes().file(ino).ok_or(Errno::Unsupported)?;
         // Held over the request: see `FileSlot`.
         let mut state = slot.write();
@@ -82,18 +95,12 @@ impl<C: Cluster> Core<C> {
         if let Some(attr) = removed {
             // By way of /proc/PID/fd.
             self.check_removed(cred, &attr, want.access)?;
-            return self.opened(d, cred, ino, &slot, &mut state, &want, None, true);
+            return self.opened(d, cred, ino, &slot, &mut state, want, None, true);
         }
-        let generation = self.at(ino)?.generation;
-        let (place, opened) = self.in_place(d, ino, |place| {
-            let opened = match d.run(file::open_kept(d.ops(), cred, &place, want.access)) {
-                // Something else has the name now.
-                Err(Errno::IsDir | Errno::Loop | Errno::Unsupported) => return Err(Errno::Stale),
-                opened => opened?,
-            };
-            let right = opened.entry.attr.ino == ino && opened.entry.attr.generation == generation;
-            right.then_some((place, opened)).ok_or(Errno::Stale)
-        })?;
+        let (place, opened) = match ahead.filter(|ahead| self.is_still(ahead, ino, &state)) {
+            Some(ahead) => (ahead.place, ahead.opened),
+            None => self.open_in_place(d, cred, ino, want)?,
+        };
         let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
         let version = opened.entry.version;
         let keep = before == Some(version);
@@ -104,10 +111,30 @@ impl<C: Cluster> Core<C> {
             ino,
             &slot,
             &mut state,
-            &want,
+            want,
             Some((place, opened)),
             keep,
         )
+    }
+
+    /// Asks a server to open a file. REQUIRES: the file's lock is held.
+    fn open_in_place(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        want: &Want,
+    ) -> Result<(Place, Opened), Errno> {
+        let generation = self.at(ino)?.generation;
+        self.in_place(d, ino, |place| {
+            let opened = match d.run(file::open_kept(d.ops(), cred, &place, want.access)) {
+                // Something else has the name now.
+                Err(Errno::IsDir | Errno::Loop | Errno::Unsupported) => return Err(Errno::Stale),
+                opened => opened?,
+            };
+            let right = opened.entry.attr.ino == ino && opened.entry.attr.generation == generation;
+            right.then_some((place, opened)).ok_or(Errno::Stale)
+        })
     }
 
     /// Fails unless a user may open something that has no name any more, of which no server can be asked.
