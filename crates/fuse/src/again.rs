@@ -264,7 +264,14 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    pub fn step(&self, d: &C::Driver, cred: &Cred, pid: u32, parent: Ino, name: &Name) -> Result<Shown, Errno> {
+    pub fn step(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        pid: u32,
+        parent: Ino,
+        name: &Name,
+    ) -> Result<Shown, Errno> {
         match self.lookup(d, cred, parent, name) {
             Err(Errno::Stale) => Err(self.not_in(d, cred, pid, parent, name)),
             other => other,

@@ -3,7 +3,7 @@
 use crate::core::{Core, Shown};
 use crate::driver::{Cluster, Driver};
 use crate::foreseen::Ahead;
-use crate::open::{FileHandle, FileState};
+use crate::open::{FileHandle, FileSlot, FileState};
 use fuser::FopenFlags;
 use nix::libc;
 use pando_client::file::{self, Allocation, Fill, OpenFile, Opened, Ops, Place};
@@ -97,6 +97,7 @@ impl<C: Cluster> Core<C> {
             self.check_removed(cred, &attr, want.access)?;
             return self.opened(d, cred, ino, &slot, &mut state, want, None, true);
         }
+        self.end_waiting(d, &mut state)?;
         let (place, opened) = match ahead.filter(|ahead| self.is_still(ahead, ino, &state)) {
             Some(ahead) => (ahead.place, ahead.opened),
             None => self.open_in_place(d, cred, ino, want)?,
@@ -105,16 +106,7 @@ impl<C: Cluster> Core<C> {
         let version = opened.entry.version;
         let keep = before == Some(version);
         self.attributes_changed(ino, version);
-        self.opened(
-            d,
-            cred,
-            ino,
-            &slot,
-            &mut state,
-            want,
-            Some((place, opened)),
-            keep,
-        )
+        self.opened(d, cred, ino, &slot, &mut state, want, Some((place, opened)), keep)
     }
 
     /// Asks a server to open a file. REQUIRES: the file's lock is held.
@@ -166,6 +158,7 @@ impl<C: Cluster> Core<C> {
         let mut clean = false;
         if let Some((place, opened)) = learnt {
             clean = opened.created;
+            let maker = clean.then(|| cred.clone());
             match &mut state.open {
                 Some(f) => {
                     f.location().set(place);
@@ -174,7 +167,13 @@ impl<C: Cluster> Core<C> {
                         f.cache_dropped();
                     }
                 }
-                None => state.open = Some(OpenFile::new(place, opened, self.settings.data_sync)?.gathering()),
+                None => {
+                    let f = OpenFile::new(place, opened, self.settings.data_sync)?.gathering();
+                    state.open = Some(match &maker {
+                        Some(maker) => f.made_by(maker),
+                        None => f,
+                    });
+                }
             }
         }
         let f = state.open.as_mut().ok_or(Errno::Stale)?;
@@ -230,6 +229,10 @@ impl<C: Cluster> Core<C> {
     ) -> Result<(Shown, u64, FopenFlags), Errno> {
         let want = Want::new(flags);
         let exclusive = flags & libc::O_EXCL != 0;
+        let waits = |slot: &FileSlot| slot.read().open.as_ref().is_some_and(OpenFile::waits);
+        if let Some(slot) = self.file_at(parent, name).1.filter(|slot| waits(slot)) {
+            self.end_waiting(d, &mut slot.write())?;
+        }
         let mut tries = 0;
         let (place, opened) = loop {
             tries += 1;

@@ -21,9 +21,10 @@ impl OpenFile {
     pub async fn flush(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) -> Result<(), Errno> {
         if self.removed {
             self.dirty = None;
+            self.waiting = None;
         }
         if self.dirty.is_none() {
-            return Ok(());
+            return self.tell(ops).await;
         }
         let writer = self.writer.clone();
         let cred = writer.as_ref().unwrap_or(cred);
@@ -34,7 +35,8 @@ impl OpenFile {
             if self.data_sync == DataSync::BeforePublish {
                 self.sync_blocks(blocks).await?;
             }
-            match self.publish(ops, cred, Some(self.version).filter(|_| sees)).await {
+            let base = Some(self.version).filter(|_| sees);
+            match self.publish_all(ops, cred, base).await {
                 Err(Errno::Busy) if sees => sees = self.take_over(ops, blocks, cred).await?,
                 done => {
                     self.settle(&done?);
@@ -42,7 +44,8 @@ impl OpenFile {
                     self.writer = None;
                     self.changes = Changes::default();
                     self.leave_room();
-                    return Ok(());
+                    // If it was not heard with the bytes.
+                    return self.tell(ops).await;
                 }
             }
         }
@@ -75,7 +78,7 @@ impl OpenFile {
                 handle,
                 content: content.clone(),
                 size: self.size,
-                mtime: self.dirty,
+                mtime: self.mtime(),
                 base,
             };
             match ops.op(cred, op).await {

@@ -5,6 +5,7 @@ mod gather;
 mod random;
 mod room;
 mod sharing;
+mod waiting;
 
 use super::*;
 use pando_data::conformance::now as ready;
@@ -38,6 +39,8 @@ struct Fake {
     shy: Rc<Cell<bool>>,
     /// Whether we may act as root.
     trusts: Rc<Cell<bool>>,
+    /// Changes of attributes, but of the size.
+    set: Rc<RefCell<Vec<AttrChange>>>,
 }
 
 const LIMIT: u32 = 64;
@@ -95,6 +98,7 @@ impl Fake {
             fail: Rc::default(),
             shy: Rc::default(),
             trusts: Rc::default(),
+            set: Rc::default(),
         }
     }
 
@@ -128,7 +132,16 @@ impl Fake {
             }
             Op::SetAttr { name, change, .. } => {
                 named(&name)?;
-                let size = change.size.unwrap();
+                let Some(size) = change.size else {
+                    self.set.borrow_mut().push(change);
+                    let attr = &mut s.view.attr;
+                    attr.perm = change.perm.unwrap_or(attr.perm);
+                    attr.uid = change.uid.unwrap_or(attr.uid);
+                    if let Some(TimeChange::To(time)) = change.mtime {
+                        attr.mtime = time;
+                    }
+                    return Ok(Answer::Entry(s.view.clone()));
+                };
                 if s.view.layout == Layout::Inline && size < s.view.attr.size {
                     let data = &mut s.data.as_mut().unwrap().0;
                     data.truncate(size as usize);
