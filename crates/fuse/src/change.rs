@@ -408,7 +408,7 @@ impl<C: Cluster> Core<C> {
 
     /// Lets a change of attributes wait for the bytes of a file that was made here, and that one program has open: so long as names are
     /// believed at most, and only where somebody comes by then. Returns what to show; `None`: it is to be told now.
-    fn put_off(
+    pub fn put_off(
         &self,
         cred: &Cred,
         ino: Ino,

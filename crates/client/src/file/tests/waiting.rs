@@ -26,7 +26,7 @@ fn mtime(n: i64) -> AttrChange {
 }
 
 /// A file that user 5 has just made, with these bits.
-fn made(bits: u16) -> (Fake, Harness) {
+fn made(bits: u16) -> (Fake, Handle) {
     let (ops, _, mut h) = new(32);
     ops.server.borrow_mut().view.attr.perm = Perm::new(bits);
     h.file.attr.perm = Perm::new(bits);
