@@ -1,9 +1,10 @@
 #!/bin/bash
 # A mount of Pando beside the peers of `make peers`: create, stat and remove of empty files through system calls, in turns, and how
-# soon one mount sees what another did. Writes a table (markdown) to FILE and everything it measured to FILE's name with .json.
+# soon one mount sees what another did; and everyday programs with many small files, beside bindfs and ext4. Writes a table (markdown) to FILE and everything it measured to FILE's name with .json.
 #
 #   scripts/bench-mount.sh [FILE]      default: ./mount.md
 #
+#   PROGRAM_ROUNDS=3  PROGRAM_FILES=10000 (of everyday programs; needs git for one of them)
 #   ROUNDS=11  TOTAL=2000 (files of one measurement, all processes together)  PROCESSES='1 4 8'  CLUSTERS='1 4' (servers of each)
 #   PEERS=./peers  AT=/tmp (where the clusters are)  PANDO_BIN=a program built elsewhere
 #
@@ -14,11 +15,12 @@ calling_dir=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/env.sh
 
-case ${1:-} in -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case ${1:-} in -*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 file=${1:-mount.md}
 case $file in /*) ;; *) file=$calling_dir/$file ;; esac
 raw=${file%.md}.json
 rounds=${ROUNDS:-11} total=${TOTAL:-2000} processes=${PROCESSES:-1 4 8} servers=${CLUSTERS:-1 4}
+program_rounds=${PROGRAM_ROUNDS:-3} program_files=${PROGRAM_FILES:-10000}
 export PEERS=${PEERS:-./peers}
 case $PEERS in /*) ;; *) PEERS=$calling_dir/${PEERS#./} ;; esac
 
@@ -103,11 +105,24 @@ for ((round = 1; round <= rounds; round++)); do
     echo "round $round of $rounds done" >&2
 done
 
+# Everyday programs, one at a time.
+python3 scripts/bench/programs.py archive "$work/programs.tar" "$program_files" || exit 1
+for ((round = 1; round <= program_rounds; round++)); do
+    for ((i = 0; i < ${#systems[@]}; i++)); do
+        read -r name at _ <<<"${systems[$(((i + round) % ${#systems[@]}))]}"
+        case $name in *-nocache) continue ;; pando-* | bindfs | ext4) ;; *) continue ;; esac
+        python3 scripts/bench/programs.py measure "$at" "$work/programs.tar" >"$work/one" ||
+            { echo "programs on $name could not be measured" >&2; code=1; continue; }
+        line "$round" "$name" 0 <"$work/one" || exit 1
+    done
+    echo "round $round of $program_rounds of everyday programs done" >&2
+done
+
 for n in $servers; do
     for timeout in 1 0; do
         python3 scripts/bench/mount.py seen "$n" $timeout "$work/mnt-$n-$timeout-a" "$work/mnt-$n-$timeout-b" >>"$work/seen" || code=1
     done
 done
-python3 scripts/bench/mount.py table "$work/measured" "$work/seen" "$raw" "rounds=$rounds" "files=$total" "load=$load" >"$file" || exit 1
+python3 scripts/bench/mount.py table "$work/measured" "$work/seen" "$raw" "rounds=$rounds" "files=$total" "program_files=$program_files" "load=$load" >"$file" || exit 1
 cat "$file"
 exit $code

@@ -21,6 +21,9 @@ LATE = 0.05
 AGAINST_BINDFS = {"create": {1: 0.4, 4: 0.5, 8: 0.5}, "stat": {1: 0.3, 4: 0.3, 8: 0.3}}
 AGAINST = {"moosefs": 2.0, "cephfs": 4.0}
 
+# Everyday programs (programs.py), whose lines are of no number of processes.
+PROGRAMS = ["tar x", "cat", "cp -a", "git status", "rm -r"]
+
 # The rows' kinds: title, the phase, whether it is of the mounts with timeout 0.
 KINDS = [
     ("create", "create", False),
@@ -130,13 +133,43 @@ def verdict(title, phase, processes, name, ratios):
     }
 
 
+def programs(rates, systems, files, out):
+    """Lines of everyday programs, and what they say."""
+    found = []
+    out += [
+        f"Everyday programs with {files} small files, one after the other, a second after each; files a second, and Pando's ratio to each:",
+        "",
+        "| | servers | Pando | bindfs | ext4 | to bindfs | to ext4 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for program in PROGRAMS:
+        for system in systems:
+            ours = rates.rate(system, 0, program)
+            if ours is None:
+                continue
+            cells, columns = [program, system[6:], f"{ours:,.0f}"], []
+            for name in ("bindfs", "ext4"):
+                theirs, ratios = rates.rate(name, 0, program), rates.ratios((system, 0, program), (name, 0, program))
+                cells.append("-" if theirs is None else f"{theirs:,.0f}")
+                columns.append(f"{statistics.median(ratios):.2f}" if ratios else "-")
+                if ratios:
+                    found.append({
+                        "row": program, "servers": int(system[6:]), "against": name, "ops_per_s": ours, "their_ops_per_s": theirs,
+                        "ratio": round(statistics.median(ratios), 3), "least": round(min(ratios), 3), "most": round(max(ratios), 3)
+                    })
+            out.append("| " + " | ".join(cells + columns) + " |")
+    out.append("")
+    return found
+
+
 def table(measured, seen_file, raw, *params):
     lines = [json.loads(line) for line in open(measured)]
     sight = [json.loads(line) for line in open(seen_file)] if os.path.exists(seen_file) else []
     rates, verdicts, out = Rates(lines), [], []
     params = dict(p.split("=", 1) for p in params)
-    processes = sorted({line["processes"] for line in lines})
+    processes = sorted({line["processes"] for line in lines} - {0})
     ours = sorted((s for s in rates.systems() if s.startswith("pando-") and "nocache" not in s), key=lambda s: int(s[6:]))
+    mounts = ours
     shown = lambda rate: "-" if rate is None else f"{rate:,.0f}"
     for system in ours:
         servers = int(system[6:])
@@ -173,6 +206,7 @@ def table(measured, seen_file, raw, *params):
         "told; ceph-fuse lets the kernel believe nothing, in both kinds of stat.",
         "",
     ]
+    everyday = programs(rates, mounts, params["program_files"], out)
     for s in sight:
         told = ", ".join(
             f"{what} {v['longest_s'] * 1000:.0f} ms" + (f" ({v['not_at_once']} not at the first look)" if s["timeout_s"] == 0 else "")
@@ -188,7 +222,7 @@ def table(measured, seen_file, raw, *params):
     missed = [v for v in verdicts if not v["reached"]]
     out.append(f"{len(verdicts) - len(missed)} of {len(verdicts)} wanted ratios were reached. The load of the machine before the run: {params['load']}.")
     with open(raw, "w") as file:
-        json.dump({"bench": "mount", "params": params, "wanted": verdicts, "visibility": sight, "measured": lines}, file)
+        json.dump({"bench": "mount", "params": params, "wanted": verdicts, "programs": everyday, "visibility": sight, "measured": lines}, file)
     print("\n".join(out))
 
 

@@ -15,7 +15,7 @@ import page
 import trees
 from measure import Bench, Failed, Missing, row, run_aloud, say
 
-PEERS = {"bindfs": "bindfs", "moosefs": "MooseFS", "cephfs": "ceph-fuse"}
+PEERS = {"bindfs": "bindfs", "ext4": "ext4", "moosefs": "MooseFS", "cephfs": "ceph-fuse"}
 
 
 def mount(bench):
@@ -36,6 +36,12 @@ def mount(bench):
         rows.append({
             "what": f"{w['row']}, {many}, files", "measured": w["ops_per_s"], "unit": "/s", "against": PEERS[w["against"]],
             "compared": w["their_ops_per_s"], "ratio": [w["ratio"], w["least"], w["most"]], "target": [">=", w["wanted"]], "reached": w["reached"],
+        })
+    for p in found["programs"]:
+        rows.append({
+            "what": f"`{p['row']}` of many small files, {p['servers']} server{'s' * (p['servers'] > 1)}", "measured": p["ops_per_s"], "unit": "/s",
+            "against": PEERS[p["against"]], "compared": p["their_ops_per_s"], "ratio": [p["ratio"], p["least"], p["most"]], "target": None,
+            "reached": None,
         })
     for s in found["visibility"]:
         where = f"{s['servers']} server{'s' * (s['servers'] > 1)}, timeout {s['timeout_s']:g} s"

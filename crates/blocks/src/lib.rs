@@ -205,7 +205,7 @@ impl Blocks for Store {
     }
 
     fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>> {
-        told("listing", file, self.blocks().stored(file, from, to))
+        told("listing", file, self.with(|b| b.stored(file, from, to)))
     }
 
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>> {

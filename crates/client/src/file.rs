@@ -26,6 +26,7 @@ mod publish;
 mod room;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use append::{Turn, Turns};
 pub use background::{Published, Underway};
@@ -200,6 +201,10 @@ pub struct OpenFile {
     dirty: Option<Timestamp>,
     /// Written since the publish that is under way began.
     touched: bool,
+    /// Who made it, if that was just now.
+    maker: Option<Cred>,
+    /// Changes of attributes that are told with the next publish.
+    waiting: Option<waiting::Waiting>,
     /// Who made the last unpublished write of those whose writes clear the set-id bits: whoever publishes it, it is theirs.
     writer: Option<Cred>,
     /// What that is.
@@ -258,6 +263,8 @@ impl OpenFile {
             attr: entry.attr,
             dirty: None,
             touched: false,
+            maker: None,
+            waiting: None,
             writer: None,
             changes: merge::Changes::default(),
             unsynced: BTreeSet::new(),
@@ -360,11 +367,12 @@ impl OpenFile {
 
     /// Whether there is something to publish.
     pub fn is_dirty(&self) -> bool {
-        self.dirty.is_some()
+        self.dirty.is_some() || self.waiting.is_some()
     }
 
     /// It was changed, and is to be published.
     fn touch(&mut self, now: Timestamp) {
+        self.outdate_mtime();
         self.dirty = Some(now);
         self.touched = true;
     }
@@ -424,6 +432,7 @@ impl OpenFile {
             attr.mtime = time;
             attr.ctime = attr.ctime.max(time);
         }
+        attr = self.with_waiting(attr);
         if self.writer.is_some() {
             attr.perm = without_set_ids(attr.perm);
         }
@@ -458,6 +467,7 @@ impl OpenFile {
         self.attr.ctime = self.attr.ctime.max(now);
         self.removed = true;
         self.dirty = None;
+        self.waiting = None;
     }
 
     /// fchmod, fchown and futimens of a file without a name: nobody else can see it, so its attributes change here.

@@ -35,7 +35,7 @@ enum Chore {
     /// A name stands for something else than the kernel believes. It takes a lock of the kernel that another call may have, which a thread
     /// that serves calls must not wait for.
     Forget(Ino, Name),
-    /// A thread walks again.
+    /// A thread walks again, or has opened a file that it looks up.
     Sweep,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn start<C: Cluster>(core: &Arc<Core<C>>) -> std::io::Result<()> {
     *core.again.chores.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
     let core = Arc::downgrade(core);
     let serve = move || {
-        let mut idle = true;
+        let (mut idle, mut kept) = (true, false);
         loop {
             let chore = if idle {
                 chores.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -75,11 +75,14 @@ pub(crate) fn start<C: Cluster>(core: &Arc<Core<C>>) -> std::io::Result<()> {
                         let _ = notifier.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name.as_bytes()));
                     }
                 }
-                Ok(Chore::Sweep) => {}
-                Err(RecvTimeoutError::Timeout) => core.close_pins(core.again.trail.expire()),
+                Ok(Chore::Sweep) => kept = true,
+                Err(RecvTimeoutError::Timeout) => {
+                    core.close_pins(core.again.trail.expire());
+                    kept = core.foreseen.sweep();
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            idle = core.again.trail.is_empty();
+            idle = core.again.trail.is_empty() && !kept;
         }
     };
     std::thread::Builder::new()
@@ -109,6 +112,11 @@ impl<C: Cluster> Core<C> {
         if first {
             self.again.send(Chore::Sweep);
         }
+    }
+
+    /// Something is open that is closed unless it is used soon.
+    pub fn send_to_sweep(&self) {
+        self.again.send(Chore::Sweep);
     }
 
     /// A thread's call ends otherwise. `on`: if it was by node.
@@ -241,7 +249,7 @@ impl<C: Cluster> Core<C> {
     ) -> Result<Shown, Errno> {
         let believed = || !self.settings.timeout.is_zero() && self.locks.may_believe(parent);
         match self.again.trail.seeks(pid, name) {
-            None => self.step(d, cred, pid, parent, name),
+            None => self.look_ahead(d, cred, pid, parent, name),
             // The kernel asks for what the answer says only if it has changed something meanwhile.
             Some(Call::Attributes) if believed() => {
                 let shown = self.step(d, cred, pid, parent, name)?;
@@ -256,7 +264,14 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    fn step(&self, d: &C::Driver, cred: &Cred, pid: u32, parent: Ino, name: &Name) -> Result<Shown, Errno> {
+    pub fn step(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        pid: u32,
+        parent: Ino,
+        name: &Name,
+    ) -> Result<Shown, Errno> {
         match self.lookup(d, cred, parent, name) {
             Err(Errno::Stale) => Err(self.not_in(d, cred, pid, parent, name)),
             other => other,

@@ -3,7 +3,7 @@
 use crate::core::{Core, Shown, entry};
 use crate::driver::{Cluster, Driver};
 use crate::open::{FileSlot, FileState, Whole};
-use pando_client::file::{self, OpenFile, Place};
+use pando_client::file::{self, OpenFile, Ops, Place};
 use pando_format::codec::Blob;
 use pando_types::{
     Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Perm, Slot, TimeChange,
@@ -61,6 +61,10 @@ impl<C: Cluster> Core<C> {
         }
         let mut state = slot.write();
         let state = &mut *state;
+        if let Some(shown) = self.put_off(d.ops().inline_limit(), cred, ino, &slot, state, &change) {
+            return Ok(shown);
+        }
+        self.end_waiting(d, state)?;
         let mut version = None;
         if let Some(size) = change.size.take() {
             // The kernel asks for a new mtime with each truncate by path; the size changes it anyway, and asked for
@@ -325,6 +329,9 @@ impl<C: Cluster> Core<C> {
         self.nodes().changing(parent);
         let (ino, slot) = self.file_at(parent, name);
         let mut state = slot.as_ref().map(|s| s.write());
+        if let Some(state) = &mut state {
+            self.end_waiting(d, state)?;
+        }
         let held = state.as_ref().is_some_and(|s| s.open.is_some());
         let mut last_dir = None;
         let answer = self.in_dir(d, parent, |dir| {
@@ -380,7 +387,51 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    fn file_at(&self, parent: Ino, name: &Name) -> (Option<Ino>, Option<Arc<FileSlot>>) {
+    /// Lets a change of attributes wait for the bytes of a file that was made here, and that one program has open: so long as names are
+    /// believed at most, and only where somebody comes by then. Returns what to show; `None`: it is to be told now.
+    #[allow(clippy::too_many_arguments)]
+    pub fn put_off(
+        &self,
+        inline_limit: u32,
+        cred: &Cred,
+        ino: Ino,
+        slot: &Arc<FileSlot>,
+        state: &mut FileState,
+        change: &AttrChange,
+    ) -> Option<Shown> {
+        let plain = self
+            .nodes()
+            .acls(ino, Duration::MAX)
+            .is_some_and(|(_, acls)| acls.access.is_none());
+        if !plain
+            || state.handles != 1
+            || self.locks.are_used()
+            || !self.publisher.comes_within(self.settings.timeout)
+        {
+            return None;
+        }
+        let f = state.open.as_mut().filter(|f| f.is_in_memory(inline_limit))?;
+        let waited = f.waits();
+        if !f.put_off(cred, change, self.now()) {
+            return None;
+        }
+        let (attr, version) = (f.attr(), f.version());
+        if !waited {
+            self.publisher.put_off(slot, self.settings.timeout);
+        }
+        self.nodes().shown(ino, Some(version));
+        Some(self.shown(attr))
+    }
+
+    /// What waits is told before somebody else has to do with a file.
+    pub fn end_waiting(&self, d: &C::Driver, state: &mut FileState) -> Result<(), Errno> {
+        match &mut state.open {
+            Some(f) if f.waits() => d.run(f.end_waiting(d.ops(), d.blocks())),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn file_at(&self, parent: Ino, name: &Name) -> (Option<Ino>, Option<Arc<FileSlot>>) {
         let nodes = self.nodes();
         let ino = nodes.by_name(parent, name);
         (ino, ino.and_then(|i| nodes.file(i)))
@@ -405,6 +456,9 @@ impl<C: Cluster> Core<C> {
         slots.sort_by_key(|(ino, _)| *ino);
         slots.dedup_by_key(|(ino, _)| *ino);
         let mut states: Vec<(Ino, Whole<'_>)> = slots.iter().map(|(ino, s)| (*ino, s.write())).collect();
+        for (_, state) in &mut states {
+            self.end_waiting(d, state)?;
+        }
         let held = mode == RenameMode::Replace
             && a != b
             && states.iter().any(|(ino, s)| Some(*ino) == b && s.open.is_some());
@@ -496,6 +550,9 @@ impl<C: Cluster> Core<C> {
         let slot = self.nodes().file(ino);
         // Nothing is published under the one name while it gets the other.
         let mut state = slot.as_ref().map(|s| s.write());
+        if let Some(state) = &mut state {
+            self.end_waiting(d, state)?;
+        }
         let view = self.in_dir(d, parent, |dst| {
             self.in_place(d, ino, |src| {
                 let op = Op::Link {

@@ -6,6 +6,7 @@ use crate::attr::{file_attr, joined, now};
 use crate::calls::Calls;
 use crate::cred::Creds;
 use crate::driver::{self, Cluster, Driver, MountId};
+use crate::foreseen::Foreseen;
 use crate::holder::Holder;
 use crate::join::both;
 use crate::locks::Locks;
@@ -61,6 +62,7 @@ pub(crate) struct Core<C: Cluster> {
     /// Set when the mount ends by force: what is written from then on would be lost.
     pub ended: AtomicBool,
     pub again: Again,
+    pub foreseen: Foreseen,
     /// If the kernel is to believe nothing.
     pub looked: Option<Looked>,
     pub files: Handles<FileHandle>,
@@ -79,6 +81,8 @@ pub(crate) struct Shown {
     pub generation: Generation,
     /// How old what it says is.
     pub age: Duration,
+    /// Its name is to be looked up by each call anew.
+    pub anew: bool,
 }
 
 impl Shown {
@@ -87,6 +91,7 @@ impl Shown {
             attr: file_attr(attr),
             generation: attr.generation,
             age: Duration::ZERO,
+            anew: false,
         }
     }
 }
@@ -130,6 +135,7 @@ impl<C: Cluster> Core<C> {
             ended: AtomicBool::new(false),
             contents: cluster.contents(),
             again: Again::default(),
+            foreseen: Foreseen::default(),
             looked: settings.timeout.is_zero().then(Looked::default),
             cluster,
             settings,
@@ -341,12 +347,19 @@ impl<C: Cluster> Core<C> {
         content(self.op(d, &d.ops().own(), Op::DirStat { dir }))
     }
 
+    /// Whether it is known without asking that there is no such name. Where files are locked, names tell programs on other mounts something.
+    pub fn lacks(&self, d: &C::Driver, parent: Ino, name: &Name) -> bool {
+        match (&self.contents, self.statement(parent)) {
+            (Some(contents), Ok(dir)) if self.locks.may_believe(parent) => {
+                contents.lacks(&dir, name, d.now(), self.settings.timeout)
+            }
+            _ => false,
+        }
+    }
+
     pub fn lookup(&self, d: &C::Driver, cred: &Cred, parent: Ino, name: &Name) -> Result<Shown, Errno> {
-        // What the kernel is about to create it asks for first. Where files are locked, names tell programs on other mounts something.
-        if self.locks.may_believe(parent)
-            && let (Some(contents), Ok(dir)) = (&self.contents, self.statement(parent))
-            && contents.lacks(&dir, name, d.now(), self.settings.timeout)
-        {
+        // What the kernel is about to create it asks for first.
+        if self.lacks(d, parent, name) {
             return Err(Errno::NotFound);
         }
         let mut tries = 0;

@@ -2,7 +2,8 @@
 
 use crate::core::{Core, Shown};
 use crate::driver::{Cluster, Driver};
-use crate::open::{FileHandle, FileState};
+use crate::foreseen::Ahead;
+use crate::open::{FileHandle, FileSlot, FileState};
 use fuser::FopenFlags;
 use nix::libc;
 use pando_client::file::{self, Allocation, Fill, OpenFile, Opened, Ops, Place};
@@ -34,6 +35,11 @@ impl Want {
         truncate: false,
         unpaged: false,
     };
+
+    /// Whether the file is read and nothing else.
+    pub fn only_reads(&self) -> bool {
+        self.access == Access::READ
+    }
 
     pub fn new(flags: i32) -> Want {
         let truncate = flags & libc::O_TRUNC != 0;
@@ -81,8 +87,15 @@ impl To {
 }
 
 impl<C: Cluster> Core<C> {
-    pub fn open(&self, d: &C::Driver, cred: &Cred, ino: Ino, flags: i32) -> Result<(u64, FopenFlags), Errno> {
-        let want = Want::new(flags);
+    /// `ahead`: what the look right before has opened.
+    pub fn open(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        want: &Want,
+        ahead: Option<Ahead>,
+    ) -> Result<(u64, FopenFlags), Errno> {
         let slot = self.nodes().file(ino).ok_or(Errno::Unsupported)?;
         // Held over the request: see `FileSlot`.
         let mut state = slot.write();
@@ -90,10 +103,30 @@ impl<C: Cluster> Core<C> {
         if let Some(attr) = removed {
             // By way of /proc/PID/fd.
             self.check_removed(cred, &attr, want.access)?;
-            return self.opened(d, cred, ino, &slot, &mut state, &want, None, true);
+            return self.opened(d, cred, ino, &slot, &mut state, want, None, true);
         }
+        self.end_waiting(d, &mut state)?;
+        let (place, opened) = match ahead.filter(|ahead| self.is_still(ahead, ino, &state)) {
+            Some(ahead) => (ahead.place, ahead.opened),
+            None => self.open_in_place(d, cred, ino, want)?,
+        };
+        let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
+        let version = opened.entry.version;
+        let keep = before == Some(version);
+        self.attributes_changed(ino, version);
+        self.opened(d, cred, ino, &slot, &mut state, want, Some((place, opened)), keep)
+    }
+
+    /// Asks a server to open a file. REQUIRES: the file's lock is held.
+    fn open_in_place(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        ino: Ino,
+        want: &Want,
+    ) -> Result<(Place, Opened), Errno> {
         let generation = self.at(ino)?.generation;
-        let (place, opened) = self.in_place(d, ino, |place| {
+        self.in_place(d, ino, |place| {
             let opened = match d.run(file::open_kept(d.ops(), cred, &place, want.access)) {
                 // Something else has the name now.
                 Err(Errno::IsDir | Errno::Loop | Errno::Unsupported) => return Err(Errno::Stale),
@@ -101,21 +134,7 @@ impl<C: Cluster> Core<C> {
             };
             let right = opened.entry.attr.ino == ino && opened.entry.attr.generation == generation;
             right.then_some((place, opened)).ok_or(Errno::Stale)
-        })?;
-        let before = state.open.as_ref().map_or(state.cached, OpenFile::cached_version);
-        let version = opened.entry.version;
-        let keep = before == Some(version);
-        self.attributes_changed(ino, version);
-        self.opened(
-            d,
-            cred,
-            ino,
-            &slot,
-            &mut state,
-            &want,
-            Some((place, opened)),
-            keep,
-        )
+        })
     }
 
     /// Fails unless a user may open something that has no name any more, of which no server can be asked.
@@ -147,6 +166,7 @@ impl<C: Cluster> Core<C> {
         let mut clean = false;
         if let Some((place, opened)) = learnt {
             clean = opened.created;
+            let maker = clean.then(|| cred.clone());
             match &mut state.open {
                 Some(f) => {
                     f.location().set(place);
@@ -155,7 +175,13 @@ impl<C: Cluster> Core<C> {
                         f.cache_dropped();
                     }
                 }
-                None => state.open = Some(self.open_file(place, opened)?),
+                None => {
+                    let f = self.open_file(place, opened)?;
+                    state.open = Some(match &maker {
+                        Some(maker) => f.made_by(maker),
+                        None => f,
+                    });
+                }
             }
         }
         let f = state.open.as_mut().ok_or(Errno::Stale)?;
@@ -222,6 +248,10 @@ impl<C: Cluster> Core<C> {
     ) -> Result<(Shown, u64, FopenFlags), Errno> {
         let want = Want::new(flags);
         let exclusive = flags & libc::O_EXCL != 0;
+        let waits = |slot: &FileSlot| slot.read().open.as_ref().is_some_and(OpenFile::waits);
+        if let Some(slot) = self.file_at(parent, name).1.filter(|slot| waits(slot)) {
+            self.end_waiting(d, &mut slot.write())?;
+        }
         let mut tries = 0;
         let (place, opened) = loop {
             tries += 1;

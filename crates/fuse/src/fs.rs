@@ -3,7 +3,7 @@
 use crate::attr::time_change;
 use crate::calls;
 use crate::core::Core;
-use crate::data::To;
+use crate::data::{To, Want};
 use crate::driver::{Cluster, Driver};
 use crate::errno::reply as errno;
 use crate::kernel::{LAST, asked, asked_lock, empty, ino, lock_errno, name, sized};
@@ -327,7 +327,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
 
     fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let cred = self.cred(req);
-        let opened = self.0.with(|d| self.0.open(d, &cred, ino(n), flags.0));
+        let want = Want::new(flags.0);
+        let reader = want.only_reads().then_some(&cred);
+        let ahead = self.0.foreseen.opens(req.pid(), ino(n), reader);
+        let opened = self.0.with(|d| self.0.open(d, &cred, ino(n), &want, ahead));
         match self.0.by_node(req.pid(), ino(n), opened) {
             Ok((fh, flags)) => {
                 reply.opened(FileHandle(fh), flags);

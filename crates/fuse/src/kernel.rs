@@ -54,7 +54,9 @@ impl<C: Cluster> Mounted<C> {
     pub(crate) fn entry(&self, parent: INodeNo, reply: ReplyEntry, result: Result<Shown, Error>) {
         match result {
             Ok(s) => {
-                reply.entry(&self.ttl(parent), &s.attr, Generation(s.generation.0));
+                let ttl = self.ttl(parent);
+                let believed = if s.anew { Duration::ZERO } else { ttl };
+                reply.entry_with_ttls(&ttl, &believed, &s.attr, Generation(s.generation.0));
                 if calls::cut_off() {
                     self.forget_again(s.attr.ino);
                 }

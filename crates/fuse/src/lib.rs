@@ -22,6 +22,7 @@ mod driver;
 mod errno;
 mod fiber;
 mod flags;
+mod foreseen;
 mod fs;
 mod holder;
 mod holes;

@@ -31,6 +31,8 @@ struct Listed {
     slot: Weak<FileSlot>,
     /// How often it failed.
     failures: u32,
+    /// It is on the list because attributes wait, and for nothing else.
+    attributes: bool,
 }
 
 #[derive(Default)]
@@ -74,8 +76,25 @@ impl Publisher {
             handle: Arc::downgrade(handle),
             slot: Arc::downgrade(&handle.slot),
             failures: 0,
+            attributes: false,
         };
         self.put(Instant::now() + after, listed);
+    }
+
+    /// Whether what waits is told after so long.
+    pub fn comes_within(&self, timeout: Duration) -> bool {
+        self.after.is_some() && !timeout.is_zero()
+    }
+
+    /// Attributes of a file wait, for no longer than this.
+    pub fn put_off(&self, slot: &Arc<FileSlot>, timeout: Duration) {
+        let listed = Listed {
+            handle: Weak::new(),
+            slot: Arc::downgrade(slot),
+            failures: 0,
+            attributes: true,
+        };
+        self.put(Instant::now() + timeout * 3 / 4, listed);
     }
 
     fn put(&self, due: Instant, listed: Listed) {
@@ -220,8 +239,13 @@ impl<C: Cluster> Publish<C> {
                 self.listed.failures += 1;
             }
         }
-        state.listed = state.open.as_ref().is_some_and(OpenFile::is_dirty);
-        if state.listed {
+        let again = if self.listed.attributes {
+            state.open.as_ref().is_some_and(OpenFile::waits)
+        } else {
+            state.listed = state.open.as_ref().is_some_and(OpenFile::is_dirty);
+            state.listed
+        };
+        if again {
             self.core.publisher.put_again(begun, self.listed);
         }
     }
@@ -231,6 +255,13 @@ impl<C: Cluster> Publish<C> {
         let underway = {
             let mut state = self.slot.beside().await;
             let Some(f) = &mut state.open else { return Ok(()) };
+            // Together, and nobody writes meanwhile: it is small.
+            if f.waits() {
+                return f.end_waiting(ops, blocks).await;
+            }
+            if self.listed.attributes {
+                return Ok(());
+            }
             if f.needs_turn(ops.inline_limit()) {
                 let turn = f.turn();
                 drop(state);

@@ -33,9 +33,10 @@ impl OpenFile {
     ) -> Result<(), Errno> {
         if self.removed {
             self.dirty = None;
+            self.waiting = None;
         }
         if self.dirty.is_none() {
-            return Ok(());
+            return self.tell(ops).await;
         }
         let writer = self.writer.clone();
         let cred = writer.as_ref().unwrap_or(cred);
@@ -51,7 +52,8 @@ impl OpenFile {
             if self.data_sync == DataSync::BeforePublish {
                 self.sync_blocks(blocks).await?;
             }
-            match self.publish(ops, cred, Some(self.version).filter(|_| sees)).await {
+            let base = Some(self.version).filter(|_| sees);
+            match self.publish_all(ops, cred, base).await {
                 Err(Errno::Busy) if sees => sees = self.take_over(ops, blocks, cred).await?,
                 done => {
                     self.settle(&done?);
@@ -60,7 +62,8 @@ impl OpenFile {
                     self.writer = None;
                     self.changes = Changes::default();
                     self.leave_room();
-                    return Ok(());
+                    // If it was not heard with the bytes.
+                    return self.tell(ops).await;
                 }
             }
         }
@@ -109,7 +112,7 @@ impl OpenFile {
                 handle,
                 content: content.clone(),
                 size: self.size,
-                mtime: self.dirty,
+                mtime: self.mtime(),
                 base,
             };
             match ops.op(cred, op).await {

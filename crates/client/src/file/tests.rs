@@ -7,6 +7,7 @@ mod gather;
 mod random;
 mod room;
 mod sharing;
+mod waiting;
 
 use super::*;
 use pando_data::conformance::now as ready;
@@ -42,6 +43,8 @@ struct Fake {
     shy: Rc<Cell<bool>>,
     /// Whether we may act as root.
     trusts: Rc<Cell<bool>>,
+    /// Changes of attributes, but of the size.
+    set: Rc<RefCell<Vec<AttrChange>>>,
 }
 
 const LIMIT: u32 = 64;
@@ -101,6 +104,7 @@ impl Fake {
             meddle: Rc::default(),
             shy: Rc::default(),
             trusts: Rc::default(),
+            set: Rc::default(),
         }
     }
 
@@ -134,7 +138,16 @@ impl Fake {
             }
             Op::SetAttr { name, change, .. } => {
                 named(&name)?;
-                let size = change.size.unwrap();
+                let Some(size) = change.size else {
+                    self.set.borrow_mut().push(change);
+                    let attr = &mut s.view.attr;
+                    attr.perm = change.perm.unwrap_or(attr.perm);
+                    attr.uid = change.uid.unwrap_or(attr.uid);
+                    if let Some(TimeChange::To(time)) = change.mtime {
+                        attr.mtime = time;
+                    }
+                    return Ok(Answer::Entry(s.view.clone()));
+                };
                 s.view.layout = s.view.layout.resized(s.view.attr.size, size);
                 if s.view.layout.is_inline() && size < s.view.attr.size {
                     let data = &mut s.data.as_mut().unwrap().0;
