@@ -42,7 +42,10 @@ fn what_waits_goes_with_the_bytes() {
     assert!(h.file.put_off(&maker(), &perm(0o644), time(50)));
     assert!(h.file.put_off(&maker(), &mtime(40), time(51)));
     let shown = h.file.attr();
-    assert_eq!((shown.perm.bits(), shown.mtime, shown.ctime), (0o644, time(40), time(51)));
+    assert_eq!(
+        (shown.perm.bits(), shown.mtime, shown.ctime),
+        (0o644, time(40), time(51))
+    );
     assert_eq!(ops.calls.get(), calls);
     h.flush().unwrap();
     assert_eq!(ops.calls.get(), calls + 2);
@@ -100,7 +103,14 @@ fn nothing_waits_that_may_fail_or_tightens() {
         (0o4755, &maker(), perm(0o755)),
         (0o600, &maker(), owner(5)),
         (0o600, &maker(), group(6)),
-        (0o600, &maker(), AttrChange { size: Some(1), ..perm(0o644) }),
+        (
+            0o600,
+            &maker(),
+            AttrChange {
+                size: Some(1),
+                ..perm(0o644)
+            },
+        ),
     ] {
         assert!(!waits(bits, who, change), "{bits:o} {change:?}");
     }
@@ -114,6 +124,10 @@ fn nothing_waits_that_may_fail_or_tightens() {
         let (_, mut h) = made(bits);
         h.file.attr.uid = uid;
         h.file = h.file.made_by(&Cred::root());
-        assert_eq!(h.file.put_off(&Cred::root(), &change, time(50)), may, "{change:?}");
+        assert_eq!(
+            h.file.put_off(&Cred::root(), &change, time(50)),
+            may,
+            "{change:?}"
+        );
     }
 }
