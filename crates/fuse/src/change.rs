@@ -423,6 +423,19 @@ impl<C: Cluster> Core<C> {
         Some(self.shown(attr))
     }
 
+    /// The kernel writes back what programs changed in mappings, and sets the time of that: who waits for that relies on it being told.
+    pub fn writes_back(&self, d: &C::Driver, ino: Ino) -> Result<(), Errno> {
+        let Some(slot) = self.nodes().file(ino) else {
+            return Ok(());
+        };
+        let mut state = slot.write();
+        self.end_waiting(d, &mut state)?;
+        if let Some(f) = &mut state.open {
+            f.is_settled();
+        }
+        Ok(())
+    }
+
     /// What waits is told before somebody else has to do with a file.
     pub fn end_waiting(&self, d: &C::Driver, state: &mut FileState) -> Result<(), Errno> {
         match &mut state.open {

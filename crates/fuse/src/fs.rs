@@ -198,7 +198,7 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         size: Option<u64>,
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
+        ctime: Option<SystemTime>,
         fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
@@ -216,6 +216,10 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         };
         let cred = self.cred(req);
         let result = self.0.with(|d| {
+            // No program sets it.
+            if ctime.is_some() {
+                self.0.writes_back(d, ino(n))?;
+            }
             self.0
                 .change(d, &cred, req.pid(), ino(n), change, fh.map(|f| f.0))
         });

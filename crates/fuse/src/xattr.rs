@@ -2,9 +2,9 @@
 
 use crate::core::{Core, entry};
 use crate::driver::{Cluster, Driver};
-use pando_client::file::Place;
+use pando_client::file::{Ops, Place};
 use pando_format::codec::Blob;
-use pando_types::{Acl, AclKind, Cred, Errno, FileKind, Generation, Ino, XattrMode, XattrName};
+use pando_types::{Acl, AclKind, AttrChange, Cred, Errno, FileKind, Generation, Ino, XattrMode, XattrName};
 use pando_wire::{Answer, EntryView, Op, Outcome};
 use std::time::{Duration, Instant};
 
@@ -160,6 +160,31 @@ impl<C: Cluster> Core<C> {
         kind: AclKind,
         list: Option<Acl>,
     ) -> Result<(), Errno> {
+        // A list without anybody in it is permission bits, which may wait for the bytes of a new file.
+        // Not in one with what follows: that takes the lock of the nodes again.
+        let slot = self.nodes().file(ino);
+        if let (AclKind::Access, Some(list)) = (kind, &list)
+            && let (perm, None) = list.split()
+            && let Some(slot) = slot
+        {
+            let change = AttrChange {
+                perm: Some(perm),
+                ..AttrChange::default()
+            };
+            if self
+                .put_off(
+                    d.ops().inline_limit(),
+                    cred,
+                    ino,
+                    &slot,
+                    &mut slot.write(),
+                    &change,
+                )
+                .is_some()
+            {
+                return Ok(());
+            }
+        }
         self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
             Op::SetAcl {
                 dir,

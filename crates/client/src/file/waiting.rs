@@ -37,6 +37,11 @@ impl OpenFile {
         self
     }
 
+    /// Changes of its attributes do not wait any more.
+    pub fn is_settled(&mut self) {
+        self.maker = self.maker.take().filter(|_| self.waits());
+    }
+
     /// Whether changes of attributes wait for the next publish.
     pub fn waits(&self) -> bool {
         self.waiting.is_some()
