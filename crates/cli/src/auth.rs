@@ -241,7 +241,8 @@ fn add_identity(dir: &ClusterDir, conn: &Connection, add: &AddArgs) -> Result<Au
         }
     };
     let subtree = match &add.subtree {
-        Some(path) => Some(find(conn, &absolute(path))?),
+        // The filesystem's root is no part of it.
+        Some(path) => Some(find(conn, &absolute(path))?).filter(|(dir, _)| *dir != DirId::ROOT),
         None => None,
     };
     let claims = Claims {
