@@ -582,6 +582,8 @@ fn the_page_shows_these_bytes() {
         "invalidation",
         "link",
         "orphan",
+        "inline file with a hole",
+        "file in blocks with holes",
     ];
     for (name, bytes) in GOLDEN_RECORDS {
         let on_page = page.contains(&format!("`{bytes}`"));

@@ -20,7 +20,7 @@ use pando_client::file::{self, DataSync, OpenFile, Ops, Place, Turns};
 use pando_client::{Contents, Kept};
 use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name};
 use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,8 @@ pub(crate) struct Core<C: Cluster> {
     pub watch: Arc<Watch>,
     /// Set when the mount ends by force: what is written from then on would be lost.
     pub ended: AtomicBool,
+    /// Writes that came so far.
+    pub written: Arc<AtomicU64>,
     pub again: Again,
     pub foreseen: Foreseen,
     /// If the kernel is to believe nothing.
@@ -133,6 +135,7 @@ impl<C: Cluster> Core<C> {
             turns: OnceLock::new(),
             watch: Arc::default(),
             ended: AtomicBool::new(false),
+            written: Arc::default(),
             contents: cluster.contents(),
             again: Again::default(),
             foreseen: Foreseen::default(),

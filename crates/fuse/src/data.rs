@@ -374,6 +374,7 @@ impl<C: Cluster> Core<C> {
 
     /// Writes. Waits for no publish of what was written before, but for its own with `O_DIRECT`. (Of `O_SYNC` the kernel asks an fsync.)
     pub fn write(&self, d: &C::Driver, fh: u64, data: &[u8], to: To) -> Result<(), Errno> {
+        self.written.fetch_add(1, Ordering::Relaxed);
         self.check_locks(fh)?;
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
         let full = |f: &OpenFile| to.append && f.is_full_for(data.len());

@@ -12,6 +12,7 @@ use pando_client::file::DataSync;
 use pando_types::{Errno, Ino};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,6 +24,9 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// How long a mount that is told to end waits for the kernel to write what programs changed in mappings.
 const WRITE_BACK: Duration = Duration::from_secs(10);
+
+/// And so long no write may have come.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -131,6 +135,8 @@ pub struct Mounted {
     mountpoint: PathBuf,
     session: Option<JoinHandle<io::Result<()>>>,
     publish: Arc<dyn Fn() + Send + Sync>,
+    /// Writes that came so far.
+    written: Arc<AtomicU64>,
 }
 
 /// Why the directory that would be a mount's root cannot be had, in words.
@@ -198,6 +204,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
         .name("pando-mount".into())
         .spawn(move || session.run())
         .map_err(failed)?;
+    let written = core.written.clone();
     let publish = Arc::new(move || {
         let _ = core.with(|d| {
             core.end_writes(d);
@@ -208,6 +215,7 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
         mountpoint,
         session: Some(thread),
         publish,
+        written,
     })
 }
 
@@ -233,10 +241,11 @@ pub fn serve<C: Cluster>(
     let (ended, end) = mpsc::channel();
     let by_signal = ended.clone();
     let (mountpoint, publish) = (mounted.mountpoint.clone(), mounted.publish.clone());
+    let written = mounted.written.clone();
     let wait = move || {
         let Ok(signal) = signals.wait() else { return };
         tracing::info!(%signal, "unmounting");
-        write_back(&mountpoint);
+        write_back(&mountpoint, &written);
         if let Err(MountError::Busy(_)) = unmount(&mountpoint, false) {
             // What is open is published, and cut off when this process ends.
             tracing::warn!("the mount is in use and is taken away from its users");
@@ -308,7 +317,7 @@ impl Drop for Mounted {
 }
 
 /// Has the kernel hand over what programs changed in mappings; gives up after a while, for servers may be away.
-fn write_back(mountpoint: &Path) {
+fn write_back(mountpoint: &Path, written: &AtomicU64) {
     let at = mountpoint.to_owned();
     let (done, wait) = mpsc::channel();
     let sync = move || {
@@ -323,6 +332,16 @@ fn write_back(mountpoint: &Path) {
         .spawn(sync);
     if started.is_ok() && wait.recv_timeout(WRITE_BACK).is_err() {
         tracing::warn!("changes in mappings may be lost: writing them takes too long");
+    }
+    // Newer kernels return from syncfs before a FUSE mount has had all writes.
+    let until = Instant::now() + WRITE_BACK;
+    let mut before = None;
+    while Instant::now() < until {
+        let now = written.load(Ordering::Relaxed);
+        if before.replace(now) == Some(now) {
+            return;
+        }
+        std::thread::sleep(QUIET);
     }
 }
 

@@ -86,12 +86,13 @@ fn superblocks() {
         RocksStore::open(dir.path(), options(Durability::Sync)).map(drop)
     };
     let key = Key::Superblock.encode();
+    let known = pando_format::FORMAT_VERSION;
+    let found = known + 1;
     let newer = Superblock {
-        format: 8,
+        format: found,
         ..superblock()
     };
-    let known = pando_format::FORMAT_VERSION;
-    let refused = Err(StoreError::NewerFormat { found: 8, known });
+    let refused = Err(StoreError::NewerFormat { found, known });
     assert_eq!(set(Some(Record::Superblock(newer).encode(&key))), refused);
     // A later format may have a longer superblock.
     let mut longer = Record::Superblock(newer).encode(&key);
