@@ -1,7 +1,7 @@
 //! Space that the stores of servers need on the device that has the blocks.
 //!
-//! A server whose store is on the device of the folder of blocks says in it, in `stores/N`, how many bytes are to be left. Blocks that
-//! grow leave as much as all of them say.
+//! A server whose store is on the device of the folder of blocks says in it, in `pando-needs-N`, how many bytes are to be left. Blocks
+//! that grow leave as much as all of them say.
 
 use std::fs;
 use std::io;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The folder in the folder of blocks.
-const NAME: &str = "stores";
+/// What the files are called, but for the server's number.
+const NAME: &str = "pando-needs-";
 /// So long it is believed what was read.
 const FRESH: Duration = Duration::from_secs(2);
 
@@ -24,7 +24,7 @@ pub(crate) struct Floor {
 impl Floor {
     pub fn of(root: &Path) -> Floor {
         Floor {
-            dir: root.join(NAME),
+            dir: root.to_owned(),
             known: Mutex::default(),
         }
     }
@@ -43,11 +43,15 @@ impl Floor {
     }
 }
 
+fn server(name: &str) -> Option<u16> {
+    name.strip_prefix(NAME)?.parse().ok()
+}
+
 /// A server that says nothing that can be read needs nothing.
 fn read(dir: &Path) -> u64 {
     let said = |entry: io::Result<fs::DirEntry>| -> Option<u64> {
         let path = entry.ok()?.path();
-        path.file_name()?.to_str()?.parse::<u16>().ok()?;
+        server(path.file_name()?.to_str()?)?;
         fs::read_to_string(&path).ok()?.trim().parse().ok()
     };
     let entries = fs::read_dir(dir).into_iter().flatten();
@@ -61,29 +65,21 @@ pub struct Stores(PathBuf);
 impl Stores {
     /// Of the folder `root`.
     pub fn of(root: &Path) -> Stores {
-        Stores(root.join(NAME))
+        Stores(root.to_owned())
     }
 
     /// This server needs so many bytes. Fails if it cannot be written; what it said before stands then.
     pub fn need(&self, server: u16, bytes: u64) -> io::Result<()> {
-        match fs::create_dir(&self.0) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => {}
-        }
-        let unfinished = self.0.join(format!("{server}.new"));
+        let unfinished = self.0.join(format!("{NAME}{server}.new"));
         fs::write(&unfinished, format!("{bytes}\n"))?;
-        fs::rename(&unfinished, self.0.join(server.to_string()))
+        fs::rename(&unfinished, self.0.join(format!("{NAME}{server}")))
     }
 
     /// Takes away what servers have said that are not there any more.
     pub fn keep(&self, there: impl Fn(u16) -> bool) -> io::Result<()> {
-        let entries = match fs::read_dir(&self.0) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?,
-        };
-        for entry in entries {
+        for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
-            let number = entry.file_name().to_str().and_then(|n| n.parse().ok());
+            let number = entry.file_name().to_str().and_then(server);
             if number.is_some_and(|n| !there(n)) {
                 fs::remove_file(entry.path())?;
             }
@@ -105,8 +101,8 @@ mod tests {
         stores.need(0, 100).unwrap();
         stores.need(3, 50).unwrap();
         stores.need(0, 70).unwrap();
-        fs::write(tmp.path().join("stores/5"), "many").unwrap();
-        fs::write(tmp.path().join("stores/7.new"), "9").unwrap();
+        fs::write(tmp.path().join("pando-needs-5"), "many").unwrap();
+        fs::write(tmp.path().join("pando-needs-7.new"), "9").unwrap();
         let floor = Floor::of(tmp.path());
         assert_eq!(floor.bytes(), 120);
         stores.keep(|n| n == 3).unwrap();
