@@ -17,7 +17,7 @@ import sys
 import tarfile
 import time
 
-FILES, DIRS = 150, 3
+FILES, DIRS = 300, 3
 # For each file, by timeout: operations of servers, wake-ups. A little more than was counted.
 LIMITS = {
     "tar x": {1: (3.6, 25), 0: (12.5, 35)},

@@ -203,8 +203,23 @@ pub fn numbered(folder: &Path, prefix: &str, suffix: &str) -> Result<Vec<u16>> {
     Ok(found)
 }
 
+/// Whether this is written to as it is, and never replaced: a device, a pipe, a link (`/dev/stdout` is one).
+pub fn is_special(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|m| !m.is_file())
+}
+
 /// Writes a file that is readable by its owner alone, whole or not at all.
 pub fn write_private(path: &Path, text: &[u8]) -> Result<()> {
+    if is_special(path) {
+        let write = || {
+            std::fs::OpenOptions::new()
+                .write(true)
+                .truncate(true)
+                .open(path)?
+                .write_all(text)
+        };
+        return write().with_context(|| format!("cannot write {}", path.display()));
+    }
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = Path::new(&name);

@@ -27,7 +27,7 @@ use std::time::Duration;
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// So often what is open is sought again where others move it all the time, after a pause that grows by this.
-const MOVES: u32 = 4;
+const MOVES: u32 = 8;
 const MOVING: Duration = Duration::from_millis(2);
 
 /// Work for which no call waits.
@@ -388,7 +388,7 @@ impl<C: Cluster> Core<C> {
             if fh.is_none() || !matches!(result, Err(Errno::NotFound | Errno::Stale)) {
                 break;
             }
-            d.run(d.world().sleep(MOVING * tries));
+            d.run(d.world().sleep(MOVING * (1 << tries)));
             result = self.setattr(d, cred, ino, change, fh);
         }
         let result = match result {

@@ -2,6 +2,7 @@
 
 use super::copy::{CHUNK, data_sync};
 use super::{Fs, Why, absolute, below, lists};
+use crate::cluster_dir::is_special;
 use crate::progress::{Progress, Unit};
 use anyhow::{Context, Result, bail};
 use pando_client::Listing;
@@ -16,7 +17,7 @@ use pando_wire::{Answer, DirEntry, EntryView, Op, Statement};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -87,6 +88,11 @@ pub fn run(fs: &Rc<Fs>, args: &DumpArgs) -> Result<Value> {
                 bail!("a dump is not for terminals: say -o FILE, or pipe it somewhere");
             }
             Ok(to(fs, args, std::io::stdout().lock())?.1)
+        }
+        Some(path) if is_special(path) => {
+            let open = OpenOptions::new().write(true).truncate(true).open(path);
+            let file = open.with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(to(fs, args, file)?.1)
         }
         Some(path) => {
             let mut new = path.as_os_str().to_owned();
