@@ -2,6 +2,8 @@
 # By default a few seeds; FSX_SEEDS=all: 10 of 20,000 operations at 12 MiB, 10 around the inline limit, 3 around a small one.
 
 fsx=$PANDO_CACHE/tools/bin/fsx
+fsx_operations=12000
+[ "${FSX_SEEDS:-}" != all ] || fsx_operations=20000
 install_fsx() {
     [ -x "$fsx" ] && [ "$("$fsx" --version)" = "fsx 0.3.2" ] ||
         cargo install fsx --version 0.3.2 --locked --quiet --root "$PANDO_CACHE/tools" --target-dir "$PANDO_CACHE/tools/target"
@@ -35,7 +37,7 @@ END
 fsx_seed() {
     local out=$work/fsx-$2-$1
     mkdir -p "$out" && fsx_config "$2" "$3" >"$out/config.toml" || return 1
-    if "$fsx" -q -N 20000 -S "$1" -f "$out/config.toml" -P "$out" "$4/fsx-$2-$1" >"$out/log" 2>&1; then
+    if "$fsx" -q -N $fsx_operations -S "$1" -f "$out/config.toml" -P "$out" "$4/fsx-$2-$1" >"$out/log" 2>&1; then
         rm -rf "$out" "$4/fsx-$2-$1"
     else
         tail -n 25 "$out/log"
@@ -71,7 +73,7 @@ fsx_seeds() {
         runs+=($!)
     done
     for i in "${!seeds[@]}"; do
-        check "fsx, seed ${seeds[i]}, $2 bytes, 20,000 operations" wait "${runs[i]}"
+        check "fsx, seed ${seeds[i]}, $2 bytes, $fsx_operations operations" wait "${runs[i]}"
     done
 }
 

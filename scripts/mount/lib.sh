@@ -120,9 +120,9 @@ make_tree() {
     for crate in "$from"/*/*/; do
         [ -d "$crate" ] || continue
         cp -a "${crate%/}" "$tree/crates/"
-        [ "$(find "$tree/crates" -type f | wc -l)" -lt "${TREE_FILES:-5500}" ] || break
+        [ "$(find "$tree/crates" -type f | wc -l)" -lt "${TREE_FILES:-4000}" ] || break
     done
-    python3 scripts/mount/odd_tree.py "$tree" "${TREE_FILES:-5500}"
+    python3 scripts/mount/odd_tree.py "$tree" "${TREE_FILES:-4000}"
     files=$(find "$tree" -type f | wc -l) links=$(find "$tree" -type l | wc -l)
     echo "source tree: $files files, $links symlinks, $(du -sm "$tree" | cut -f 1) MiB"
 }
