@@ -6,8 +6,9 @@ remove_all() {
     left=$(find "$mnt" -mindepth 1) && [ -z "$left" ] || { echo "left:"; head <<<"$left"; return 1; }
     [ "$(stat -c '%h' "$mnt")" = 2 ] || { echo "the root has $(stat -c '%h' "$mnt") links"; return 1; }
     df "$mnt"
-    # Where a server was started again just before, all that was open stays until mounts have said what they have.
-    for _ in $(seq 60); do
+    # Where a server was started again just before, all that was open stays until mounts have said what they have; and for a minute what
+    # a mount had open that was killed.
+    for _ in $(seq 100); do
         fsck | tee "$work/fsck.out"
         [ "${PIPESTATUS[0]}" -eq 0 ] || return 1
         ! grep -q '^1 director[a-z]*, 0 files, 0 bytes' "$work/fsck.out" || break
