@@ -24,7 +24,7 @@ pub struct Place {
     pub fs: FsId,
     /// A folder that is this filesystem's alone: blocks in there need no mark.
     pub own: Option<PathBuf>,
-    /// What to say if it cannot be opened.
+    /// Advice for the message if it cannot be opened.
     pub advice: String,
 }
 

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What places of blocks in a folder begin with.
-/// What the place of a folder begins with.
+/// The prefix of a place that is a folder.
 pub const FOLDER: &str = "file:";
 /// What places of blocks in a bucket begin with.
 const BUCKET: &str = "s3://";

@@ -6,7 +6,7 @@ use pando_blocks::Store;
 use pando_cluster::{ClusterMap, ServerInfo};
 use rustix::fs::Access;
 
-/// What to do about a block store that cannot be used from here.
+/// Advice about a block store that cannot be used from here.
 pub fn advice(map: &ClusterMap) -> String {
     if pando_blocks::is_bucket(&map.blocks) {
         return "`pando map` shows where it is".into();

@@ -16,7 +16,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(200);
 /// Blocks end so much earlier than metadata.
 const MARGIN: u64 = 16 << 20;
-/// What has changed by less is not written anew.
+/// A number that has changed by less stands as it is.
 const CHANGE: u64 = 1 << 20;
 
 /// Looks after the space of one server's store.
@@ -26,7 +26,7 @@ pub struct Device {
     limits: Limits,
     /// The folder of blocks, if that is on the store's device.
     blocks: Option<Stores>,
-    /// What was written there last.
+    /// The number that was written there last.
     said: Cell<Option<u64>>,
 }
 

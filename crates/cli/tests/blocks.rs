@@ -354,7 +354,7 @@ fn what_needs_a_bucket_that_is_away_says_so() {
             "{command:?}: {text}"
         );
     }
-    // What a dump is written to is not replaced, if it is no file.
+    // A dump is written to a device, and does not replace it.
     use std::os::unix::fs::FileTypeExt;
     let null = std::fs::metadata("/dev/null").expect("a device").file_type();
     assert!(null.is_char_device(), "/dev/null was replaced");

@@ -193,7 +193,7 @@ pub struct OpenFile {
     tail: Vec<u8>,
     /// Gives turns to append to files in blocks; `None`: what is appended gets its place at once.
     turns: Option<Arc<dyn append::Turns>>,
-    /// What of it is stored, if it is in blocks.
+    /// Which part of it is stored, if it is in blocks.
     count: count::Count,
     /// The servers know of its blocks: they delete them, and keep them as long as a backup needs them.
     stored: bool,

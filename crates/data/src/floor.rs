@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the files are called, but for the server's number.
+/// The files' names begin so; the server's number follows.
 const NAME: &str = "pando-needs-";
 /// So long it is believed what was read.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// What is to be left, as it was read last.
+/// The bytes to be left, as they were read last.
 #[derive(Debug)]
 pub(crate) struct Floor {
     dir: PathBuf,
@@ -58,7 +58,7 @@ fn read(dir: &Path) -> u64 {
     entries.filter_map(said).fold(0, u64::saturating_add)
 }
 
-/// What servers say in a folder of blocks.
+/// The notes of servers in a folder of blocks.
 #[derive(Debug)]
 pub struct Stores(PathBuf);
 

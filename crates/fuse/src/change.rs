@@ -436,7 +436,7 @@ impl<C: Cluster> Core<C> {
         Ok(())
     }
 
-    /// What waits is told before somebody else has to do with a file.
+    /// Tells waiting attributes before somebody else has to do with a file.
     pub fn end_waiting(&self, d: &C::Driver, state: &mut FileState) -> Result<(), Errno> {
         match &mut state.open {
             Some(f) if f.waits() => d.run(f.end_waiting(d.ops(), d.blocks())),

@@ -275,17 +275,27 @@ impl<C: Cluster> Core<C> {
         self.made(d, cred, &want, place, opened)
     }
 
+    /// Opens what has this name, so that it stays there.
+    pub fn open_named(
+        &self,
+        d: &C::Driver,
+        cred: &Cred,
+        parent: Ino,
+        name: &Name,
+        want: Access,
+    ) -> Result<(Place, Opened), Errno> {
+        self.in_dir(d, parent, |dir| {
+            let name = name.clone();
+            let place = Place { dir, name };
+            let opened = d.run(file::open_kept(d.ops(), cred, &place, want))?;
+            Ok((place, opened))
+        })
+    }
+
     /// Opens a regular file, as whoever may see its name, so that it stays there: for a LOOKUP, of which the kernel gets a reference.
     pub fn hold(&self, d: &C::Driver, parent: Ino, name: &Name) -> Result<(Shown, u64), Errno> {
         let own = d.ops().own();
-        let (place, opened) = self.in_dir(d, parent, |dir| {
-            let place = Place {
-                dir,
-                name: name.clone(),
-            };
-            let opened = d.run(file::open_kept(d.ops(), &own, &place, Want::PIN.access))?;
-            Ok((place, opened))
-        })?;
+        let (place, opened) = self.open_named(d, &own, parent, name, Want::PIN.access)?;
         if opened.entry.attr.kind != FileKind::Regular {
             return Err(Errno::Unsupported);
         }

@@ -11,17 +11,17 @@
 //! - What was opened in vain is closed with the next message to the server, or soon. The thread then only looks for a while, ever longer.
 
 use crate::core::{Core, Shown};
-use crate::driver::{Cluster, Driver};
+use crate::driver::Cluster;
 use crate::open::{FileSlot, FileState};
 use foldhash::HashMap;
-use pando_client::file::{self, Opened, Place};
+use pando_client::file::{Opened, Place};
 use pando_types::{Access, Cred, Errno, FileKind, Ino, Name};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between the answer to LOOKUP and OPEN.
 const SOON: Duration = Duration::from_millis(5);
-/// What is not taken within this time is closed.
+/// A file that is not taken within this time is closed.
 const KEPT: Duration = Duration::from_secs(1);
 /// Threads that are remembered. Beyond them all are forgotten.
 const THREADS: usize = 1024;
@@ -249,12 +249,7 @@ impl<C: Cluster> Core<C> {
         if self.lacks(d, parent, name) || !self.may_be_closed_file(parent, name) {
             return Ok(None);
         }
-        let opened = self.in_dir(d, parent, |dir| {
-            let name = name.clone();
-            let place = Place { dir, name };
-            let opened = d.run(file::open_kept(d.ops(), cred, &place, Access::READ))?;
-            Ok((place, opened))
-        });
+        let opened = self.open_named(d, cred, parent, name, Access::READ);
         let (place, opened) = match opened {
             Ok(found) if found.1.entry.attr.kind == FileKind::Regular => found,
             Err(Errno::NotFound) => return Err(Errno::NotFound),

@@ -76,7 +76,7 @@ impl OpenFile {
         }
     }
 
-    /// What is in memory of a file that is inline, and its tail.
+    /// The bytes of a file that is inline, with its tail.
     pub(super) fn with_tail(&self, bytes: &[u8]) -> Vec<u8> {
         let mut all = bytes.to_vec();
         if !self.tail.is_empty() {

@@ -194,7 +194,7 @@ impl OpenFile {
                 return;
             };
             for block in found {
-                // What is past the end is nobody's.
+                // Bytes past the end are nobody's.
                 let most = size.min(self.size.saturating_sub(block.number.saturating_mul(size)));
                 counted.set(block.number, u64::from(block.bytes).min(most) as u32);
             }
@@ -229,7 +229,7 @@ impl OpenFile {
         }
     }
 
-    /// What this mount and another have changed was put together.
+    /// Changes of this mount and another were put together.
     pub(super) fn count_anew(&mut self) {
         self.count = match self.body {
             Body::Blocks(_) if self.size > HOLE_MIN => Count::Told(self.size),

@@ -1,4 +1,4 @@
-//! What a file that could not be published has stored, given back.
+//! Space that a file took which could not be published, given back.
 
 use super::{Body, OpenFile, Ops, block_errno, in_blocks};
 use pando_data::Blocks;

@@ -86,12 +86,6 @@ impl OpenFile {
         if done.is_err() && unread && matches!(self.body, Body::Memory(_)) {
             self.body = Body::Unread;
         }
-        if done == Err(Errno::NoSpace)
-            && let Body::Blocks(block_size) = self.body
-        {
-            // What of it was stored is past the end: nobody sees it, and it may be what others lack.
-            let _ = self.clear(blocks, block_size, self.size, size).await;
-        }
         done?;
         self.size = size;
         self.touch(now);

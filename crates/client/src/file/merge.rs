@@ -48,7 +48,7 @@ impl Changes {
         self.shrunk(size);
     }
 
-    /// What was written past `size` is given up.
+    /// Gives up writes past `size`.
     pub fn shrunk(&mut self, size: u64) {
         self.end = self.end.min(size);
         self.written.split_off(&size);
