@@ -247,21 +247,12 @@ impl<C: Cluster> Core<C> {
         parent: Ino,
         name: &Name,
     ) -> Result<Shown, Errno> {
-        let believed = || !self.settings.timeout.is_zero() && self.locks.may_believe(parent);
-        match self.again.trail.seeks(pid, name) {
-            None => self.look_ahead(d, cred, pid, parent, name),
-            // The kernel asks for what the answer says only if it has changed something meanwhile.
-            Some(Call::Attributes) if believed() => {
-                let shown = self.step(d, cred, pid, parent, name)?;
-                self.close_pins(self.again.trail.found(pid, &shown, None));
-                Ok(shown)
-            }
-            Some(Call::Attributes | Call::Other) => {
-                let (shown, pin) = self.pinned(d, cred, pid, parent, name)?;
-                self.close_pins(self.again.trail.found(pid, &shown, pin));
-                Ok(shown)
-            }
+        if !self.again.trail.seeks(pid, name) {
+            return self.look_ahead(d, cred, pid, parent, name);
         }
+        let (shown, pin) = self.pinned(d, cred, pid, parent, name)?;
+        self.close_pins(self.again.trail.found(pid, &shown, pin));
+        Ok(shown)
     }
 
     pub fn step(
@@ -372,6 +363,11 @@ impl<C: Cluster> Core<C> {
         }
     }
 
+    fn is_file_open(&self, ino: Ino) -> bool {
+        let slot = self.nodes().file(ino);
+        slot.is_some_and(|slot| slot.read().open.is_some())
+    }
+
     /// Changes attributes, by a path or a descriptor.
     pub fn change(
         &self,
@@ -384,10 +380,10 @@ impl<C: Cluster> Core<C> {
     ) -> Result<Shown, Errno> {
         let mut result = self.setattr(d, cred, ino, change, fh);
         for tries in 1..=MOVES {
-            // It is open, so it is somewhere: others have just moved it there.
-            if fh.is_none() || !matches!(result, Err(Errno::NotFound | Errno::Stale)) {
+            if !matches!(result, Err(Errno::NotFound | Errno::Stale)) || !self.is_file_open(ino) {
                 break;
             }
+            // It is open, so it is somewhere: others have just moved it there. (The kernel names no handle with O_TRUNC.)
             d.run(d.world().sleep(MOVING * (1 << tries)));
             result = self.setattr(d, cred, ino, change, fh);
         }

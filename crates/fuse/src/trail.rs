@@ -12,9 +12,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The kernel goes on walking so soon after an answer: whatever comes later is another call.
-const SOON: Duration = Duration::from_millis(100);
+const SOON: Duration = Duration::from_millis(300);
 /// A pin is used within this time, or not at all.
 const PINNED: Duration = Duration::from_secs(1);
+/// A walk looks the same file up so often: once more if it is another than the kernel knew. Later looks are for other calls.
+const LOOKS: u32 = 2;
 /// Threads that are remembered. Beyond them one that comes anew is not.
 const THREADS: usize = 1024;
 
@@ -35,6 +37,8 @@ struct Step {
     /// When the thread was answered last.
     at: Instant,
     found: Option<Found>,
+    /// How often something was pinned.
+    pinned: u32,
 }
 
 /// The find of a second walk.
@@ -81,6 +85,7 @@ impl Trail {
             names,
             at: Instant::now(),
             found: None,
+            pinned: 0,
         };
         let before = threads.insert(pid, step);
         self.counted(&threads);
@@ -97,15 +102,17 @@ impl Trail {
         !self.is_empty() && self.lock().get(&pid).is_some_and(is_it)
     }
 
-    /// Whether what a thread looks up is what its call is about, and what that is.
-    pub fn seeks(&self, pid: u32, name: &Name) -> Option<Call> {
+    /// Whether what a thread looks up is what its call is about.
+    pub fn seeks(&self, pid: u32, name: &Name) -> bool {
         if self.is_empty() {
-            return None;
+            return false;
         }
         let mut threads = self.lock();
-        let step = threads.get_mut(&pid).filter(|step| step.at.elapsed() < SOON)?;
+        let Some(step) = threads.get_mut(&pid).filter(|step| step.at.elapsed() < SOON) else {
+            return false;
+        };
         step.at = Instant::now();
-        step.names.contains(name).then_some(step.call)
+        step.pinned < LOOKS && step.names.contains(name)
     }
 
     /// It found this. Returns what was pinned before and is to be closed.
@@ -115,6 +122,7 @@ impl Trail {
             return pin;
         };
         step.at = Instant::now();
+        step.pinned += u32::from(pin.is_some());
         let found = Found {
             shown: shown.clone(),
             pin,
@@ -143,7 +151,9 @@ impl Trail {
         let mut threads = self.lock();
         let step = threads.get(&pid)?;
         let about = |ino: Ino| step.found.as_ref().is_some_and(|f| f.shown.attr.ino.0 == ino.0);
-        if call == Call::Attributes && step.call == Call::Other || !on.is_none_or(about) {
+        // The kernel looks at attributes on the way to any call, so that what is pinned may be wanted yet.
+        let on_the_way = call == Call::Attributes && (step.call == Call::Other || step.pinned > 0);
+        if on_the_way || !on.is_none_or(about) {
             return None;
         }
         let step = threads.remove(&pid);
@@ -209,9 +219,9 @@ mod tests {
         assert_eq!(trail.ended(7, Call::Other, vec![name("f")]), None);
         assert!(trail.again(7) && !trail.again(8));
         // Other names on the way are not what it is about, nor are other threads.
-        assert_eq!(trail.seeks(7, &name("d")), None);
-        assert_eq!(trail.seeks(8, &name("f")), None);
-        assert_eq!(trail.seeks(7, &name("f")), Some(Call::Other));
+        assert!(!trail.seeks(7, &name("d")));
+        assert!(!trail.seeks(8, &name("f")));
+        assert!(trail.seeks(7, &name("f")));
         assert_eq!(trail.found(7, &shown(20), Some(1)), None);
         // The kernel asks again when it finds another file than it knew.
         assert_eq!(trail.found(7, &shown(21), Some(2)), Some(1));
@@ -220,6 +230,28 @@ mod tests {
         assert_eq!(trail.settled(7, Call::Other, Some(Ino(1))), None);
         assert_eq!(trail.settled(7, Call::Attributes, Some(Ino(21))), None);
         assert_eq!(trail.settled(7, Call::Other, Some(Ino(21))), Some(2));
+        assert!(trail.is_empty());
+    }
+
+    #[test]
+    fn attributes_on_the_way_to_a_call_leave_the_pin_to_it() {
+        let trail = Trail::default();
+        trail.ended(7, Call::Attributes, vec![name("f")]);
+        for (ino, pin) in [(20, 1), (21, 2)] {
+            assert!(trail.seeks(7, &name("f")));
+            assert_eq!(
+                trail.found(7, &shown(ino), Some(pin)),
+                (pin > 1).then_some(pin - 1)
+            );
+        }
+        assert_eq!(trail.settled(7, Call::Attributes, Some(Ino(21))), None);
+        // A program that looks again and again pins no more.
+        assert!(!trail.seeks(7, &name("f")));
+        assert_eq!(trail.settled(7, Call::Other, Some(Ino(21))), Some(2));
+        // Of what is not pinned nothing is left.
+        trail.ended(7, Call::Attributes, vec![name("d")]);
+        assert_eq!(trail.found(7, &shown(22), None), None);
+        assert_eq!(trail.settled(7, Call::Attributes, Some(Ino(22))), None);
         assert!(trail.is_empty());
     }
 
