@@ -7,7 +7,7 @@ N ?= 50
 PEERS ?= ./peers
 export MOUNT SERVERS DIR PROFILE DURABILITY TIME PREFIX DESTDIR CARGO_TARGET_DIR PEERS RECORD
 
-.PHONY: help setup build install up down test soak fuzz posix stress flaky bench peers peers-down instructions flame env clean
+.PHONY: help setup build install up down check test soak fuzz posix stress flaky bench peers peers-down instructions flame env clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo '               (MOUNT=dir  SERVERS=n  DIR=cluster-folder  DURABILITY=sync|async)'
 	@echo 'make down      unmount and stop exactly what `make up` started (DIR=cluster-folder)'
 	@echo 'make test      all tests, as CI runs them; as root everything, else what needs no root'
+	@echo 'make check     in two minutes, what an edit is most likely to have broken'
 	@echo 'make soak      the simulator with fresh seeds (SEEDS=n of them, default 1000)'
 	@echo 'make fuzz      fuzzes every decoder and a server (TIME=seconds for each, default 60)'
 	@echo 'make flaky     the tests with real processes and mounts, N=50 times over'
@@ -47,6 +48,9 @@ down:
 
 test:
 	@scripts/test.sh
+
+check:
+	@scripts/check.sh
 
 soak:
 	@scripts/soak.sh

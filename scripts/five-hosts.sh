@@ -42,8 +42,7 @@ if [ -n "$lacking" ]; then
     exit 1
 fi
 if [ -z "${PANDO_BIN:-}" ]; then
-    cargo build --release --locked --quiet --package pando-cli --bin pando || exit 1
-    PANDO_BIN=$CARGO_TARGET_DIR/release/pando
+    PANDO_BIN=$(ci_build pando-cli --bin pando) || exit 1
 fi
 mkdir -p "$PANDO_CACHE/five-hosts"
 work=$(mktemp -d "$PANDO_CACHE/five-hosts/run-XXXXXX") || exit 1

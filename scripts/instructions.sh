@@ -6,13 +6,14 @@
 #   scripts/instructions.sh --record 'REASON'     make what is counted the baseline of this compiler and build
 #   scripts/instructions.sh --top 20              which functions they are in
 #
+#   PANDO_PROFILE=ci: of the program that the stages of `make test` run (default: release)
 #   PANDO_BIN=a program built elsewhere, by this compiler    OPERATIONS=2000 (counted of each kind; the baseline is for so many)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/env.sh
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-action=compare argument=
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+action=compare argument= profile=${PANDO_PROFILE:-release}
 case ${1:-} in
     '') ;;
     --record) action=record argument=${2:?why} ;;
@@ -24,13 +25,16 @@ for program in valgrind python3; do
 done
 if [ -n "${PANDO_BIN:-}" ]; then
     pando=$PANDO_BIN
+elif [ "$profile" = ci ]; then
+    source scripts/test.d/lib.sh
+    pando=$(ci_build pando-cli --bin pando) || exit 1
 else
     pando=$(scripts/build.sh | tail -n 1) || exit 1
 fi
 
 # What makes two programs of one source different: compiler, machine, profile, library. What was built otherwise has a baseline of its own.
 compiler=$(rustc --version | cut -d' ' -f1,2)
-build="$(uname -m) release $(ldd "$pando" | grep -o 'librocksdb\.so[.0-9]*' | head -n 1)"
+build="$(uname -m) $profile $(ldd "$pando" | grep -o 'librocksdb\.so[.0-9]*' | head -n 1)"
 build+=$(env | sed -n 's/^CARGO_PROFILE_RELEASE_\(LTO\|CODEGEN_UNITS\|OPT_LEVEL\|DEBUG\)=/ \L\1=/p' | sort | tr -d '\n')
 [ -z "${RUSTFLAGS:-}" ] || build+=" $RUSTFLAGS"
 

@@ -3,8 +3,11 @@
 # A seed that fails goes into the regression list: see docs/testing.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+scripts/setup.sh >&2
+source scripts/env.sh
+source scripts/test.d/lib.sh
 count=${SEEDS:-1000}
-pando=$(scripts/build.sh)
+sim=$(ci_build pando-sim --features plant)
 first=${FROM:-$((16#$(od -An -N5 -tx1 /dev/urandom | tr -d ' \n')))}
-echo "$pando sim run --seeds $first..$((first + count))"
-exec "$pando" sim run --seeds "$first..$((first + count))"
+echo "$sim run --seeds $first..$((first + count))"
+exec "$sim" run --seeds "$first..$((first + count))"

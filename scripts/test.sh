@@ -8,7 +8,8 @@
 #
 # A stage is a file scripts/test.d/NN-name.sh (see docs/testing.md): it prints its log, ends with a line
 # `N passed, N failed, N skipped`, and exits non-zero if anything failed. In its head stand `# about: ...` and
-# `# limit: seconds`. It runs in the root of the clone with scripts/env.sh loaded.
+# `# limit: seconds`. It runs in the root of the clone with scripts/env.sh loaded. One with `# beside: NN-name` runs at the
+# same time as that stage.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/env.sh
@@ -19,7 +20,7 @@ while [ $# -gt 0 ]; do
         --only) only=${2:?}; shift 2 ;;
         --repeat) repeat=${2:?}; shift 2 ;;
         --list) list=yes; shift ;;
-        *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
 
@@ -50,10 +51,14 @@ if [ $list = yes ]; then
     exit 0
 fi
 
-running=
+declare -A running=() begun=() limits=() # of each stage that runs: its process, when it began, its time limit
+
 stop() {
-    # The stage leads a process group of its own; end exactly that.
-    [ -z "$running" ] || kill -TERM -- "-$running" 2>/dev/null
+    local pid
+    # Each stage leads a process group of its own; end exactly those.
+    for pid in "${running[@]}"; do
+        kill -TERM -- "-$pid" 2>/dev/null
+    done
     echo "interrupted; logs: $logs"
     exit 130
 }
@@ -64,34 +69,41 @@ counts() {
     grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$1" | tail -n 1 | tr -cs '0-9\n' ' '
 }
 
-# run_stage FILE LOG: runs one stage, prints its line, adds to the sums.
-run_stage() {
-    local file=$1 log=$2 name limit left begun code p f s verdict why=
-    name=$(basename "$file" .sh)
+# begin_stage FILE LOG: starts one stage.
+begin_stage() {
+    local file=$1 log=$2 limit left
     limit=$(stage_field "$file" limit 600)
     left=$((total_limit - (SECONDS - started)))
     [ "$limit" -le "$left" ] || limit=$left
-    if [ "$limit" -le 0 ]; then
+    limits[$file]=$limit begun[$file]=$SECONDS
+    [ "$limit" -gt 0 ] || return
+    [ ! -t 1 ] || printf '       %-22s ...\r' "$(basename "$file" .sh)"
+    # setsid: a group of its own, so that a time limit ends whatever the stage started too.
+    TERM=dumb CARGO_TERM_COLOR=never \
+        setsid timeout --kill-after=20 "$limit" bash "$file" >"$log" 2>&1 </dev/null &
+    running[$file]=$!
+}
+
+# end_stage FILE LOG: waits for a stage, prints its line, adds to the sums.
+end_stage() {
+    local file=$1 log=$2 name code p f s took verdict why=
+    name=$(basename "$file" .sh)
+    if [ "${limits[$file]}" -le 0 ]; then
         failed=$((failed + 1))
         printf '%-6s %-22s not run: the %s s for all stages are spent\n' FAIL "$name" "$total_limit"
         return
     fi
-    [ ! -t 1 ] || printf '       %-22s ...\r' "$name"
-    begun=$SECONDS
-    # setsid: a group of its own, so that a time limit ends whatever the stage started too.
-    TERM=dumb CARGO_TERM_COLOR=never \
-        setsid timeout --kill-after=20 "$limit" bash "$file" >"$log" 2>&1 </dev/null &
-    running=$!
-    wait "$running"
+    wait "${running[$file]}"
     code=$?
+    took=$((SECONDS - begun[$file]))
     # What a stage leaves running would disturb the next one.
-    kill -KILL -- "-$running" 2>/dev/null
-    running=
+    kill -KILL -- "-${running[$file]}" 2>/dev/null
+    unset "running[$file]"
     p=0 f=0 s=0
     read -r p f s _ <<<"$(counts "$log")" || true
     p=${p:-0} f=${f:-0} s=${s:-0}
     if [ "$code" -eq 124 ] || [ "$code" -eq 137 ]; then
-        why="stopped after $((SECONDS - begun)) s, its limit"
+        why="stopped after $took s, its limit"
         f=$((f + 1))
     elif [ -z "$(counts "$log")" ]; then
         why="ended without its closing line (exit code $code)"
@@ -105,12 +117,36 @@ run_stage() {
     [ "$((p + f))" -gt 0 ] || verdict=skip
     [ "$f" -eq 0 ] || verdict=FAIL
     printf '%-6s %-22s %5s s   %s passed, %s failed, %s skipped%s\n' \
-        "$verdict" "$name" "$((SECONDS - begun))" "$p" "$f" "$s" "${why:+; $why}"
+        "$verdict" "$name" "$took" "$p" "$f" "$s" "${why:+; $why}"
     sed -n 's/^skip: /       skipped: /p' "$log" | sort | uniq | head -n 10
     if [ "$f" -ne 0 ]; then
         echo "       --- the end of $log"
         tail -n "${PANDO_TEST_TAIL:-70}" "$log" | sed 's/^/       | /'
     fi
+}
+
+# Stages that run beside another which is run, too: by the name of that.
+declare -A beside=()
+for file in "${stages[@]}"; do
+    other=scripts/test.d/$(stage_field "$file" beside '').sh
+    [[ " ${stages[*]} " != *" $other "* ]] || beside[$other]=$file
+done
+
+# run_all SUFFIX: every stage once.
+run_all() {
+    local file other
+    for file in "${stages[@]}"; do
+        [[ " ${beside[*]} " != *" $file "* ]] || continue
+        other=${beside[$file]:-}
+        [ -z "$other" ] || begin_stage "$other" "$(log_of "$other" "$1")"
+        begin_stage "$file" "$(log_of "$file" "$1")"
+        end_stage "$file" "$(log_of "$file" "$1")"
+        [ -z "$other" ] || end_stage "$other" "$(log_of "$other" "$1")"
+    done
+}
+
+log_of() { # FILE SUFFIX
+    echo "$logs/$(basename "$1" .sh)$2.log"
 }
 
 mkdir -p "$logs" || exit 1
@@ -127,9 +163,7 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 for ((round = 1; round <= repeat; round++)); do
     [ "$repeat" -eq 1 ] || echo "round $round of $repeat"
-    for file in "${stages[@]}"; do
-        run_stage "$file" "$logs/$(basename "$file" .sh)$([ "$repeat" -eq 1 ] || echo ".$round").log"
-    done
+    run_all "$([ "$repeat" -eq 1 ] || echo ".$round")"
     if [ "$failed" -ne 0 ] && [ "$round" -lt "$repeat" ]; then
         echo "stopped after round $round"
         break

@@ -11,7 +11,7 @@ work='' mnt='' cluster='' pando=''
 # PANDO_BIN names another program to test, which is not built.
 build_pando() {
     [ -z "${PANDO_BIN:-}" ] || return 0
-    cargo build --release --locked --quiet --package pando-cli --bin pando
+    PANDO_BIN=$(ci_build pando-cli --bin pando)
 }
 
 # make_work: a new folder, with a copy of the program: a build meanwhile must not change what runs.
@@ -25,7 +25,7 @@ make_work() {
     done
     work=$(mktemp -d "$PANDO_CACHE/mount-test/run-XXXXXX") || return 1
     echo $$ >"$work/pid"
-    cp "${PANDO_BIN:-$CARGO_TARGET_DIR/release/pando}" "$work/pando" || return 1
+    cp "$PANDO_BIN" "$work/pando" || return 1
     pando=$work/pando
     echo "folder: $work"
 }

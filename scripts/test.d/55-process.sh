@@ -1,31 +1,38 @@
 # about: real processes: kill -9 and power cuts under load, every command
 # limit: 900
+#
+# Its tests are those in modules `process`, found by cargo. PROCESS_ONLY=grow runs those whose names contain that.
 set -uo pipefail
 source scripts/test.d/lib.sh
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+tests=(cargo test --workspace --locked --features pando-server/plant,pando-namespace/plant --test it)
+only=(process::"${PROCESS_ONLY:-}")
+if [ ! -x /usr/share/zookeeper/bin/zkServer.sh ]; then
+    skip "tests with ZooKeeper" "it is not installed: scripts/setup.sh --test does it"
+    only+=(--skip zookeeper)
+fi
 
-run() {
-    cargo test --workspace --locked --test "$1" -- --test-threads 1 --nocapture
-}
+there=$("${tests[@]}" --quiet -- --list "${only[@]}" 2>/dev/null | grep -c ': test$')
+# One after the other: they measure, and share the machine with what they start.
+"${tests[@]}" --no-fail-fast -- --test-threads 1 --nocapture "${only[@]}" 2>&1 | tee "$out"
+code=${PIPESTATUS[0]}
+read -r passed failed skipped _ < <(count_tests "$out")
+if [ "$code" -ne 0 ] && [ "$failed" -eq 0 ]; then
+    failed=1
+fi
+if [ "$failed" -eq 0 ] && { [ $((passed + skipped)) -ne "$there" ] || [ "$there" -eq 0 ]; }; then
+    echo "there are $there tests; $passed passed and $skipped were skipped"
+    failed=1
+fi
+[ "$failed" -eq 0 ] || show_failures "$out"
+sed -n 's/^SKIPPED /skip: /p' "$out"
+stage_passed=$passed stage_failed=$failed stage_skipped=$((stage_skipped + skipped))
 
-check "the commands, with good and bad input" run commands
 # Directory IDs that collide all the time.
-check "the commands, with 16-bit IDs" env PANDO_ID_BITS=16 cargo test --workspace --locked --test commands -- --test-threads 1 --nocapture
-check "kill -9 under load, with 16-bit IDs" env PANDO_ID_BITS=16 cargo test --workspace --locked --test kills -- --test-threads 1 --nocapture
-check "coordination in real ZooKeeper" \
-    cargo test --workspace --locked --test zookeeper -- --test-threads 2 --nocapture
-check "coordination of real servers: elections, ZooKeeper away" run coordination
-check "identities: claims, revocation, rotation, secrets" run auth
-check "kill -9 under load, sync and async" run kills
-check "all servers restarted under load" run restart
-check "whole trees: found, summed up, removed" run trees
-check "dump and load: round trips, damage, under load" run dump
-check "servers join and leave under load and kill -9" run grow
-check "file data in a bucket and in a folder: kill -9, damage, gc" run blocks
-why=$(why_not_root)
-[ -n "$why" ] || why=$(why_missing mkfs.xfs xfs_io losetup)
-if [ -n "$why" ]; then
-    skip "power cuts" "$why"
-else
-    check "power cuts, of one server and of all" run power
+if [ -z "${PROCESS_ONLY:-}" ]; then
+    for what in commands process::kills; do
+        check "$what, with 16-bit IDs" env PANDO_ID_BITS=16 "${tests[@]}" --package pando-cli -- --test-threads 1 --nocapture "$what"
+    done
 fi
 finish

@@ -1,5 +1,6 @@
 # about: five hosts in network namespaces under load: links cut one way and both ways, each host cut off in turn
 # limit: 900
+# beside: 50-sim
 set -uo pipefail
 source scripts/test.d/lib.sh
 

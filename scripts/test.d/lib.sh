@@ -26,6 +26,35 @@ skip() {
     echo "skip: $1: $2"
 }
 
+# ci_build PACKAGE OPTION...: builds a program as the stages run it (profile `ci`), and says where it is.
+ci_build() {
+    cargo build --profile ci --locked --package "$@" >&2 || return 1
+    echo "$CARGO_TARGET_DIR/ci/$([ "$1" = pando-cli ] && echo pando || echo "$1")"
+}
+
+# count_tests LOG: what test programs said, as "passed failed skipped out": a test that says SKIPPED has not passed,
+# `out` are tests that a filter left out.
+count_tests() {
+    awk '/^SKIPPED / { skipped++ }
+        /^test result: / { for (i = 1; i < NF; i++) {
+            if ($(i + 1) == "passed;") p += $i
+            if ($(i + 1) == "failed;") f += $i
+            if ($(i + 1) == "ignored;") s += $i
+            if ($(i + 1) == "filtered") o += $i
+        } }
+        END { print p - skipped, f + 0, s + skipped, o + 0 }' "$1"
+}
+
+# show_failures LOG: what failed, again, last: the runner shows the end of a log.
+show_failures() {
+    echo "=== what failed"
+    awk '/^     Running |^   Doc-tests / { program = $0 }
+        /^---- .* stdout ----$/ { if (!shown[program]++) print program; on = 1 }
+        /^failures:$/ || /^test result: / { on = 0 }
+        on' "$1" | tail -n 60
+    grep -E '^error' "$1" | sort | uniq | head -n 10
+}
+
 # why_no_mount: prints why this user cannot mount here; prints nothing if it can.
 why_no_mount() {
     if [ ! -c /dev/fuse ]; then

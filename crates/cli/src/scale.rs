@@ -1,11 +1,11 @@
-//! `pando sim scale`: how much so many servers do, in virtual time (`pando_sim::scale`), with what a message takes measured
+//! `pando sim scale`: how much so many servers do, in virtual time (`pando_scale`), with what a message takes measured
 //! here (`pando bench calibrate`).
 
 use crate::args::{Args, Mode};
 use crate::bench::calibrate::{self, Calibration};
 use crate::text;
 use anyhow::Result;
-use pando_sim::scale::{Crowd, DEPTH, Measured, PARENTS, Phase, Setup};
+use pando_scale::{Crowd, DEPTH, Measured, PARENTS, Phase, Setup};
 use pando_store::Durability;
 use serde_json::{Value, json};
 use std::path::PathBuf;

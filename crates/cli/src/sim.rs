@@ -1,16 +1,22 @@
-//! `pando sim`: the simulator, from its own crate; here are only the words.
+//! `pando sim`: starts the simulator, which is a program of its own, `pando-sim`; here are only the words.
 
 use crate::args::Args;
 use crate::bench::calibrate::How;
 use crate::scale::{self, ScaleArgs};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Subcommand;
-use std::process::ExitCode;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// The simulator's program.
+const PROGRAM: &str = "pando-sim";
 
 /// Runs whole clusters in virtual time under faults, judged by a reference model.
 #[derive(Subcommand, Debug)]
 #[command(
-    after_help = "Exit status: 0 sound, 2 a wrong result, 3 no progress, 4 a panic, 5 a seed or a run that risked nothing, 6 a planted bug that was not found, 64 wrong usage.\n\nExamples:\n  pando sim run --seeds 0..1000\n  pando sim replay 17 --trace\n  pando sim plant --all          (a build with --features plant)"
+    after_help = "Exit status: 0 sound, 2 a wrong result, 3 no progress, 4 a panic, 5 a seed or a run that risked nothing, 6 a planted bug that was not found, 64 wrong usage.\n\nExamples:\n  pando sim run --seeds 0..1000\n  pando sim replay 17 --trace\n  pando sim plant --all          (a pando-sim built with --features plant)"
 )]
 pub enum SimCommand {
     /// Run seeds until one finds something.
@@ -98,7 +104,25 @@ pub fn run(args: &Args, command: &SimCommand) -> Result<ExitCode> {
     if let SimCommand::Scale { scale, how } = command {
         return scale::run(args, scale, how);
     }
-    Ok(ExitCode::from(pando_sim::cli::main(&words(args.json, command))))
+    become_program(&words(args.json, command))
+}
+
+/// Becomes the simulator: it lies beside this program, or in PATH. Returns only if it cannot.
+fn become_program(words: &[String]) -> Result<ExitCode> {
+    let beside = std::env::current_exe()?.with_file_name(PROGRAM);
+    let program = if beside.exists() {
+        beside
+    } else {
+        PathBuf::from(PROGRAM)
+    };
+    let why = Command::new(&program).args(words).exec();
+    if why.kind() == io::ErrorKind::NotFound {
+        bail!(
+            "the simulator is a program of its own, and there is none beside this one nor in PATH: \
+             `cargo build --release -p pando-sim` in the source tree makes {PROGRAM}"
+        );
+    }
+    bail!("{} cannot be started: {why}", program.display())
 }
 
 /// The command line as the simulator's own program takes it.

@@ -1,7 +1,7 @@
 //! Coordination of real servers, in a folder and in real ZooKeeper: what goes on while it is away, and who takes whose place.
 
 mod cluster;
-#[path = "../../coord/tests/zoo/mod.rs"]
+#[path = "../../coord/tests/it/zoo/mod.rs"]
 mod zoo;
 
 use cluster::Cluster;

@@ -157,7 +157,7 @@ impl Drop for Plugs {
 #[test]
 fn process_power_cuts_in_sync_lose_nothing() {
     if let Some(why) = lacking() {
-        println!("SKIPPED: {why}");
+        pando_testing::skip(why);
         return;
     }
     let plugs = Plugs::new("sync");
@@ -177,7 +177,7 @@ fn process_power_cuts_in_sync_lose_nothing() {
 #[test]
 fn process_a_failed_store_stops_its_server() {
     if let Some(why) = lacking() {
-        println!("SKIPPED: {why}");
+        pando_testing::skip(why);
         return;
     }
     let plugs = Plugs::new("sync-failed");
@@ -215,7 +215,7 @@ fn process_a_failed_store_stops_its_server() {
 #[test]
 fn process_power_cuts_in_async_leave_a_whole_filesystem() {
     if let Some(why) = lacking() {
-        println!("SKIPPED: {why}");
+        pando_testing::skip(why);
         return;
     }
     let plugs = Plugs::new("async");

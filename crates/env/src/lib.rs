@@ -4,6 +4,8 @@
 mod call;
 mod exec;
 mod promise;
+pub mod rng;
+pub mod schedule;
 pub mod sync;
 
 pub use call::{CallError, Caller};

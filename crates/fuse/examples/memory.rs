@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p pando-fuse --release --example memory -- DIR [INLINE_LIMIT BLOCK_SIZE] [SERVERS] [TIMEOUT_MS] [MOUNTPOINT2]`
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use pando_fuse::{MountOptions, mount, serve};

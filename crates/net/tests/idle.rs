@@ -1,6 +1,7 @@
 //! Many connections that do nothing. Alone in its process, because it measures memory.
 #![allow(clippy::unwrap_used)]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use common::{Client, Server, greet, resident_mib};

@@ -1,7 +1,7 @@
 //! Access control lists that a client might set: for the users and groups that there are, so that they matter.
 
 use crate::knowledge::Seen;
-use crate::rng::Rng;
+use pando_env::rng::Rng;
 use pando_types::{Acl, AclKind, FileKind, Named};
 use pando_wire::Op;
 

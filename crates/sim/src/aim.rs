@@ -3,9 +3,9 @@
 //! Faults at random times rarely fall between a decision and the first word of it, or between the last record of a slot
 //! and the map that gives it away. So some wait for a message of one kind and strike when it is sent.
 
-use crate::rng::Rng;
 use crate::world::{MS, NodeId, Time};
 use pando_cluster::ClusterMap;
+use pando_env::rng::Rng;
 use pando_types::{ServerId, Slot};
 use pando_wire::{Message, MoveRequest, PeerAnswer, PeerRequest, Request, Response};
 use std::collections::BTreeSet;

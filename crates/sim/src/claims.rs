@@ -1,11 +1,11 @@
 //! Identities in the simulator: who has which claims, what they try beyond them, and whether anything came of it (H100).
 
 use crate::generate::creds;
-use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::Life;
 use pando_client::Client;
+use pando_env::rng::Rng;
 use pando_format::KeyRange;
 use pando_server::Executed;
 use pando_types::{

@@ -1,10 +1,10 @@
 //! The coordination service as the servers of a simulated cluster see it: it takes time, can be cut off from some of them,
 //! and be away altogether. It never forgets anything: that is what one runs it for.
 
-use crate::rng::Rng;
 use crate::world::{Life, MS, NodeId, Time, US};
 use pando_cluster::{ClusterMap, Coord, CoordError, MemCoord, View};
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_store::LocalFuture;
 use pando_types::{MapEpoch, ServerId};
 use std::cell::{Cell, RefCell};

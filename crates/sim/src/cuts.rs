@@ -4,7 +4,6 @@
 
 use crate::cluster::Cluster;
 use crate::compare;
-use crate::rng::Rng;
 use crate::tree::Tree;
 use crate::violation::Kind;
 use crate::workload::Workload;
@@ -12,6 +11,7 @@ use crate::world::{Death, Life, MS, Role, SEC};
 use pando_client::{Client, ClientConfig, Cut};
 use pando_cluster::{ClusterMap, Plan, ServerInfo};
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_format::{Key, KeyRange, Record};
 use pando_model::Model;
 use pando_server::{Restore, restored};

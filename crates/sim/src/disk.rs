@@ -1,9 +1,9 @@
 //! The disks under the servers: time for syncs and reads, full devices, failures, and crashes at every durable step.
 
 use crate::judge::Judge;
-use crate::rng::Rng;
 use crate::world::{Death, Life, MS, Sim, Time, US};
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_store::{Batch, Disk, DiskFaults, LocalFuture, Lsn, Space};
 use pando_types::ServerId;
 use std::cell::{Cell, RefCell};

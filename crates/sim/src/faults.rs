@@ -7,10 +7,10 @@
 use crate::cluster::{Cluster, STOP_WITHIN};
 use crate::disk::{Failing, Point, Speed};
 use crate::net::Conditions;
-use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Death, MS, NodeId, SEC, Sim, Time};
+use pando_env::rng::Rng;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -2,7 +2,7 @@
 
 use crate::acls;
 use crate::knowledge::{Knowledge, Seen};
-use crate::rng::Rng;
+use pando_env::rng::Rng;
 use pando_format::codec::Blob;
 use pando_types::{
     Access, AttrChange, Cred, FileKind, Mode, NAME_MAX, Name, Perm, TimeChange, Timestamp, XATTR_VALUE_MAX,

@@ -4,12 +4,12 @@
 //! it comes to an end once the world is sound: nothing is left to move, and who was drained has left.
 
 use crate::cluster::Cluster;
-use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Death, Life, MS, Role, SEC};
 use pando_client::{Client, ClientConfig};
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_types::{PeerId, ServerId};
 use pando_wire::{ClusterError, ClusterRequest, Request, Response};
 use std::cell::{Cell, RefCell};

@@ -5,12 +5,12 @@
 //! What comes of each operation is judged like any other; that a file is there at all, here.
 
 use crate::knowledge::Knowledge;
-use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Life, MS};
 use pando_client::{Client, Kept};
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_format::codec::Blob;
 use pando_types::{AttrChange, Cred, Errno, Name, Perm, SessionId};
 use pando_wire::{Answer, Content, EntryView, Handle, Op, RenameMode, Statement};

@@ -1,6 +1,6 @@
 //! What clients know of the tree, rightly or no longer: directories, removed directories, files.
 
-use crate::rng::Rng;
+use pando_env::rng::Rng;
 use pando_types::{FileKind, Generation, Ino, Name, Slot};
 use pando_wire::{Answer, EntryView, Fate, Handle, Op, Outcome, Statement};
 use std::collections::VecDeque;

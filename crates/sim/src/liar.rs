@@ -4,7 +4,6 @@
 //! work and things break.
 
 use crate::cluster::{Cluster, Overheard};
-use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Life, Role};
@@ -12,6 +11,7 @@ use pando_auth::{
     Acceptor, FrameKeys, Greeting, Here, Initiator, Introduction, Key, OpenGate, Step, payload,
 };
 use pando_client::Client;
+use pando_env::rng::Rng;
 use pando_env::{Env, Peer};
 use pando_format::{Codec, IdentityTable, Key as RecordKey};
 use pando_types::{

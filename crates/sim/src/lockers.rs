@@ -5,13 +5,13 @@
 //! the session of one of them; and in the end, when everything is sound and all have unlocked, everything can be locked.
 
 use crate::cluster::{Cluster, secrets};
-use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Time};
 use pando_client::locks::{LockError, LockWish, Lockable, Locker, Signs};
 use pando_client::{Client, ClientConfig};
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_env::sync::{Sender, oneshot};
 use pando_types::{
     Generation, Hold, IdentityId, Ino, LockFamily, PeerId, SLOTS, SessionId, Slot, Span, Spans,

@@ -88,7 +88,7 @@ pub fn run_many(batch: &Batch, each: impl Fn(&SeedReport) + Sync) -> Totals {
 pub fn seeds_of(name: &str, count: u64) -> Vec<u64> {
     let base = crate::trace::digest(name.as_bytes());
     (0..count)
-        .map(|n| crate::rng::mix(base ^ crate::rng::mix(n)) >> 16)
+        .map(|n| pando_env::rng::mix(base ^ pando_env::rng::mix(n)) >> 16)
         .collect()
 }
 

@@ -1,7 +1,7 @@
 //! A change of the map while the servers are stopped: slots go from one server to another with all their records.
 
 use crate::cluster::Cluster;
-use crate::rng::Rng;
+use pando_env::rng::Rng;
 use pando_format::{Batch, Key, KeyRange, Mutation, Record};
 use pando_store::{MemStore, NoFaults, Read, Store, StoreError};
 use pando_types::{MapEpoch, SLOTS, Slot, plant};

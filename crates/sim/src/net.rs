@@ -5,13 +5,13 @@
 //! on another path would: boot epochs are there to refuse it.
 
 use crate::aim::KEPT;
-use crate::rng::Rng;
 use crate::trace::digest;
 use crate::violation::Kind;
 use crate::words::describe;
 use crate::world::{Event, Life, MS, NodeId, Role, SEC, Sim, Time, US};
 use pando_auth::FrameKeys;
 use pando_env::Peer;
+use pando_env::rng::Rng;
 use pando_format::Codec;
 use pando_types::{Errno, IdentityId, PeerId, ServerId};
 use pando_wire::{Answer, Message, Refusal, Response};

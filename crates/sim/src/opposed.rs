@@ -2,11 +2,11 @@
 //! go by handles, as shells do that stand in directories which others move.
 
 use crate::knowledge::Knowledge;
-use crate::rng::Rng;
 use crate::workload::Workload;
 use crate::world::{Life, MS};
 use pando_client::Client;
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_format::Position;
 use pando_types::{Cred, DirId, Errno, Name, Perm};
 use pando_wire::{Answer, Op, RenameMode, Statement};

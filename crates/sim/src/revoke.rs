@@ -4,13 +4,13 @@
 
 use crate::cluster::Cluster;
 use crate::judge::Judge;
-use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Death, Life, MS, NodeId, Role};
 use pando_auth::{Gate, Key as Secret};
 use pando_client::{Client, ClientConfig};
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_format::{Key, Record};
 use pando_types::{Claims, Cred, IdentityId, Name, PeerId, Perm, ServerId};
 use pando_wire::{

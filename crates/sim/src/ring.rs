@@ -2,9 +2,9 @@
 //! by itself, all of them together make a loop, and no lock keeps them apart: nothing but the order of decisions does (H20-H26).
 
 use crate::opposed::Mover;
-use crate::rng::Rng;
 use crate::world::MS;
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_types::{Errno, Name, Perm};
 use pando_wire::{Op, RenameMode, Statement};
 use std::time::Duration;

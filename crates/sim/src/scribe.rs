@@ -6,13 +6,13 @@
 
 use crate::cluster::SlowBlocks;
 use crate::knowledge::Knowledge;
-use crate::rng::Rng;
 use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Life, MS};
 use pando_client::Client;
 use pando_client::file::{self, DataSync, OpenFile, Ops, Place};
 use pando_env::Env;
+use pando_env::rng::Rng;
 use pando_store::Durability;
 use pando_types::{Access, Cred, Errno, Generation, Name, Perm, Slot};
 use pando_wire::{Answer, Op, Outcome, Statement};

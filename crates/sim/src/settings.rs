@@ -1,9 +1,9 @@
 //! How one seed is set up: sizes, limits, devices, mixtures. Everything follows from the seed.
 
 use crate::disk::Speed;
-use crate::rng::Rng;
 use crate::world::{MS, SEC, Time};
 use pando_cluster::DirectoryUpdates;
+use pando_env::rng::Rng;
 use pando_server::Limits;
 use pando_store::Durability;
 use std::time::Duration;

@@ -2,10 +2,10 @@
 //! process incarnation, so that a crash drops its tasks and a pause stops them.
 
 use crate::net::{Net, Packet};
-use crate::rng::Rng;
-use crate::schedule::Scheduled;
 use crate::trace::{Print, Trace};
 use crate::violation::{Kind, Violation};
+use pando_env::rng::Rng;
+use pando_env::schedule::Scheduled;
 use pando_env::{Env, Executor, LocalFuture, Node, Peer, TaskOwner, World};
 use pando_types::{IdentityId, Mono, PeerId, ServerId, Timestamp};
 use pando_wire::Message;

@@ -11,7 +11,7 @@ use crate::fs::{absolute, below};
 use anyhow::{Context, Result, bail};
 use pando_client::Client;
 use pando_client::file::{self, DataSync, OpenFile, Place};
-use pando_sim::mix;
+use pando_env::rng::mix;
 use pando_types::{Access, Cred, Errno, Name, Perm};
 use pando_wire::{Op, RenameMode, Statement};
 use serde_json::json;

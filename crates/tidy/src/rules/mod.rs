@@ -53,7 +53,7 @@ fn error(
 }
 
 /// The crates below the shells: no ambient world reaches them.
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
     "types",
     "format",
     "wire",
@@ -66,4 +66,5 @@ const PURE: [&str; 12] = [
     "model",
     "dump",
     "sim",
+    "scale",
 ];

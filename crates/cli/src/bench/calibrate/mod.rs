@@ -14,7 +14,7 @@ use super::lines::median;
 use crate::args::{Args, Mode};
 use anyhow::{Context, Result};
 use meter::Samples;
-use pando_sim::scale::Costs;
+use pando_scale::Costs;
 use serde_json::{Map, Value, json};
 use servers::Pair;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@ use super::Virtual;
 use crate::bench::lines::{Claim, Drawn, NOT_IN_TEXT, round};
 use crate::scale::{CrowdArgs, Point, measure};
 use anyhow::Result;
-use pando_sim::scale::Phase;
+use pando_scale::Phase;
 use serde_json::json;
 
 /// Operations of the client that is alone, for each server.

@@ -4,7 +4,7 @@ use super::Virtual;
 use crate::bench::lines::{Claim, Drawn, NOT_IN_TEXT, round};
 use anyhow::Result;
 use pando_cluster::Coherence;
-use pando_sim::scale::{Crowd, Phase, Setup};
+use pando_scale::{Crowd, Phase, Setup};
 use serde_json::json;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::bench::lines::{Claim, Drawn, Line, NOT_IN_TEXT, round};
 use crate::scale::CrowdArgs;
 use anyhow::Result;
 use pando_client::explain::{Exchange, Explained};
-use pando_sim::scale::{Crowd, Measured, Phase};
+use pando_scale::{Crowd, Measured, Phase};
 use pando_wire::{ErrandEnd, Task};
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use super::Virtual;
 use crate::bench::lines::{Claim, Drawn, Line, NOT_IN_TEXT, round};
 use crate::scale::{Point, sweep, to_linear};
 use anyhow::Result;
-use pando_sim::scale::Phase;
+use pando_scale::Phase;
 use serde_json::json;
 
 const PHASES: [Phase; 4] = [Phase::Mkdir, Phase::Create, Phase::Stat, Phase::Delete];

@@ -7,7 +7,7 @@ use crate::fs::below;
 use anyhow::{Context, Result};
 use pando_client::Client;
 use pando_client::file::{self, Place};
-use pando_sim::mix;
+use pando_env::rng::mix;
 use pando_types::{Access, AttrChange, Cred, Errno, Generation, Ino, Name, Perm};
 use pando_wire::{Op, RenameMode, Statement};
 use std::cell::RefCell;

@@ -1,0 +1,6 @@
+//! Tests of `pando-coord` from outside.
+
+mod common;
+mod dir;
+mod process;
+mod zoo;

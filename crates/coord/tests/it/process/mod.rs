@@ -1,0 +1,3 @@
+//! Real processes: slow, and by themselves (`scripts/test.d/55-process.sh`).
+
+mod zookeeper;

@@ -1,0 +1,7 @@
+//! Tests of `pando-store-rocks` from outside: one program for all, so that they are linked once.
+
+mod common;
+mod conformance;
+mod crash;
+mod journal;
+mod open;
