@@ -7,7 +7,7 @@ trap 'rm -f "$out"' EXIT
 # With the features models plant bugs: a rule is taken out only while a test asks for it.
 tests=(cargo test --workspace --locked --features pando-server/plant,pando-namespace/plant)
 # What takes real processes for long is the stage 55-process.
-"${tests[@]}" --no-fail-fast -- --skip process:: 2>&1 | tee "$out"
+"${tests[@]}" --no-fail-fast -- --skip processes:: 2>&1 | tee "$out"
 code=${PIPESTATUS[0]}
 read -r passed failed skipped out_of < <(count_tests "$out")
 # A test program that did not build or that died prints no result.

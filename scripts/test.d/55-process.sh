@@ -1,13 +1,13 @@
 # about: real processes: kill -9 and power cuts under load, every command
 # limit: 900
 #
-# Its tests are those in modules `process`, found by cargo. PROCESS_ONLY=grow runs those whose names contain that.
+# Its tests are those in modules `processes`, found by cargo. PROCESS_ONLY=grow runs those whose names contain that.
 set -uo pipefail
 source scripts/test.d/lib.sh
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-tests=(cargo test --workspace --locked --features pando-server/plant,pando-namespace/plant --test it)
-only=(process::"${PROCESS_ONLY:-}")
+tests=(cargo test --workspace --locked --features pando-server/plant,pando-namespace/plant)
+only=(processes::"${PROCESS_ONLY:-}")
 if [ ! -x /usr/share/zookeeper/bin/zkServer.sh ]; then
     skip "tests with ZooKeeper" "it is not installed: scripts/setup.sh --test does it"
     only+=(--skip zookeeper)
@@ -31,7 +31,7 @@ stage_passed=$passed stage_failed=$failed stage_skipped=$((stage_skipped + skipp
 
 # Directory IDs that collide all the time.
 if [ -z "${PROCESS_ONLY:-}" ]; then
-    for what in commands process::kills; do
+    for what in commands processes::kills; do
         check "$what, with 16-bit IDs" env PANDO_ID_BITS=16 "${tests[@]}" --package pando-cli -- --test-threads 1 --nocapture "$what"
     done
 fi

@@ -2,5 +2,5 @@
 
 mod common;
 mod dir;
-mod process;
+mod processes;
 mod zoo;

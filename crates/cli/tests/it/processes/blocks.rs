@@ -1,8 +1,6 @@
 //! File data in a bucket and in a folder: kill -9, damage, and blocks that belong to no file.
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use pando_blocks::test_server::TestServer;
 use pando_data::{FileKey, names};
 use pando_types::{Generation, Ino};

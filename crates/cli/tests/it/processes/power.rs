@@ -2,11 +2,8 @@
 //! not synced. In `sync` nothing acknowledged may be missing, whether one server loses power or all do. (That these
 //! cuts see a missing fsync is proven where it can be planted: `pando-store-rocks`, tests/crash.rs.)
 
-mod cluster;
-mod hammering;
-
-use cluster::Cluster;
-use hammering::{Hammer, verify};
+use crate::cluster::Cluster;
+use crate::hammering::{Hammer, verify};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};

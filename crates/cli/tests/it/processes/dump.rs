@@ -1,10 +1,7 @@
 //! `pando dump` and `pando load`: trees come back as they were, whatever the cluster; damage is found before it is used.
 
-mod cluster;
-mod hammering;
-
-use cluster::Cluster;
-use hammering::{Hammer, verify};
+use crate::cluster::Cluster;
+use crate::hammering::{Hammer, verify};
 use pando_dump::{Entry, Next, Reader};
 use pando_types::FileKind;
 use std::collections::BTreeMap;

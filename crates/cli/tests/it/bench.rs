@@ -1,9 +1,7 @@
 //! `pando bench`, small, on three real servers: what it counts is asserted, and not how long it takes, because nobody knows who
 //! else uses this machine.
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use serde_json::Value;
 use std::process::Command;
 

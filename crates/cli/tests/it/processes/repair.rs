@@ -1,10 +1,7 @@
 //! `pando fsck --repair` on real servers, whose stores were damaged behind their backs, while others work.
 
-mod cluster;
-mod hammering;
-
-use cluster::Cluster;
-use hammering::{Hammer, verify};
+use crate::cluster::Cluster;
+use crate::hammering::{Hammer, verify};
 use pando_format::{Batch, Entry, Key, KeyRange, Mutation, Record, Target};
 use pando_store::{Level, Read, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};

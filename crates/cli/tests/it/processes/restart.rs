@@ -1,10 +1,7 @@
 //! All servers are restarted one after the other under load: no operation fails, nothing is lost.
 
-mod cluster;
-mod hammering;
-
-use cluster::Cluster;
-use hammering::{Hammer, verify};
+use crate::cluster::Cluster;
+use crate::hammering::{Hammer, verify};
 use serde_json::Value;
 
 fn json(text: &str) -> Value {

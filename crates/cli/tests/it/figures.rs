@@ -2,9 +2,7 @@
 //! nobody knows what else the machine does.
 #![allow(clippy::unwrap_used)]
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -2,9 +2,7 @@
 //! revocation, rotation, and renewal without a restart.
 #![allow(clippy::unwrap_used)]
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::ops::Deref;
 use std::process::{Child, Stdio};

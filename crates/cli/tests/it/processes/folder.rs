@@ -1,8 +1,6 @@
 //! The folder of a cluster as people leave it: what a server has written is never replaced, and what runs can be stopped.
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use std::process::Command;
 
 fn read(cluster: &Cluster, name: &str) -> Vec<u8> {

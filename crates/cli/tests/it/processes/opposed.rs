@@ -1,9 +1,7 @@
 //! Opposed renames by real processes: eight clients move subtrees into each other on four servers. The long version is
 //! `pando hammer opposed --rounds 1000000` (docs/testing.md).
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 
 /// What a run says of itself.
 fn opposed(cluster: &Cluster, name: &str, rounds: &str) -> serde_json::Value {

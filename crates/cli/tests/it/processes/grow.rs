@@ -1,11 +1,8 @@
 //! A cluster grows and shrinks under load, and whoever takes part in it is killed: nothing acknowledged may be missing,
 //! nothing may have happened twice, and no program may hear an error.
 
-mod cluster;
-mod hammering;
-
-use cluster::Cluster;
-use hammering::{Hammer, verify};
+use crate::cluster::Cluster;
+use crate::hammering::{Hammer, verify};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 

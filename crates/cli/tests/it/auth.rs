@@ -1,9 +1,7 @@
 //! Identities on real servers: what each may do, revocation, rotation, servers that were away, and secrets.
 #![allow(clippy::unwrap_used)]
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use std::fs::Permissions;
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;

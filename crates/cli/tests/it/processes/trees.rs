@@ -1,8 +1,6 @@
 //! Whole trees from the command line: found, summed up, removed, with names that need care among many.
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -1,10 +1,7 @@
 //! `pando backup` and `pando restore`: a filesystem at one instant, and another one from it; damage is found before anything is made.
 
-mod cluster;
-mod hammering;
-
-use cluster::Cluster;
-use hammering::{Hammer, verify};
+use crate::cluster::Cluster;
+use crate::hammering::{Hammer, verify};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

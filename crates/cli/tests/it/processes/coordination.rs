@@ -1,13 +1,9 @@
 //! Coordination of real servers, in a folder and in real ZooKeeper: what goes on while it is away, and who takes whose place.
 
-mod cluster;
-#[path = "../../coord/tests/it/zoo/mod.rs"]
-mod zoo;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
+use crate::zoo::Zoo;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use zoo::Zoo;
 
 /// By when another coordinator is in office: a session of 4 s, two leases, and the machine may be busy.
 const ELECTION: Duration = Duration::from_secs(60);

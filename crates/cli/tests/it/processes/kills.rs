@@ -1,11 +1,8 @@
 //! kill -9 under load: real servers, many operations in flight, an outside process (this one) that keeps the log of
 //! what was acknowledged. Nothing acknowledged may be missing, nothing may have happened twice, in either durability.
 
-mod cluster;
-mod hammering;
-
-use cluster::Cluster;
-use hammering::{Hammer, verify};
+use crate::cluster::Cluster;
+use crate::hammering::{Hammer, verify};
 use std::time::Duration;
 
 /// Times that servers are killed, per durability.

@@ -1,0 +1,14 @@
+//! Real processes: slow, and one by one (`scripts/test.d/55-process.sh`).
+
+mod backup;
+mod blocks;
+mod coordination;
+mod dump;
+mod folder;
+mod grow;
+mod kills;
+mod opposed;
+mod power;
+mod repair;
+mod restart;
+mod trees;
