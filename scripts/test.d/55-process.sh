@@ -19,6 +19,7 @@ check "kill -9 under load, sync and async" run kills
 check "all servers restarted under load" run restart
 check "whole trees: found, summed up, removed" run trees
 check "dump and load: round trips, damage, under load" run dump
+check "a flipped byte in a table: named, repaired" run damage
 check "servers join and leave under load and kill -9" run grow
 check "file data in a bucket and in a folder: kill -9, damage, gc" run blocks
 why=$(why_not_root)

@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of what is left that are told in one go.
 const TOLD: usize = 1 << 20;
 
+/// Takes a row.
+type Each<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), StoreError> + 'a;
+
 /// A place that cannot be read.
 struct Hole {
     range: KeyRange,
@@ -32,24 +35,27 @@ fn place(why: &str) -> Option<(String, Option<u64>)> {
 }
 
 /// The name of a table without its folder.
-fn bare(file: &LiveFile) -> &str {
+pub(crate) fn bare(file: &LiveFile) -> &str {
     file.name.trim_start_matches('/')
 }
 
-/// Tables of records. The journal's have no names of files.
-fn tables(db: &DB) -> Result<Vec<LiveFile>, StoreError> {
+/// Tables of a family.
+pub(crate) fn tables_of(db: &DB, family: &str) -> Result<Vec<LiveFile>, StoreError> {
     let all = db.live_files().map_err(|e| StoreError::Device(e.to_string()))?;
-    Ok(all
-        .into_iter()
-        .filter(|f| f.column_family_name == "default")
-        .collect())
+    let all = all.into_iter();
+    Ok(all.filter(|f| f.column_family_name == family).collect())
+}
+
+/// Those of records.
+fn tables(db: &DB) -> Result<Vec<LiveFile>, StoreError> {
+    tables_of(db, "default")
 }
 
 /// Reads a range. `each` gets every row that can be read, in order; `holes` gets what is left where none can, from the lowest on.
 pub(crate) fn survey(
     db: &DB,
     range: &KeyRange,
-    each: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+    each: &mut Each<'_>,
     holes: &mut dyn FnMut(Remains) -> Result<bool, StoreError>,
 ) -> Result<(), StoreError> {
     let mut at = range.start.clone();
@@ -84,7 +90,7 @@ pub(crate) fn survey(
 fn read_on(
     db: &DB,
     range: &KeyRange,
-    each: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+    each: &mut Each<'_>,
 ) -> Result<Option<Error>, StoreError> {
     let mut options = ReadOptions::default();
     options.fill_cache(false);

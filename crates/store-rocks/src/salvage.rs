@@ -8,12 +8,13 @@ use crate::families;
 use crate::files::{LockFile, failed, space, sync_dir};
 use crate::journal::Journal;
 use crate::open::{cannot_open, database, database_options, superblock};
-use crate::read::raw_rows;
-use crate::remains::survey;
+use crate::remains::{bare, survey, tables_of};
+use crate::table;
 use crate::{RocksOptions, RocksStore};
 use pando_format::{KeyRange, Left, Remains};
 use pando_store::StoreError;
-use rocksdb::{ColumnFamily, DB, FlushOptions, Options, WriteBatch, WriteOptions};
+use rocksdb::{DB, FlushOptions, Options, WriteBatch, WriteOptions};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,8 @@ pub struct Salvaged {
     pub records: u64,
     /// What was in damaged places. Nothing: the store was sound, and was left alone.
     pub remains: Option<Remains>,
+    /// Answers to requests may be lost, and counts of directories older than they were: the journal of them was damaged.
+    pub journal: bool,
     /// Where the damaged tables are.
     pub kept: Option<PathBuf>,
 }
@@ -114,15 +117,54 @@ impl Filling {
         self.db.write_opt(batch, &self.how).map_err(|e| unwritten(&e))
     }
 
-    fn flush(&self, family: Option<&ColumnFamily>) -> Result<(), StoreError> {
+    fn flush(&self) -> Result<(), StoreError> {
         let mut how = FlushOptions::default();
         how.set_wait(true);
-        let flushed = match family {
-            Some(family) => self.db.flush_cf_opt(family, &how),
-            None => self.db.flush_opt(&how),
-        };
-        flushed.map_err(|e| unwritten(&e))
+        self.db.flush_opt(&how).map_err(|e| unwritten(&e))
     }
+}
+
+/// What the journal says, as far as it can be read.
+struct LeftOfJournal {
+    batch: WriteBatch,
+    /// Its damaged tables.
+    tables: Vec<String>,
+    incomplete: bool,
+}
+
+fn left_of_journal(db: &DB, most: usize) -> Result<LeftOfJournal, StoreError> {
+    match Journal::open(db, most) {
+        Ok((_, batch)) => {
+            return Ok(LeftOfJournal {
+                batch,
+                tables: Vec::new(),
+                incomplete: false,
+            });
+        }
+        Err(StoreError::Corrupt { .. }) => {}
+        Err(e) => return Err(e),
+    }
+    let (mut newest, mut tables) = (BTreeMap::new(), Vec::new());
+    for file in tables_of(db, families::JOURNAL)? {
+        let name = bare(&file).to_owned();
+        // Rows of it have other checksums than records: which blocks are damaged is not asked.
+        for block in table::read(&db.path().join(&name), &everything()).unwrap_or_default() {
+            for row in block.rows {
+                let older = newest.get(&row.key).is_none_or(|(sequence, _)| *sequence < row.sequence);
+                if older {
+                    newest.insert(row.key, (row.sequence, row.value));
+                }
+            }
+        }
+        tables.push(name);
+    }
+    let rows = newest.into_iter().map(|(key, (_, value))| (key, value)).collect();
+    let (batch, complete) = Journal::left(&rows);
+    Ok(LeftOfJournal {
+        batch,
+        tables,
+        incomplete: !complete,
+    })
 }
 
 /// Copies everything that is left, and tells what was in damaged places.
@@ -171,9 +213,9 @@ impl RocksStore {
         still.set_disable_auto_compactions(true);
         let db = families::open(&still, &database(path)).map_err(|e| cannot_open(path, &e))?;
         superblock(path, &db)?;
-        // Rows of the journal go where they belong: what is damaged there may have newer ones here.
-        let (_, left) = Journal::open(&db, options.journal_bytes)?;
-        db.write(left).map_err(|e| unwritten(&e))?;
+        // Rows of the journal go where they belong: what is damaged there may have newer ones here. The new one is empty.
+        let journal = left_of_journal(&db, options.journal_bytes)?;
+        db.write(journal.batch).map_err(|e| unwritten(&e))?;
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
         db.flush_opt(&flush).map_err(|e| unwritten(&e))?;
@@ -187,26 +229,21 @@ impl RocksStore {
             )));
         }
         let mut into = Filling::new(&unfinished(path), &made, families::journal(&db).is_some())?;
-        let remains = copy(&db, &mut into)?;
+        let mut remains = copy(&db, &mut into)?;
+        remains.tables.extend(journal.tables);
         if remains.tables.is_empty() {
             drop(into);
             remove(&unfinished(path))?;
             return Ok(Salvaged::default());
         }
-        into.flush(None)?;
-        if let (Some(from), Some(to)) = (families::journal(&db), families::journal(&into.db)) {
-            for (key, value) in raw_rows(&db, Some(from), &everything())? {
-                let put = into.db.put_cf_opt(to, key, value, &into.how);
-                put.map_err(|e| unwritten(&e))?;
-            }
-            into.flush(Some(to))?;
-        }
+        into.flush()?;
         superblock(path, &into.db)?;
         let records = into.rows;
         drop((into, db));
         let kept = swap(path, &remains.tables)?;
         Ok(Salvaged {
             records,
+            journal: journal.incomplete,
             remains: Some(remains),
             kept: Some(kept),
         })
