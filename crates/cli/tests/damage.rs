@@ -98,7 +98,25 @@ fn process_one_flipped_byte_costs_what_it_hit_and_no_more() {
         );
         let backup = cluster.file("backup");
         let why = cluster.fail(&["backup", &backup]);
-        assert!(why.contains("fsck --repair"), "{why}");
+        assert!(why.contains(".sst") && why.contains("fsck --repair"), "{why}");
+        let lacking = cluster.file("lacking");
+        let out = cluster
+            .pando(&["backup", "--skip-damaged", &lacking])
+            .output()
+            .expect("runs");
+        let left_out = said(&out);
+        assert!(
+            code(&out) == Some(3) && left_out.contains("left out: corrupt-record"),
+            "{left_out}"
+        );
+        cluster.run(&["restore", "--check", &lacking]);
+
+        // A dump goes past the damage, and says so.
+        let dump = cluster.file("dump");
+        let out = cluster.pando(&["dump", "-o", &dump]).output().expect("runs");
+        let dumped = said(&out);
+        assert!(Path::new(&dump).is_file() && dumped.contains("dumped"), "{dumped}");
+        assert!(code(&out) == Some(0) || dumped.contains("/tree/"), "{dumped}");
 
         let repaired = cluster.pando(&["fsck", "--repair"]).output().expect("runs");
         let done = said(&repaired);

@@ -261,7 +261,11 @@ impl RocksStore {
         }
         // It returns nothing: what went wrong was counted.
         match self.db.property_int_value("rocksdb.background-errors") {
-            Ok(Some(0)) => Ok(()),
+            // Tables that needed no rewriting were not read.
+            Ok(Some(0)) => match remains::damage(&self.db) {
+                None => Ok(()),
+                Some(why) => Err(self.syncer.stop_for(StoreError::DamagedTable(why))),
+            },
             Ok(_) => Err(self.syncer.stop_for(match remains::damage(&self.db) {
                 Some(why) => StoreError::DamagedTable(why),
                 None => StoreError::Poisoned("tables could not be rewritten".into()),

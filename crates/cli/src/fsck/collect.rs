@@ -24,6 +24,17 @@ pub enum Unread {
     Away(ServerId),
 }
 
+/// What is beside damage.
+#[derive(Default)]
+pub struct Past {
+    /// What can be read.
+    pub records: Vec<(Key, Record)>,
+    /// What is lost.
+    pub lost: Vec<Finding>,
+    /// What was not looked at.
+    pub rest: Option<KeyRange>,
+}
+
 /// Records that are left.
 fn whole(remains: Remains) -> Vec<(Key, Record)> {
     let found = remains.found.into_iter();
@@ -209,6 +220,35 @@ impl Collector {
             start: range.start.clone(),
             end: good,
         })
+    }
+
+    /// What can be read of a range up to the first damage, with what is whole there; what is lost; and where it goes on.
+    pub async fn past_damage(&self, server: ServerId, mut range: KeyRange) -> Result<Past, Unread> {
+        let mut past = Past::default();
+        let mut limit = PAGE;
+        loop {
+            match self.ask(server, &range, limit).await {
+                Ok(records) => {
+                    let Some((last, _)) = records.last() else {
+                        past.rest = None;
+                        return Ok(past);
+                    };
+                    range = range.after(last);
+                    past.records.extend(records);
+                }
+                Err(Unread::Damaged) if limit > 1 => limit = (limit / 8).max(1),
+                Err(Unread::Damaged) => {
+                    let hole = self.hole(server, &range).await?;
+                    range.start.clone_from(&hole.end);
+                    let remains = self.remains(server, &hole).await?;
+                    past.lost = damage(server, hole, &remains);
+                    past.records.extend(whole(remains));
+                    past.rest = (!empty(&range)).then_some(range);
+                    return Ok(past);
+                }
+                Err(away) => return Err(away),
+            }
+        }
     }
 
     /// Feeds everything to a checker. Returns the ranges that cannot be read.
