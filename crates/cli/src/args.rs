@@ -294,6 +294,9 @@ pub struct ServerArgs {
     /// Instead of serving: rewrite the store without what was removed or replaced, and end.
     #[arg(long)]
     pub compact: bool,
+    /// Instead of serving: if a table of the store is damaged, make the store anew of what is whole in it, and end.
+    #[arg(long, conflicts_with = "compact")]
+    pub salvage: bool,
     /// An emulated way: what it receives arrives so much later. Benchmarks start their own servers so.
     #[arg(long, hide = true, value_name = "TIME", value_parser = text::duration, default_value = "0s")]
     pub delay: Duration,

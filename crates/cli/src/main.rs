@@ -87,7 +87,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Locks(command) => return locks::run(args, command),
         Command::Restart(command) => restart::run(args, command)?,
         Command::Explain(command) => return explain::run(args, command),
-        Command::Backup(command) => backup::backup(args, command)?,
+        Command::Backup(command) => return backup::backup(args, command),
         Command::Restore(command) => backup::restore(args, command)?,
         Command::Fsck(command) => return Ok(fsck::run(args, command)),
         Command::Gc(command) => return Ok(gc::run(args, command)),

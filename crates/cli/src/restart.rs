@@ -12,6 +12,7 @@ use pando_cluster::ClusterFile;
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to end in an orderly way; then it is killed, which loses nothing.
@@ -63,6 +64,28 @@ pub fn run(args: &Args, restart: &RestartArgs) -> Result<()> {
         println!("{}", json!({ "restarted": done }));
     }
     Ok(())
+}
+
+/// Does something with the store of a server of this folder while that does not run, and starts it again whatever comes of it.
+pub fn while_stopped<T>(
+    args: &Args,
+    dir: &ClusterDir,
+    id: u16,
+    work: impl FnOnce(PathBuf) -> Result<T>,
+) -> Result<T> {
+    let _turn = process::wait_for_lock(dir, "restart")?;
+    let file = coordination::current(dir)?;
+    let name = format!("server-{id}");
+    let options = options_of(dir, id)?;
+    let store = options.iter().find_map(|o| o.strip_prefix("--store="));
+    let store = store.map_or_else(|| dir.store(id), PathBuf::from);
+    let running = process::running(dir, &name);
+    let keys = running.map_or_else(Vec::new, |pid| process::environment(pid, "AWS_"));
+    process::stop(dir, &name, STOP_PATIENCE)?;
+    let done = work(store);
+    up::start_servers_with(dir, &file, &[id], &options, &keys)?;
+    await_all(dir, &file, Duration::from_secs(args.wait))?;
+    done
 }
 
 /// Which servers are to be restarted.

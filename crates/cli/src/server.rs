@@ -6,7 +6,7 @@ use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
 use crate::device::{self, Device};
 use crate::metrics::{self, Counters};
-use crate::{coordination, pki, process, stores};
+use crate::{coordination, fsck, pki, process, stores};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
 use pando_blocks::Aside;
@@ -18,7 +18,9 @@ use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{AuthMode, ServerId};
 use pando_wire::Role;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use serde_json::json;
 use std::cell::Cell;
+use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,8 +98,13 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         ballast_bytes: (options.reserve_mib << 20) / 2,
         ..RocksOptions::default()
     };
-    let (store, _) = RocksStore::open(&path, rocks)
-        .with_context(|| format!("cannot open the store {}", path.display()))?;
+    if options.salvage {
+        return salvage(args, id, &path);
+    }
+    let (store, _) = RocksStore::open(&path, rocks).with_context(|| {
+        let path = path.display();
+        format!("cannot open the store {path} (if it is damaged, `pando server --id {id} --salvage` makes it anew of what is whole)")
+    })?;
     if options.compact {
         let before = store.stats().table_bytes;
         store.compact()?;
@@ -214,9 +221,26 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         tracing::info!("nobody was told that this server goes: {e}");
     }
     if watch.failed.get() {
-        bail!("the store failed; repair the device, then start the server again");
+        bail!("the store failed, which the log says more of; put that right, then start the server again");
     }
     println!("server {id} stopped");
+    Ok(())
+}
+
+/// Makes the store anew of what is whole, and says what is lost.
+fn salvage(args: &Args, id: ServerId, path: &Path) -> Result<()> {
+    let salvaged = fsck::salvage::store(path)?;
+    let lost = fsck::salvage::lost(&salvaged);
+    if args.json {
+        let all = json!({ "server": id.0, "records": salvaged.records, "damaged": salvaged.remains.is_some(), "lost": lost });
+        println!("{all}");
+        return Ok(());
+    }
+    println!("{}", fsck::salvage::told(id.0, &salvaged));
+    lost.iter().for_each(|line| println!("{line}"));
+    if salvaged.remains.is_some() {
+        println!("`pando fsck --repair` counts again what is to be counted, once all servers run.");
+    }
     Ok(())
 }
 

@@ -61,7 +61,7 @@ impl fmt::Display for CutFailed {
                 )
             }
             CutFailed::Refused(id, CutError::Damaged) => {
-                write!(f, "server {id} has a damaged record; see `pando fsck`")
+                write!(f, "a table of server {id} is damaged: `pando fsck` names what is lost, `pando fsck --repair` makes the store anew without it")
             }
         }
     }

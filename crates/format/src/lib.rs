@@ -11,6 +11,7 @@ mod key;
 mod layout;
 mod mutation;
 mod record;
+mod remnant;
 mod renames;
 mod xattrs;
 
@@ -25,6 +26,7 @@ pub use record::{
     HandOverRecord, Head, InodeRecord, Invalidation, Layout, LinkRecord, OwedRecord, PreparedRecord, Record,
     ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
+pub use remnant::{Left, Remains, Remnant};
 pub use renames::RenameList;
 pub use xattrs::{Marks, XattrSet};
 

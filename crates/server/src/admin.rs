@@ -47,6 +47,19 @@ impl MetaServer {
         Ok(Response::Records(records))
     }
 
+    /// What is left of a range that cannot be read.
+    pub(crate) async fn remains(&self, range: KeyRange) -> Result<Response, Failure> {
+        let remains = match self.store.remains(&range).wait().await {
+            Err(e @ StoreError::Corrupt { .. }) => {
+                self.report(&e);
+                return Ok(Err(Errno::Io).into());
+            }
+            other => other?,
+        };
+        self.safe(self.store.applied(), Level::Durable).await?;
+        Ok(Response::Remains(remains))
+    }
+
     /// State and counts as JSON.
     pub(crate) fn status(&self) -> String {
         let s = self.stats();

@@ -86,6 +86,7 @@ impl MetaServer {
             | Request::Auth(_)
             | Request::Cluster(_)
             | Request::Cut(_)
+            | Request::Remains(_)
             | Request::Repair(_) => plant!(G2) || who == PeerId::Operator,
             Request::Lock(FileLockRequest::List(_)) => plant!(G2) || who == PeerId::Operator,
             Request::Op(_)

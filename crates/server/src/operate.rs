@@ -163,6 +163,7 @@ impl MetaServer {
             Request::Auth(request) => Box::pin(self.auth(request)).await.map(Response::Auth),
             Request::Cut(request) => Box::pin(self.cut(request)).await,
             Request::Repair(request) => Box::pin(self.repair(asker.1, request)).await,
+            Request::Remains(range) => Box::pin(self.remains(range)).await,
             Request::Status => Ok(Response::Status(self.status())),
             Request::Peer(request) => {
                 // It is told once more, so nobody waits to hear what comes of it.

@@ -4,7 +4,8 @@
 use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, Error, MemtableFactory, Options};
 use std::path::Path;
 
-const JOURNAL: &str = "journal";
+/// Name of the journal's.
+pub(crate) const JOURNAL: &str = "journal";
 
 /// The journal's, if a store has it: those of older formats do not.
 pub(crate) fn journal(db: &DB) -> Option<&ColumnFamily> {

@@ -183,6 +183,25 @@ impl Journal {
         Ok((journal, batch))
     }
 
+    /// What rows say that are left of a damaged journal, and whether none that counts is missing. Those that are damaged are passed over.
+    pub(crate) fn left(rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> (WriteBatch, bool) {
+        let journal = Journal::new(0);
+        let whole = rows.iter().filter_map(|(key, value)| decode(key, value).ok());
+        let mut rows: BTreeMap<u64, Decoded> = whole.map(|row| (row.number, row)).collect();
+        let from = rows.values().map(|row| row.from).max().unwrap_or(0);
+        let count = rows.split_off(&from);
+        let last = count.keys().next_back().copied();
+        let complete = last.is_some_and(|last| count.len() as u64 == last - from + 1);
+        for (number, row) in count {
+            for (kept, value) in row.entries {
+                journal.enter(kept, number, value);
+            }
+        }
+        let mut batch = WriteBatch::default();
+        journal.settle(None, &mut batch);
+        (batch, complete)
+    }
+
     /// There is a row in a place, which is void once another is written.
     fn was_used(&self, place: u16) {
         let places = self.places.get().max(place + 1);

@@ -20,7 +20,10 @@ mod picture;
 mod pool;
 mod read;
 mod records;
+mod remains;
+mod salvage;
 mod sync;
+mod table;
 
 use ballast::Ballast;
 use births::Births;
@@ -30,12 +33,13 @@ use gather::Gathered;
 use journal::Journal;
 use pando_format::{Batch, Key, KeyRange, Mutation, Record, Touch};
 use pando_store::{
-    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
+    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Remains, Space, Store, StoreError,
 };
 use pando_types::{DirId, Sequence};
 use pool::Pool;
 use read::Tier;
 use records::Records;
+pub use salvage::Salvaged;
 use rocksdb::{DB, FlushOptions, WriteBatch, WriteOptions};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -257,9 +261,16 @@ impl RocksStore {
         }
         // It returns nothing: what went wrong was counted.
         match self.db.property_int_value("rocksdb.background-errors") {
-            Ok(Some(0)) => Ok(()),
-            Ok(_) => Err(self.syncer.poison("tables could not be rewritten".into())),
-            Err(e) => Err(self.syncer.poison(e.to_string())),
+            // Tables that needed no rewriting were not read.
+            Ok(Some(0)) => match remains::damage(&self.db) {
+                None => Ok(()),
+                Some(why) => Err(self.syncer.stop_for(StoreError::DamagedTable(why))),
+            },
+            Ok(_) => Err(self.syncer.stop_for(match remains::damage(&self.db) {
+                Some(why) => StoreError::DamagedTable(why),
+                None => StoreError::Poisoned("tables could not be rewritten".into()),
+            })),
+            Err(e) => Err(self.syncer.poison(&e)),
         }
     }
 
@@ -295,7 +306,7 @@ impl RocksStore {
         let bytes = batch.size_in_bytes() as u64;
         self.db
             .write_opt(batch, &self.write)
-            .map_err(|e| self.syncer.poison(e.to_string()))?;
+            .map_err(|e| self.syncer.poison(&e))?;
         self.written.set(self.written.get() + bytes);
         self.log_bytes.set(self.log_bytes.get() + bytes);
         self.syncer.applied(self.applied.get(), bytes);
@@ -329,7 +340,7 @@ impl RocksStore {
             Some(family) => self.db.flush_cf_opt(family, how),
             None => Ok(()),
         });
-        flushed.map_err(|e| self.syncer.poison(e.to_string()))
+        flushed.map_err(|e| self.syncer.poison(&e))
     }
 
     /// Completes from what is kept or from memory, or asks a reader thread to run the same read against the device.
@@ -590,6 +601,25 @@ impl Store for RocksStore {
         let mut records = self.records.borrow_mut();
         keys.iter().for_each(|key| records.was_written(key, None));
         Ok(lsn)
+    }
+
+    fn remains(&self, range: &KeyRange) -> Read<Remains> {
+        // Rows that are not in tables are not looked for.
+        let settled = self.settle().err();
+        self.read(
+            || settled.map(Err),
+            |_| Err(Tier::NotInMemory),
+            || {
+                let range = range.clone();
+                move |db| {
+                    let mut whole = FlushOptions::default();
+                    whole.set_wait(true);
+                    // What stands in the way of a flush is told to those who write.
+                    let _ = db.flush_opt(&whole);
+                    remains::remains(db, &range)
+                }
+            },
+        )
     }
 
     fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {

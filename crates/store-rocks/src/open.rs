@@ -8,6 +8,7 @@ use crate::journal::Journal;
 use crate::pool::Pool;
 use crate::read::{BUCKET_PREFIX, Memory};
 use crate::records::Records;
+use crate::salvage;
 use crate::sync::Syncer;
 use crate::{JOURNAL_FORMAT, RocksOptions, RocksStore};
 use pando_format::codec::Reader;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 const LEVELS: i32 = 7;
 
 /// RocksDB's own files, below our lock.
-fn database(path: &Path) -> PathBuf {
+pub(crate) fn database(path: &Path) -> PathBuf {
     path.join("db")
 }
 
@@ -74,6 +75,7 @@ impl RocksStore {
         // Its counters of what each thread does are thread-local, and looked for at every step of every search.
         set_perf_stats(PerfStatsLevel::Disable);
         let lock = LockFile::take(path)?;
+        salvage::finish(path)?;
         let of_records = database_options(&options);
         let mut db = families::open(&of_records, &database(path)).map_err(|e| cannot_open(path, &e))?;
         let superblock = superblock(path, &db)?;
@@ -138,14 +140,14 @@ impl RocksStore {
     }
 }
 
-fn cannot_open(path: &Path, e: &rocksdb::Error) -> StoreError {
+pub(crate) fn cannot_open(path: &Path, e: &rocksdb::Error) -> StoreError {
     match e.kind() {
         ErrorKind::Corruption => StoreError::corrupt(&[], format!("{}: {e}", path.display())),
         _ => StoreError::Device(format!("cannot open {}: {e}", path.display())),
     }
 }
 
-fn superblock(path: &Path, db: &DB) -> Result<Superblock, StoreError> {
+pub(crate) fn superblock(path: &Path, db: &DB) -> Result<Superblock, StoreError> {
     let key = Key::Superblock.encode();
     let value = db.get_pinned(&key).map_err(|e| cannot_open(path, &e))?;
     let Some(value) = value else {
@@ -178,7 +180,7 @@ fn format_of(value: &[u8]) -> Result<u32, DecodeError> {
     u32::take(&mut r)
 }
 
-fn database_options(o: &RocksOptions) -> Options {
+pub(crate) fn database_options(o: &RocksOptions) -> Options {
     let mut options = Options::default();
 
     // Point-in-time recovery: replay stops at the first record that is torn or fails its checksum, and everything

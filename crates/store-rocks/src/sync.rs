@@ -2,7 +2,7 @@
 
 use crate::RocksOptions;
 use pando_store::{Durability, Lsn, StoreError};
-use rocksdb::DB;
+use rocksdb::{DB, Error, ErrorKind};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ pub(crate) struct Syncer {
     unsynced_bytes: AtomicU64,
     /// Why nothing is written any more. Never unset (H103): the pages of a failed fsync are marked clean, so that the
     /// next fsync succeeds without having written them.
-    poisoned: OnceLock<String>,
+    poisoned: OnceLock<StoreError>,
     state: Mutex<State>,
     due: Condvar,
     /// `async` mode: when to sync although nobody waits.
@@ -66,16 +66,25 @@ impl Syncer {
     /// Errs after a failed write or sync.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match self.poisoned.get() {
-            Some(why) => Err(StoreError::Poisoned(why.clone())),
+            Some(why) => Err(why.clone()),
             None => Ok(()),
         }
     }
 
     /// A write or sync failed: nothing more is written, and whoever waits is told.
-    pub(crate) fn poison(&self, why: String) -> StoreError {
+    pub(crate) fn poison(&self, e: &Error) -> StoreError {
+        // What a compaction met is said of every write after it.
+        self.stop_for(match e.kind() {
+            ErrorKind::Corruption => StoreError::DamagedTable(e.to_string()),
+            _ => StoreError::Poisoned(e.to_string()),
+        })
+    }
+
+    /// The same, for a reason that is known.
+    pub(crate) fn stop_for(&self, why: StoreError) -> StoreError {
         let why = self.poisoned.get_or_init(|| why).clone();
         self.wake();
-        StoreError::Poisoned(why)
+        why
     }
 
     pub(crate) fn synced(&self) -> Lsn {
@@ -107,7 +116,7 @@ impl Syncer {
         let target = self.applied.load(Ordering::Acquire);
         self.unsynced_bytes.store(0, Ordering::Relaxed);
         if !self.lie {
-            db.flush_wal(true).map_err(|e| self.poison(e.to_string()))?;
+            db.flush_wal(true).map_err(|e| self.poison(&e))?;
         }
         self.syncs.fetch_add(1, Ordering::Relaxed);
         let before = self.synced.fetch_max(target, Ordering::AcqRel);

@@ -16,7 +16,7 @@ mod mem;
 pub use bundle::RawRecord;
 pub use disk::{Disk, DiskFaults, NoFaults};
 pub use mem::MemStore;
-pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, ReplyWrite};
+pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, Remains, ReplyWrite};
 
 use pando_types::Sequence;
 use std::future::Future;
@@ -94,8 +94,13 @@ pub enum StoreError {
         "the store stopped after a failed write ({0}); the server must be restarted once the device is sound"
     )]
     Poisoned(String),
+    /// RocksDB found a table to be damaged while it wrote or rewrote. Nothing more is written; what can be read is served no more either.
+    #[error(
+        "a table of the store is damaged ({0}): `pando fsck --repair` where the server runs, or `pando server --id N --salvage` while it does not run, makes the store anew of what is left"
+    )]
+    DamagedTable(String),
     /// A record does not decode or its checksum does not match. It is reported, never served.
-    #[error("damaged record at key {key}: {why}; restore it from a backup or run fsck")]
+    #[error("damaged record at key {key}: {why}; `pando fsck` says what it is, `pando fsck --repair` repairs what can be repaired")]
     Corrupt {
         /// The key in hexadecimal.
         key: String,
@@ -171,6 +176,12 @@ pub trait Store {
 
     /// Deletes a range.
     fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError>;
+
+    /// What is left of a range that cannot be read, because a part of the store is damaged; of what can be read, nothing.
+    fn remains(&self, range: &KeyRange) -> Read<Remains> {
+        let _ = range;
+        Read::Ready(Ok(Remains::default()))
+    }
 
     /// Everything as it is at one instant between now and when this completes, whatever is written afterwards.
     fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>>;

@@ -11,8 +11,8 @@ use crate::op::{Answer, Op, Probe, Statement};
 use crate::repair::{RepairRequest, Repaired};
 use pando_format::codec::{Blob, Codec, DecodeError, Reader};
 use pando_format::{
-    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, OwedRecord, Record, ReplyWrite, codec_enum,
-    codec_struct,
+    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, OwedRecord, Record, Remains, ReplyWrite,
+    codec_enum, codec_struct,
 };
 use pando_types::{
     BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, RequestId, ServerId, SessionId,
@@ -94,6 +94,8 @@ pub enum Request {
     Repair(RepairRequest),
     /// Locks of programs on files.
     Lock(FileLockRequest),
+    /// From an operator: what is left of a range that cannot be read, for `fsck`.
+    Remains(KeyRange),
 }
 
 /// An operation on the tree, as it is asked for.
@@ -154,6 +156,8 @@ pub enum Response {
     Repair(Repaired),
     /// About locks on files.
     Lock(FileLockAnswer),
+    /// What is left of a range that cannot be read.
+    Remains(Remains),
 }
 
 /// The outcome of an operation, and what the server knows of its directories beside it.
@@ -538,11 +542,12 @@ codec_enum!(Request {
     14 => Holds(h),
     15 => Lock(l),
     19 => Repair(r),
+    20 => Remains(range),
 });
 codec_enum!(Response {
     1 => Op(o), 2 => Ok, 3 => Map(m), 4 => Records(r), 5 => Status(s), 6 => Peer(p), 7 => Sealed(s),
     8 => Refreshed(r), 9 => Auth(a), 10 => Cluster(c), 12 => Held(h), 13 => Cut(c), 15 => Lock(l),
-    19 => Repair(r)
+    19 => Repair(r), 20 => Remains(r)
 });
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseCoordinator,

@@ -11,8 +11,9 @@ use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
 use crate::progress::{Progress, Unit};
+use crate::fsck::{self, Collector, Finding};
 use crate::text;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use data::{BlockFile, copy_blocks};
 use manifest::Manifest;
 use pando_client::{Cut, CutFailed};
@@ -21,14 +22,15 @@ use pando_env::sync::{Either, first};
 use pando_format::{Codec, Key, KeyRange, Mutation, Record, Target};
 use pando_net::Waiting;
 use pando_server::restored;
-use pando_store::Bundle;
-use pando_types::FileKind;
+use pando_store::{Bundle, RawRecord};
+use pando_types::{FileKind, ServerId};
 use pando_wire::CutError;
 use piece::{PIECE, Writer};
 use serde_json::json;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Between two signs of life: servers forget a cut that nobody reads.
@@ -41,7 +43,7 @@ const UNANSWERED: u32 = 4;
 /// All names, attributes and files of up to the inline limit are those of that instant. The data of larger files are copied after it.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "All servers must be there. The folder has the keys of all identities in it: it is readable by its owner alone.\n\nExamples:\n  pando backup /backups/monday\n  pando restore --check /backups/monday"
+    after_help = "Exit status: 0 done, 1 failed, 3 done, and what is damaged was left out (--skip-damaged).\n\nAll servers must be there. The folder has the keys of all identities in it: it is readable by its owner alone.\n\nExamples:\n  pando backup /backups/monday\n  pando restore --check /backups/monday"
 )]
 pub struct BackupArgs {
     /// Where to: a folder that is new or empty.
@@ -50,6 +52,9 @@ pub struct BackupArgs {
     /// read as zeros.
     #[arg(long)]
     pub no_data: bool,
+    /// Where a table of a server is damaged, leave out what is lost, and list it.
+    #[arg(long)]
+    pub skip_damaged: bool,
 }
 
 /// What is being backed up.
@@ -59,6 +64,9 @@ struct Backup {
     heard: Cell<Instant>,
     unanswered: Cell<u32>,
     progress: Progress,
+    skip_damaged: bool,
+    /// What was left out.
+    left_out: RefCell<Vec<Finding>>,
 }
 
 impl Backup {
@@ -95,7 +103,10 @@ impl Backup {
     }
 }
 
-pub fn backup(args: &Args, options: &BackupArgs) -> Result<()> {
+/// Exit status of a backup that lacks what was damaged.
+const LACKS: u8 = 3;
+
+pub fn backup(args: &Args, options: &BackupArgs) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
     let folder = std::path::absolute(&options.folder)?;
     make_folder(&folder)?;
@@ -115,20 +126,61 @@ pub fn backup(args: &Args, options: &BackupArgs) -> Result<()> {
         heard: Cell::new(Instant::now()),
         unanswered: Cell::new(0),
         progress: Progress::new("backing up", Unit::Bytes, 0),
+        skip_damaged: options.skip_damaged,
+        left_out: RefCell::default(),
     };
     let copying = copy(&backup, &folder, &mut manifest, options.no_data);
     let result = reactor.block_on(backup.meanwhile_alive(copying));
     backup.progress.finish();
     let ended = result.and_then(|()| Ok(backup.conn.reactor.clone().block_on(backup.cut.end())?));
+    if ended.is_err() {
+        let lost = backup.left_out.take();
+        let lost = fsck::texts(&backup.conn, &lost.iter().collect::<Vec<_>>());
+        lost.iter().for_each(|line| eprintln!("{line}"));
+        if !lost.is_empty() {
+            eprintln!("`pando backup --skip-damaged` leaves it out; `pando dump` copies what can be read.");
+        }
+    }
     ended.with_context(|| {
         format!(
             "there is no backup: remove what is in {}, and say it again",
             folder.display()
         )
     })?;
+    let left_out = backup.left_out.take();
+    let left_out = fsck::texts(&backup.conn, &left_out.iter().collect::<Vec<_>>());
     manifest.save(&folder)?;
-    report(args, &folder, &manifest, held, began.elapsed());
-    Ok(())
+    report(args, &folder, &manifest, held, began.elapsed(), &left_out);
+    Ok(match left_out.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(LACKS),
+    })
+}
+
+/// Records of a server, from the cut; or, where it cannot be read and that is allowed, as they are beside the damage.
+async fn read(
+    backup: &Backup,
+    server: ServerId,
+    range: KeyRange,
+) -> Result<(Vec<RawRecord>, Option<KeyRange>)> {
+    let damaged = match backup.cut.read(server, range.clone()).await {
+        Ok((bundle, rest)) => return Ok((bundle.records().context("what a server sent")?, rest)),
+        Err(e @ CutFailed::Refused(_, CutError::Damaged)) => e,
+        Err(e) => return Err(e.into()),
+    };
+    let past = Collector::new(backup.conn.client.clone()).past_damage(server, range).await;
+    let past = past.map_err(|_| anyhow!("server {server} does not answer any more"))?;
+    if !backup.skip_damaged {
+        *backup.left_out.borrow_mut() = past.lost;
+        return Err(damaged.into());
+    }
+    backup.left_out.borrow_mut().extend(past.lost);
+    let raw = |(key, record): (Key, Record)| {
+        let key = key.encode();
+        let value = record.encode(&key);
+        (key, value)
+    };
+    Ok((past.records.into_iter().map(raw).collect(), past.rest))
 }
 
 async fn copy(backup: &Backup, folder: &Path, manifest: &mut Manifest, no_data: bool) -> Result<()> {
@@ -207,10 +259,10 @@ async fn copy_records(backup: &Backup, folder: &Path, manifest: &mut Manifest) -
             end: vec![0xFF, 0xFF, 0xFF],
         });
         while let Some(range) = rest {
-            let (bundle, left) = backup.cut.read(server, range).await?;
+            let (records, left) = read(backup, server, range).await?;
             rest = left;
             let mut kept = Vec::new();
-            for (key, value) in bundle.records().context("what a server sent")? {
+            for (key, value) in records {
                 let (decoded, record) = (Key::decode(&key)?, Record::decode(&key, &value)?);
                 if let Record::Superblock(superblock) = &record {
                     manifest.boot = manifest.boot.max(superblock.boot.0);
@@ -258,7 +310,14 @@ fn in_blocks(record: &Record, each: &mut dyn FnMut(BlockFile)) {
     }
 }
 
-fn report(args: &Args, folder: &Path, manifest: &Manifest, held: Duration, took: Duration) {
+fn report(
+    args: &Args,
+    folder: &Path,
+    manifest: &Manifest,
+    held: Duration,
+    took: Duration,
+    left_out: &[String],
+) {
     let pieces = || manifest.record_pieces.iter().chain(&manifest.data_pieces);
     let bytes: u64 = pieces().map(|p| p.bytes).sum();
     if args.json {
@@ -267,7 +326,7 @@ fn report(args: &Args, folder: &Path, manifest: &Manifest, held: Duration, took:
             "taken": manifest.taken, "servers": manifest.cluster.servers.len(), "records": manifest.records,
             "files_in_blocks": manifest.files, "blocks": manifest.blocks, "block_bytes": manifest.block_bytes,
             "newer_files": manifest.newer_files, "newer": manifest.newer, "pieces": pieces().count(), "bytes": bytes,
-            "held_ms": held.as_secs_f64() * 1e3, "took_s": took.as_secs_f64(),
+            "left_out": left_out, "held_ms": held.as_secs_f64() * 1e3, "took_s": took.as_secs_f64(),
         });
         println!("{all:#}");
         return;
@@ -281,6 +340,7 @@ fn report(args: &Args, folder: &Path, manifest: &Manifest, held: Duration, took:
         text::human(bytes),
         held.as_secs_f64() * 1e3
     );
+    left_out.iter().for_each(|line| println!("left out: {line}"));
     if manifest.newer_files > 0 {
         println!(
             "{} large files were written to after the cut: their data may be newer than their attributes (manifest.json lists them).",

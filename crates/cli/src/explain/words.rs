@@ -83,6 +83,7 @@ pub fn kind(request: &Request) -> &'static str {
         | Request::Auth(_)
         | Request::Cut(_)
         | Request::Repair(_)
+        | Request::Remains(_)
         | Request::Cluster(_)
         | Request::Lock(_)
         | Request::Peer(_) => "other",

@@ -3,10 +3,10 @@
 
 use super::check::Checker;
 use super::finding::{Finding, Kind, Place, Subject};
-use super::range::{PRECISION, beyond, describe, empty, just, middle, prefixed};
+use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what, prefixed};
 use crate::progress::Progress;
 use pando_client::Client;
-use pando_format::{Key, KeyRange, LOCAL_SLOT, Record};
+use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains};
 use pando_types::{DirId, Errno, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
@@ -22,6 +22,65 @@ pub enum Unread {
     Damaged,
     /// The server is away: nothing can be said.
     Away(ServerId),
+}
+
+/// What is beside damage.
+#[derive(Default)]
+pub struct Past {
+    /// What can be read.
+    pub records: Vec<(Key, Record)>,
+    /// What is lost.
+    pub lost: Vec<Finding>,
+    /// What was not looked at.
+    pub rest: Option<KeyRange>,
+}
+
+/// Records that are left.
+fn whole(remains: Remains) -> Vec<(Key, Record)> {
+    let found = remains.found.into_iter();
+    found
+        .filter_map(|r| match r.left {
+            Left::Whole(record) | Left::Older(record) => Some((r.key, record)),
+            Left::Nothing => None,
+        })
+        .collect()
+}
+
+/// What is found where a range cannot be read.
+fn damage(server: ServerId, hole: KeyRange, remains: &Remains) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let mut left = 0;
+    for remnant in &remains.found {
+        let subject = Subject::Record(server, remnant.key.encode());
+        match remnant.left {
+            Left::Whole(_) => left += 1,
+            Left::Older(_) => all.push(Finding::new(
+                Kind::Older,
+                subject,
+                format!("{} may be older than what was lost", of_what(&remnant.key)),
+            )),
+            Left::Nothing => all.push(Finding::new(
+                Kind::Lost,
+                subject,
+                format!("{} cannot be read any more", of_what(&remnant.key)),
+            )),
+        }
+    }
+    let tables = match &remains.tables[..] {
+        [] => "a table of the store is damaged".into(),
+        tables => format!("damaged: {}", tables.join(", ")),
+    };
+    let more = match remains.more {
+        true => ", and there may have been records whose names are lost too",
+        false => "",
+    };
+    let detail = format!(
+        "cannot be read: {} ({tables}); {left} records in it are whole{more}",
+        describe(&hole)
+    );
+    let subject = Subject::Range(server, hole.start, hole.end);
+    all.push(Finding::new(Kind::Corrupt, subject, detail));
+    all
 }
 
 /// Reads from the servers of one cluster.
@@ -52,7 +111,35 @@ impl Collector {
         }
     }
 
-    /// All of a server's store, in order; `each` gets every record, `damaged` every range that cannot be read.
+    /// What is left of a range that cannot be read.
+    pub async fn remains(&self, server: ServerId, range: &KeyRange) -> Result<Remains, Unread> {
+        let mut all = Remains::default();
+        let mut rest = Some(range.clone());
+        while let Some(range) = rest {
+            let asked = self.client.admin(server, Request::Remains(range)).await;
+            let some = match asked {
+                Ok(Response::Remains(some)) => some,
+                // Nothing is known of it, but that it is damaged.
+                Ok(Response::Op(outcome)) if *outcome == Err(Errno::Io) => Remains {
+                    more: true,
+                    ..Remains::default()
+                },
+                _ => return Err(Unread::Away(server)),
+            };
+            all.more |= some.more;
+            all.found.extend(some.found);
+            for table in some.tables {
+                if !all.tables.contains(&table) {
+                    all.tables.push(table);
+                }
+            }
+            rest = some.rest;
+        }
+        Ok(all)
+    }
+
+    /// All of a server's store, in order; `each` gets every record, `damaged` every range that cannot be read. Of what is in those,
+    /// `each` gets what is whole.
     pub async fn stream(
         &self,
         server: ServerId,
@@ -73,25 +160,27 @@ impl Collector {
                 }
                 // What precedes the damage is read in smaller steps.
                 Err(Unread::Damaged) if limit > 1 => limit = (limit / 8).max(1),
-                Err(Unread::Damaged) => range.start = self.salvage(server, &range, damaged).await?,
+                Err(Unread::Damaged) => {
+                    let hole = self.hole(server, &range).await?;
+                    range.start.clone_from(&hole.end);
+                    whole(self.remains(server, &hole).await?)
+                        .into_iter()
+                        .for_each(|(k, r)| each(k, r));
+                    damaged(hole);
+                }
                 Err(away) => return Err(away),
             }
         }
         Ok(())
     }
 
-    /// The first record of a range cannot be read. Notes the damage, and returns where reading can go on.
+    /// The first record of a range cannot be read. Returns what must be passed over so that reading can go on.
     ///
     /// What is damaged may be one record or a block of a table file with many. Looked for is the first key from which
     /// on reading works: first with steps that grow, so that good records before a second damage are not passed over,
     /// then by halving. Each try reads to the far end of the range, because a store may know without looking that a
     /// narrow range is empty.
-    async fn salvage(
-        &self,
-        server: ServerId,
-        range: &KeyRange,
-        damaged: &mut dyn FnMut(KeyRange),
-    ) -> Result<Vec<u8>, Unread> {
+    async fn hole(&self, server: ServerId, range: &KeyRange) -> Result<KeyRange, Unread> {
         let reads_from = async |start: &[u8]| {
             let rest = KeyRange {
                 start: start.to_vec(),
@@ -127,11 +216,39 @@ impl Collector {
             let Some(m) = middle(&between) else { break };
             if reads_from(&m).await? { good = m } else { bad = m }
         }
-        damaged(KeyRange {
+        Ok(KeyRange {
             start: range.start.clone(),
-            end: good.clone(),
-        });
-        Ok(good)
+            end: good,
+        })
+    }
+
+    /// What can be read of a range up to the first damage, with what is whole there; what is lost; and where it goes on.
+    pub async fn past_damage(&self, server: ServerId, mut range: KeyRange) -> Result<Past, Unread> {
+        let mut past = Past::default();
+        let mut limit = PAGE;
+        loop {
+            match self.ask(server, &range, limit).await {
+                Ok(records) => {
+                    let Some((last, _)) = records.last() else {
+                        past.rest = None;
+                        return Ok(past);
+                    };
+                    range = range.after(last);
+                    past.records.extend(records);
+                }
+                Err(Unread::Damaged) if limit > 1 => limit = (limit / 8).max(1),
+                Err(Unread::Damaged) => {
+                    let hole = self.hole(server, &range).await?;
+                    range.start.clone_from(&hole.end);
+                    let remains = self.remains(server, &hole).await?;
+                    past.lost = damage(server, hole, &remains);
+                    past.records.extend(whole(remains));
+                    past.rest = (!empty(&range)).then_some(range);
+                    return Ok(past);
+                }
+                Err(away) => return Err(away),
+            }
+        }
     }
 
     /// Feeds everything to a checker. Returns the ranges that cannot be read.
@@ -169,14 +286,6 @@ impl Collector {
         };
         let mut here: Option<Slot> = None;
         let mut limit = PAGE;
-        let mut corrupt = |r: KeyRange| {
-            let detail = format!("cannot be read: {}", describe(&r));
-            findings.push(Finding::new(
-                Kind::Corrupt,
-                Subject::Range(server, r.start, r.end),
-                detail,
-            ));
-        };
         while !empty(&range) {
             let records = match self.ask(server, &range, limit).await {
                 Ok(records) => records,
@@ -185,14 +294,22 @@ impl Collector {
                     continue;
                 }
                 Err(Unread::Damaged) => {
-                    range.start = self.salvage(server, &range, &mut corrupt).await?;
-                    continue;
+                    let hole = self.hole(server, &range).await?;
+                    let remains = self.remains(server, &hole).await?;
+                    range.start.clone_from(&hole.end);
+                    findings.extend(damage(server, hole, &remains));
+                    whole(remains)
                 }
                 Err(away) => return Err(away),
             };
             limit = PAGE;
-            let Some((last, _)) = records.last() else { break };
-            range = range.after(last);
+            match records.last() {
+                // What was passed over may have been empty.
+                Some((last, _)) if last.encode() >= range.start => range = range.after(last),
+                None if findings.is_empty() => break,
+                None if self.is_at_end(server, &range).await? => break,
+                _ => {}
+            }
             for (key, record) in records {
                 let slot = key.slot();
                 if here != Some(slot) {
@@ -238,11 +355,23 @@ impl Collector {
         }
     }
 
-    /// One record, if it is there and can be read.
+    /// Whether there is nothing in a range, not even damage.
+    async fn is_at_end(&self, server: ServerId, range: &KeyRange) -> Result<bool, Unread> {
+        match self.ask(server, range, 1).await {
+            Ok(records) => Ok(records.is_empty()),
+            Err(Unread::Damaged) => Ok(false),
+            Err(away) => Err(away),
+        }
+    }
+
+    /// One record, if it is there and can be read or is whole.
     pub async fn one(&self, server: ServerId, key: &Key) -> Result<Option<Record>, Unread> {
         match self.ask(server, &just(key), 1).await {
             Ok(records) => Ok(records.into_iter().next().map(|(_, r)| r)),
-            Err(Unread::Damaged) => Ok(None),
+            Err(Unread::Damaged) => {
+                let records = whole(self.remains(server, &just(key)).await?);
+                Ok(records.into_iter().find(|(k, _)| k == key).map(|(_, r)| r))
+            }
             Err(away) => Err(away),
         }
     }

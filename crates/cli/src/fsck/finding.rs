@@ -17,6 +17,10 @@ pub struct Place {
 pub enum Kind {
     /// Bytes that do not decode, or fail their checksum.
     Corrupt,
+    /// A record that is lost, and nothing but its key is left.
+    Lost,
+    /// A record that may be older than what stood in a damaged place.
+    Older,
     /// A record of one kind under a key of another.
     Misfit,
     /// Records on a server that does not own their slot.
@@ -74,6 +78,8 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::Corrupt => "corrupt-record",
+            Kind::Lost => "lost-record",
+            Kind::Older => "older-record",
             Kind::Misfit => "misplaced-record",
             Kind::Foreign => "foreign-slot",
             Kind::Superblock => "wrong-superblock",

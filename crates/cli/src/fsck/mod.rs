@@ -11,6 +11,7 @@ mod numbers;
 mod range;
 mod repair;
 mod report;
+pub mod salvage;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -21,7 +22,9 @@ use crate::progress::{Progress, Unit};
 use anyhow::Result;
 use check::{BlockFile, Checker, Counts};
 pub use collect::{Collector, Unread};
-use finding::{Finding, Kind, Subject};
+pub use report::texts;
+pub use finding::Finding;
+use finding::{Kind, Subject};
 use pando_data::{BlockError, Blocks};
 use pando_env::Env;
 use pando_format::{Key, KeyRange, Record};
@@ -118,12 +121,21 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
         Unit::Items,
         conn.client.map().servers.len() as u64 * u64::from(SLOTS),
     ));
-    let (result, done) = match fsck.repair {
-        false => (conn.run(check(&conn, fsck, &progress)), None),
-        true => {
-            let (result, done) = conn.run(repair::run(&conn, fsck, &progress));
+    let first = conn.run(check(&conn, fsck, &progress));
+    let (result, done) = match (fsck.repair, first) {
+        (true, Ok(outcome)) => {
+            let mut done = repair::Done::default();
+            let is_damaged = outcome.findings.iter().any(|f| f.kind == Kind::Corrupt);
+            // What stands in the way of everything else comes first.
+            if is_damaged && !fsck.dry_run {
+                salvage::all(args, &conn, &outcome.findings, &mut done);
+            }
+            let known = (done.repairs.is_empty()).then_some(outcome);
+            let result = conn.run(repair::run(&conn, fsck, &progress, known, &mut done));
             (result, Some(done))
         }
+        (true, Err(e)) => (Err(e), Some(repair::Done::default())),
+        (false, first) => (first, None),
     };
     progress.finish();
     let why = match result {
@@ -248,6 +260,12 @@ async fn look_again(
                     end: end.clone(),
                 };
                 collector.unreadable(*server, &range).await?
+            }
+            Subject::Record(server, key) if matches!(finding.kind, Kind::Lost | Kind::Older) => {
+                match Key::decode(key) {
+                    Ok(key) => collector.unreadable(*server, &range::just(&key)).await?,
+                    Err(_) => true,
+                }
             }
             Subject::Record(server, key) => match Key::decode(key) {
                 Ok(key) => collector.one(*server, &key).await?.is_some(),

@@ -1,6 +1,6 @@
 //! Arithmetic on keys.
 
-use pando_format::{Key, KeyRange};
+use pando_format::{AttachmentKind, Key, KeyRange};
 use pando_types::Slot;
 
 /// Keys are told apart to this many bytes when a damaged range is narrowed down: slot, kind, directory, hash, and the
@@ -64,6 +64,31 @@ pub fn middle(range: &KeyRange) -> Option<Vec<u8>> {
         out.pop();
     }
     (out.as_slice() > range.start.as_slice() && out.as_slice() < range.end.as_slice()).then_some(out)
+}
+
+/// What stands under a key, in words, beside its path.
+pub fn of_what(key: &Key) -> String {
+    match key {
+        Key::Entry { .. } => "the name and its attributes".into(),
+        Key::Attachment { kind, .. } => match kind {
+            AttachmentKind::Data => "the bytes of the file".into(),
+            AttachmentKind::Target => "the target of the symbolic link".into(),
+            AttachmentKind::Xattrs => "the extended attributes".into(),
+        },
+        Key::Head(_) => "the content half of the directory".into(),
+        Key::Touch(_) => "the counts and times of the directory".into(),
+        Key::Counter(slot) => format!("the counter of inode numbers of slot {slot}"),
+        Key::RenameList { name, .. } => format!("the rename list of {}", crate::text::quoted(name)),
+        Key::Garbage(slot, ino, _) => format!("the note that data of inode {ino} of slot {slot} are to be deleted"),
+        Key::Orphan(slot, ino, _) => format!("the note that inode {ino} of slot {slot} is open without a name"),
+        Key::Reply(slot, session, _) => format!("an answer to session {session} in slot {slot}"),
+        Key::Session(session) => format!("session {session}"),
+        Key::Decision(tx) | Key::Owed(tx) | Key::Prepared(_, tx) => format!("a part of transaction {tx}"),
+        Key::Identity(id) => format!("identity {id}"),
+        Key::Superblock => "the superblock".into(),
+        Key::Invalidation(_) => "a row of the log of changes".into(),
+        Key::HandOver => "the note of slots that were given or got".into(),
+    }
 }
 
 /// A range of keys in words, as far as its first key says.

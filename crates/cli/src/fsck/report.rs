@@ -1,18 +1,19 @@
 //! Saying what was found, with paths where there are any.
 
-use super::finding::{Finding, Place, Subject};
+use super::finding::{Finding, Kind, Place, Subject};
 use super::repair::{self, Done};
-use super::{FsckArgs, Outcome, Verdict, key_hex};
+use super::{Collector, FsckArgs, Outcome, Verdict, key_hex};
 use crate::args::Args;
 use crate::connect::Connection;
 use crate::text;
 use anyhow::Result;
 use pando_client::Client;
-use pando_format::{Key, KeyRange, Record};
+use pando_format::{Key, KeyRange, LOCAL_SLOT, Record};
 use pando_types::{DirId, ServerId};
 use pando_wire::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// Findings shown one by one; of more, the number.
 const SHOWN: usize = 1000;
@@ -28,22 +29,10 @@ pub fn print(
 ) -> Result<Verdict> {
     let (notes, problems): (Vec<&Finding>, Vec<&Finding>) =
         outcome.findings.iter().partition(|f| f.kind.is_note());
-    let mut paths = Paths {
-        client: &conn.client,
-        known: HashMap::new(),
-    };
+    let mut paths = Paths::new(conn.client.clone());
     let mut lines = |findings: &[&Finding]| -> Vec<Line> {
-        findings
-            .iter()
-            .take(SHOWN)
-            .map(|f| Line {
-                kind: f.kind.name(),
-                path: conn.run(paths.of(&f.subject)),
-                server: server(conn, &f.subject),
-                subject: subject(&f.subject),
-                detail: f.detail.clone(),
-            })
-            .collect()
+        let shown = findings.iter().take(SHOWN);
+        shown.map(|f| line(conn, &mut paths, f)).collect()
     };
     let (bad, noted) = (lines(&problems), lines(&notes));
     let verdict = match (&outcome.without_data, problems.len()) {
@@ -110,8 +99,13 @@ pub fn print(
             outcome.suspected - outcome.findings.len()
         );
     }
-    let left = repaired.is_some_and(|(fsck, _)| !fsck.dry_run);
+    let damaged = problems.iter().any(|f| f.kind == Kind::Corrupt);
+    let left = repaired.as_ref().is_some_and(|(fsck, _)| !fsck.dry_run);
     match problems.len() {
+        n if n > 0 && damaged && !left => println!(
+            "{n} problems. Nothing was changed. A table is damaged: `pando fsck --repair` makes the store anew of what is whole, \
+             `pando dump` copies what can be read; docs/operations.md says more."
+        ),
         n if n > 0 && left => println!("{n} problems are left; docs/operations.md says what to do."),
         0 if verdict == Verdict::Clean => println!("Clean."),
         0 => {}
@@ -122,6 +116,23 @@ pub fn print(
         eprintln!("pando: {}", could_not_look(why));
     }
     Ok(verdict)
+}
+
+fn line(conn: &Connection, paths: &mut Paths, f: &Finding) -> Line {
+    Line {
+        kind: f.kind.name(),
+        path: conn.run(paths.of(&f.subject)),
+        server: server(conn, &f.subject),
+        subject: subject(&f.subject),
+        detail: f.detail.clone(),
+    }
+}
+
+/// A line for each of these findings, with paths as far as they are known.
+pub fn texts(conn: &Connection, findings: &[&Finding]) -> Vec<String> {
+    let mut paths = Paths::new(conn.client.clone());
+    let all = findings.iter();
+    all.map(|f| line(conn, &mut paths, f).text()).collect()
 }
 
 fn could_not_look(why: &str) -> String {
@@ -154,12 +165,7 @@ impl Line {
     fn text(&self) -> String {
         let place = match &self.path {
             Some(path) => text::printable(path),
-            None => self
-                .subject
-                .iter()
-                .map(|(k, v)| format!("{k} {}", v.as_str().map_or(v.to_string(), str::to_owned)))
-                .collect::<Vec<_>>()
-                .join(" "),
+            None => words(&Value::Object(self.subject.clone())),
         };
         let server = self.server.map_or(String::new(), |s| format!(" (server {s})"));
         format!("{}: {place}{server}: {}", self.kind, self.detail)
@@ -184,7 +190,7 @@ fn subject(subject: &Subject) -> Map<String, Value> {
         Subject::Ino(ino) => json!({ "ino": ino.0 }),
         Subject::Counter(slot, _) | Subject::Slot(_, slot) => json!({ "slot": slot.0 }),
         Subject::Range(_, start, end) => json!({ "start": key_hex(start), "end": key_hex(end) }),
-        Subject::Record(_, key) => json!({ "key": key_hex(key) }),
+        Subject::Record(_, key) => record(key),
     };
     match value {
         Value::Object(map) => map,
@@ -192,13 +198,81 @@ fn subject(subject: &Subject) -> Map<String, Value> {
     }
 }
 
+/// The members of an object, for people.
+pub fn words(object: &Value) -> String {
+    let members = object.as_object().into_iter().flatten();
+    let all = members.map(|(k, v)| format!("{k} {}", v.as_str().map_or(v.to_string(), str::to_owned)));
+    all.collect::<Vec<_>>().join(" ")
+}
+
+/// What is known of a record by its key.
+pub fn record(key: &[u8]) -> Value {
+    let mut all = json!({ "key": key_hex(key) });
+    let Ok(key) = Key::decode(key) else { return all };
+    if key.slot() != LOCAL_SLOT {
+        all["slot"] = json!(key.slot().0);
+    }
+    match &key {
+        Key::Entry { dir, name, .. } | Key::Attachment { dir, name, .. } => {
+            all["directory"] = json!(dir.to_string());
+            all["name"] = json!(text::quoted(name));
+        }
+        Key::Head(dir) | Key::Touch(dir) => all["directory"] = json!(dir.to_string()),
+        Key::Garbage(_, ino, _) | Key::Orphan(_, ino, _) => all["ino"] = json!(ino.0),
+        Key::RenameList { .. }
+        | Key::Counter(_)
+        | Key::Reply(..)
+        | Key::Superblock
+        | Key::Session(_)
+        | Key::Decision(_)
+        | Key::Owed(_)
+        | Key::Prepared(..)
+        | Key::Identity(_)
+        | Key::HandOver
+        | Key::Invalidation(_) => {}
+    }
+    all
+}
+
 /// Paths of directories, found from below.
-struct Paths<'a> {
-    client: &'a Client,
+pub struct Paths {
+    client: Rc<Client>,
     known: HashMap<DirId, Option<(DirId, Vec<u8>)>>,
 }
 
-impl Paths<'_> {
+impl Paths {
+    /// Knows none yet.
+    pub fn new(client: Rc<Client>) -> Paths {
+        Paths {
+            client,
+            known: HashMap::new(),
+        }
+    }
+
+    /// The path of what a record is of, if it can be found.
+    pub async fn of_key(&mut self, key: &Key) -> Option<Vec<u8>> {
+        match key {
+            Key::Entry { dir, name, .. } | Key::Attachment { dir, name, .. } => {
+                let dir = self.dir(*dir).await?;
+                Some(crate::fs::below(&dir, name.as_bytes()))
+            }
+            Key::Head(dir) | Key::Touch(dir) => self.dir(*dir).await,
+            Key::RenameList { .. }
+            | Key::Counter(_)
+            | Key::Garbage(..)
+            | Key::Orphan(..)
+            | Key::Reply(..)
+            | Key::Superblock
+            | Key::Session(_)
+            | Key::Decision(_)
+            | Key::Owed(_)
+            | Key::Prepared(..)
+            | Key::Identity(_)
+            | Key::HandOver
+            | Key::Invalidation(_) => None,
+        }
+    }
+
     async fn of(&mut self, subject: &Subject) -> Option<Vec<u8>> {
         match subject {
             Subject::Dir(id) => self.dir(*id).await,
@@ -207,6 +281,7 @@ impl Paths<'_> {
                 let name = self.name(place).await?;
                 Some(crate::fs::below(&dir, &name))
             }
+            Subject::Record(_, key) => self.of_key(&Key::decode(key).ok()?).await,
             _ => None,
         }
     }
@@ -236,11 +311,10 @@ impl Paths<'_> {
                 return None;
             }
             if !self.known.contains_key(&at) {
-                let start = Key::Head(at).encode();
-                let mut end = start.clone();
-                end.push(0);
-                let head = match self.scan(at, KeyRange { start, end }).await?.into_iter().next() {
-                    Some((_, Record::Head(head))) => Some((head.parent, head.name.as_bytes().to_vec())),
+                let collector = Collector::new(self.client.clone());
+                let server = self.client.map().owner(at.slot());
+                let head = match collector.one(server, &Key::Head(at)).await.ok()? {
+                    Some(Record::Head(head)) => Some((head.parent, head.name.as_bytes().to_vec())),
                     _ => None,
                 };
                 self.known.insert(at, head);

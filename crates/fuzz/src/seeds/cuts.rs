@@ -3,7 +3,7 @@
 use super::records::{self, DIR, TIME};
 use pando_format::KeyRange;
 use pando_format::codec::Blob;
-use pando_format::{Key, TouchDelta};
+use pando_format::{Key, Left, Remains, Remnant, TouchDelta};
 use pando_types::{MapEpoch, Slot};
 use pando_wire::{CutAnswer, CutError, CutId, CutRequest, RepairRequest};
 
@@ -43,6 +43,24 @@ pub(super) fn repair() -> RepairRequest {
         )],
         invalidates: records::invalidations().to_vec(),
         expected,
+    }
+}
+
+pub(super) fn remains() -> Remains {
+    let found = records::records().into_iter().enumerate();
+    let found = found.map(|(n, (key, record))| Remnant {
+        key,
+        left: match n % 3 {
+            0 => Left::Nothing,
+            1 => Left::Older(record),
+            _ => Left::Whole(record),
+        },
+    });
+    Remains {
+        tables: vec!["000012.sst".into()],
+        found: found.collect(),
+        more: true,
+        rest: Some(KeyRange::entries(DIR)),
     }
 }
 

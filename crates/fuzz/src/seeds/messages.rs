@@ -424,6 +424,7 @@ pub(super) fn requests() -> Vec<Request> {
     all.extend(moving::wishes().into_iter().map(Request::Cluster));
     all.extend(cuts::requests().into_iter().map(Request::Cut));
     all.push(Request::Repair(cuts::repair()));
+    all.push(Request::Remains(KeyRange::entries(DIR)));
     all.extend(filelocks::requests().into_iter().map(Request::Lock));
     all
 }
@@ -590,6 +591,7 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
     ];
     all.extend(peers.into_iter().map(|p| Ok(Response::Peer(p))));
     all.extend(cuts::answers().into_iter().map(|a| Ok(Response::Cut(a))));
+    all.push(Ok(Response::Remains(cuts::remains())));
     all.extend([Repaired::Done, Repaired::Changed, Repaired::Wrong].map(|r| Ok(Response::Repair(r))));
     all.extend([
         Ok(Err(Errno::NotFound).into()),

@@ -37,30 +37,29 @@ pub struct Done {
     pub left: Vec<(&'static str, String, &'static str)>,
     /// Repairs that came to nothing, because something was changed meanwhile or a server did not answer.
     pub failed: Vec<String>,
+    /// What is lost for good, by path as far as that is known.
+    pub lost: Vec<String>,
 }
 
-/// Repairs until nothing more can be done. What is found then, and what was done in any case.
+/// Repairs until nothing more can be done, from what was found, if that is known. What is found then; what was done is noted in any
+/// case.
 pub async fn run(
     conn: &Connection,
     args: &FsckArgs,
     progress: &Rc<Progress>,
-) -> (Result<Outcome, Unread>, Done) {
-    let mut done = Done::default();
-    let outcome = turns(conn, args, progress, &mut done).await;
-    (outcome, done)
-}
-
-async fn turns(
-    conn: &Connection,
-    args: &FsckArgs,
-    progress: &Rc<Progress>,
+    known: Option<Outcome>,
     done: &mut Done,
 ) -> Result<Outcome, Unread> {
-    let mut outcome = check(conn, args, progress).await?;
+    let mut outcome = match known {
+        Some(outcome) => outcome,
+        None => check(conn, args, progress).await?,
+    };
+    // What could not be made anew stays so.
+    let failed = std::mem::take(&mut done.failed);
     for _ in 0..PASSES {
         let before = done.repairs.len();
         done.left.clear();
-        done.failed.clear();
+        done.failed.clone_from(&failed);
         let problems = outcome.findings.iter().filter(|f| !f.kind.is_note());
         let in_doubt = outcome.findings.iter().any(|f| f.kind == Kind::InDoubt);
         for finding in in_order(problems.collect()) {
@@ -297,6 +296,7 @@ async fn make_file(client: &Rc<Client>, name: &Name, kind: FileKind) -> Result<(
 /// What was done, for people.
 pub fn tell(args: &FsckArgs, done: &Done) {
     done.repairs.iter().for_each(|line| println!("{line}"));
+    done.lost.iter().for_each(|line| println!("LOST {line}"));
     for (kind, detail, why) in &done.left {
         println!("NOT REPAIRABLE {kind}: {detail}: {why}");
     }
@@ -320,6 +320,6 @@ pub fn json(args: &FsckArgs, done: &Done) -> serde_json::Value {
         .iter()
         .map(|(kind, detail, why)| serde_json::json!({ "kind": kind, "detail": detail, "why": why }));
     serde_json::json!({
-        "dry_run": args.dry_run, "repairs": done.repairs, "not_repairable": left.collect::<Vec<_>>(), "failed": done.failed,
+        "dry_run": args.dry_run, "repairs": done.repairs, "lost": done.lost, "not_repairable": left.collect::<Vec<_>>(), "failed": done.failed,
     })
 }

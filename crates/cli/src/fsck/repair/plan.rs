@@ -115,7 +115,10 @@ impl<S: Source> Planner<S> {
             }
             (Subject::Slot(..), _) => Ok(Plan::Not("what it was is not known: restore it from a backup")),
             (Subject::Range(..), _) => Ok(Plan::Not(
-                "what stood there is not known: restore it from a backup",
+                "say `pando fsck --repair` where that server runs: its store is made anew of what is whole",
+            )),
+            (Subject::Record(..), Kind::Lost | Kind::Older) => Ok(Plan::Not(
+                "it is in a damaged table: say `pando fsck --repair` where that server runs",
             )),
             (Subject::Record(..), _) => Ok(Plan::Not(
                 "its servers end it by themselves; one of them is away, or has damaged records",
