@@ -20,6 +20,7 @@ check "all servers restarted under load" run restart
 check "whole trees: found, summed up, removed" run trees
 check "dump and load: round trips, damage, under load" run dump
 check "servers join and leave under load and kill -9" run grow
+check "plans put back, and what stops them" run plans
 check "file data in a bucket and in a folder: kill -9, damage, gc" run blocks
 why=$(why_not_root)
 [ -n "$why" ] || why=$(why_missing mkfs.xfs xfs_io losetup)
