@@ -61,6 +61,12 @@ pub enum PlanError {
     /// Its records are not all where their slots are.
     #[error("slots of a filesystem made --without decoupling do not move")]
     Coupled,
+    /// It is not on its way out.
+    #[error("server {0} is not being drained")]
+    NotLeaving(ServerId),
+    /// There is nothing to be cancelled.
+    #[error("no slots are on the move between servers that stay")]
+    NothingMoves,
 }
 
 impl Plan {
@@ -208,6 +214,41 @@ impl ClusterMap {
         }
         map.replan(&future);
         Ok(map)
+    }
+
+    /// The map in which a server stays after all that was on its way out. It keeps what it still has; what has moved is where it is.
+    pub fn with_kept(&self, id: ServerId) -> Result<ClusterMap, PlanError> {
+        if self.server(id).is_none() {
+            return Err(PlanError::Unknown(id));
+        }
+        if !self.is_leaving(id) {
+            return Err(PlanError::NotLeaving(id));
+        }
+        let mut map = self.clone();
+        map.plan.leaving.retain(|s| *s != id);
+        map.stay_where(|owner| owner == id);
+        Ok(map)
+    }
+
+    /// The map in which slots of servers that stay are not on the move any more: a join or a rebalance ends as far as it is.
+    pub fn with_moves_ended(&self) -> Result<ClusterMap, PlanError> {
+        let mut map = self.clone();
+        map.stay_where(|owner| !self.is_leaving(owner));
+        if map.plan.moves == self.plan.moves {
+            return Err(PlanError::NothingMoves);
+        }
+        Ok(map)
+    }
+
+    /// A new plan in which slots of these owners do not move.
+    fn stay_where(&mut self, stays: impl Fn(ServerId) -> bool) {
+        let mut future = self.future();
+        for (to, owner) in future.iter_mut().zip(&self.slots) {
+            if stays(*owner) {
+                *to = *owner;
+            }
+        }
+        self.replan(&future);
     }
 
     /// The map in which as few slots as needed are to move so that no server has two more than another.
@@ -504,9 +545,76 @@ mod tests {
         assert_eq!(back.with_moved(ServerId(0), to, joined.plan.made, &[slot]), None);
     }
 
+    /// The first `n` slots of a plan have moved.
+    fn partly(map: ClusterMap, n: usize) -> ClusterMap {
+        let mut map = map;
+        for _ in 0..n {
+            let m = map.plan.moves[0];
+            let moved = map.with_moved(map.owner(m.first), m.to, map.plan.made, &[m.first]);
+            map = moved.unwrap();
+            map.epoch.0 += 1;
+        }
+        map
+    }
+
+    #[test]
+    fn a_drain_that_is_cancelled_leaves_slots_where_they_are() {
+        let mut planned = map(4).with_drained(ServerId(1)).unwrap();
+        planned.epoch.0 += 1;
+        for moved in [0, 1, 500, 1024] {
+            let partly = partly(planned.clone(), moved);
+            let kept = partly.with_kept(ServerId(1)).unwrap();
+            kept.check().unwrap();
+            assert_eq!((kept.to_move(), kept.plan.leaving.len()), (0, 0));
+            assert_eq!((&kept.slots, counts(&kept)[1]), (&partly.slots, 1024 - moved));
+            assert_eq!(kept.without(ServerId(1)), None, "it does not leave any more");
+            assert_eq!(
+                kept.with_kept(ServerId(1)),
+                Err(PlanError::NotLeaving(ServerId(1)))
+            );
+            // What was asked under the plan of the drain is void.
+            if let Some((slot, to)) = partly.moves_from(ServerId(1)).next() {
+                let made = partly.plan.made;
+                assert!(partly.with_moved(ServerId(1), to, made, &[slot]).is_some());
+                assert_eq!(kept.with_moved(ServerId(1), to, made, &[slot]), None);
+            }
+            assert_eq!(counts(&carried_out(kept.rebalanced().unwrap())), vec![1024; 4]);
+        }
+    }
+
+    #[test]
+    fn only_one_of_two_drains_is_cancelled() {
+        let two = map(4).with_drained(ServerId(1)).unwrap();
+        let two = two.with_drained(ServerId(2)).unwrap();
+        let one = two.with_kept(ServerId(1)).unwrap();
+        assert_eq!(one.plan.leaving, vec![ServerId(2)]);
+        assert_eq!(one.to_move(), 1024);
+        assert!(one.moves_from(ServerId(2)).all(|(_, to)| to != ServerId(2)));
+        assert_eq!(
+            two.with_moves_ended(),
+            Err(PlanError::NothingMoves),
+            "who leaves gives up its slots all the same"
+        );
+    }
+
+    #[test]
+    fn a_join_that_is_cancelled_ends_as_far_as_it_is() {
+        let mut joined = map(4).with_joined(info(4)).unwrap();
+        joined.epoch.0 += 1;
+        let partly = partly(joined, 100);
+        let ended = partly.with_moves_ended().unwrap();
+        assert_eq!((ended.to_move(), counts(&ended)[4]), (0, 100));
+        assert_eq!(ended.with_moves_ended(), Err(PlanError::NothingMoves));
+        // Or all of it is put back.
+        let back = carried_out(partly.with_drained(ServerId(4)).unwrap());
+        assert_eq!(back.without(ServerId(4)).unwrap().servers.len(), 4);
+        assert_eq!(counts(&back)[..4], [1024; 4]);
+    }
+
     #[test]
     fn what_makes_no_sense_is_refused() {
         let four = map(4);
+        assert_eq!(four.with_kept(ServerId(9)), Err(PlanError::Unknown(ServerId(9))));
         assert_eq!(four.with_joined(info(2)), Err(PlanError::AlreadyIn(ServerId(2))));
         let mut there = info(4);
         there.address = "host2:1".into();

@@ -104,6 +104,10 @@ pub enum ClusterRequest {
     Drain(ServerId),
     /// As few slots move as make it even.
     Rebalance,
+    /// A server that is being drained stays, with the slots that it still has.
+    KeepServer(ServerId),
+    /// Slots of servers that stay move no further.
+    EndMoves,
 }
 
 /// Why it was not done.
@@ -129,6 +133,10 @@ pub enum ClusterError {
     KeepsIdentities(ServerId),
     /// The address is not `host:port`.
     BadAddress,
+    /// It is not being drained.
+    NotLeaving(ServerId),
+    /// No slots are on the move between servers that stay.
+    NothingMoves,
 }
 
 codec_struct!(Holds { held });
@@ -145,8 +153,11 @@ codec_enum!(ClusterRequest {
     1 => Join { id, fs, address, metrics },
     2 => Drain(id),
     3 => Rebalance,
+    4 => KeepServer(id),
+    5 => EndMoves,
 });
 codec_enum!(ClusterError {
     1 => AlreadyIn(id), 2 => NumberUsed(next), 3 => AddressTaken(by), 4 => TooMany, 5 => Unknown(id), 6 => Last(id),
-    7 => Coupled, 8 => Foreign(fs), 9 => KeepsIdentities(id), 10 => BadAddress
+    7 => Coupled, 8 => Foreign(fs), 9 => KeepsIdentities(id), 10 => BadAddress,
+    11 => NotLeaving(id), 12 => NothingMoves
 });

@@ -1,7 +1,7 @@
 //! `pando join`: the store of a new server, where it is, and its start. Whatever can be known to fail is found out before anything is
 //! made.
 
-use super::{LOOK, Operator, Refused};
+use super::{LOOK, Operator, Refused, cancel};
 use crate::addresses::{self, on_loopback, server_at, stays_here};
 use crate::args::Args;
 use crate::pki::Authority;
@@ -16,7 +16,9 @@ use std::time::Instant;
 
 /// Arguments of `join`.
 #[derive(clap::Args, Debug, Default)]
-#[command(after_help = "Examples:\n  pando join\n  pando join --address 10.0.0.5:7000 --store /ssd/pando")]
+#[command(
+    after_help = "Examples:\n  pando join\n  pando join --address 10.0.0.5:7000 --store /ssd/pando\n  pando join --cancel"
+)]
 pub struct JoinArgs {
     /// `HOST:PORT` of the new server; its metrics are at PORT+1000. [default: free ports of the loopback address]
     #[arg(long, value_name = "HOST:PORT")]
@@ -30,9 +32,15 @@ pub struct JoinArgs {
     /// Add one more server although the last change is still under way. (Without this, its progress is shown.)
     #[arg(long)]
     pub another: bool,
+    /// Put back a join that is under way: the new server gives back the slots that it has got so far, and leaves.
+    #[arg(long, conflicts_with_all = ["another", "address", "store"])]
+    pub cancel: bool,
 }
 
 pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
+    if options.cancel {
+        return cancel::join(args, options);
+    }
     let operator = Operator::new(args)?;
     let turn = operator.turn()?;
     let before = operator.in_force()?;

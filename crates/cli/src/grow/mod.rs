@@ -2,6 +2,7 @@
 //!
 //! The servers do the work and go on without the command; it only asks for it and shows how far it is.
 
+mod cancel;
 mod join;
 
 pub use join::{JoinArgs, join};
@@ -10,10 +11,10 @@ use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
 use crate::progress::{Progress, Unit};
-use crate::{coordination, process};
+use crate::{coordination, process, status};
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterMap, View};
-use pando_env::sync::{Either, first};
+use pando_env::sync::{Either, first, join_all};
 use pando_env::{Env, LocalFuture};
 use pando_net::Waiting;
 use pando_types::ServerId;
@@ -33,13 +34,16 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 /// Arguments of `drain`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  pando drain 3")]
+#[command(after_help = "Examples:\n  pando drain 3\n  pando drain 3 --cancel")]
 pub struct DrainArgs {
     /// Which server.
     pub server: u16,
     /// Return once it has begun.
     #[arg(long)]
     pub no_wait: bool,
+    /// Put back the plan of a drain that is under way: the server stays, with the slots that it still has.
+    #[arg(long, conflicts_with = "no_wait")]
+    pub cancel: bool,
 }
 
 /// Arguments of `rebalance`.
@@ -48,6 +52,9 @@ pub struct RebalanceArgs {
     /// Return once it has begun.
     #[arg(long)]
     pub no_wait: bool,
+    /// Slots of servers that stay, of a rebalance or a join, move no further; what has moved stays where it is.
+    #[arg(long, conflicts_with = "no_wait")]
+    pub cancel: bool,
 }
 
 /// Who asks for another cluster.
@@ -61,40 +68,17 @@ pub struct Operator {
 }
 
 pub fn drain(args: &Args, options: &DrainArgs) -> Result<()> {
-    let operator = Operator::new(args)?;
     let id = ServerId(options.server);
-    let (before, began) = (operator.newest(), Instant::now());
-    let asked = operator.ask(ClusterRequest::Drain(id));
-    // Its drain was interrupted, or nobody waited for the end: its process may still be there.
-    let unknown = |e: &anyhow::Error| matches!(e.downcast_ref(), Some(Refused(ClusterError::Unknown(gone))) if *gone == id);
-    let had_left = asked.as_ref().is_err_and(unknown) && operator.newest().has_left(id);
-    if !had_left {
-        asked?;
-        operator.wait("drain", Some(id), options.no_wait);
+    if options.cancel {
+        return cancel::drain(args, id);
     }
-    let mut outcome = operator.outcome("drain", Some(id), &before, began);
-    if options.no_wait && !had_left {
-        return operator.tell(&outcome);
-    }
-    let stopped = process::stop(&operator.dir, &format!("server-{id}"), Duration::from_secs(15))?;
-    outcome["stopped"] = stopped.into();
-    if !had_left || operator.json {
-        operator.tell(&outcome)?;
-    }
-    if stopped {
-        operator.say(&format!(
-            "Server {id} has left and is stopped. Its store {} is of no use any more.",
-            operator.dir.store(id.0).display()
-        ));
-    } else {
-        operator.say(&format!(
-            "Server {id} has left. If it runs on another machine, stop it there."
-        ));
-    }
-    Ok(())
+    Operator::new(args)?.take_away(id, options.no_wait)
 }
 
 pub fn rebalance(args: &Args, options: &RebalanceArgs) -> Result<()> {
+    if options.cancel {
+        return cancel::rebalance(args);
+    }
     let operator = Operator::new(args)?;
     let before = operator.newest();
     operator.ask(ClusterRequest::Rebalance)?;
@@ -124,6 +108,39 @@ impl Operator {
         }
     }
 
+    /// A server gives up its slots, leaves, and is stopped if it is here.
+    fn take_away(&self, id: ServerId, no_wait: bool) -> Result<()> {
+        let (before, began) = (self.newest(), Instant::now());
+        let asked = self.ask(ClusterRequest::Drain(id));
+        // Its drain was interrupted, or nobody waited for the end: its process may still be there.
+        let unknown = |e: &anyhow::Error| matches!(e.downcast_ref(), Some(Refused(ClusterError::Unknown(gone))) if *gone == id);
+        let had_left = asked.as_ref().is_err_and(unknown) && self.newest().has_left(id);
+        if !had_left {
+            asked?;
+            self.wait("drain", Some(id), no_wait);
+        }
+        let mut outcome = self.outcome("drain", Some(id), &before, began);
+        if no_wait && !had_left {
+            return self.tell(&outcome);
+        }
+        let stopped = process::stop(&self.dir, &format!("server-{id}"), Duration::from_secs(15))?;
+        outcome["stopped"] = stopped.into();
+        if !had_left || self.json {
+            self.tell(&outcome)?;
+        }
+        if stopped {
+            self.say(&format!(
+                "Server {id} has left and is stopped. Its store {} is of no use any more.",
+                self.dir.store(id.0).display()
+            ));
+        } else {
+            self.say(&format!(
+                "Server {id} has left. If it runs on another machine, stop it there."
+            ));
+        }
+        Ok(())
+    }
+
     /// The newest map that any server knows.
     pub fn newest(&self) -> std::rc::Rc<ClusterMap> {
         self.connection.run(self.connection.client.newest_map())
@@ -151,6 +168,20 @@ impl Operator {
             Box::pin(async move { client.admin(server, Request::Null(false)).await });
         let nap = self.connection.reactor.sleep(MOMENT);
         matches!(self.connection.run(first(answer, nap)), Either::Left(Ok(_)))
+    }
+
+    /// What each server says of itself, with its number, in the order of the map; with its number alone if it does not answer in
+    /// time.
+    fn statuses(&self, map: &ClusterMap) -> Vec<Value> {
+        let conn = &self.connection;
+        let ask = |id: ServerId| -> LocalFuture<Option<Value>> {
+            Box::pin(status::ask(conn.client.clone(), conn.reactor.clone(), id.0))
+        };
+        let ids = map.servers.iter().map(|s| s.id);
+        let said = conn.run(join_all(ids.clone().map(ask).collect()));
+        let all = ids.zip(said);
+        all.map(|(id, said)| said.unwrap_or_else(|| json!({ "server": id.0 })))
+            .collect()
     }
 
     /// Asks the coordinator, whoever that is by then.
@@ -306,6 +337,8 @@ fn is_done(request: &ClusterRequest, why: &ClusterError) -> bool {
     match (request, why) {
         (ClusterRequest::Join { id, .. }, ClusterError::AlreadyIn(there)) => id == there,
         (ClusterRequest::Drain(id), ClusterError::Unknown(gone)) => id == gone,
+        (ClusterRequest::KeepServer(id), ClusterError::NotLeaving(stays)) => id == stays,
+        (ClusterRequest::EndMoves, ClusterError::NothingMoves) => true,
         _ => false,
     }
 }
@@ -343,8 +376,63 @@ fn explain(why: &ClusterError) -> String {
         ClusterError::KeepsIdentities(id) => {
             format!("server {id} keeps the identities and cannot leave; drain another one")
         }
+        ClusterError::NotLeaving(id) => {
+            format!("server {id} is not being drained: there is nothing to cancel; `pando status` shows what is under way")
+        }
+        ClusterError::NothingMoves => {
+            "no slots of servers that stay are on the move: there is nothing to cancel. A drain is cancelled by `pando drain N --cancel`"
+                .into()
+        }
         ClusterError::BadAddress => {
             "the address is not HOST:PORT; say one where the others can reach it".into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_cluster::{Coherence, DirectoryUpdates, Plan, ServerInfo};
+    use pando_types::{AuthMode, FsId, MapEpoch, Term};
+
+    /// Of so many servers, of which nothing moves.
+    pub(super) fn map(servers: u16) -> ClusterMap {
+        let info = |id| ServerInfo {
+            id: ServerId(id),
+            address: format!("host{id}:1"),
+            metrics: String::new(),
+        };
+        let servers: Vec<ServerInfo> = (0..servers).map(info).collect();
+        ClusterMap {
+            fs: FsId(1),
+            epoch: MapEpoch(1),
+            slots: ClusterMap::spread(&servers),
+            coordinator: ServerId(0),
+            term: Term(1),
+            keeper: ServerId(0),
+            servers,
+            inline_limit: 65536,
+            block_size: 4096,
+            blocks: "file:b".into(),
+            name_bits: 55,
+            id_bits: 128,
+            auth: AuthMode::None,
+            coherence: Coherence::Lazy,
+            decoupled: true,
+            updates: DirectoryUpdates::ParentFirst,
+            plan: Plan::default(),
+        }
+    }
+
+    #[test]
+    fn what_was_granted_before_is_not_refused() {
+        let (one, two) = (ServerId(1), ServerId(2));
+        let kept = ClusterRequest::KeepServer(one);
+        assert!(is_done(&kept, &ClusterError::NotLeaving(one)));
+        assert!(
+            !is_done(&kept, &ClusterError::NotLeaving(two)) && !is_done(&kept, &ClusterError::Unknown(one))
+        );
+        assert!(is_done(&ClusterRequest::Drain(one), &ClusterError::Unknown(one)));
+        assert!(!is_done(&ClusterRequest::Rebalance, &ClusterError::NothingMoves));
     }
 }

@@ -61,6 +61,8 @@ pub(super) fn wishes() -> Vec<ClusterRequest> {
         },
         ClusterRequest::Drain(ServerId(4)),
         ClusterRequest::Rebalance,
+        ClusterRequest::KeepServer(ServerId(4)),
+        ClusterRequest::EndMoves,
     ]
 }
 
@@ -76,5 +78,7 @@ pub(super) fn errors() -> Vec<ClusterError> {
         ClusterError::Foreign(FsId(6)),
         ClusterError::KeepsIdentities(ServerId(7)),
         ClusterError::BadAddress,
+        ClusterError::NotLeaving(ServerId(8)),
+        ClusterError::NothingMoves,
     ]
 }

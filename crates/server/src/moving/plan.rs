@@ -124,6 +124,11 @@ impl MetaServer {
                     continue;
                 }
             }
+            // Slots that were about to be handed over are served again as soon as their owner knows.
+            match request {
+                ClusterRequest::KeepServer(_) | ClusterRequest::EndMoves => self.tell_map(),
+                ClusterRequest::Join { .. } | ClusterRequest::Drain(_) | ClusterRequest::Rebalance => {}
+            }
             return Ok(Response::Cluster(match refused.into_inner() {
                 Some(why) => Err(why),
                 None => Ok(Blob(self.map().to_bytes())),
@@ -274,6 +279,8 @@ fn planned(map: &ClusterMap, request: &ClusterRequest) -> Result<ClusterMap, Clu
         }
         ClusterRequest::Drain(id) => map.with_drained(*id),
         ClusterRequest::Rebalance => map.rebalanced(),
+        ClusterRequest::KeepServer(id) => map.with_kept(*id),
+        ClusterRequest::EndMoves => map.with_moves_ended(),
     };
     changed.map_err(|e| match e {
         PlanError::AlreadyIn(id) => ClusterError::AlreadyIn(id),
@@ -283,5 +290,7 @@ fn planned(map: &ClusterMap, request: &ClusterRequest) -> Result<ClusterMap, Clu
         PlanError::Unknown(id) => ClusterError::Unknown(id),
         PlanError::Last(id) => ClusterError::Last(id),
         PlanError::Coupled => ClusterError::Coupled,
+        PlanError::NotLeaving(id) => ClusterError::NotLeaving(id),
+        PlanError::NothingMoves => ClusterError::NothingMoves,
     })
 }

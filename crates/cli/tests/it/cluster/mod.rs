@@ -142,6 +142,15 @@ impl Cluster {
         }
     }
 
+    /// A signal to one server, which may go on afterwards.
+    pub fn signal(&self, server: usize, name: &str) {
+        let pid = std::fs::read_to_string(self.path(&format!("run/server-{server}.lock"))).expect("pid");
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), pid.trim()])
+            .status();
+        assert!(sent.expect("kill runs").success());
+    }
+
     /// kill -9 of one server.
     pub fn kill(&self, server: usize) {
         let pid = std::fs::read_to_string(self.path(&format!("run/server-{server}.lock"))).expect("pid");
