@@ -45,12 +45,14 @@ device_filled() {
     made=$(touch "$mnt/new" 2>&1) && { echo "a file was made where nothing is free"; return 1; }
     [[ $made == *"No space left"* ]] || { echo "$made"; return 1; }
     device_goes_on "$mnt" && rm "$device/filler" && sleep 1 && touch "$mnt/new" && rm "$mnt/new" || return 1
-    # Files that are kept with their names: what they take comes back when the store is compacted, by and by.
+    # Files that are kept with their names: what they take comes back when the store is compacted, which it sees to.
     n=0
     head -c 30000 /dev/urandom >"$work/device.data"
     while cp "$work/device.data" "$mnt/many/$n" 2>/dev/null; do n=$((n + 1)); done
     [ $n -gt 1000 ] || { echo "no more than $n small files fit"; return 1; }
-    device_goes_on "$mnt" && rm -rf "$mnt/many" && device_goes_on "$mnt" && rm "$mnt/here"
+    echo "$n small files, $(device_free "$device") MiB free"
+    device_goes_on "$mnt" && rm -rf "$mnt/many" && device_goes_on "$mnt" && device_until "$device" "$free" && rm "$mnt/here" || return 1
+    echo "$(device_free "$device") MiB are free again"
 }
 
 device_shared() {

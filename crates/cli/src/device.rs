@@ -10,7 +10,7 @@ use pando_types::ServerId;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a server looks how much space is left.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -59,10 +59,17 @@ impl Device {
     pub fn look(&self) {
         // This gives up space that was set aside, if there is next to none.
         let space = self.store.space();
+        let reserve = self.limits.reserve(space.total);
+        // Blocks end before that, and files that are kept with their names soon after.
+        let low = space.available < reserve.saturating_mul(2);
+        if let Err(e) = self.store.make_room(low, Instant::now()) {
+            // Its next write says so too.
+            tracing::debug!("the store makes no room: {e}");
+        }
         let Some(blocks) = &self.blocks else { return };
         // Metadata of blocks that are stored must still find room.
         let margin = MARGIN.min(space.total / 32);
-        let needs = self.limits.reserve(space.total) + self.store.needs() + margin;
+        let needs = reserve + self.store.needs() + margin;
         let near = |said: u64| said.abs_diff(needs) < CHANGE;
         if self.said.get().is_some_and(near) {
             return;

@@ -131,7 +131,7 @@ pub fn publish(
     record_limit: usize,
     connections: usize,
 ) {
-    let s = server.stats();
+    let (s, removed) = (server.stats(), server.removed());
     let id = server.id();
     let mut out = String::with_capacity(4096);
     let _ = writeln!(
@@ -146,7 +146,7 @@ pub fn publish(
             "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
         );
     }
-    let metrics: [(&str, &str, &str, u64); 21] = [
+    let metrics: [(&str, &str, &str, u64); 23] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (
             "connections",
@@ -208,6 +208,13 @@ pub fn publish(
             "Messages sent to other servers.",
             s.peer_calls,
         ),
+        (
+            "removed_files",
+            "gauge",
+            "Removed files that wait for the deletion of their data.",
+            removed.files,
+        ),
+        ("removed_bytes", "gauge", "Their sizes together.", removed.bytes),
         (
             "store_batches_total",
             "counter",

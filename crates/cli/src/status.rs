@@ -47,6 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let all = json!({
             "dir": dir.path, "fs": conn.file.fs, "profile": conn.file.profile.name, "durability": conn.file.durability,
             "epoch": conn.file.epoch, "down": down, "servers": servers,
+            "removed_files": sum(&servers, "removed_files"), "removed_bytes": sum(&servers, "removed_bytes"),
             "coordination": coordination::to_json(&conn.file, &found),
         });
         println!("{}", serde_json::to_string_pretty(&all)?);
@@ -58,6 +59,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// What all servers that are up say together.
+fn sum(servers: &[Value], field: &str) -> u64 {
+    servers.iter().filter_map(|s| s[field].as_u64()).sum()
+}
+
+/// Removed files whose data are there yet.
+fn removed(server: &Value) -> String {
+    match (server["removed_files"].as_u64(), server["removed_bytes"].as_u64()) {
+        (Some(files), Some(bytes)) if files > 0 => format!("{files} ({})", text::human(bytes)),
+        (Some(_), _) => "0".into(),
+        (None, _) => "-".into(),
+    }
 }
 
 /// The newest map that a server tells in time.
@@ -171,13 +186,20 @@ fn show(
                 in_doubt.map_or("-".into(), |(p, d)| (p + d).to_string()),
                 number(s, "operations"),
                 space,
+                removed(s),
             ]
         })
         .collect();
     let head = [
-        "server", "state", "address", "pid", "boot", "uptime", "sessions", "locks", "in-doubt", "ops", "free",
+        "server", "state", "address", "pid", "boot", "uptime", "sessions", "locks", "in-doubt", "ops",
+        "free", "removed",
     ];
     print!("{}", text::table(&head, &rows));
+    let waiting = sum(servers, "removed_files");
+    if waiting > 0 {
+        let bytes = text::human(sum(servers, "removed_bytes"));
+        println!("{waiting} removed files ({bytes} bytes) wait for the deletion of their data");
+    }
     for s in servers {
         if let Some(why) = s["error"].as_str() {
             println!("server {}: {why}", s["server"]);

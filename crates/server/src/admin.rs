@@ -64,7 +64,7 @@ impl MetaServer {
     pub(crate) fn status(&self) -> String {
         let s = self.stats();
         let moved = self.move_stats();
-        let space = self.room();
+        let (space, removed) = (self.room(), self.removed());
         let parts = self.parts.borrow().live.len();
         let (open, awaited) = self.holds.borrow().counts();
         let (file_locks, file_lock_waits) = self.file_locks.borrow().counts();
@@ -76,7 +76,8 @@ impl MetaServer {
                 "\"busy\":{},\"peer_calls\":{},\"in_doubt_at_start\":{},\"space_total\":{},\"space_available\":{},",
                 "\"low_on_space\":{},\"announced\":{},\"outdated\":{},\"forged\":{},\"heard\":{},",
                 "\"to_move\":{},\"records_sent\":{},\"slots_given\":{},\"slots_taken\":{},",
-                "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{}}}"
+                "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{},",
+                "\"removed_files\":{},\"removed_bytes\":{},\"removed_held\":{}}}"
             ),
             self.id,
             self.boot,
@@ -112,6 +113,9 @@ impl MetaServer {
             awaited,
             file_locks,
             file_lock_waits,
+            removed.files,
+            removed.bytes,
+            removed.held,
         )
     }
 }

@@ -15,7 +15,33 @@ const GARBAGE_SLOTS: u16 = 256;
 /// Sessions that end per tick, for the same reason: one of an earlier boot may have records in every slot.
 const SESSIONS_PER_TICK: usize = 32;
 
+/// Removed files whose data are there yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Removed {
+    /// How many.
+    pub files: u64,
+    /// Their sizes together, in bytes.
+    pub bytes: u64,
+    /// How many of them somebody has open.
+    pub held: u64,
+}
+
+impl Removed {
+    fn add(&mut self, other: Removed) {
+        self.files += other.files;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.held += other.held;
+    }
+}
+
 impl MetaServer {
+    /// What waits for the deletion of its data here, as housekeeping found it: it goes round all slots every few seconds.
+    pub fn removed(&self) -> Removed {
+        let mut all = Removed::default();
+        self.removed.borrow().values().for_each(|part| all.add(*part));
+        all
+    }
+
     pub(crate) async fn housekeeping(self: Rc<Self>) {
         let mut slot = 0;
         while !self.stopped.get() {
@@ -208,46 +234,65 @@ impl MetaServer {
             }
         }
         let held = |g: &GarbageRecord| g.holder.is_some_and(|s| self.sessions.borrow().knows(s));
-        found.retain(|(_, record)| !matches!(record, Record::Garbage(g) if held(g)));
-        if found.is_empty() {
-            return Ok(());
+        let mut left = Removed::default();
+        for (_, record) in &found {
+            if let Record::Garbage(g) = record
+                && held(g)
+            {
+                left.add(Removed {
+                    files: 1,
+                    bytes: g.size,
+                    held: 1,
+                });
+            }
         }
-        // Nothing is deleted that a power failure could bring back a name for: one sync for all that was read.
-        self.store
-            .wait(self.store.applied(), pando_store::Level::Synced)
-            .await?;
+        found.retain(|(_, record)| !matches!(record, Record::Garbage(g) if held(g)));
+        if !found.is_empty() {
+            // Nothing is deleted that a power failure could bring back a name for: one sync for all that was read.
+            self.store
+                .wait(self.store.applied(), pando_store::Level::Synced)
+                .await?;
+        }
         for (key, record) in found {
             if let (Key::Garbage(_, ino, generation), Record::Garbage(garbage)) = (&key, record) {
                 let file = FileKey {
                     ino: *ino,
                     generation: *generation,
                 };
-                if self.serves(&key) && !held(&garbage) {
-                    self.collect(key, file).await?;
+                let stays = self.serves(&key) && (held(&garbage) || !self.collect(key, file).await?);
+                if stays {
+                    left.add(Removed {
+                        files: 1,
+                        bytes: garbage.size,
+                        held: u64::from(held(&garbage)),
+                    });
                 }
             }
         }
+        self.removed.borrow_mut().insert(from, left);
         Ok(())
     }
 
-    async fn collect(&self, key: Key, file: FileKey) -> Result<(), StoreError> {
+    /// Whether it is done: the data are gone, or another server sees to that.
+    async fn collect(&self, key: Key, file: FileKey) -> Result<bool, StoreError> {
         // A cut may have been begun, and the file removed after it.
         if self.cuts.keeps_data() {
-            return Ok(());
+            return Ok(false);
         }
         // Blocks beyond the size may be left of an earlier, longer life of the file: all go.
         match self.blocks.remove(file, 0, u64::MAX).await {
             // If its slot was given up meanwhile, whoever has it does this again.
-            Ok(()) if !self.serves(&key) => {}
+            Ok(()) if !self.serves(&key) => Ok(true),
             Ok(()) => {
                 self.write(&Batch::of(vec![Mutation::Delete { key }]))?;
+                Ok(true)
             }
             // It goes on beside everything else.
-            Err(BlockError::Later) => {}
+            Err(BlockError::Later) => Ok(false),
             Err(e) => {
-                tracing::warn!(server = self.id.0, error = %e, "file data not deleted; trying again later")
+                tracing::warn!(server = self.id.0, error = %e, "file data not deleted; trying again later");
+                Ok(false)
             }
         }
-        Ok(())
     }
 }

@@ -46,6 +46,7 @@ mod txn;
 
 pub use config::{Executed, Limits, Observer, ServerConfig};
 pub use filelocks::FileLockBounds;
+pub use housekeeping::Removed;
 pub use mkfs::{format_store, superblock};
 pub use moving::MoveStats;
 pub use recovery::StartError;
@@ -191,6 +192,8 @@ pub struct MetaServer {
     /// What became of directories, in numbers.
     changes: RefCell<changes::Changes>,
     private: RefCell<private::Private>,
+    /// What housekeeping found to be left of removed files, by the first slot of each part.
+    removed: RefCell<BTreeMap<u16, Removed>>,
     moving: RefCell<moving::Moving>,
     identities: RefCell<identities::Identities>,
     /// The cut that there is here, if any.

@@ -11,6 +11,7 @@
 mod ballast;
 mod births;
 mod build;
+mod compactor;
 mod families;
 mod files;
 mod gather;
@@ -18,16 +19,19 @@ mod journal;
 mod open;
 mod picture;
 mod pool;
+mod pressure;
 mod read;
 mod records;
 mod remains;
 mod salvage;
 mod sync;
 mod table;
+mod tables;
 
 use ballast::Ballast;
 use births::Births;
 use build::Build;
+use compactor::Compactor;
 use files::LockFile;
 use gather::Gathered;
 use journal::Journal;
@@ -37,6 +41,7 @@ use pando_store::{
 };
 use pando_types::{DirId, Sequence};
 use pool::Pool;
+use pressure::Pressure;
 use read::Tier;
 use records::Records;
 pub use salvage::Salvaged;
@@ -47,7 +52,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sync::Syncer;
 
 /// Touches kept in memory. A create changes its directory's touch and reads it nowhere else.
@@ -139,6 +144,13 @@ pub struct RocksStore {
     ballast: Ballast,
     db: Arc<DB>,
     write: WriteOptions,
+    /// Rewrites tables when space is short.
+    compactor: Arc<Compactor>,
+    pressure: RefCell<Pressure>,
+    /// Rows that were deleted.
+    deleted: Cell<u64>,
+    /// Every write is synced: RocksDB may begin a log by itself (see [`RocksStore::next_log`]).
+    log_may_end: Cell<bool>,
     memory: read::Memory,
     pool: Arc<Pool>,
     syncer: Arc<Syncer>,
@@ -274,6 +286,24 @@ impl RocksStore {
         }
     }
 
+    /// Sees to it that space of deleted rows comes back: to be called again and again. `low`: the device is short of space. Tables are
+    /// rewritten by a thread, a part at a time and as long as there is room for it; meanwhile each write waits for a sync.
+    pub fn make_room(&self, low: bool, now: Instant) -> Result<(), StoreError> {
+        let (mut pressure, deleted) = (self.pressure.borrow_mut(), self.deleted.get());
+        if let Some(round) = self.compactor.ended() {
+            self.log_may_end.set(false);
+            pressure.ended(now, round);
+        }
+        if self.compactor.runs() || !pressure.is_due(now, low, deleted) {
+            return Ok(());
+        }
+        pressure.begins(deleted);
+        self.log_may_end.set(true);
+        self.next_log()?;
+        self.compactor.ask();
+        Ok(())
+    }
+
     /// Notes which directories come into being and go with a batch that is about to be applied.
     fn note(&self, batch: &Batch) {
         for m in &batch.mutations {
@@ -281,7 +311,12 @@ impl RocksStore {
                 Mutation::Insert {
                     key: Key::Head(dir), ..
                 } => self.births.borrow_mut().born(*dir),
-                Mutation::Delete { key: Key::Head(dir) } => self.births.borrow_mut().gone(*dir),
+                Mutation::Delete { key } => {
+                    self.deleted.set(self.deleted.get() + 1);
+                    if let Key::Head(dir) = key {
+                        self.births.borrow_mut().gone(*dir);
+                    }
+                }
                 _ => {}
             }
         }
@@ -304,8 +339,13 @@ impl RocksStore {
     fn hand_over(&self, batch: WriteBatch) -> Result<(), StoreError> {
         self.syncer.check()?;
         let bytes = batch.size_in_bytes() as u64;
+        let synced = self.log_may_end.get().then(|| {
+            let mut synced = WriteOptions::default();
+            synced.set_sync(true);
+            synced
+        });
         self.db
-            .write_opt(batch, &self.write)
+            .write_opt(batch, synced.as_ref().unwrap_or(&self.write))
             .map_err(|e| self.syncer.poison(&e))?;
         self.written.set(self.written.get() + bytes);
         self.log_bytes.set(self.log_bytes.get() + bytes);
@@ -378,6 +418,7 @@ impl Drop for RocksStore {
         let _ = self.flush();
         self.syncer.stop();
         self.pool.stop();
+        self.compactor.stop(&self.db);
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so; there is nothing to add while going down.
             let _ = thread.join();
@@ -594,6 +635,7 @@ impl Store for RocksStore {
         // damaged block, would list old records as if nothing had happened (the conformance suite found it).
         let mut batch = WriteBatch::default();
         let keys = read::keys(&self.db, range)?;
+        self.deleted.set(self.deleted.get() + keys.len() as u64);
         keys.iter().for_each(|key| batch.delete(key));
         self.touches.borrow_mut().clear();
         let lsn = self.advance();

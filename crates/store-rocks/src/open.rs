@@ -2,10 +2,12 @@
 
 use crate::ballast::Ballast;
 use crate::births::Births;
+use crate::compactor::Compactor;
 use crate::families;
 use crate::files::{LockFile, create_dirs, failed, make_private, sync_dir};
 use crate::journal::Journal;
 use crate::pool::Pool;
+use crate::pressure::Pressure;
 use crate::read::{BUCKET_PREFIX, Memory};
 use crate::records::Records;
 use crate::salvage;
@@ -95,6 +97,10 @@ impl RocksStore {
             path: path.to_path_buf(),
             ballast: Ballast::open(path, options.ballast_bytes),
             write: WriteOptions::default(),
+            compactor: Arc::new(Compactor::new(path.to_path_buf())),
+            pressure: RefCell::new(Pressure::new()),
+            deleted: Cell::new(0),
+            log_may_end: Cell::new(false),
             memory: Memory::new(db.clone()),
             pool: Arc::new(Pool::default()),
             syncer: Arc::new(Syncer::new(&options)),
@@ -128,6 +134,8 @@ impl RocksStore {
         };
         let (db, syncer) = (self.db.clone(), self.syncer.clone());
         spawn("store-sync", Box::new(move || syncer.serve(&db)))?;
+        let (db, compactor) = (self.db.clone(), self.compactor.clone());
+        spawn("store-compact", Box::new(move || compactor.serve(&db)))?;
         for _ in 0..self.options.readers.max(1) {
             let (db, pool) = (self.db.clone(), self.pool.clone());
             let serve = move || {

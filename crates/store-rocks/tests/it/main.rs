@@ -3,5 +3,7 @@
 mod common;
 mod conformance;
 mod crash;
+mod damage;
 mod journal;
 mod open;
+mod room;

@@ -36,6 +36,23 @@ fn until_stored(cluster: &Cluster, files: u64) {
     }
 }
 
+/// Waits until `status` says that so many removed files, of so many bytes, wait for the deletion of their data.
+fn until_removed(cluster: &Cluster, files: u64, bytes: u64) {
+    let began = Instant::now();
+    loop {
+        let said = status(cluster);
+        if said["removed_files"] == files && said["removed_bytes"] == bytes {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{said:#}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn status(cluster: &Cluster) -> serde_json::Value {
+    serde_json::from_str(&cluster.run(&["--json", "status"])).expect("JSON")
+}
+
 /// Bytes in files of a mount.
 fn written(at: &Path, files: &[(&str, Vec<u8>)]) {
     for (name, data) in files {
@@ -225,7 +242,16 @@ fn process_blocks_in_a_bucket() {
     let why = String::from_utf8_lossy(&down.stderr).into_owned();
     assert!(why.contains("cannot be reached"), "{why}");
     cluster.run(&["stat", "/a"]);
+    // What is removed meanwhile waits, and is counted.
+    cluster.run(&["rm", "/c"]);
+    until_removed(&cluster, 1, 100_000);
+    assert!(
+        cluster
+            .run(&["status"])
+            .contains("1 removed files (98K bytes) wait")
+    );
     let _server = TestServer::start_at(root.path(), address);
+    until_removed(&cluster, 0, 0);
     compare(&cluster, &files[..1]);
 }
 

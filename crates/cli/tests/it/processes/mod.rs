@@ -3,11 +3,13 @@
 mod backup;
 mod blocks;
 mod coordination;
+mod damage;
 mod dump;
 mod folder;
 mod grow;
 mod kills;
 mod opposed;
+mod plans;
 mod power;
 mod repair;
 mod restart;

@@ -1,8 +1,6 @@
 //! One flipped byte in a table of a store: what is lost is named, everything else stays, and the store is sound again.
 
-mod cluster;
-
-use cluster::Cluster;
+use crate::cluster::Cluster;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -52,7 +50,10 @@ fn flip(table: &Path, share: f64) {
 }
 
 fn said(out: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr),
+    );
     format!("{out}{err}")
 }
 
@@ -115,7 +116,10 @@ fn process_one_flipped_byte_costs_what_it_hit_and_no_more() {
         let dump = cluster.file("dump");
         let out = cluster.pando(&["dump", "-o", &dump]).output().expect("runs");
         let dumped = said(&out);
-        assert!(Path::new(&dump).is_file() && dumped.contains("dumped"), "{dumped}");
+        assert!(
+            Path::new(&dump).is_file() && dumped.contains("dumped"),
+            "{dumped}"
+        );
         assert!(code(&out) == Some(0) || dumped.contains("/tree/"), "{dumped}");
 
         let repaired = cluster.pando(&["fsck", "--repair"]).output().expect("runs");

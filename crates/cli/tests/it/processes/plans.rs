@@ -1,10 +1,7 @@
 //! Plans that do not come to their end: they are put back, under load and while servers die, and what stops them is said.
 
-mod cluster;
-mod hammering;
-
-use cluster::Cluster;
-use hammering::{Hammer, verify};
+use crate::cluster::Cluster;
+use crate::hammering::{Hammer, verify};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! One flipped byte in a table: what is left of a store, and a store made anew of that.
 
-mod common;
-
-use common::{open, superblock};
-use pando_format::{Entry, InodeRecord, Key, KeyRange, Layout, Left, Marks, Mutation, NameHash, Record, Target};
+use crate::common::{open, superblock};
+use pando_format::{
+    Entry, InodeRecord, Key, KeyRange, Layout, Left, Marks, Mutation, NameHash, Record, Target,
+};
 use pando_store::conformance::block_on;
 use pando_store::{Batch, Durability, Store, StoreError};
 use pando_store_rocks::RocksStore;
