@@ -328,15 +328,13 @@ impl RocksStore {
     fn hand_over(&self, batch: WriteBatch) -> Result<(), StoreError> {
         self.syncer.check()?;
         let bytes = batch.size_in_bytes() as u64;
-        let mut synced = WriteOptions::default();
-        let write = if self.log_may_end.get() {
+        let synced = self.log_may_end.get().then(|| {
+            let mut synced = WriteOptions::default();
             synced.set_sync(true);
-            &synced
-        } else {
-            &self.write
-        };
+            synced
+        });
         self.db
-            .write_opt(batch, write)
+            .write_opt(batch, synced.as_ref().unwrap_or(&self.write))
             .map_err(|e| self.syncer.poison(e.to_string()))?;
         self.written.set(self.written.get() + bytes);
         self.log_bytes.set(self.log_bytes.get() + bytes);
