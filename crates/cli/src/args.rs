@@ -143,6 +143,13 @@ pub struct UpArgs {
     /// How servers wait for work, from their next start on. [default: as said before, or adaptive]
     #[arg(long, value_enum)]
     pub waiting: Option<Wait>,
+    /// How often blocks that belong to no file are removed without being asked, from the servers' next start on; 0s: never. [default: as said
+    /// before, or 24h]
+    #[arg(long, value_name = "TIME", value_parser = text::duration)]
+    pub gc_every: Option<Duration>,
+    /// What was written within this time is left alone then. [default: as said before, or 1h]
+    #[arg(long, value_name = "TIME", value_parser = text::duration)]
+    pub gc_grace: Option<Duration>,
     #[command(flatten)]
     pub choices: Choices,
 }
@@ -288,6 +295,12 @@ pub struct ServerArgs {
     /// (with more, connections are closed), and half as much for requests being served (with more, they are asked to wait).
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(16..=65_536))]
     pub identity_mib: u64,
+    /// How often the server that coordinates removes blocks that belong to no file, as `pando gc` does; 0s: never.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = text::duration)]
+    pub gc_every: Duration,
+    /// What was written within this time is left alone then. It must be longer than clocks differ.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = text::duration)]
+    pub gc_grace: Duration,
     /// Log as JSON lines.
     #[arg(long)]
     pub log_json: bool,

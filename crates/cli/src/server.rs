@@ -5,6 +5,7 @@ use crate::args::{Args, Mode, ServerArgs, Wait};
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
 use crate::device::{self, Device};
+use crate::gc::regular::{self, Rules};
 use crate::metrics::{self, Counters};
 use crate::{coordination, fsck, pki, process, stores};
 use anyhow::{Context, Result, bail};
@@ -35,6 +36,9 @@ struct Watch {
     stopper: pando_net::Stopper,
     reactor: Weak<Reactor>,
     failed: Cell<bool>,
+    id: ServerId,
+    /// This server coordinates.
+    leads: Arc<AtomicBool>,
     /// Where this machine's copy of the map is, if the map is elsewhere.
     copy: Option<(ClusterDir, ClusterFile)>,
 }
@@ -45,6 +49,7 @@ impl Observer for Watch {
     }
 
     fn new_map(&self, map: &ClusterMap) {
+        self.leads.store(map.coordinator == self.id, Ordering::Relaxed);
         if let Some(reactor) = self.reactor.upgrade() {
             reactor.set_map(map);
         }
@@ -152,6 +157,8 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         stopper: reactor.stopper(),
         reactor: Rc::downgrade(&reactor),
         failed: Cell::new(false),
+        id,
+        leads: Arc::new(AtomicBool::new(map.coordinator == id)),
         copy: (!coordination::is_here(&file)?).then(|| (dir.clone(), file.clone())),
     });
     let limits = Limits {
@@ -188,6 +195,12 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
             file.epoch,
         );
     }
+    let rules = Rules {
+        every: options.gc_every,
+        grace: options.gc_grace,
+    };
+    let collected = regular::start(&dir, rules, watch.leads.clone()).context("cannot start a thread")?;
+    server.say("gc", move || collected.text());
     reactor.set_node(server.clone());
     let bound = reactor
         .listen(&me.address, server.boot(), server.clone())

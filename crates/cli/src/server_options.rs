@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of `pando server`. What was never said has the server's own default.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
@@ -17,6 +18,16 @@ pub struct ServerOptions {
     /// How to wait for work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// How often blocks that belong to no file are removed, in milliseconds; 0: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gc_every_ms: Option<u64>,
+    /// How old they are at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gc_grace_ms: Option<u64>,
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn path(dir: &ClusterDir) -> PathBuf {
@@ -49,6 +60,8 @@ impl ServerOptions {
         let now = ServerOptions {
             record_mib: up.record_mib.or(before.record_mib),
             waiting: up.waiting.and_then(word).or(before.waiting.clone()),
+            gc_every_ms: up.gc_every.map(millis).or(before.gc_every_ms),
+            gc_grace_ms: up.gc_grace.map(millis).or(before.gc_grace_ms),
         };
         if now == before {
             return Ok(false);
@@ -64,7 +77,9 @@ impl ServerOptions {
     pub fn typed(&self) -> Vec<String> {
         let record = self.record_mib.map(|mib| format!("--record-mib={mib}"));
         let waiting = self.waiting.as_ref().map(|word| format!("--waiting={word}"));
-        record.into_iter().chain(waiting).collect()
+        let every = self.gc_every_ms.map(|ms| format!("--gc-every={ms}ms"));
+        let grace = self.gc_grace_ms.map(|ms| format!("--gc-grace={ms}ms"));
+        [record, waiting, every, grace].into_iter().flatten().collect()
     }
 }
 
@@ -101,7 +116,17 @@ mod tests {
         assert!(ServerOptions::remember(&dir, &up(&["--record-mib", "0"])).unwrap());
         assert!(ServerOptions::remember(&dir, &up(&["--waiting", "polling"])).unwrap());
         assert!(!ServerOptions::remember(&dir, &up(&[])).unwrap());
-        assert_eq!(typed(), ["--record-mib=0", "--waiting=polling"]);
+        assert!(ServerOptions::remember(&dir, &up(&["--gc-every", "2h"])).unwrap());
+        assert!(ServerOptions::remember(&dir, &up(&["--gc-grace", "1.5s"])).unwrap());
+        assert_eq!(
+            typed(),
+            [
+                "--record-mib=0",
+                "--waiting=polling",
+                "--gc-every=7200000ms",
+                "--gc-grace=1500ms"
+            ]
+        );
         // A server takes them.
         let line = [
             vec!["pando".to_owned(), "server".into(), "--id=3".into()],

@@ -8,7 +8,7 @@ use anyhow::Result;
 use pando_cluster::{ClusterFile, CoordError, Server, View};
 use pando_env::sync::{Either, first, join_all};
 use pando_env::{Env, LocalFuture};
-use pando_types::ServerId;
+use pando_types::{ServerId, Timestamp};
 use pando_wire::{Request, Response};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -73,6 +73,27 @@ fn removed(server: &Value) -> String {
         (Some(_), _) => "0".into(),
         (None, _) => "-".into(),
     }
+}
+
+/// What became of blocks that are nobody's.
+fn collected(server: &Value, gc: &Value) -> String {
+    let time = |field: &str| {
+        let secs = gc[field].as_i64()?;
+        Some(text::time(Timestamp { secs, nanos: 0 }, false))
+    };
+    let n = |field: &str| gc[field].as_u64().unwrap_or(0);
+    let last = match time("last") {
+        Some(at) => format!("last {at} ({} blocks, {})", n("blocks"), text::human(n("bytes"))),
+        None => "not yet done".into(),
+    };
+    let next = time("next").unwrap_or_default();
+    let failed = gc["error"]
+        .as_str()
+        .map_or(String::new(), |why| format!("; {why}"));
+    format!(
+        "Server {server} removes blocks that belong to no file every {}: {last}, next {next}{failed}",
+        duration(n("every_s"))
+    )
 }
 
 /// The newest map that a server tells in time.
@@ -199,6 +220,9 @@ fn show(
     if waiting > 0 {
         let bytes = text::human(sum(servers, "removed_bytes"));
         println!("{waiting} removed files ({bytes} bytes) wait for the deletion of their data");
+    }
+    for s in servers.iter().filter(|s| s["gc"].is_object()) {
+        println!("{}", collected(&s["server"], &s["gc"]));
     }
     for s in servers {
         if let Some(why) = s["error"].as_str() {

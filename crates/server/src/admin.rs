@@ -6,10 +6,14 @@ use pando_format::{Batch, Codec, KeyRange};
 use pando_store::{Level, StoreError};
 use pando_types::Errno;
 use pando_wire::Response;
+use std::rc::Rc;
 
 /// Most records of one scan answer, and most bytes, so that it fits a frame.
 const SCAN_RECORDS: usize = 4096;
 const SCAN_BYTES: usize = 1 << 20;
+
+/// Gives a value in JSON, as it is now.
+pub(crate) type Saying = Rc<dyn Fn() -> String>;
 
 impl MetaServer {
     pub(crate) fn show_map(&self) -> Response {
@@ -60,8 +64,22 @@ impl MetaServer {
         Ok(Response::Remains(remains))
     }
 
+    /// With its status the server says `field` too, a value in JSON.
+    pub fn say(&self, field: &'static str, value: impl Fn() -> String + 'static) {
+        self.said.borrow_mut().insert(field, Rc::new(value));
+    }
+
     /// State and counts as JSON.
     pub(crate) fn status(&self) -> String {
+        let mut all = self.own_status();
+        for (field, value) in &*self.said.borrow() {
+            all.pop();
+            all.push_str(&format!(",\"{field}\":{}}}", value()));
+        }
+        all
+    }
+
+    fn own_status(&self) -> String {
         let s = self.stats();
         let moved = self.move_stats();
         let (space, removed) = (self.room(), self.removed());

@@ -192,6 +192,8 @@ pub struct MetaServer {
     /// What became of directories, in numbers.
     changes: RefCell<changes::Changes>,
     private: RefCell<private::Private>,
+    /// What the program around the server has to say with its status.
+    said: RefCell<BTreeMap<&'static str, admin::Saying>>,
     /// What housekeeping found to be left of removed files, by the first slot of each part.
     removed: RefCell<BTreeMap<u16, Removed>>,
     moving: RefCell<moving::Moving>,

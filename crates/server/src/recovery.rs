@@ -205,6 +205,7 @@ impl MetaServer {
             members: RefCell::default(),
             coord_trouble: RefCell::default(),
             private: RefCell::default(),
+            said: RefCell::default(),
             removed: RefCell::default(),
             moving: RefCell::new(moving),
             identities: RefCell::new(identities),

@@ -1,19 +1,28 @@
 //! One look at the records of all servers, for files that somebody speaks of.
 
+use crate::connect::Connection;
 use crate::fsck::{Collector, Unread};
 use pando_client::Client;
 use pando_data::{FileKey, StoredFile};
+use pando_env::Env;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Mutation, Record, Target};
 use pando_types::{SLOTS, Slot};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Files with blocks that nobody has spoken of yet.
 pub type Known = BTreeMap<FileKey, StoredFile>;
 
 /// Strikes out all files that a record speaks of. Slot by slot, up or down; what is on its way between servers is
-/// looked at before and after.
-pub async fn look(client: &Rc<Client>, upwards: bool, known: &mut Known) -> Result<(), Unread> {
+/// looked at before and after. It rests after each slot, for `pause`.
+pub async fn look(
+    conn: &Connection,
+    upwards: bool,
+    known: &mut Known,
+    pause: Duration,
+) -> Result<(), Unread> {
+    let client = &conn.client;
     local(client, known).await?;
     for n in 0..SLOTS {
         let slot = Slot(if upwards { n } else { SLOTS - 1 - n });
@@ -21,6 +30,9 @@ pub async fn look(client: &Rc<Client>, upwards: bool, known: &mut Known) -> Resu
         let start = slot.0.to_be_bytes().to_vec();
         let end = (slot.0 + 1).to_be_bytes().to_vec();
         strike(client, server, KeyRange { start, end }, known).await?;
+        if !pause.is_zero() {
+            conn.reactor.sleep(pause).await;
+        }
     }
     local(client, known).await
 }

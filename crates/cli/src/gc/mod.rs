@@ -13,6 +13,7 @@
 //! - A record that cannot be read, a server that is away, and slots on the move end it: nothing is removed then.
 
 mod look;
+pub mod regular;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
@@ -37,7 +38,8 @@ const LOOKS: usize = 8;
 /// Remove blocks of file data that belong to no file, while the filesystem is in use.
 ///
 /// Servers remove the blocks of removed files by themselves, also after a crash. What is left are blocks of files that
-/// were lost with their server's last seconds, and of writers that died before they said what they wrote.
+/// were lost with their server's last seconds, and of writers that died before they said what they wrote. The server that coordinates does
+/// the same once a day (`pando server --gc-every`).
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit status: 0 done, 1 some could not be removed, 2 could not look (a server is away, a record is damaged).\n\nExamples:\n  pando gc --dry-run\n  pando gc --grace 24h --json"
@@ -63,7 +65,9 @@ struct Found {
 }
 
 pub fn run(args: &Args, gc: &GcArgs) -> ExitCode {
-    match collect(args, gc) {
+    let patience = Duration::from_secs(args.wait.min(10));
+    let looked = ClusterDir::of(args).and_then(|dir| collect(&dir, patience, gc, Duration::ZERO));
+    match looked {
         Ok(found) => {
             report(args, gc, &found);
             match found.failed.is_empty() {
@@ -82,10 +86,13 @@ pub fn run(args: &Args, gc: &GcArgs) -> ExitCode {
     }
 }
 
-fn collect(args: &Args, gc: &GcArgs) -> Result<Found> {
-    let dir = ClusterDir::of(args)?;
-    let patience = Duration::from_secs(args.wait.min(10));
-    let conn = Connection::open(&dir, Party::Operator, Waiting::default(), patience)?;
+/// `patience`: how long a server is waited for. `pause`: how long to rest after each slot; 0: this is all there is to do.
+fn collect(dir: &ClusterDir, patience: Duration, gc: &GcArgs, pause: Duration) -> Result<Found> {
+    let waiting = match pause.is_zero() {
+        true => Waiting::default(),
+        false => Waiting::Blocking,
+    };
+    let conn = Connection::open(dir, Party::Operator, waiting, patience)?;
     conn.run(at_rest(&conn))?;
     let epoch = conn.client.map().epoch;
     let mut found = Found::default();
@@ -104,7 +111,7 @@ fn collect(args: &Args, gc: &GcArgs) -> Result<Found> {
         if known.is_empty() {
             return Ok(found);
         }
-        conn.run(look(&conn.client, upwards, &mut known))
+        conn.run(look(&conn, upwards, &mut known, pause))
             .map_err(|why| match why {
                 Unread::Away(server) => anyhow::anyhow!(
                     "server {server} does not answer{}; `pando up` starts what is missing on this machine",

@@ -29,7 +29,7 @@ fn until_stored(cluster: &Cluster, files: u64) {
             return;
         }
         assert!(
-            began.elapsed() < Duration::from_secs(60),
+            began.elapsed() < Duration::from_secs(120),
             "{stored} files have blocks, not {files}"
         );
         std::thread::sleep(Duration::from_millis(100));
@@ -125,6 +125,94 @@ fn process_a_mount_over_a_bucket_and_kills() {
     cluster.run(&["fsck", "--data"]);
     let left = gc(&cluster, &["--grace", "0s"]);
     assert_eq!(left["blocks"], 0, "{left}");
+}
+
+/// A mount is killed that has stored blocks and published nothing, and its file is removed: nobody says `gc`, and they go.
+#[test]
+fn process_blocks_of_a_killed_mount_go_by_themselves() {
+    if std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
+        eprintln!("skipped: /dev/fuse cannot be opened here");
+        return;
+    }
+    let root = tempfile::tempdir().expect("a folder");
+    let blocks = root.path().join("data");
+    let cluster = Cluster::with_blocks(2, &blocks.display().to_string(), Vec::new());
+    let never = cluster.fail(&["up", "--gc-every", "daily"]);
+    assert!(never.contains("is not a time such as"), "{never}");
+    cluster.run(&["up", "--gc-every", "2s", "--gc-grace", "1s"]);
+    cluster.kill_all();
+    cluster.up();
+    let at = root.path().join("mnt");
+    let place = at.display().to_string();
+    std::fs::create_dir(&at).expect("a folder");
+    let mut mount = cluster
+        .pando(&["mount", "--foreground", "--publish", "0", &place])
+        .spawn()
+        .expect("pando runs");
+    let began = Instant::now();
+    while !std::fs::read_to_string("/proc/mounts")
+        .expect("mounts")
+        .contains(&place)
+    {
+        assert!(began.elapsed() < Duration::from_secs(30), "not mounted");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    written(&at, &[("kept", content(5_000_000, 1))]);
+    let mut file = std::fs::File::create(at.join("lost")).expect("a file");
+    std::io::Write::write_all(&mut file, &content(12 << 20, 2)).expect("written");
+    // Whole blocks are stored at once.
+    until_stored(&cluster, 2);
+    mount.kill().expect("killed");
+    mount.wait().expect("gone");
+    drop(file);
+    let _ = Command::new("umount").args(["-l", &place]).status();
+    // As long as it has a record its blocks stay, whatever that says.
+    std::thread::sleep(Duration::from_secs(3));
+    until_stored(&cluster, 2);
+    cluster.run(&["rm", "/lost"]);
+    // The dead mount has it open until its session ends, after a minute.
+    until_stored(&cluster, 1);
+    compare(&cluster, &[("kept", content(5_000_000, 1))]);
+    cluster.run(&["fsck", "--data"]);
+    // It is said what became of them, and the time is not begun anew by a start.
+    let gc_of = |said: &serde_json::Value| {
+        let servers = said["servers"].as_array().expect("servers").clone();
+        let all: Vec<_> = servers
+            .iter()
+            .map(|s| s["gc"].clone())
+            .filter(|gc| gc.is_object())
+            .collect();
+        assert_eq!(all.len(), 1, "one server does it: {said:#}");
+        all[0].clone()
+    };
+    let kept: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(cluster.path("gc.json")).expect("a file")).expect("JSON");
+    assert!(kept["done"].is_u64(), "{kept}");
+    let said = gc_of(&status(&cluster));
+    assert_eq!(
+        (&said["every_s"], &said["error"]),
+        (&2.into(), &serde_json::Value::Null),
+        "{said}"
+    );
+    cluster.run(&["up", "--gc-every", "24h"]);
+    cluster.kill_all();
+    cluster.up();
+    let said = gc_of(&status(&cluster));
+    let (last, next) = (
+        said["last"].as_u64().expect("done"),
+        said["next"].as_u64().expect("a time"),
+    );
+    assert!(next >= last + 24 * 3600, "{said}");
+    let text = cluster.run(&["status"]);
+    assert!(
+        text.contains("removes blocks that belong to no file every 1d00h: last 2"),
+        "{text}"
+    );
 }
 
 /// What a crash could have left: a block that no record speaks of.
