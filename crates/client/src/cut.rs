@@ -61,7 +61,10 @@ impl fmt::Display for CutFailed {
                 )
             }
             CutFailed::Refused(id, CutError::Damaged) => {
-                write!(f, "a table of server {id} is damaged: `pando fsck` names what is lost, `pando fsck --repair` makes the store anew without it")
+                write!(
+                    f,
+                    "a table of server {id} is damaged: `pando fsck` names what is lost, `pando fsck --repair` makes the store anew without it"
+                )
             }
         }
     }

@@ -87,11 +87,7 @@ pub(crate) fn survey(
 }
 
 /// Reads until the end, or until damage: then what RocksDB says of it.
-fn read_on(
-    db: &DB,
-    range: &KeyRange,
-    each: &mut Each<'_>,
-) -> Result<Option<Error>, StoreError> {
+fn read_on(db: &DB, range: &KeyRange, each: &mut Each<'_>) -> Result<Option<Error>, StoreError> {
     let mut options = ReadOptions::default();
     options.fill_cache(false);
     options.set_total_order_seek(true);

@@ -150,7 +150,9 @@ fn left_of_journal(db: &DB, most: usize) -> Result<LeftOfJournal, StoreError> {
         // Rows of it have other checksums than records: which blocks are damaged is not asked.
         for block in table::read(&db.path().join(&name), &everything()).unwrap_or_default() {
             for row in block.rows {
-                let older = newest.get(&row.key).is_none_or(|(sequence, _)| *sequence < row.sequence);
+                let older = newest
+                    .get(&row.key)
+                    .is_none_or(|(sequence, _)| *sequence < row.sequence);
                 if older {
                     newest.insert(row.key, (row.sequence, row.value));
                 }

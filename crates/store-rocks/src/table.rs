@@ -283,12 +283,7 @@ fn index(file: &[u8]) -> Option<Vec<(u64, u64)>> {
     }
     let mut front = Front(&footer[1..]);
     // The first handle is that of the blocks with properties and filters.
-    let [_, _, offset, size] = [
-        front.varint()?,
-        front.varint()?,
-        front.varint()?,
-        front.varint()?,
-    ];
+    let [_, _, offset, size] = [front.varint()?, front.varint()?, front.varint()?, front.varint()?];
     let (bytes, unpacked) = unpack(file, offset, size)?;
     let Entries { pairs, .. } = entries(&bytes, unpacked, false);
     let handle = |(_, value): (Vec<u8>, Vec<u8>)| {

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{open, superblock};
-use pando_format::{Entry, InodeRecord, Key, KeyRange, Layout, Left, Marks, Mutation, NameHash, Record, Target};
+use pando_format::{
+    Entry, InodeRecord, Key, KeyRange, Layout, Left, Marks, Mutation, NameHash, Record, Target,
+};
 use pando_store::conformance::block_on;
 use pando_store::{Batch, Durability, Store, StoreError};
 use pando_store_rocks::RocksStore;

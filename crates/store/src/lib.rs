@@ -100,7 +100,9 @@ pub enum StoreError {
     )]
     DamagedTable(String),
     /// A record does not decode or its checksum does not match. It is reported, never served.
-    #[error("damaged record at key {key}: {why}; `pando fsck` says what it is, `pando fsck --repair` repairs what can be repaired")]
+    #[error(
+        "damaged record at key {key}: {why}; `pando fsck` says what it is, `pando fsck --repair` repairs what can be repaired"
+    )]
     Corrupt {
         /// The key in hexadecimal.
         key: String,

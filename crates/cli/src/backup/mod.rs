@@ -10,8 +10,8 @@ pub use restore::{RestoreArgs, restore};
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::progress::{Progress, Unit};
 use crate::fsck::{self, Collector, Finding};
+use crate::progress::{Progress, Unit};
 use crate::text;
 use anyhow::{Context, Result, anyhow, bail};
 use data::{BlockFile, copy_blocks};
@@ -168,7 +168,9 @@ async fn read(
         Err(e @ CutFailed::Refused(_, CutError::Damaged)) => e,
         Err(e) => return Err(e.into()),
     };
-    let past = Collector::new(backup.conn.client.clone()).past_damage(server, range).await;
+    let past = Collector::new(backup.conn.client.clone())
+        .past_damage(server, range)
+        .await;
     let past = past.map_err(|_| anyhow!("server {server} does not answer any more"))?;
     if !backup.skip_damaged {
         *backup.left_out.borrow_mut() = past.lost;

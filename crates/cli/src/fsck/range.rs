@@ -79,8 +79,12 @@ pub fn of_what(key: &Key) -> String {
         Key::Touch(_) => "the counts and times of the directory".into(),
         Key::Counter(slot) => format!("the counter of inode numbers of slot {slot}"),
         Key::RenameList { name, .. } => format!("the rename list of {}", crate::text::quoted(name)),
-        Key::Garbage(slot, ino, _) => format!("the note that data of inode {ino} of slot {slot} are to be deleted"),
-        Key::Orphan(slot, ino, _) => format!("the note that inode {ino} of slot {slot} is open without a name"),
+        Key::Garbage(slot, ino, _) => {
+            format!("the note that data of inode {ino} of slot {slot} are to be deleted")
+        }
+        Key::Orphan(slot, ino, _) => {
+            format!("the note that inode {ino} of slot {slot} is open without a name")
+        }
         Key::Reply(slot, session, _) => format!("an answer to session {session} in slot {slot}"),
         Key::Session(session) => format!("session {session}"),
         Key::Decision(tx) | Key::Owed(tx) | Key::Prepared(_, tx) => format!("a part of transaction {tx}"),

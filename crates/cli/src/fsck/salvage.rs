@@ -2,8 +2,8 @@
 //! paths can be found.
 
 use super::finding::{Finding, Kind, Subject};
-use super::repair::Done;
 use super::range::of_what;
+use super::repair::Done;
 use super::report;
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
@@ -40,7 +40,9 @@ fn unnamed(salvaged: &Salvaged) -> impl Iterator<Item = String> {
     let records = "there may have been records whose names are lost too: how many a directory misses is said where it is counted";
     let answers = "answers to requests may be lost: what a client repeats may be done twice";
     let records = more.then(|| records.to_owned());
-    records.into_iter().chain(salvaged.journal.then(|| answers.to_owned()))
+    records
+        .into_iter()
+        .chain(salvaged.journal.then(|| answers.to_owned()))
 }
 
 /// What is lost, in words without paths: no server is asked.
@@ -52,7 +54,11 @@ pub fn lost(salvaged: &Salvaged) -> Vec<String> {
             Left::Nothing => "lost-record",
             Left::Whole(_) | Left::Older(_) => "older-record",
         };
-        format!("{what}: {}: {}", report::words(&report::record(&key)), of_what(&remnant.key))
+        format!(
+            "{what}: {}: {}",
+            report::words(&report::record(&key)),
+            of_what(&remnant.key)
+        )
     });
     found.chain(unnamed(salvaged)).collect()
 }
@@ -76,7 +82,8 @@ pub fn all(args: &Args, conn: &Connection, findings: &[Finding], done: &mut Done
                 done.repairs.push(told(id.0, &salvaged));
                 done.lost.extend(lost);
                 let unnamed = unnamed(&salvaged);
-                done.lost.extend(unnamed.map(|what| format!("server {id}: {what}")));
+                done.lost
+                    .extend(unnamed.map(|what| format!("server {id}: {what}")));
             }
             Err(e) => done.failed.push(format!("server {id}: {e:#}")),
         }
