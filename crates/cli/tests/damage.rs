@@ -51,12 +51,13 @@ fn largest(store: &Path) -> PathBuf {
 fn flip(store: &Path, share: f64) {
     let table = largest(store);
     let sound = std::fs::read(&table).expect("read");
+    let keys = keys(store);
     let first = (sound.len() as f64 * share) as usize;
     for at in (first..sound.len()).step_by(7) {
         let mut bytes = sound.clone();
         bytes[at] ^= 0x10;
         std::fs::write(&table, bytes).expect("written");
-        if costs_files(store) {
+        if costs_files(store, &keys) {
             eprintln!("flipped byte {at} of {} of {}", sound.len(), table.display());
             return;
         }
@@ -64,14 +65,28 @@ fn flip(store: &Path, share: f64) {
     panic!("no byte of {} from {share} on will do", table.display());
 }
 
-fn costs_files(store: &Path) -> bool {
-    let options = RocksOptions::default();
-    let (store, _) = RocksStore::open(store, options).expect("opens");
-    let all = KeyRange {
+fn all() -> KeyRange {
+    KeyRange {
         start: vec![0],
         end: vec![0xFF; 3],
-    };
-    let remains = pando_data::wait(Box::pin(store.remains(&all).wait())).expect("told");
+    }
+}
+
+fn opened(store: &Path) -> RocksStore {
+    RocksStore::open(store, RocksOptions::default()).expect("opens").0
+}
+
+/// Keys of a sound store.
+fn keys(store: &Path) -> BTreeSet<Key> {
+    let store = opened(store);
+    let listed = pando_data::wait(Box::pin(store.list(&all(), usize::MAX).wait())).expect("sound");
+    listed.into_iter().map(|(key, _)| key).collect()
+}
+
+/// Whether what is lost is of files, and their keys are not damaged.
+fn costs_files(store: &Path, keys: &BTreeSet<Key>) -> bool {
+    let store = opened(store);
+    let remains = pando_data::wait(Box::pin(store.remains(&all()).wait())).expect("told");
     let mut lost = remains
         .found
         .iter()
@@ -81,7 +96,8 @@ fn costs_files(store: &Path) -> bool {
         Key::Entry { name, .. } | Key::Attachment { name, .. } => name.as_bytes().starts_with(b"file-"),
         _ => false,
     };
-    !remains.more && lost.peek().is_some() && lost.all(|r| is_file(&r.key))
+    let mut named = |key: &Key| is_file(key) && keys.contains(key);
+    !remains.more && lost.peek().is_some() && lost.all(|r| named(&r.key))
 }
 
 fn said(out: &Output) -> String {
