@@ -63,7 +63,8 @@ impl MetaServer {
                 "\"busy\":{},\"peer_calls\":{},\"in_doubt_at_start\":{},\"space_total\":{},\"space_available\":{},",
                 "\"low_on_space\":{},\"announced\":{},\"outdated\":{},\"forged\":{},\"heard\":{},",
                 "\"to_move\":{},\"records_sent\":{},\"slots_given\":{},\"slots_taken\":{},",
-                "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{}}}"
+                "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{},",
+                "\"handing_over\":{},\"stuck\":{}}}"
             ),
             self.id,
             self.boot,
@@ -99,6 +100,8 @@ impl MetaServer {
             awaited,
             file_locks,
             file_lock_waits,
+            self.handing_over(),
+            self.stuck_slots(),
         )
     }
 }
