@@ -1,5 +1,5 @@
 # about: real processes: kill -9 and power cuts under load, every command
-# limit: 900
+# limit: 1500
 #
 # Its tests are those in modules `processes`, found by cargo. PROCESS_ONLY=grow runs those whose names contain that.
 set -uo pipefail

@@ -60,7 +60,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(e) => {
             if args.json {
-                println!("{}", serde_json::json!({ "error": format!("{e:#}") }));
+                let mut told = grow::how_far(&e).unwrap_or_else(|| serde_json::json!({}));
+                told["error"] = format!("{e:#}").into();
+                println!("{told}");
             } else {
                 eprintln!("pando: {e:#}");
             }

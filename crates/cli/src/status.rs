@@ -3,9 +3,10 @@
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::Connection;
+use crate::grow::waits::{self, Wait};
 use crate::{coordination, process, text};
 use anyhow::Result;
-use pando_cluster::{ClusterFile, CoordError, Server, View};
+use pando_cluster::{ClusterFile, ClusterMap, CoordError, Server, View};
 use pando_env::sync::{Either, first, join_all};
 use pando_env::{Env, LocalFuture};
 use pando_types::{ServerId, Timestamp};
@@ -42,17 +43,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for (server, answer) in conn.file.servers.iter().zip(answers) {
         servers.push(merge(&dir, &conn, server, answer));
     }
+    let map = conn.file.map(&dir.path)?;
+    let waits = waits::waits(&map, &servers);
     let down = servers.iter().filter(|s| s["up"] != true).count();
     if args.json {
         let all = json!({
             "dir": dir.path, "fs": conn.file.fs, "profile": conn.file.profile.name, "durability": conn.file.durability,
             "epoch": conn.file.epoch, "down": down, "servers": servers,
             "removed_files": sum(&servers, "removed_files"), "removed_bytes": sum(&servers, "removed_bytes"),
-            "coordination": coordination::to_json(&conn.file, &found),
+            "coordination": coordination::to_json(&conn.file, &found), "plan": waits::to_json(&map, &waits),
         });
         println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
         show(&dir, &conn, &servers, down, &found);
+        show_plan(&map, &waits);
     }
     Ok(if down == 0 && found.is_ok() {
         ExitCode::SUCCESS
@@ -160,6 +164,19 @@ fn duration(secs: u64) -> String {
         60..3600 => format!("{}m{:02}s", secs / 60, secs % 60),
         3600..86_400 => format!("{}h{:02}m", secs / 3600, secs / 60 % 60),
         _ => format!("{}d{:02}h", secs / 86_400, secs / 3600 % 24),
+    }
+}
+
+/// What is under way, and what it waits for.
+fn show_plan(map: &ClusterMap, waits: &[Wait]) {
+    let Some(text) = waits::under_way(map) else {
+        return;
+    };
+    println!(
+        "{text} `pando map` shows which; `pando drain N --cancel`, `pando join --cancel` or `pando rebalance --cancel` puts it back."
+    );
+    for wait in waits {
+        println!("  {}", wait.text());
     }
 }
 

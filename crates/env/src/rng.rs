@@ -30,6 +30,7 @@ impl Rng {
     }
 
     /// 64 random bits.
+    #[allow(clippy::should_implement_trait)] // it has no end
     pub fn next(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);

@@ -95,7 +95,8 @@ impl MetaServer {
                 "\"low_on_space\":{},\"announced\":{},\"outdated\":{},\"forged\":{},\"heard\":{},",
                 "\"to_move\":{},\"records_sent\":{},\"slots_given\":{},\"slots_taken\":{},",
                 "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{},",
-                "\"removed_files\":{},\"removed_bytes\":{},\"removed_held\":{}}}"
+                "\"removed_files\":{},\"removed_bytes\":{},\"removed_held\":{},",
+                "\"handing_over\":{},\"stuck\":{}}}"
             ),
             self.id,
             self.boot,
@@ -134,6 +135,8 @@ impl MetaServer {
             removed.files,
             removed.bytes,
             removed.held,
+            self.handing_over(),
+            self.stuck_slots(),
         )
     }
 }

@@ -69,7 +69,7 @@ pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
         "Server {id} has {} so far. It gives them back and leaves.",
         slots(owned(&map, id))
     ));
-    operator.take_away(id, options.no_wait)
+    operator.take_away(id, &options.patience)
 }
 
 /// Who is getting its first share of the slots: of those that slots are to move to the one with the highest number, if no

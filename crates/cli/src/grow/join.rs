@@ -1,6 +1,7 @@
 //! `pando join`: the store of a new server, where it is, and its start. Whatever can be known to fail is found out before anything is
 //! made.
 
+use super::follow::Patience;
 use super::{LOOK, Operator, Refused, cancel};
 use crate::addresses::{self, on_loopback, server_at, stays_here};
 use crate::args::Args;
@@ -26,9 +27,8 @@ pub struct JoinArgs {
     /// Its store. [default: server-N in the cluster's folder]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// Return once the server has joined, and not when it has its share of the slots.
-    #[arg(long)]
-    pub no_wait: bool,
+    #[command(flatten)]
+    pub patience: Patience,
     /// Add one more server although the last change is still under way. (Without this, its progress is shown.)
     #[arg(long)]
     pub another: bool,
@@ -49,7 +49,7 @@ pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
         operator.say(
             "Slots are on the move already; this is how far that is. (`--another` adds one more server.)",
         );
-        return operator.follow("join", None, &before, options.no_wait);
+        return operator.follow("join", None, &before, &options.patience);
     }
     let server = operator.add(&turn, options, &[])?;
     drop(turn);
@@ -65,7 +65,7 @@ pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
             operator.say("On this one `pando up` starts it too.");
         }
     }
-    operator.follow("join", Some(ServerId(server.id)), &before, options.no_wait)
+    operator.follow("join", Some(ServerId(server.id)), &before, &options.patience)
 }
 
 impl Operator {

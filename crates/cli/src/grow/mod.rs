@@ -3,14 +3,19 @@
 //! The servers do the work and go on without the command; it only asks for it and shows how far it is.
 
 mod cancel;
+mod damage;
+mod follow;
 mod join;
+pub mod waits;
 
+pub use follow::how_far;
 pub use join::{JoinArgs, join};
+
+use follow::Patience;
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
-use crate::progress::{Progress, Unit};
 use crate::{coordination, process, status};
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterMap, View};
@@ -24,11 +29,6 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at how far it is.
 const LOOK: Duration = Duration::from_millis(100);
-/// So long without any slot moving, and people are told what may be the matter.
-const STILL: Duration = Duration::from_secs(20);
-
-/// So long with a drained server that has nothing and stays, and people are told what it waits for.
-const STAYING: Duration = Duration::from_secs(4);
 /// By then a server that is well answers.
 const MOMENT: Duration = Duration::from_secs(2);
 
@@ -38,9 +38,8 @@ const MOMENT: Duration = Duration::from_secs(2);
 pub struct DrainArgs {
     /// Which server.
     pub server: u16,
-    /// Return once it has begun.
-    #[arg(long)]
-    pub no_wait: bool,
+    #[command(flatten)]
+    patience: Patience,
     /// Put back the plan of a drain that is under way: the server stays, with the slots that it still has.
     #[arg(long, conflicts_with = "no_wait")]
     pub cancel: bool,
@@ -49,9 +48,8 @@ pub struct DrainArgs {
 /// Arguments of `rebalance`.
 #[derive(clap::Args, Debug)]
 pub struct RebalanceArgs {
-    /// Return once it has begun.
-    #[arg(long)]
-    pub no_wait: bool,
+    #[command(flatten)]
+    patience: Patience,
     /// Slots of servers that stay, of a rebalance or a join, move no further; what has moved stays where it is.
     #[arg(long, conflicts_with = "no_wait")]
     pub cancel: bool,
@@ -72,7 +70,7 @@ pub fn drain(args: &Args, options: &DrainArgs) -> Result<()> {
     if options.cancel {
         return cancel::drain(args, id);
     }
-    Operator::new(args)?.take_away(id, options.no_wait)
+    Operator::new(args)?.take_away(id, &options.patience)
 }
 
 pub fn rebalance(args: &Args, options: &RebalanceArgs) -> Result<()> {
@@ -82,7 +80,7 @@ pub fn rebalance(args: &Args, options: &RebalanceArgs) -> Result<()> {
     let operator = Operator::new(args)?;
     let before = operator.newest();
     operator.ask(ClusterRequest::Rebalance)?;
-    operator.follow("rebalance", None, &before, options.no_wait)
+    operator.follow("rebalance", None, &before, &options.patience)
 }
 
 impl Operator {
@@ -109,18 +107,22 @@ impl Operator {
     }
 
     /// A server gives up its slots, leaves, and is stopped if it is here.
-    fn take_away(&self, id: ServerId, no_wait: bool) -> Result<()> {
+    fn take_away(&self, id: ServerId, patience: &Patience) -> Result<()> {
         let (before, began) = (self.newest(), Instant::now());
         let asked = self.ask(ClusterRequest::Drain(id));
         // Its drain was interrupted, or nobody waited for the end: its process may still be there.
         let unknown = |e: &anyhow::Error| matches!(e.downcast_ref(), Some(Refused(ClusterError::Unknown(gone))) if *gone == id);
         let had_left = asked.as_ref().is_err_and(unknown) && self.newest().has_left(id);
+        let mut waited = Ok(());
         if !had_left {
             asked?;
-            self.wait("drain", Some(id), no_wait);
+            waited = self.wait("drain", Some(id), patience);
         }
         let mut outcome = self.outcome("drain", Some(id), &before, began);
-        if no_wait && !had_left {
+        if waited.is_err() {
+            return self.tell_unless_stopped(outcome, waited);
+        }
+        if patience.no_wait && !had_left {
             return self.tell(&outcome);
         }
         let stopped = process::stop(&self.dir, &format!("server-{id}"), Duration::from_secs(15))?;
@@ -225,98 +227,6 @@ impl Operator {
             "the coordinator (server {coordinator}) does not answer{}; see `pando status`. Nothing is lost: ask again later",
             self.connection.because()
         )
-    }
-
-    /// Waits until it is done, and tells what came of it.
-    fn follow(&self, what: &str, id: Option<ServerId>, before: &ClusterMap, no_wait: bool) -> Result<()> {
-        let began = Instant::now();
-        self.wait(what, id, no_wait);
-        self.tell(&self.outcome(what, id, before, began))
-    }
-
-    /// Shows how far it is until it is done: nothing is left to move, and `id` is there or has left.
-    fn wait(&self, what: &str, id: Option<ServerId>, no_wait: bool) {
-        let first = self.newest().to_move();
-        let label = match what {
-            "join" => "moving slots",
-            "drain" => "draining",
-            _ => "rebalancing",
-        };
-        let progress = Progress::new(label, Unit::Items, first.max(1));
-        let (mut left, mut moved_at, mut warned) = (first, Instant::now(), false);
-        loop {
-            let map = self.newest();
-            let now = map.to_move();
-            let there = id.filter(|id| what == "drain" && map.server(*id).is_some());
-            if no_wait || now == 0 && there.is_none() {
-                break;
-            }
-            if now != left {
-                progress.add(left.saturating_sub(now));
-                (left, moved_at, warned) = (now, Instant::now(), false);
-            }
-            let (patience, complaint) = match there {
-                Some(id) if now == 0 => (
-                    STAYING,
-                    format!(
-                        "server {id} has no slots left and is waited for: it must say itself that nobody needs it any more. If it \
-                         does not run, start it (`pando up`), also if it never did; then it leaves. Nobody need wait here for that"
-                    ),
-                ),
-                _ => (
-                    STILL,
-                    "nothing has moved for a while: see `pando status` for servers that are down or full"
-                        .into(),
-                ),
-            };
-            if moved_at.elapsed() > patience && !warned {
-                warned = true;
-                progress.complain(&complaint);
-            }
-            std::thread::sleep(LOOK);
-        }
-        progress.finish();
-    }
-
-    /// How it is now. What has moved is told by the map from before it was asked for: some may have by the time anybody looks.
-    fn outcome(&self, what: &str, id: Option<ServerId>, before: &ClusterMap, began: Instant) -> Value {
-        let map = self.newest();
-        let moved = before
-            .slots
-            .iter()
-            .zip(&map.slots)
-            .filter(|(a, b)| a != b)
-            .count();
-        let slots = |s: ServerId| map.slots.iter().filter(|o| **o == s).count();
-        let servers: Vec<_> = map
-            .servers
-            .iter()
-            .map(|s| json!({ "server": s.id.0, "slots": slots(s.id) }))
-            .collect();
-        json!({
-            "did": what, "server": id.map(|id| id.0), "epoch": map.epoch.0, "moved": moved,
-            "to_move": map.to_move(), "leaving": map.plan.leaving.iter().map(|s| s.0).collect::<Vec<_>>(),
-            "seconds": began.elapsed().as_secs_f64(), "servers": servers,
-        })
-    }
-
-    fn tell(&self, outcome: &Value) -> Result<()> {
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(outcome)?);
-            return Ok(());
-        }
-        match outcome["to_move"].as_u64() {
-            Some(0) => println!(
-                "{} slots have moved in {:.1} s.",
-                outcome["moved"],
-                outcome["seconds"].as_f64().unwrap_or_default()
-            ),
-            _ => println!(
-                "{} slots are to move; `pando map` shows which, `pando status` how far it is.",
-                outcome["to_move"]
-            ),
-        }
-        Ok(())
     }
 }
 

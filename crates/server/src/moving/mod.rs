@@ -13,6 +13,7 @@
 mod hand_over;
 mod plan;
 mod source;
+mod stuck;
 mod target;
 
 use crate::{Failure, MetaServer};
@@ -40,6 +41,8 @@ pub(crate) struct Moving {
     kept: HandOverRecord,
     /// Slots that could not be moved, and until when they are left alone.
     put_off: BTreeMap<Slot, Mono>,
+    /// Why slots that are to move have not.
+    stuck: stuck::Stuck,
     /// From each server the copy that is coming from there.
     coming: BTreeMap<ServerId, target::Coming>,
     /// Slots that may have records here and are not this server's.
@@ -258,6 +261,18 @@ impl MetaServer {
     /// Counts of what moved from and to here.
     pub fn move_stats(&self) -> MoveStats {
         self.moving.borrow().stats
+    }
+
+    /// Slots of this server that are to move and could not, by cause: a list in JSON.
+    pub(crate) fn stuck_slots(&self) -> String {
+        let mut moving = self.moving.borrow_mut();
+        moving.stuck.prune(&self.map(), self.id);
+        moving.stuck.json(self.world.mono())
+    }
+
+    /// How many slots have been given up and wait for the map to say whose they are.
+    pub(crate) fn handing_over(&self) -> usize {
+        self.moving.borrow().kept.slots.len()
     }
 
     /// Deletes a bounded part of what is here of slots that are not this server's.

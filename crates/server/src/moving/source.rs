@@ -1,5 +1,6 @@
 //! The owner's side: copy, catch up, give up.
 
+use super::stuck::Cause;
 use crate::recovery::all;
 use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
@@ -37,7 +38,9 @@ const PUT_OFF: Duration = Duration::from_secs(1);
 /// Why slots stay where they are for now.
 pub(super) enum Stopped {
     /// The receiver does not answer, or has lost the copy, or has no room.
-    Receiver,
+    Receiver(Cause),
+    /// This server stops.
+    Over,
     /// This server cannot go on.
     Store(Failure),
 }
@@ -78,9 +81,17 @@ impl MetaServer {
             };
             match self.move_some(to, slots).await {
                 Ok(()) => {}
-                Err(Stopped::Receiver) => self.pause(PAUSE).await,
-                Err(Stopped::Store(Failure::Store(e))) if !self.report(&e) => return,
-                Err(Stopped::Store(_)) => self.pause(PUT_OFF).await,
+                Err(Stopped::Receiver(_) | Stopped::Over) => self.pause(PAUSE).await,
+                // It was logged with the slots.
+                Err(Stopped::Store(Failure::Store(StoreError::Corrupt { .. }) | Failure::Refused(_))) => {
+                    self.pause(PUT_OFF).await;
+                }
+                Err(Stopped::Store(Failure::Store(e))) => {
+                    if !self.report(&e) {
+                        return;
+                    }
+                    self.pause(PUT_OFF).await;
+                }
             }
         }
     }
@@ -97,6 +108,7 @@ impl MetaServer {
         if !moving.believes(&map) && !plant!(H121) {
             return None;
         }
+        moving.stuck.prune(&map, self.id);
         moving.put_off.retain(|_, until| *until > now);
         let mut due = map
             .moves_from(self.id)
@@ -133,7 +145,62 @@ impl MetaServer {
                 .for_each(|s| _ = moving.put_off.insert(*s, until));
         }
         drop(moving);
+        match &result {
+            Err(Stopped::Receiver(cause)) => self.is_stuck(&copy.slots, to, cause),
+            Err(Stopped::Store(Failure::Store(e @ StoreError::Corrupt { .. }))) => {
+                self.is_stuck(&copy.slots, to, &Cause::Damaged(e.to_string()));
+            }
+            Ok(()) | Err(Stopped::Store(_) | Stopped::Over) => {}
+        }
         result
+    }
+
+    /// Slots stay for now. It is logged the first time, and then ever more rarely.
+    fn is_stuck(&self, slots: &BTreeSet<Slot>, to: ServerId, cause: &Cause) {
+        let Some(first) = slots.first() else { return };
+        let noted = self
+            .moving
+            .borrow_mut()
+            .stuck
+            .note(slots, to, cause, self.world.mono());
+        if let Some(tries) = noted {
+            tracing::warn!(
+                server = self.id.0,
+                slot = first.0,
+                slots = slots.len(),
+                to = to.0,
+                tries,
+                cause = %cause,
+                "slots that are to move stay for now"
+            );
+        }
+    }
+
+    /// A slot that is being copied cannot be read: the others go without it. Any other failure ends the copy.
+    async fn without_damaged(&self, copy: &mut Copy, slot: Slot, e: StoreError) -> Result<(), Stopped> {
+        if !matches!(e, StoreError::Corrupt { .. }) {
+            return Err(e.into());
+        }
+        copy.slots.remove(&slot);
+        let slots = BTreeSet::from([slot]);
+        self.is_stuck(&slots, copy.to, &Cause::Damaged(e.to_string()));
+        let given_up = {
+            let mut moving = self.moving.borrow_mut();
+            moving.noted.remove(&slot);
+            let until = self.world.mono().after(moving.stuck.pause(slot));
+            moving.put_off.insert(slot, until);
+            moving.stats.broken_off += 1;
+            moving.sealed.contains(&slot)
+        };
+        if given_up {
+            self.take_back(&slots);
+            // What can be read of it may be damaged too; then it is the same damage.
+            match self.note_replies(&slots).await {
+                Ok(()) | Err(Failure::Store(StoreError::Corrupt { .. })) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
     }
 
     async fn copy_and_give_up(&self, copy: &mut Copy) -> Result<(), Stopped> {
@@ -168,16 +235,24 @@ impl MetaServer {
 
     /// One message to the receiver, until it is taken.
     async fn tell_receiver(&self, to: ServerId, request: MoveRequest, tries: u32) -> Result<(), Stopped> {
+        let mut cause = Cause::Silent;
         for _ in 0..tries {
             let answer = self.ask(to, PeerRequest::Moving(request.clone())).await;
             match answer {
                 Ok(Ok(PeerAnswer::Moving(MoveAnswer::Taken))) => return Ok(()),
-                Ok(Err(Refusal::Busy | Refusal::NotReady)) => self.pause(Duration::from_millis(20)).await,
-                Ok(_) => return Err(Stopped::Receiver),
-                Err(_) => self.pause(Duration::from_millis(5)).await,
+                Ok(Err(Refusal::Busy | Refusal::NotReady)) => {
+                    cause = Cause::Refused;
+                    self.pause(Duration::from_millis(20)).await;
+                }
+                Ok(Err(_)) => return Err(Stopped::Receiver(Cause::Refused)),
+                Ok(Ok(_)) => return Err(Stopped::Receiver(Cause::Lost)),
+                Err(_) => {
+                    cause = Cause::Silent;
+                    self.pause(Duration::from_millis(5)).await;
+                }
             }
         }
-        Err(Stopped::Receiver)
+        Err(Stopped::Receiver(cause))
     }
 
     /// Everything there is of the slots.
@@ -186,7 +261,13 @@ impl MetaServer {
         for slot in copy.slots.clone() {
             let mut rest = Some(KeyRange::slot(slot));
             while let Some(range) = rest {
-                let (bundle, left) = self.store.export(&range, PIECE).wait().await?;
+                let (bundle, left) = match self.store.export(&range, PIECE).wait().await {
+                    Ok(exported) => exported,
+                    Err(e) => {
+                        self.without_damaged(copy, slot, e).await?;
+                        break;
+                    }
+                };
                 rest = left;
                 bytes += bundle.0.len();
                 records.extend(bundle.raw()?);
@@ -213,7 +294,17 @@ impl MetaServer {
         let (mut window, mut records, mut gone, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for key in changed {
             let encoded = key.encode();
-            match self.store.get(&key).wait().await? {
+            if !copy.slots.contains(&key.slot()) {
+                continue;
+            }
+            let found = match self.store.get(&key).wait().await {
+                Ok(found) => found,
+                Err(e) => {
+                    self.without_damaged(copy, key.slot(), e).await?;
+                    continue;
+                }
+            };
+            match found {
                 Some(record) => {
                     let value = record.encode(&encoded);
                     bytes += encoded.len() + value.len();
@@ -261,7 +352,7 @@ impl MetaServer {
                 gone,
             };
             let Some(me) = self.me.upgrade() else {
-                return Err(Stopped::Receiver);
+                return Err(Stopped::Over);
             };
             sending.push(Box::pin(
                 async move { me.tell_receiver(to, request, TRIES).await },
@@ -282,6 +373,7 @@ impl MetaServer {
             let busy = self.busy(&copy.slots);
             if busy.is_empty() || self.world.mono() >= deadline {
                 let until = self.world.mono().after(PUT_OFF);
+                self.is_stuck(&busy, copy.to, &Cause::Busy);
                 for slot in busy {
                     copy.slots.remove(&slot);
                     self.locks.set_open(slot, true);

@@ -94,7 +94,7 @@ fn costs_files(store: &Path, keys: &BTreeSet<Key>) -> bool {
         Key::Entry { name, .. } | Key::Attachment { name, .. } => name.as_bytes().starts_with(b"file-"),
         _ => false,
     };
-    let mut named = |key: &Key| is_file(key) && keys.contains(key);
+    let named = |key: &Key| is_file(key) && keys.contains(key);
     !remains.more && lost.peek().is_some() && lost.all(|r| named(&r.key))
 }
 

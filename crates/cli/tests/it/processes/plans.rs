@@ -155,3 +155,103 @@ fn process_a_join_is_cancelled_under_load() {
     println!("{}", verify(&cluster, &text));
     cluster.run(&["fsck"]);
 }
+
+/// One byte in the middle of a data block of the largest table of a server that does not run.
+fn flip_a_byte(cluster: &Cluster, server: u16) {
+    let tables = std::fs::read_dir(cluster.path(&format!("server-{server}/db"))).expect("a store");
+    let tables = tables.map(|t| t.expect("listed").path());
+    let tables = tables.filter(|t| t.extension().is_some_and(|e| e == "sst"));
+    let size = |t: &std::path::PathBuf| std::fs::metadata(t).expect("there").len();
+    let table = tables.max_by_key(size).expect("a table");
+    let mut bytes = std::fs::read(&table).expect("readable");
+    let at = bytes.len() / 3;
+    bytes[at] ^= 0x40;
+    std::fs::write(&table, bytes).expect("writable");
+}
+
+#[test]
+fn process_a_drain_says_what_damage_stops_it() {
+    let cluster = Cluster::start(3, "async");
+    let dirs: Vec<String> = (0..1500).map(|n| format!("/tree/d{n}")).collect();
+    let mut mkdir = vec!["mkdir", "-p"];
+    mkdir.extend(dirs.iter().map(String::as_str));
+    cluster.run(&mkdir);
+    // What was in the log only is in a table after the second start.
+    cluster.run(&["down"]);
+    cluster.up();
+    cluster.run(&["down"]);
+    flip_a_byte(&cluster, 0);
+    cluster.up();
+    let began = Instant::now();
+    let why = cluster.fail(&["drain", "0"]);
+    println!("{why}");
+    assert!(began.elapsed() < Duration::from_secs(90), "{why}");
+    for said in [
+        "of server 0",
+        "cannot be read",
+        "`pando drain 0 --cancel`",
+        "`pando fsck --repair`",
+        "`pando dump`",
+        "`pando load`",
+    ] {
+        assert!(why.contains(said), "{said}: {why}");
+    }
+    // All others have moved.
+    let left = slots(&cluster, 0).expect("it is there");
+    assert!(left > 0 && left < 1366 / 4, "{left}: {why}");
+    let status = cluster.run(&["status"]);
+    assert!(
+        status.contains("server 0 is drained") && status.contains("cannot be read"),
+        "{status}"
+    );
+    let status = json(&cluster, &["status", "--json"]);
+    assert_eq!(status["plan"]["to_move"], left, "{status}");
+    assert_eq!(status["plan"]["leaving"], serde_json::json!([0]), "{status}");
+    let waits = &status["plan"]["waits_for"];
+    assert_eq!(
+        (&waits[0]["why"], &waits[0]["slots"]),
+        (&"damaged".into(), &left.into()),
+        "{waits}"
+    );
+    let failed = cluster.pando(&["drain", "0", "--json"]).output().expect("runs");
+    assert!(!failed.status.success());
+    let told: Value = serde_json::from_slice(&failed.stdout).expect("JSON");
+    assert_eq!(told["waits_for"][0]["why"], "damaged", "{told}");
+    // The log does not say the same again and again.
+    let log = std::fs::read_to_string(cluster.path("run/server-0.log")).expect("a log");
+    let lines = log.lines().filter(|l| l.contains("damaged record")).count();
+    let most = 6 * left as usize;
+    assert!(lines > 0 && lines <= most, "{lines} lines of {left} slots: {log}");
+    assert!(cluster.fail(&["fsck"]).contains("on the move"));
+
+    cluster.run(&["drain", "0", "--cancel"]);
+    assert_eq!(slots(&cluster, 0), Some(left));
+    let checked = cluster.pando(&["fsck"]).output().expect("runs");
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert_eq!(checked.status.code(), Some(1), "{text}");
+    let status = cluster.run(&["status"]);
+    assert!(!status.contains("Under way"), "{status}");
+    cluster.run(&["join"]);
+    assert_eq!(slots(&cluster, 3), Some(1024));
+}
+
+#[test]
+fn process_a_drain_says_which_server_is_down() {
+    let cluster = Cluster::start(3, "async");
+    cluster.kill(2);
+    let why = cluster.fail(&["drain", "1", "--patience", "5"]);
+    assert!(why.contains("wait for server 2, which does not answer"), "{why}");
+    let status = cluster.pando(&["status"]).output().expect("runs");
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(
+        status.contains("server 1 is drained") && status.contains("wait for server 2"),
+        "{status}"
+    );
+    // It goes on without anybody who watches.
+    cluster.up();
+    cluster.run(&["drain", "1"]);
+    assert_eq!(slots(&cluster, 1), None);
+    // Who has nothing left and is not there is waited for, not for ever.
+    cluster.run(&["rebalance"]);
+    cluster.run(&["fsck"]);
+}

@@ -1,0 +1,119 @@
+//! Directories in slots that cannot be read, by path as far as their heads tell it.
+
+use super::Operator;
+use crate::status;
+use pando_cluster::ClusterMap;
+use pando_env::sync::{Either, first};
+use pando_env::{Env, LocalFuture};
+use pando_format::{Head, Key, KeyRange, Record};
+use pando_types::{DirId, ServerId, Slot};
+use pando_wire::{Request, Response};
+
+/// Slots that are looked into, directories of each, and requests for the content of one: this is asked while somebody waits.
+const SLOTS: usize = 4;
+const DIRECTORIES: u32 = 64;
+const PIECES: usize = 16;
+/// Records in an answer.
+const RECORDS: u32 = 4096;
+/// Paths that are shown of one slot.
+const SHOWN: usize = 8;
+/// Deepest directory whose path is told.
+const DEPTH: usize = 256;
+
+impl Operator {
+    /// Lines about the directories of slots that a server cannot read.
+    pub(super) fn damaged_paths(&self, map: &ClusterMap, server: ServerId, slots: &[u16]) -> String {
+        let (mut text, mut unknown) = (String::new(), Vec::new());
+        for slot in slots.iter().take(SLOTS) {
+            let heads = KeyRange {
+                start: prefix(Slot(*slot), b'H'),
+                end: prefix(Slot(*slot), b'H' + 1),
+            };
+            let Some(heads) = self.scan(server, heads, DIRECTORIES) else {
+                unknown.push(slot.to_string());
+                continue;
+            };
+            let damaged = heads.iter().filter_map(|(key, record)| match (key, record) {
+                (Key::Head(dir), Record::Head(head)) if !self.is_sound(server, *dir) => Some(head),
+                _ => None,
+            });
+            for head in damaged.take(SHOWN) {
+                text.push_str(&format!("\n    damaged: {}", self.path(map, head)));
+            }
+        }
+        if !unknown.is_empty() {
+            text.push_str(&format!(
+                "\n    which directories are in slot {} is not to be read there; `pando fsck` looks for them",
+                unknown.join(", ")
+            ));
+        }
+        text
+    }
+
+    /// Whether all that is in a directory can be read, as far as is looked.
+    fn is_sound(&self, server: ServerId, dir: DirId) -> bool {
+        [b'E', b'A', b'T', b'L'].into_iter().all(|tag| {
+            let mut range = KeyRange::entries(dir);
+            for bound in [&mut range.start, &mut range.end] {
+                if let Some(of) = bound.get_mut(2) {
+                    *of = tag;
+                }
+            }
+            for _ in 0..PIECES {
+                match self.scan(server, range.clone(), RECORDS) {
+                    None => return false,
+                    Some(found) => match found.last() {
+                        None => break,
+                        Some((key, _)) => {
+                            range.start = key.encode();
+                            range.start.push(0);
+                        }
+                    },
+                }
+            }
+            true
+        })
+    }
+
+    /// The path of a directory; from where it cannot be told, with dots.
+    fn path(&self, map: &ClusterMap, head: &Head) -> String {
+        let mut path = format!("/{}", crate::text::printable(head.name.as_bytes()));
+        let mut parent = head.parent;
+        for _ in 0..DEPTH {
+            if parent == DirId::ROOT {
+                return path;
+            }
+            let key = Key::Head(parent);
+            let mut range = KeyRange {
+                start: key.encode(),
+                end: key.encode(),
+            };
+            range.end.push(0);
+            let found = self.scan(map.home(&key), range, 1).unwrap_or_default();
+            let Some((_, Record::Head(above))) = found.into_iter().next() else {
+                break;
+            };
+            path = format!("/{}{path}", crate::text::printable(above.name.as_bytes()));
+            parent = above.parent;
+        }
+        format!("...{path}")
+    }
+
+    /// Some records of a range. `None`: they cannot be read, or nobody answers.
+    fn scan(&self, server: ServerId, range: KeyRange, limit: u32) -> Option<Vec<(Key, Record)>> {
+        let client = self.connection.client.clone();
+        let asked: LocalFuture<_> =
+            Box::pin(async move { client.admin(server, Request::Scan { range, limit }).await });
+        let nap = self.connection.reactor.sleep(status::PATIENCE);
+        match self.connection.run(first(asked, nap)) {
+            Either::Left(Ok(Response::Records(records))) => Some(records),
+            _ => None,
+        }
+    }
+}
+
+fn prefix(slot: Slot, tag: u8) -> Vec<u8> {
+    let mut key = slot.0.to_be_bytes().to_vec();
+    key.push(tag);
+    key
+}
