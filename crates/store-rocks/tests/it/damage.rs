@@ -16,7 +16,7 @@ type Model = BTreeMap<Key, Record>;
 fn key(n: u64) -> Key {
     Key::Entry {
         dir: DirId(u128::from(n % 3) + 10),
-        hash: NameHash(n % 89 << 40 | n % 3),
+        hash: NameHash(((n % 89) << 40) | (n % 3)),
         name: Name::new(format!("name{n}").as_bytes()).expect("name"),
     }
 }
