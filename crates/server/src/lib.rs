@@ -313,7 +313,7 @@ impl MetaServer {
         space
     }
 
-    /// Whether growing operations must be refused: ENOSPC is predicted, never met (DESIGN: space).
+    /// Whether growing operations must be refused: ENOSPC is predicted, never met.
     fn low_on_space(&self) -> bool {
         let space = self.room();
         space.available < self.limits.reserve(space.total)

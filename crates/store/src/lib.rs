@@ -32,7 +32,7 @@ pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Lsn(pub u64);
 
-/// What `durable` means on this store (DESIGN: durability).
+/// What `durable` means on this store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// Durable when fdatasync returned; grouped.

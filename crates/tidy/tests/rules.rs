@@ -364,3 +364,54 @@ fn never_lines_are_the_rules() {
     );
     assert!(found[1].contains("no rule enforces"), "{found:?}");
 }
+
+#[test]
+fn pages_that_say_something_else_than_the_code() {
+    let found = |code: &str, page: &str| {
+        let mut repo = clean();
+        repo.add("crates/wire/src/lib.rs", code);
+        repo.add("docs/protocol.md", page);
+        repo.add(
+            "crates/format/src/key.rs",
+            "fn tag(&self) -> u8 {\n    match self {\n        Key::Head(_) => b'H',\n    }\n}\n",
+        );
+        repo.add("docs/format.md", "| tag | key |\n|---|---|\n| `H` 48 | head |\n");
+        let found = check(&repo);
+        found.iter().map(|f| f.rule).collect::<Vec<_>>()
+    };
+    let code = "/// Of messages.\npub const PROTOCOL_VERSION: u16 = 11;\n";
+    assert_eq!(
+        found(code, "The version 11 that this page describes"),
+        [] as [&str; 0]
+    );
+    assert_eq!(found(code, "The version 10 that this page describes"), ["drift"]);
+    assert_eq!(found(code, "A page without a number"), ["drift"]);
+    let mut repo = clean();
+    repo.add("crates/format/src/key.rs", "        Key::Owed(_) => b'O',\n");
+    repo.add("docs/format.md", "| tag | key |\n|---|---|\n| `H` 48 | head |\n");
+    assert!(
+        check(&repo)
+            .iter()
+            .any(|f| f.rule == "drift" && f.file == "docs/format.md")
+    );
+}
+
+#[test]
+fn functions_that_are_longer_than_a_screen() {
+    let long = |lines: usize| format!("fn f() {{\n{}}}\n", "    g();\n".repeat(lines - 2));
+    let found = |lines: usize, list: &str| {
+        let mut repo = clean();
+        repo.add("crates/wire/src/a.rs", &long(lines));
+        repo.add("crates/tidy/long-functions.txt", list);
+        let found = check(&repo);
+        found.iter().map(|f| (f.rule, f.line)).collect::<Vec<_>>()
+    };
+    assert_eq!(found(80, ""), []);
+    assert_eq!(found(81, ""), [("functions", 1)]);
+    assert_eq!(found(81, "crates/wire/src/a.rs f 81\n"), []);
+    // It has grown; it is short by now; it is a test.
+    assert_eq!(found(82, "crates/wire/src/a.rs f 81\n"), [("functions", 1)]);
+    assert_eq!(found(80, "crates/wire/src/a.rs f 81\n"), [("functions", 0)]);
+    let test = format!("#[test]\n{}", long(200));
+    assert_eq!(hits("crates/wire/src/a.rs", &test), []);
+}

@@ -3,6 +3,8 @@
 mod ambient;
 mod dependencies;
 mod direction;
+mod drift;
+mod functions;
 mod length;
 mod manifest;
 mod never;
@@ -18,10 +20,12 @@ use crate::{Finding, Repo, Severity};
 pub(crate) type Rule = fn(&Repo, &'static str) -> Vec<Finding>;
 
 /// All of them.
-pub(crate) const ALL: [(&str, Rule); 13] = [
+pub(crate) const ALL: [(&str, Rule); 15] = [
     ("ambient", ambient::check),
     ("dependencies", dependencies::check),
     ("direction", direction::check),
+    ("drift", drift::check),
+    ("functions", functions::check),
     ("length", length::check),
     ("machine", text::machine),
     ("manifest", manifest::check),
