@@ -128,7 +128,7 @@ fn paths(cluster: &Cluster) -> BTreeSet<String> {
 
 #[test]
 fn process_one_flipped_byte_costs_what_it_hit_and_no_more() {
-    for (seed, share) in [0.07, 0.23, 0.41, 0.55].into_iter().enumerate() {
+    for (seed, share) in [0.07, 0.23].into_iter().enumerate() {
         let compact = seed % 2 == 1;
         eprintln!("seed {seed}: at {share}, compacted: {compact}");
         let cluster = Cluster::start(1, "async");
