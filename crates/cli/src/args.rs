@@ -147,7 +147,7 @@ pub struct UpArgs {
     /// before, or 24h]
     #[arg(long, value_name = "TIME", value_parser = text::duration)]
     pub gc_every: Option<Duration>,
-    /// What was written within this time is left alone then. [default: as said before, or 1h]
+    /// Blocks written within this time are left alone then. [default: as said before, or 1h]
     #[arg(long, value_name = "TIME", value_parser = text::duration)]
     pub gc_grace: Option<Duration>,
     #[command(flatten)]
@@ -298,7 +298,7 @@ pub struct ServerArgs {
     /// How often the server that coordinates removes blocks that belong to no file, as `pando gc` does; 0s: never.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = text::duration)]
     pub gc_every: Duration,
-    /// What was written within this time is left alone then. It must be longer than clocks differ.
+    /// Blocks written within this time are left alone then. It is longer than clocks differ.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = text::duration)]
     pub gc_grace: Duration,
     /// Log as JSON lines.

@@ -65,7 +65,7 @@ struct Backup {
     unanswered: Cell<u32>,
     progress: Progress,
     skip_damaged: bool,
-    /// What was left out.
+    /// Findings that were left out.
     left_out: RefCell<Vec<Finding>>,
 }
 

@@ -24,14 +24,14 @@ pub enum Unread {
     Away(ServerId),
 }
 
-/// What is beside damage.
+/// Records beside damage, and the damage.
 #[derive(Default)]
 pub struct Past {
-    /// What can be read.
+    /// Records that can be read.
     pub records: Vec<(Key, Record)>,
-    /// What is lost.
+    /// Losses.
     pub lost: Vec<Finding>,
-    /// What was not looked at.
+    /// The range that was not looked at.
     pub rest: Option<KeyRange>,
 }
 
@@ -46,7 +46,7 @@ fn whole(remains: Remains) -> Vec<(Key, Record)> {
         .collect()
 }
 
-/// What is found where a range cannot be read.
+/// Findings of a range that cannot be read.
 fn damage(server: ServerId, hole: KeyRange, remains: &Remains) -> Vec<Finding> {
     let mut all = Vec::new();
     let mut left = 0;
