@@ -78,7 +78,7 @@ impl Client {
             kept: true,
             ..
         }) = &outcome
-            && let Some(slot) = entry.home.as_ref().map(|home| home.id.slot()).or(here)
+            && let Some(slot) = entry.home.as_ref().map(|home| home.id.first_slot()).or(here)
         {
             let file = FileAt {
                 slot,

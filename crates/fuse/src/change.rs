@@ -335,7 +335,7 @@ impl<C: Cluster> Core<C> {
         let held = state.as_ref().is_some_and(|s| s.open.is_some());
         let mut last_dir = None;
         let answer = self.in_dir(d, parent, |dir| {
-            last_dir = Some(dir.id.slot());
+            last_dir = Some(dir.id.first_slot());
             self.holding(
                 d,
                 cred,
@@ -495,7 +495,7 @@ impl<C: Cluster> Core<C> {
         let (Answer::Renamed { moved, other }, Some(src), Some(dst)) = (answer, src_dir, dst_dir) else {
             return Err(Errno::Io);
         };
-        let slot = dst.id.slot();
+        let slot = dst.id.first_slot();
         let mut told = false;
         if let Some(other) = &other
             && mode == RenameMode::Replace

@@ -581,7 +581,7 @@ impl<C: Cluster> Core<C> {
 
     pub fn fsyncdir(&self, d: &C::Driver, ino: Ino) -> Result<(), Errno> {
         let (dir, _) = self.known(ino)?;
-        d.run(d.ops().sync(dir.id.slot()))
+        d.run(d.ops().sync(dir.id.first_slot()))
     }
 
     /// This machine's time, for changes that are not yet published.

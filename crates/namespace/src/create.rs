@@ -54,7 +54,7 @@ pub(crate) fn unnamed(
     mode: Mode,
     linkable: bool,
 ) -> Result<Answer, Stop> {
-    cx.require(vec![LockWant::Key(Key::Head(dir.id), LockMode::Shared)])?;
+    cx.require(vec![LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared)])?;
     cx.enter(dir, Access::EXEC)?;
     let new = new_inode(cx, dir, FileKind::Regular, mode)?;
     let inode = InodeRecord {
@@ -62,9 +62,9 @@ pub(crate) fn unnamed(
         marks: if linkable { Marks::LINKABLE } else { Marks::NONE },
         ..new
     };
-    let home = cx.new_home(dir.id.slot(), &inode)?;
+    let home = cx.new_home(dir.id.first_slot(), &inode)?;
     cx.insert(
-        Key::Orphan(home.dir.slot(), inode.ino, inode.generation),
+        Key::Orphan(home.dir.first_slot(), inode.ino, inode.generation),
         Record::Orphan,
     );
     Ok(Answer::Opened {

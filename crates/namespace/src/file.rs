@@ -30,7 +30,7 @@ impl File {
     /// As who has it open knows it.
     fn at(&self) -> FileAt {
         FileAt {
-            slot: self.body.dir.slot(),
+            slot: self.body.dir.first_slot(),
             ino: self.inode.ino,
             generation: self.inode.generation,
         }
@@ -196,7 +196,7 @@ impl Context<'_> {
             };
             // In the slot of the name, wherever the file was: the session of who holds it is known there.
             self.insert(
-                Key::Garbage(place.dir.slot(), inode.ino, inode.generation),
+                Key::Garbage(place.dir.first_slot(), inode.ino, inode.generation),
                 Record::Garbage(garbage),
             );
         }
@@ -223,7 +223,7 @@ impl Context<'_> {
     /// Whether a file that is renamed stays in the slot where it is, at home: others have it open and know no other place, or
     /// somebody has and it would leave the slot, where that is known (H97).
     pub fn stays(&self, file: &File, to: DirId) -> bool {
-        let leaves = file.body.dir.slot() != to.slot() && self.holders(file) != Holders::Nobody;
+        let leaves = file.body.dir.first_slot() != to.first_slot() && self.holders(file) != Holders::Nobody;
         !file.body.dir.is_homes() && (leaves || self.others_hold(file))
     }
 
@@ -242,7 +242,7 @@ impl Context<'_> {
         };
         self.delete(place.key());
         self.insert(
-            Key::Orphan(home.dir.slot(), inode.ino, inode.generation),
+            Key::Orphan(home.dir.first_slot(), inode.ino, inode.generation),
             Record::Orphan,
         );
         Ok(view_file(&inode, home.dir))
@@ -250,7 +250,7 @@ impl Context<'_> {
 
     /// Makes a home for a file that is under its one name, which the caller changes. Returns where.
     pub fn move_home(&mut self, place: &Place, file: &File, inode: &InodeRecord) -> Result<Place, Stop> {
-        let home = self.new_home(place.dir.slot(), inode)?;
+        let home = self.new_home(place.dir.first_slot(), inode)?;
         let target = Target::Inode(inode.clone());
         self.require(attached::wants(place, &target).into_iter().collect())?;
         attached::carry(self, &Target::Inode(file.inode.clone()), place, &home)?;
@@ -352,7 +352,7 @@ pub(crate) fn link(
     let src = cx.place(src_dir, src_name);
     let dst = cx.place(dst_dir, dst_name);
     let mut wants = cx.change_wants(&dst);
-    wants.push(LockWant::Key(Key::Head(src.dir), LockMode::Shared));
+    wants.push(LockWant::Key(Key::Head(src.dir.into()), LockMode::Shared));
     wants.push(src.bucket(LockMode::Exclusive));
     cx.require(wants)?;
     cx.enter(src_dir, Access::EXEC)?;
@@ -402,7 +402,7 @@ pub(crate) fn link(
 
 pub(crate) fn to_home(inode: &InodeRecord, home: &Place) -> LinkRecord {
     LinkRecord {
-        slot: home.dir.slot(),
+        slot: home.dir.first_slot(),
         ino: inode.ino,
         generation: inode.generation,
         kind: inode.kind,

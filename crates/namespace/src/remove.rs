@@ -124,8 +124,8 @@ pub(crate) fn release(
 /// Wants to remove or move a directory's content.
 pub(crate) fn content_wants(id: pando_types::DirId) -> Vec<LockWant> {
     vec![
-        LockWant::Key(Key::Head(id), LockMode::Exclusive),
-        LockWant::Key(Key::Touch(id), LockMode::Exclusive),
+        LockWant::Key(Key::Head(id.into()), LockMode::Exclusive),
+        LockWant::Key(Key::Touch(id.into()), LockMode::Exclusive),
     ]
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn drop_dir(
         // An access record whose content is missing is damage; fsck reports it.
         _ => return Err(Errno::Io.into()),
     }
-    cx.delete(Key::Head(id));
-    cx.delete(Key::Touch(id));
+    cx.delete(Key::Head(id.into()));
+    cx.delete(Key::Touch(id.into()));
     Ok(())
 }

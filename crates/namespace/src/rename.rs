@@ -108,7 +108,7 @@ pub(crate) fn rename(
                 end.push(d.id);
             }
             Some(Target::Dir(d)) => {
-                wants.push(LockWant::Key(Key::Head(d.id), LockMode::Exclusive));
+                wants.push(LockWant::Key(Key::Head(d.id.into()), LockMode::Exclusive));
                 // Where it leaves the place of its birth, that list; one round less than when the head has said so.
                 wants.push(leave_want(from.dir, &from.name));
                 leave.push(d.id);
@@ -257,7 +257,7 @@ fn carried(
                 listed: true,
                 ..head.clone()
             };
-            cx.update(Key::Head(access.id), Record::Head(head));
+            cx.update(Key::Head(access.id.into()), Record::Head(head));
             let access = AccessRecord {
                 ctime: cx.inputs.now,
                 version: access.version + 1,

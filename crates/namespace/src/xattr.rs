@@ -114,7 +114,7 @@ fn change(
 ) -> Result<Answer, Stop> {
     let place = cx.place(meant.dir, meant.name);
     cx.require(vec![
-        LockWant::Key(Key::Head(meant.dir.id), LockMode::Shared),
+        LockWant::Key(Key::Head(meant.dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
     cx.enter(meant.dir, Access::EXEC)?;

@@ -273,7 +273,7 @@ impl MetaServer {
                     snapshot.add_all(wants, records);
                     // None is spent on what goes the long way.
                     if let (Some(dir), None) = (asked.op.creates_in(), &inputs.fresh) {
-                        let number = self.number_at_once(dir.slot()).ok_or(Not::Now)?;
+                        let number = self.number_at_once(dir.first_slot()).ok_or(Not::Now)?;
                         inputs.fresh = Some(self.fresh_of(number));
                     }
                 }

@@ -7,7 +7,7 @@
 use crate::MetaServer;
 use crate::execute::{Asked, Basis};
 use pando_format::{Batch, Key, Mutation, PreparedRecord, Record};
-use pando_types::{BootEpoch, DirId, Errno, ServerId, Slot, Timestamp, TxId, plant};
+use pando_types::{BootEpoch, Part, Errno, ServerId, Slot, Timestamp, TxId, plant};
 use pando_wire::{Answer, ChangeInfo, Op, Outcome, UNCHANGED};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +17,11 @@ const DIRECTORIES: usize = 1 << 16;
 pub(crate) struct Changes {
     /// The last that was given. Never twice the same on one server, nor as those of another server or boot.
     last: u64,
-    of: BTreeMap<DirId, u64>,
+    of: BTreeMap<Part, u64>,
     /// What prepared parts may change at any time.
-    prepared: BTreeMap<(Slot, TxId), BTreeSet<DirId>>,
+    prepared: BTreeMap<(Slot, TxId), BTreeSet<Part>>,
     /// The same by directory: by how many.
-    undecided: BTreeMap<DirId, u32>,
+    undecided: BTreeMap<Part, u32>,
 }
 
 impl Changes {
@@ -43,7 +43,7 @@ impl Changes {
         self.last
     }
 
-    fn set(&mut self, dir: DirId, count: u64) {
+    fn set(&mut self, dir: Part, count: u64) {
         if self.of.len() >= DIRECTORIES && !self.of.contains_key(&dir) {
             self.of.clear();
         }
@@ -51,13 +51,13 @@ impl Changes {
     }
 
     /// A directory's count, if it is remembered and may be told.
-    fn known(&self, dir: DirId) -> Option<u64> {
+    fn known(&self, dir: Part) -> Option<u64> {
         let told = !self.undecided.contains_key(&dir) || plant!(H180);
         self.of.get(&dir).copied().filter(|_| told)
     }
 
     /// A directory's count: one that nobody knows yet, if it is not remembered.
-    fn known_from_now_on(&mut self, dir: DirId) -> Option<u64> {
+    fn known_from_now_on(&mut self, dir: Part) -> Option<u64> {
         if !self.of.contains_key(&dir) {
             let count = self.next();
             self.set(dir, count);
@@ -76,18 +76,18 @@ impl Changes {
     pub fn count(&mut self, batch: &Batch) {
         for m in &batch.mutations {
             match m {
-                Mutation::Touch { dir, .. }
+                Mutation::Touch { part: dir, .. }
                 | Mutation::Update {
                     key: Key::Touch(dir), ..
                 } => {
                     let count = self.next();
-                    self.set(*dir, count);
+                    self.set(dir.dir, count);
                 }
                 Mutation::Insert {
                     key: Key::Head(dir), ..
-                } => self.set(*dir, UNCHANGED),
+                } => self.set(dir.dir, UNCHANGED),
                 Mutation::Delete { key: Key::Head(dir) } => {
-                    self.of.remove(dir);
+                    self.of.remove(&dir.dir);
                 }
                 Mutation::Insert {
                     key: Key::Prepared(slot, tx),
@@ -104,13 +104,13 @@ impl Changes {
     /// It may be decided from now on.
     pub fn prepare(&mut self, slot: Slot, tx: TxId, part: &PreparedRecord) {
         let touched = part.mutations.iter().filter_map(|m| match m {
-            Mutation::Touch { dir, .. }
+            Mutation::Touch { part: dir, .. }
             | Mutation::Update {
                 key: Key::Touch(dir), ..
             } => Some(*dir),
             _ => None,
         });
-        let dirs: BTreeSet<DirId> = touched.collect();
+        let dirs: BTreeSet<Part> = touched.collect();
         self.settle(slot, tx);
         for dir in &dirs {
             *self.undecided.entry(*dir).or_default() += 1;

@@ -351,7 +351,7 @@ impl MetaServer {
         for m in &batch.mutations {
             if let Mutation::Delete { key: Key::Head(dir) } = m {
                 if plant!(H3) {
-                    self.store.delete_range(&KeyRange::rename_lists(*dir))?;
+                    self.store.delete_range(&KeyRange::rename_lists(dir.dir))?;
                 } else {
                     let late = Batch::of(vec![m.clone()]);
                     self.spawn(|me| {

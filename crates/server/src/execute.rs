@@ -299,7 +299,7 @@ impl MetaServer {
                 && decision.outcome.is_ok()
             {
                 // The slot has left since this was admitted: what is here of it is not what the locks are of (H137).
-                if !self.serves_slot(dir.id.slot()) {
+                if !self.serves_slot(dir.id.first_slot()) {
                     return Err(Failure::Refused(Refusal::Busy));
                 }
                 let mut outcome = match self.list(cred, op).await? {
@@ -447,7 +447,7 @@ impl MetaServer {
 
     /// Identities for what an operation may create in this directory.
     async fn fresh(&self, dir: DirId) -> Result<Option<Fresh>, Failure> {
-        let number = self.next_number(dir.slot()).await?;
+        let number = self.next_number(dir.first_slot()).await?;
         Ok(Some(self.fresh_of(number)))
     }
 
@@ -474,7 +474,7 @@ impl MetaServer {
         };
         // What is read may be as of before a change that comes and goes meanwhile (H136).
         let watch = self.locks.watch(dir.id);
-        let range = KeyRange::entries_from(dir.id, after.bucket());
+        let range = KeyRange::entries_from(dir.id.into(), after.bucket());
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
             // One more than shown, to know whether the last bucket is whole.

@@ -235,7 +235,7 @@ impl MetaServer {
             } = m
             {
                 let parent = (head.parent, head.parent_generation);
-                graph.moved((*id, head.generation), parent, self.limits.parents);
+                graph.moved((id.dir, head.generation), parent, self.limits.parents);
             }
         }
     }
@@ -282,7 +282,7 @@ impl Moving<'_> {
 impl MetaServer {
     /// A directory's head, from whoever has it.
     async fn head_of(&self, dir: DirId, notes: &Notes) -> Result<Option<Head>, Failure> {
-        let owner = self.owner(dir.slot());
+        let owner = self.owner(dir.first_slot());
         if owner == self.id {
             return self.read_head(dir, true, notes).await;
         }

@@ -318,7 +318,7 @@ impl MetaServer {
         else {
             return Ok(());
         };
-        let Some(slot) = entry.home.as_ref().map(|home| home.id.slot()).or(slot) else {
+        let Some(slot) = entry.home.as_ref().map(|home| home.id.first_slot()).or(slot) else {
             return Ok(());
         };
         *kept = entry.attr.kind == FileKind::Regular && self.serves_slot(slot);

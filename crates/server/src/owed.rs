@@ -68,7 +68,7 @@ fn content_of(mutations: &[Mutation]) -> Option<OwedRecord> {
                 record: Record::Touch(touch),
             },
         ] if dir == touched => Some(OwedRecord {
-            dir: *dir,
+            dir: dir.dir,
             head: head.clone(),
             touch: *touch,
         }),
@@ -80,9 +80,14 @@ fn content_of(mutations: &[Mutation]) -> Option<OwedRecord> {
 fn entry_unit(local: &[Mutation], content: &OwedRecord) -> Option<Unit> {
     local.iter().find_map(|m| match m {
         Mutation::Insert {
-            key: Key::Entry { dir, hash, name },
+            key:
+                Key::Entry {
+                    part: dir,
+                    hash,
+                    name,
+                },
             ..
-        } if (dir, name) == (&content.head.parent, &content.head.name) => Some(Unit::Bucket(*dir, *hash)),
+        } if (dir, name) == (&Part::whole(content.head.parent), &content.head.name) => Some(Unit::Bucket(dir.dir, *hash)),
         _ => None,
     })
 }
@@ -142,7 +147,7 @@ impl MetaServer {
 
     /// A slot whose names are not here (any more) has no debts: their records were left over.
     pub(crate) fn drop_debts(&self, gone: impl Fn(Slot) -> bool) {
-        let elsewhere = |d: &Debt| gone(d.content.head.parent.slot());
+        let elsewhere = |d: &Debt| gone(d.content.head.parent.first_slot());
         let gone: Vec<Debt> = {
             let mut debts = self.debts.borrow_mut();
             let dirs: Vec<DirId> = debts
@@ -167,8 +172,8 @@ impl MetaServer {
         generation: Generation,
     ) -> Result<PeerAnswer, Failure> {
         // Whose the slot is knows it, and nobody else.
-        if !self.serves_slot(parent.slot()) {
-            return Err(Failure::Refused(self.not_served(parent.slot())));
+        if !self.serves_slot(parent.first_slot()) {
+            return Err(Failure::Refused(self.not_served(parent.first_slot())));
         }
         let woken = {
             let mut debts = self.debts.borrow_mut();
@@ -210,7 +215,7 @@ impl Debts {
             let Record::Owed(content) = record else { continue };
             batch.mutations.push(Mutation::Delete { key });
             let holder = locks.holder();
-            let entry = match ours(content.head.parent.slot()) {
+            let entry = match ours(content.head.parent.first_slot()) {
                 true => entry_of(store, widths, &content).await?,
                 false => None,
             };
@@ -257,12 +262,19 @@ async fn entry_of(
     content: &OwedRecord,
 ) -> Result<Option<Unit>, StoreError> {
     let (dir, name) = (content.head.parent, &content.head.name);
-    let Some(Record::Head(parent)) = store.get(&Key::Head(dir)).wait().await? else {
+    let Some(Record::Head(parent)) = store.get(&Key::Head(dir.into())).wait().await? else {
         return Ok(None);
     };
     let hash = widths.name(parent.salt, name);
     let name = name.clone();
-    let there = store.get(&Key::Entry { dir, hash, name }).wait().await?;
+    let there = store
+        .get(&Key::Entry {
+            part: dir.into(),
+            hash,
+            name,
+        })
+        .wait()
+        .await?;
     let stands = matches!(
         there,
         Some(Record::Entry(Entry { target: Target::Dir(d), .. }))

@@ -620,9 +620,9 @@ impl MetaServer {
         patient: bool,
         notes: &Notes,
     ) -> Result<Option<Head>, Failure> {
-        self.owns([self.owner(dir.slot())])?;
+        self.owns([self.owner(dir.first_slot())])?;
         let held = self.hold();
-        let want = LockWant::Key(Key::Head(dir), LockMode::Shared);
+        let want = LockWant::Key(Key::Head(dir.into()), LockMode::Shared);
         let timer = || match patient {
             true => self.peer_wait(),
             false => self.no_wait(),
@@ -630,7 +630,7 @@ impl MetaServer {
         let units = unit_of(&want).into_iter().collect();
         let acquire = self.locks.acquire(held.holder, units, timer);
         notes.locking(acquire).await?;
-        let record = self.store.get(&Key::Head(dir)).wait().await?;
+        let record = self.store.get(&Key::Head(dir.into())).wait().await?;
         let lsn = self.store.applied();
         drop(held);
         notes.syncing(self.safe(lsn, Level::Durable)).await?;

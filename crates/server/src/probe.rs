@@ -46,7 +46,7 @@ impl MetaServer {
         if probes.len() > MOST {
             return Err(Failure::Refused(Refusal::Invalid));
         }
-        if probes.iter().any(|p| self.owner(p.dir.slot()) != self.id) {
+        if probes.iter().any(|p| self.owner(p.dir.first_slot()) != self.id) {
             return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
         }
         let mut answers = Vec::with_capacity(probes.len());

@@ -674,7 +674,15 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
     use pando_format::{AttachmentKind, Key, Record};
     let mut seen = 0;
     for (key, record) in tree.records() {
-        let (Key::Entry { dir, hash, name }, Record::Entry(e)) = (key, record) else {
+        let (
+            Key::Entry {
+                part: dir,
+                hash,
+                name,
+            },
+            Record::Entry(e),
+        ) = (key, record)
+        else {
             continue;
         };
         let (id, layout, attr) = match &e.target {
@@ -714,7 +722,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             ));
         }
         let attachment = |kind| match tree.get(&Key::Attachment {
-            dir: *dir,
+            part: *dir,
             hash: *hash,
             name: name.clone(),
             kind,

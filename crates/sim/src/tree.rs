@@ -291,7 +291,7 @@ impl Tree {
                 self.put(key.clone(), record.clone(), dirty);
             }
             Mutation::Delete { key } => self.take(key, dirty),
-            Mutation::Touch { dir, delta } => {
+            Mutation::Touch { part: dir, delta } => {
                 let Some(Record::Touch(t)) = self.records.get_mut(&Key::Touch(*dir)) else {
                     return Err(format!("a touch of {dir:?}, which has none"));
                 };
@@ -304,7 +304,14 @@ impl Tree {
 
     fn put(&mut self, key: Key, record: Record, dirty: &mut Dirty) {
         match (&key, &record) {
-            (Key::Entry { dir, hash, name }, Record::Entry(e)) => {
+            (
+                Key::Entry {
+                    part: dir,
+                    hash,
+                    name,
+                },
+                Record::Entry(e),
+            ) => {
                 let place = (*dir, *hash, name.clone());
                 let count = self.counts.entry(*dir).or_default();
                 count.0 += 1;
@@ -353,7 +360,15 @@ impl Tree {
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
             }
-            (Key::Attachment { dir, hash, name, .. }, _) => {
+            (
+                Key::Attachment {
+                    part: dir,
+                    hash,
+                    name,
+                    ..
+                },
+                _,
+            ) => {
                 dirty.entries.insert((*dir, *hash, name.clone()));
             }
             _ => {}
@@ -366,7 +381,14 @@ impl Tree {
             return;
         };
         match (key, &record) {
-            (Key::Entry { dir, hash, name }, Record::Entry(e)) => {
+            (
+                Key::Entry {
+                    part: dir,
+                    hash,
+                    name,
+                },
+                Record::Entry(e),
+            ) => {
                 let place = (*dir, *hash, name.clone());
                 if let Some(count) = self.counts.get_mut(dir) {
                     count.0 -= 1;
@@ -425,7 +447,15 @@ impl Tree {
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
             }
-            (Key::Attachment { dir, hash, name, .. }, _) => {
+            (
+                Key::Attachment {
+                    part: dir,
+                    hash,
+                    name,
+                    ..
+                },
+                _,
+            ) => {
                 dirty.entries.insert((*dir, *hash, name.clone()));
             }
             _ => {}
@@ -437,7 +467,17 @@ impl Tree {
         let mut dirty = Dirty::default();
         for key in self.records.keys() {
             match key {
-                Key::Entry { dir, hash, name } | Key::Attachment { dir, hash, name, .. } => {
+                Key::Entry {
+                    part: dir,
+                    hash,
+                    name,
+                }
+                | Key::Attachment {
+                    part: dir,
+                    hash,
+                    name,
+                    ..
+                } => {
                     dirty.entries.insert((*dir, *hash, name.clone()));
                     dirty.dirs.insert(*dir);
                 }
@@ -577,7 +617,7 @@ impl Tree {
         let has = |kind| {
             self.records
                 .get(&Key::Attachment {
-                    dir: *dir,
+                    part: *dir,
                     hash: *hash,
                     name: name.clone(),
                     kind,

@@ -39,7 +39,7 @@ use pando_format::{Batch, Key, KeyRange, Mutation, Record, Touch};
 use pando_store::{
     Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Remains, Space, Store, StoreError,
 };
-use pando_types::{DirId, Sequence};
+use pando_types::{Part, Sequence};
 use pool::Pool;
 use pressure::Pressure;
 use read::Tier;
@@ -163,7 +163,7 @@ pub struct RocksStore {
     /// Rows that have others in their place.
     journal: Journal,
     /// Invariant: each equals the record in the database, pending batches included (there is one writer).
-    touches: RefCell<BTreeMap<DirId, Touch>>,
+    touches: RefCell<BTreeMap<Part, Touch>>,
     /// Bytes in the current WAL.
     log_bytes: Cell<u64>,
     written: Cell<u64>,
@@ -310,11 +310,11 @@ impl RocksStore {
             match m {
                 Mutation::Insert {
                     key: Key::Head(dir), ..
-                } => self.births.borrow_mut().born(*dir),
+                } => self.births.borrow_mut().born(dir.dir),
                 Mutation::Delete { key } => {
                     self.deleted.set(self.deleted.get() + 1);
                     if let Key::Head(dir) = key {
-                        self.births.borrow_mut().gone(*dir);
+                        self.births.borrow_mut().gone(dir.dir);
                     }
                 }
                 _ => {}
@@ -436,7 +436,7 @@ impl Store for RocksStore {
         self.read(
             || {
                 if let Key::Touch(dir) = key
-                    && let Some(touch) = self.touches.borrow().get(dir)
+                    && let Some(touch) = self.touches.borrow().get(&dir.dir)
                 {
                     return Some(Ok(Some(Record::Touch(*touch))));
                 }
@@ -624,7 +624,7 @@ impl Store for RocksStore {
         }
         drop(records);
         let mut cache = self.touches.borrow_mut();
-        replaced.iter().for_each(|dir| _ = cache.remove(dir));
+        replaced.iter().for_each(|dir| _ = cache.remove(&dir.dir));
         Ok(lsn)
     }
 

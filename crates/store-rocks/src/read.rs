@@ -317,11 +317,11 @@ mod tests {
     #[test]
     fn later_pages_of_a_directory() {
         let dir = DirId(7 << 64);
-        assert!(is_later_page(&KeyRange::entries_from(dir, NameHash(5))));
-        assert!(!is_later_page(&KeyRange::entries_from(dir, NameHash(0))));
-        assert!(!is_later_page(&KeyRange::entries(dir)));
-        assert!(!is_later_page(&KeyRange::bucket(dir, NameHash(5))));
-        assert!(!is_later_page(&KeyRange::slot(dir.slot())));
+        assert!(is_later_page(&KeyRange::entries_from(dir.into(), NameHash(5))));
+        assert!(!is_later_page(&KeyRange::entries_from(dir.into(), NameHash(0))));
+        assert!(!is_later_page(&KeyRange::entries(dir.into())));
+        assert!(!is_later_page(&KeyRange::bucket(dir.into(), NameHash(5))));
+        assert!(!is_later_page(&KeyRange::slot(dir.first_slot())));
     }
 
     #[test]
@@ -344,17 +344,17 @@ mod tests {
     fn ranges_within_a_bucket() {
         let (dir, name) = (DirId(77), Name::root());
         for hash in [NameHash(0), NameHash(0xFF), NameHash(5), NameHash::MAX] {
-            assert!(within_bucket(&KeyRange::bucket(dir, hash)));
-            assert!(within_bucket(&KeyRange::attachments(dir, hash, &name)));
-            assert!(within_bucket(&KeyRange::bucket(dir, hash).after(&Key::Entry {
-                dir,
+            assert!(within_bucket(&KeyRange::bucket(dir.into(), hash)));
+            assert!(within_bucket(&KeyRange::attachments(dir.into(), hash, &name)));
+            assert!(within_bucket(&KeyRange::bucket(dir.into(), hash).after(&Key::Entry {
+                part: dir.into(),
                 hash,
                 name: name.clone()
             })));
         }
         for wide in [
-            KeyRange::entries(dir),
-            KeyRange::entries_from(dir, NameHash(5)),
+            KeyRange::entries(dir.into()),
+            KeyRange::entries_from(dir.into(), NameHash(5)),
             KeyRange::slot(Slot(1)),
         ] {
             assert!(!within_bucket(&wide));

@@ -269,7 +269,7 @@ impl Checker {
             }
             (
                 Key::Attachment {
-                    dir,
+                    part: dir,
                     hash,
                     name,
                     kind,
@@ -289,7 +289,14 @@ impl Checker {
                 let mark = fingerprint((dir, hash, name, kind));
                 lane.attachments.insert(mark, (place, data.0.len() as u32));
             }
-            (Key::Entry { dir, hash, name }, Record::Entry(entry)) => {
+            (
+                Key::Entry {
+                    part: dir,
+                    hash,
+                    name,
+                },
+                Record::Entry(entry),
+            ) => {
                 self.entry(
                     lane,
                     Place {

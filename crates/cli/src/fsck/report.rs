@@ -213,7 +213,7 @@ pub fn record(key: &[u8]) -> Value {
         all["slot"] = json!(key.slot().0);
     }
     match &key {
-        Key::Entry { dir, name, .. } | Key::Attachment { dir, name, .. } => {
+        Key::Entry { part: dir, name, .. } | Key::Attachment { part: dir, name, .. } => {
             all["directory"] = json!(dir.to_string());
             all["name"] = json!(text::quoted(name));
         }
@@ -252,7 +252,7 @@ impl Paths {
     /// The path of what a record is of, if it can be found.
     pub async fn of_key(&mut self, key: &Key) -> Option<Vec<u8>> {
         match key {
-            Key::Entry { dir, name, .. } | Key::Attachment { dir, name, .. } => {
+            Key::Entry { part: dir, name, .. } | Key::Attachment { part: dir, name, .. } => {
                 let dir = self.dir(*dir).await?;
                 Some(crate::fs::below(&dir, name.as_bytes()))
             }

@@ -109,7 +109,7 @@ impl Tree {
     pub(super) fn key(&self, dir: DirId, text: &str) -> Key {
         let hash = self.map.widths().name(self.salt(dir), &name(text));
         Key::Entry {
-            dir,
+            part: dir,
             hash,
             name: name(text),
         }
@@ -237,9 +237,14 @@ impl Tree {
     }
 
     pub(super) fn attach(&mut self, dir: DirId, text: &str, kind: AttachmentKind, len: usize) {
-        if let Key::Entry { dir, hash, name } = self.key(dir, text) {
+        if let Key::Entry {
+            part: dir,
+            hash,
+            name,
+        } = self.key(dir, text)
+        {
             let key = Key::Attachment {
-                dir,
+                part: dir,
                 hash,
                 name,
                 kind,
@@ -387,7 +392,7 @@ fn rename_lists() {
         let (hash, to) = (t.map.widths().name(t.salt(d), &name("moved")), name("moved"));
         t.put(
             Key::Entry {
-                dir: d,
+                part: d,
                 hash,
                 name: to,
             },
@@ -519,7 +524,7 @@ fn buckets_and_positions() {
         panic!()
     };
     let key = Key::Entry {
-        dir: d,
+        part: d,
         hash,
         name: name("s"),
     };
@@ -532,8 +537,12 @@ fn buckets_and_positions() {
 fn layouts() {
     let data = AttachmentKind::Data;
     let attachment = |t: &Tree, text, kind| match t.key(DirId::ROOT, text) {
-        Key::Entry { dir, hash, name } => Key::Attachment {
-            dir,
+        Key::Entry {
+            part: dir,
+            hash,
+            name,
+        } => Key::Attachment {
+            part: dir,
             hash,
             name,
             kind,

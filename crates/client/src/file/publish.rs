@@ -162,7 +162,7 @@ impl OpenFile {
         if self.removed {
             Ok(())
         } else {
-            ops.sync(self.location.get().dir.id.slot()).await
+            ops.sync(self.location.get().dir.id.first_slot()).await
         }
     }
 
@@ -294,7 +294,7 @@ impl OpenFile {
     /// What tells the servers that a file without a name is not open any more. The session that removed the name
     /// with `held` must send it.
     pub fn release(&self) -> Op {
-        let slot = self.kept.unwrap_or_else(|| self.location.get().dir.id.slot());
+        let slot = self.kept.unwrap_or_else(|| self.location.get().dir.id.first_slot());
         Op::Release {
             slot,
             ino: self.key.ino,

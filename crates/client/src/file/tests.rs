@@ -226,7 +226,7 @@ impl Ops for Fake {
         self.act(op)
     }
     async fn sync(&self, slot: Slot) -> Result<(), Errno> {
-        assert_eq!(slot, DirId(77).slot());
+        assert_eq!(slot, DirId(77).first_slot());
         Ok(())
     }
     fn inline_limit(&self) -> u32 {

@@ -34,7 +34,7 @@ pub(super) fn name(text: &str) -> Name {
 
 pub(super) fn keys() -> Vec<Key> {
     let attachment = |kind| Key::Attachment {
-        dir: DIR,
+        part: DIR,
         hash: HASH,
         name: name("hello.txt"),
         kind,
@@ -78,7 +78,7 @@ pub(super) fn xattrs() -> XattrSet {
 
 pub(super) fn entry_key() -> Key {
     Key::Entry {
-        dir: DIR,
+        part: DIR,
         hash: HASH,
         name: name("hello.txt"),
     }
@@ -215,7 +215,7 @@ pub(super) fn changes() -> Vec<Mutation> {
         },
         Mutation::Delete { key: Key::Head(DIR) },
         Mutation::Touch {
-            dir: DIR,
+            part: DIR,
             delta: TouchDelta {
                 entries: -1,
                 subdirs: 0,

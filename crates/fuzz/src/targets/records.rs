@@ -21,8 +21,13 @@ pub(crate) fn key(input: &[u8]) {
     assert!(range.contains(input), "{key:?} is not in its slot");
     assert!(!range.after(&key).contains(input));
     let part = match &key {
-        Key::Attachment { dir, hash, name, .. } => KeyRange::attachments(*dir, *hash, name),
-        Key::Entry { dir, hash, .. } => {
+        Key::Attachment {
+            part: dir,
+            hash,
+            name,
+            ..
+        } => KeyRange::attachments(*dir, *hash, name),
+        Key::Entry { part: dir, hash, .. } => {
             assert!(KeyRange::entries(*dir).contains(input));
             assert!(KeyRange::entries_from(*dir, *hash).contains(input));
             KeyRange::bucket(*dir, *hash)

@@ -15,7 +15,7 @@ pub(crate) fn sound(disk: &Disk) {
     let (mut entries, mut attached) = (Vec::new(), Vec::new());
     for (key, record) in disk.dump() {
         match (key, record) {
-            (Key::Entry { dir, name, .. }, Record::Entry(entry)) => {
+            (Key::Entry { part: dir, name, .. }, Record::Entry(entry)) => {
                 count(dir, 0, 1);
                 if let Target::Dir(access) = entry.target {
                     count(dir, 1, 1);
@@ -30,7 +30,7 @@ pub(crate) fn sound(disk: &Disk) {
                 count(dir, 0, t.stat.entries.wrapping_neg());
                 count(dir, 1, t.stat.subdirs.wrapping_neg());
             }
-            (Key::Attachment { dir, name, .. }, Record::Attachment(_)) => attached.push((dir, name)),
+            (Key::Attachment { part: dir, name, .. }, Record::Attachment(_)) => attached.push((dir, name)),
             (key, record) => assert!(record.fits(&key), "{key:?}"),
         }
     }

@@ -91,8 +91,8 @@ impl World {
             explicit: false,
         };
         for (key, record) in [
-            (Key::Head(DirId::ROOT), Record::Head(head)),
-            (Key::Touch(DirId::ROOT), Record::Touch(touch)),
+            (Key::Head(DirId::ROOT.into()), Record::Head(head)),
+            (Key::Touch(DirId::ROOT.into()), Record::Touch(touch)),
         ] {
             world.records.insert(key.encode(), record.to_bytes());
         }
@@ -130,7 +130,7 @@ impl World {
                 if let Key::Head(dir) = key {
                     // What the servers do with these rules taken out.
                     if plant!(H3) {
-                        let lists = KeyRange::rename_lists(dir);
+                        let lists = KeyRange::rename_lists(dir.dir);
                         self.records.retain(|k, _| !lists.contains(k));
                     }
                     if plant!(H4) {
@@ -138,7 +138,7 @@ impl World {
                     }
                 }
             }
-            Mutation::Touch { dir, delta } => match decode(&self.records, &Key::Touch(dir)) {
+            Mutation::Touch { part: dir, delta } => match decode(&self.records, &Key::Touch(dir)) {
                 Some(Record::Touch(mut touch)) => {
                     touch.apply(&delta);
                     let bytes = Record::Touch(touch).to_bytes();

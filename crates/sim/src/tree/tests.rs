@@ -67,7 +67,7 @@ fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
         acls: Default::default(),
     };
     let key = Key::Entry {
-        dir,
+        part: dir,
         hash: NameHash(8),
         name: name(called),
     };
@@ -82,7 +82,7 @@ fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
 
 fn counted(dir: DirId, entries: i32) -> Mutation {
     Mutation::Touch {
-        dir,
+        part: dir,
         delta: TouchDelta {
             entries,
             subdirs: entries,

@@ -227,7 +227,12 @@ impl<'a> Bench<'a> {
     /// Whether a file is there, or one of another kind that never was.
     pub(super) fn look(&self, kind: &str, n: u64) -> Result<bool> {
         let (dir, hash, name) = self.place(kind, n)?;
-        Ok(read(self.store.get(&Key::Entry { dir, hash, name }))?.is_some())
+        Ok(read(self.store.get(&Key::Entry {
+            part: dir,
+            hash,
+            name,
+        }))?
+        .is_some())
     }
 
     /// Those that are filled; without files there from before, those of what is made.

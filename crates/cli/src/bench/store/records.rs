@@ -30,7 +30,7 @@ pub(super) fn dir(n: u64) -> DirId {
 
 fn delta(dir: DirId, entries: i32, subdirs: i32) -> Mutation {
     Mutation::Touch {
-        dir,
+        part: dir,
         delta: TouchDelta {
             entries,
             subdirs,
@@ -126,7 +126,11 @@ impl Bench<'_> {
             ordinal: 3,
             target: Target::Inode(inode),
         });
-        let key = Key::Entry { dir, hash, name };
+        let key = Key::Entry {
+            part: dir,
+            hash,
+            name,
+        };
         Ok(self.batch(
             dir,
             hash,
@@ -137,7 +141,11 @@ impl Bench<'_> {
 
     pub(super) fn remove(&mut self, n: u64) -> Result<Batch> {
         let (dir, hash, name) = self.place("file", n)?;
-        let key = Key::Entry { dir, hash, name };
+        let key = Key::Entry {
+            part: dir,
+            hash,
+            name,
+        };
         Ok(self.batch(
             dir,
             hash,
@@ -171,7 +179,7 @@ impl Bench<'_> {
         });
         let [head, touch] = head(id, parent, &name);
         let key = Key::Entry {
-            dir: parent,
+            part: parent,
             hash,
             name,
         };

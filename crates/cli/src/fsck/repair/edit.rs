@@ -78,7 +78,12 @@ impl<S: Source> Records<S> {
 
     /// What is attached to an entry.
     pub async fn attached(&self, entry: &Key) -> Result<Vec<(Key, AttachmentKind, Record)>, Unread> {
-        let Key::Entry { dir, hash, name } = entry else {
+        let Key::Entry {
+            part: dir,
+            hash,
+            name,
+        } = entry
+        else {
             return Ok(Vec::new());
         };
         let found = self.source.read(KeyRange::attachments(*dir, *hash, name)).await?;
@@ -175,7 +180,7 @@ impl Edit {
             attached.push((kind, record));
         }
         self.set(key.clone(), Some(Record::Entry(entry.clone())), None);
-        if let Key::Entry { dir, .. } = key
+        if let Key::Entry { part: dir, .. } = key
             && let Some(touch) = records.touch(*dir).await?
         {
             let subdirs = u64::from(matches!(entry.target, Target::Dir(_)));
@@ -196,7 +201,7 @@ impl Edit {
         attached: Vec<(AttachmentKind, Record)>,
     ) -> Result<Option<()>, Unread> {
         let key = Key::Entry {
-            dir,
+            part: dir,
             hash,
             name: name.clone(),
         };
@@ -211,7 +216,7 @@ impl Edit {
         for (kind, record) in attached {
             let name = name.clone();
             let at = Key::Attachment {
-                dir,
+                part: dir,
                 hash,
                 name,
                 kind,

@@ -34,7 +34,7 @@ pub fn home_of<S: Source>(records: &Records<S>, (slot, ino, generation): File) -
     let name = Name::home(ino, generation);
     let hash = records.map.widths().name(0, &name);
     Key::Entry {
-        dir: DirId::homes(slot),
+        part: DirId::homes(slot),
         hash,
         name,
     }
@@ -111,7 +111,7 @@ impl<S: Source> Planner<S> {
             }
             return Ok(WELL);
         };
-        let Key::Entry { dir, .. } = &key else {
+        let Key::Entry { part: dir, .. } = &key else {
             return Ok(WELL);
         };
         let file = (dir.slot(), inode.ino, inode.generation);
@@ -188,7 +188,12 @@ impl<S: Source> Planner<S> {
                 "its names say different kinds: what it was is not known",
             ));
         }
-        let Key::Entry { dir, hash, name } = home else {
+        let Key::Entry {
+            part: dir,
+            hash,
+            name,
+        } = home
+        else {
             return Ok(WELL);
         };
         let mut edit = self.edit();
@@ -240,7 +245,7 @@ impl<S: Source> Planner<S> {
             let mut edit = self.edit();
             edit.expect(home.clone(), None);
             edit.take_away(&self.records, &key, &entry).await?;
-            if let Key::Entry { dir, name, .. } = &key {
+            if let Key::Entry { part: dir, name, .. } = &key {
                 all.push(repair(
                     edit,
                     format!("removed the name {} in {dir}, of nothing", quoted(name)),

@@ -238,7 +238,7 @@ impl<S: Source> Planner<S> {
         // Where it should be there is something else, or nothing.
         if let Some(parent) = self.records.head(head.parent).await? {
             let key = Key::Entry {
-                dir: head.parent,
+                part: head.parent,
                 hash: self.records.map.widths().name(parent.salt, &head.name),
                 name: head.name.clone(),
             };
@@ -295,7 +295,7 @@ impl<S: Source> Planner<S> {
         let [(key, entry, access)] = &named[..] else {
             return Ok(Plan::Not("it has no name, or several: what it was is not known"));
         };
-        let Key::Entry { dir, name, .. } = key else {
+        let Key::Entry { part: dir, name, .. } = key else {
             return Ok(WELL);
         };
         let mut edit = self.edit();
@@ -407,7 +407,7 @@ impl<S: Source> Planner<S> {
         };
         let named = self.named(id, finding).await?;
         let right = |(key, _, access): &&(Key, Entry, AccessRecord)| {
-            matches!(key, Key::Entry { dir, name, .. } if (*dir, name) == (head.parent, &head.name))
+            matches!(key, Key::Entry { part: dir, name, .. } if (*dir, name) == (head.parent, &head.name))
                 && access.generation == head.generation
         };
         let Some((kept, entry, _)) = named.iter().find(right) else {
@@ -420,7 +420,7 @@ impl<S: Source> Planner<S> {
             edit.expect(kept.clone(), Some(Record::Entry(entry.clone())));
             edit.take_away(&self.records, key, other).await?;
             edit.moved(id, access.generation);
-            if let Key::Entry { dir, name, .. } = key {
+            if let Key::Entry { part: dir, name, .. } = key {
                 all.push(repair(
                     edit,
                     format!("removed its other name {} in {dir}", quoted(name)),
@@ -441,7 +441,7 @@ impl<S: Source> Planner<S> {
         let [(key, entry, access)] = &named[..] else {
             return Ok(Plan::Later("its names come first"));
         };
-        let Key::Entry { dir, name, .. } = key else {
+        let Key::Entry { part: dir, name, .. } = key else {
             return Ok(WELL);
         };
         if (access.generation, access.ino, access.salt) != (head.generation, head.ino, head.salt) {
@@ -540,7 +540,7 @@ impl<S: Source> Planner<S> {
             return Ok(WELL);
         };
         let key = Key::Entry {
-            dir: head.parent,
+            part: head.parent,
             hash: self.records.map.widths().name(parent.salt, &head.name),
             name: head.name.clone(),
         };

@@ -27,7 +27,11 @@ pub async fn plan<S: Source>(
             continue;
         };
         let (name, kind) = (name.clone(), *kind);
-        let entry = Key::Entry { dir, hash, name };
+        let entry = Key::Entry {
+            part: dir,
+            hash,
+            name,
+        };
         if entries.iter().any(|(key, _)| *key == entry) {
             continue;
         }
@@ -92,7 +96,7 @@ async fn fill<S: Source>(
         };
         let at = planner.records.map.widths().name(head.salt, &name);
         let place = Key::Entry {
-            dir: lost,
+            part: lost,
             hash: at,
             name: name.clone(),
         };
@@ -120,7 +124,7 @@ async fn fill<S: Source>(
             ..there.clone()
         });
         let to = Key::Attachment {
-            dir: lost,
+            part: lost,
             hash: at,
             name: name.clone(),
             kind: attached,

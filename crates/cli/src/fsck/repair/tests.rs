@@ -217,7 +217,7 @@ fn a_directory_without_a_name_goes_to_lost_found() {
         .values()
         .find_map(|(_, key, record)| match (key, record) {
             (
-                Key::Entry { dir, .. },
+                Key::Entry { part: dir, .. },
                 Record::Entry(Entry {
                     target: Target::Dir(d),
                     ..
@@ -385,7 +385,7 @@ fn entries_are_where_they_are_looked_for() {
             panic!()
         };
         let name = name("s");
-        let key = Key::Entry { dir: d, hash, name };
+        let key = Key::Entry { part: d, hash, name };
         t.records.insert(key.encode(), (server, key, record));
     });
     assert_eq!(m.names_in(m.tree.d()), 3);
@@ -399,11 +399,16 @@ fn layouts_fit() {
         AttachmentKind::Xattrs,
     );
     let gone = |t: &mut Tree, text: &str, kind| {
-        let Key::Entry { dir, hash, name } = t.key(DirId::ROOT, text) else {
+        let Key::Entry {
+            part: dir,
+            hash,
+            name,
+        } = t.key(DirId::ROOT, text)
+        else {
             panic!()
         };
         let key = Key::Attachment {
-            dir,
+            part: dir,
             hash,
             name,
             kind,
@@ -513,7 +518,7 @@ fn files_count_their_names() {
     assert_eq!((m.names_in(m.tree.d()), m.did.len()), (3, 1));
     assert!(m.did[0].contains("at home again"), "{:?}", m.did);
     let m = of(&|t, home| {
-        let Key::Entry { dir, name, .. } = home else {
+        let Key::Entry { part: dir, name, .. } = home else {
             panic!()
         };
         let (dir, text) = (*dir, name.to_string());
@@ -527,7 +532,7 @@ fn files_count_their_names() {
         .values()
         .find_map(|(_, key, record)| match (key, record) {
             (
-                Key::Entry { dir, .. },
+                Key::Entry { part: dir, .. },
                 Record::Entry(Entry {
                     target: Target::Inode(i),
                     ..
@@ -597,7 +602,7 @@ fn content_of_nothing_is_kept() {
         let m = mended(|t| t.attach(DirId::ROOT, "nobody", kind, 300));
         let kept = m.tree.records.values().filter(|(_, key, record)| {
             let lost = m.dir(DirId::ROOT, "lost+found").expect("made");
-            matches!((key, record), (Key::Attachment { dir, kind: k, .. }, Record::Attachment(b))
+            matches!((key, record), (Key::Attachment { part: dir, kind: k, .. }, Record::Attachment(b))
                 if *dir == lost && *k == kind && b.0.len() == 300)
         });
         assert_eq!(kept.count(), 1);
