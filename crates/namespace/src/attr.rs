@@ -53,7 +53,7 @@ pub(crate) fn set_attr(
     if plant!(H66) && new != file.inode {
         let ordinal = cx.free_ordinal(&file.body)?;
         cx.keep_at(&file, new.clone(), ordinal);
-        return Ok(Answer::Entry(view_file(&new, file.body.dir)));
+        return Ok(Answer::Entry(view_file(&new, file.body.part.dir)));
     }
     Ok(Answer::Entry(cx.keep(&file, new)))
 }
@@ -145,7 +145,7 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
     if change.atime.is_some() || change.mtime.is_some() {
         let key = Key::Touch(old.id.into());
         cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
-        let touch = cx.snapshot.touch(old.id).ok_or(Errno::Io)?;
+        let touch = cx.snapshot.touch(old.id.into()).ok_or(Errno::Io)?;
         let mut stat = touch.stat;
         let mut explicit = touch.explicit;
         if let Some(t) = change.atime {
@@ -165,7 +165,7 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
 pub(crate) fn reseal(cx: &mut Context<'_>, access: &mut AccessRecord) -> Result<(), Stop> {
     let key = Key::Head(access.id.into());
     cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
-    let head = cx.snapshot.head(access.id).ok_or(Errno::Io)?;
+    let head = cx.snapshot.head(access.id.into()).ok_or(Errno::Io)?;
     access.seal += u64::from(!plant!(G33));
     let head = Head {
         seal: access.seal,

@@ -98,7 +98,7 @@ impl Place {
     }
 
     pub fn bucket(&self, mode: LockMode) -> LockWant {
-        LockWant::Bucket(self.part, self.hash, mode)
+        LockWant::Bucket(self.part.dir.into(), self.hash, mode)
     }
 }
 
@@ -153,7 +153,7 @@ impl<'a> Context<'a> {
 
     pub fn place(&self, dir: &Statement, name: &Name) -> Place {
         Place {
-            dir: dir.id,
+            part: dir.id.into(),
             hash: self.inputs.widths.name(dir.salt, name),
             name: name.clone(),
         }
@@ -170,7 +170,7 @@ impl<'a> Context<'a> {
         if dir.id.is_homes() {
             return Ok(());
         }
-        let alive = match self.snapshot.head(dir.id) {
+        let alive = match self.snapshot.head(dir.id.into()) {
             Some(head) => {
                 (head.generation == dir.generation || pando_types::plant!(H1)) && head.salt == dir.salt
             }
@@ -205,7 +205,7 @@ impl<'a> Context<'a> {
 
     /// Wants to change the entries of a directory.
     pub fn change_wants(&self, place: &Place) -> Vec<LockWant> {
-        self.change_all_wants(place.dir, std::slice::from_ref(place))
+        self.change_all_wants(place.part.dir, std::slice::from_ref(place))
     }
 
     /// Wants to change many entries of one directory.
@@ -220,13 +220,13 @@ impl<'a> Context<'a> {
     /// Wants to look at an entry.
     pub fn look_wants(&self, place: &Place) -> Vec<LockWant> {
         vec![
-            LockWant::Key(Key::Head(place.dir.into()), LockMode::Shared),
+            LockWant::Key(Key::Head(place.part.into()), LockMode::Shared),
             place.bucket(LockMode::Shared),
         ]
     }
 
     pub fn entry(&self, place: &Place) -> Option<&'a Entry> {
-        self.snapshot.entry(place.dir, place.hash, &place.name)
+        self.snapshot.entry(place.part, place.hash, &place.name)
     }
 
     /// The entry, which must name the object meant.
@@ -243,7 +243,7 @@ impl<'a> Context<'a> {
     pub fn view(&self, dir: &Statement, place: &Place, entry: &Entry) -> Result<EntryView, Stop> {
         match &entry.target {
             Target::Dir(d) => Ok(view_dir(dir, &place.name, d)),
-            Target::Inode(i) => Ok(view_file(i, place.dir)),
+            Target::Inode(i) => Ok(view_file(i, place.part.dir)),
             Target::Link(_) => Ok(self
                 .file(place, entry, LockMode::Shared)?
                 .ok_or(Errno::Io)?
@@ -276,13 +276,13 @@ impl<'a> Context<'a> {
 
     /// A free ordinal in a bucket, so that the entry's cookie is unique (H66–H68).
     pub fn free_ordinal(&self, place: &Place) -> Result<u8, Stop> {
-        let mut taken = self.snapshot.ordinals(place.dir, place.hash);
+        let mut taken = self.snapshot.ordinals(place.part, place.hash);
         // Two files of one operation may come to their homes.
         taken.extend(self.inserts.iter().filter_map(|m| match m {
             Mutation::Insert {
                 key: Key::Entry { part: dir, hash, .. },
                 record: Record::Entry(e),
-            } if (*dir, *hash) == (place.dir.into(), place.hash) => Some(e.ordinal),
+            } if (*dir, *hash) == (place.part.into(), place.hash) => Some(e.ordinal),
             _ => None,
         }));
         (0..=u8::MAX)

@@ -64,11 +64,11 @@ pub(crate) fn unnamed(
     };
     let home = cx.new_home(dir.id.first_slot(), &inode)?;
     cx.insert(
-        Key::Orphan(home.dir.first_slot(), inode.ino, inode.generation),
+        Key::Orphan(home.part.slot(), inode.ino, inode.generation),
         Record::Orphan,
     );
     Ok(Answer::Opened {
-        entry: view_file(&inode, home.dir),
+        entry: view_file(&inode, home.part.dir),
         data: None,
         created: true,
         handle: None,
@@ -158,7 +158,7 @@ pub(crate) fn new_inode(
 
 /// Gives it its name.
 pub(crate) fn add(cx: &mut Context<'_>, place: &Place, inode: InodeRecord) -> Result<EntryView, Stop> {
-    let shown = view_file(&inode, place.dir);
+    let shown = view_file(&inode, place.part.dir);
     cx.link(place, Target::Inode(inode))?;
     Ok(shown)
 }

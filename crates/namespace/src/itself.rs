@@ -9,7 +9,7 @@ use pando_wire::{Answer, LockMode, LockWant, Op, Said, Statement};
 /// Where a directory has its name, as a statement that lets everybody search it, and the name. Neither is for callers to hear.
 pub(crate) fn whereabouts(cx: &Context<'_>, dir: &Statement) -> Result<(Statement, Name), Stop> {
     cx.require(vec![LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared)])?;
-    let head = cx.snapshot.head(dir.id);
+    let head = cx.snapshot.head(dir.id.into());
     let head = head
         .filter(|h| h.generation == dir.generation)
         .ok_or(Errno::Stale)?;
@@ -20,7 +20,7 @@ pub(crate) fn whereabouts(cx: &Context<'_>, dir: &Statement) -> Result<(Statemen
     });
     if parent.id != DirId::ABOVE_ROOT {
         cx.require(vec![LockWant::Key(Key::Head(parent.id.into()), LockMode::Shared)])?;
-        parent.salt = cx.snapshot.head(parent.id).ok_or(Errno::Io)?.salt;
+        parent.salt = cx.snapshot.head(parent.id.into()).ok_or(Errno::Io)?.salt;
     }
     Ok((parent, head.name.clone()))
 }
@@ -131,7 +131,7 @@ mod tests {
                 LockWant::Key(key @ Key::Head(part), _) if part.dir == ABOVE => {
                     vec![(key.clone(), Record::Head(head(70, DirId::ROOT, "above")))]
                 }
-                LockWant::Bucket(dir, hash, _) => entry(*dir, *hash),
+                LockWant::Bucket(dir, hash, _) => entry(dir.dir, *hash),
                 LockWant::Key(..) | LockWant::Attachments(_) => Vec::new(),
             };
             snapshot.add(want, found);

@@ -44,7 +44,7 @@ pub(crate) fn dir_stat(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, 
         LockWant::Key(Key::Touch(dir.id.into()), mode),
     ])?;
     cx.enter(dir, Access(0))?;
-    let touch = cx.snapshot.touch(dir.id).ok_or(Errno::Stale)?;
+    let touch = cx.snapshot.touch(dir.id.into()).ok_or(Errno::Stale)?;
     Ok(Answer::DirStat(touch.stat))
 }
 

@@ -112,15 +112,15 @@ fn operation(op: &Op, map: &ClusterMap, me: ServerId) -> &'static str {
                     name,
                     version: 0,
                 })
-                .slot(),
+                .first_slot(),
         ) == me
     };
     match op {
         Op::Mkdir { dir, name, .. } if content(dir.id, name) => "mkdir on one server",
         Op::Rmdir { dir, name } if content(dir.id, name) => "rmdir on one server",
         // Of a directory: one that is not here is asked of the coordinator only.
-        Op::Rename { src, .. } if map.owner(src.id.slot()) != me => "rename as coordinator",
-        Op::Rename { dst, .. } if map.owner(dst.id.slot()) == me => "rename on one server",
+        Op::Rename { src, .. } if map.owner(src.id.first_slot()) != me => "rename as coordinator",
+        Op::Rename { dst, .. } if map.owner(dst.id.first_slot()) == me => "rename on one server",
         _ => op.kind(),
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct Worker {
 
 /// A name under which a new directory's content is on another server than its parent's.
 fn elsewhere(map: &ClusterMap, parent: DirId, prefix: &str) -> Result<Name, Errno> {
-    let home = map.owner(parent.slot());
+    let home = map.owner(parent.first_slot());
     for tries in 0..1_000 {
         let name = Name::new(format!("{prefix}-{tries}").as_bytes())?;
         let birth = Birth {
@@ -72,7 +72,7 @@ fn elsewhere(map: &ClusterMap, parent: DirId, prefix: &str) -> Result<Name, Errn
             name: name.clone(),
             version: 0,
         };
-        if map.owner(map.widths().dir_id(&birth).slot()) != home {
+        if map.owner(map.widths().dir_id(&birth).first_slot()) != home {
             return Ok(name);
         }
     }

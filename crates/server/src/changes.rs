@@ -81,13 +81,13 @@ impl Changes {
                     key: Key::Touch(dir), ..
                 } => {
                     let count = self.next();
-                    self.set(dir.dir, count);
+                    self.set(*dir, count);
                 }
                 Mutation::Insert {
                     key: Key::Head(dir), ..
-                } => self.set(dir.dir, UNCHANGED),
+                } => self.set(*dir, UNCHANGED),
                 Mutation::Delete { key: Key::Head(dir) } => {
-                    self.of.remove(&dir.dir);
+                    self.of.remove(dir);
                 }
                 Mutation::Insert {
                     key: Key::Prepared(slot, tx),
@@ -152,7 +152,7 @@ impl MetaServer {
     /// The count of the directory in which an operation is about to change names.
     pub(crate) fn count_before_change(&self, asked: &Asked<'_>) -> Option<u64> {
         let dir = asked.op.changes_names_in().filter(|_| self.counts())?;
-        self.changes.borrow_mut().known_from_now_on(dir)
+        self.changes.borrow_mut().known_from_now_on(dir.into())
     }
 
     /// It has changed them.
@@ -160,7 +160,7 @@ impl MetaServer {
         let (Some(dir), Some(before)) = (asked.op.changes_names_in(), before) else {
             return;
         };
-        let after = self.changes.borrow().known(dir).filter(|after| *after != before);
+        let after = self.changes.borrow().known(dir.into()).filter(|after| *after != before);
         let told = after.map(|after| ChangeInfo { before, after, time });
         asked.change.set(told);
     }
@@ -171,9 +171,9 @@ impl MetaServer {
         let dir = asked.op.looks_at().filter(|_| shown)?;
         let mut changes = self.changes.borrow_mut();
         match asked.op {
-            Op::DirStat { .. } => changes.known_from_now_on(dir),
+            Op::DirStat { .. } => changes.known_from_now_on(dir.into()),
             // What nobody knows does not become known by a look at one name.
-            _ => changes.known(dir),
+            _ => changes.known(dir.into()),
         }
     }
 
@@ -183,7 +183,7 @@ impl MetaServer {
             return;
         };
         let says = matches!(seen, Ok(Answer::DirStat(_)) | Err(Errno::NotFound));
-        let same = self.changes.borrow().known(dir) == Some(before);
+        let same = self.changes.borrow().known(dir.into()) == Some(before);
         let told = (says && same).then_some(ChangeInfo {
             before,
             after: before,

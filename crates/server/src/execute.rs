@@ -109,7 +109,7 @@ impl Asked<'_> {
     ) -> Option<(DirId, Incarnation)> {
         let mut dirs = self.dirs.all().filter(|d| d.parent != DirId::ABOVE_ROOT);
         let missing =
-            dirs.find(|d| snapshot.head(d.id).is_none() && !asked.contains(&(d.id, d.generation)))?;
+            dirs.find(|d| snapshot.head(d.id.into()).is_none() && !asked.contains(&(d.id, d.generation)))?;
         let shown = self.basis == Basis::Shown && !plant!(H117);
         shown.then_some((missing.parent, (missing.id, missing.generation)))
     }
@@ -291,7 +291,7 @@ impl MetaServer {
                 && asked
                     .dirs
                     .all()
-                    .any(|d| snapshot.head(d.id).is_some_and(|h| h.seal != d.seal))
+                    .any(|d| snapshot.head(d.id.into()).is_some_and(|h| h.seal != d.seal))
             {
                 return Err(Failure::Refused(Refusal::Busy));
             }
@@ -473,7 +473,7 @@ impl MetaServer {
             return Ok(Listed::Page(Err(Errno::Invalid)));
         };
         // What is read may be as of before a change that comes and goes meanwhile (H136).
-        let watch = self.locks.watch(dir.id);
+        let watch = self.locks.watch(dir.id.into());
         let range = KeyRange::entries_from(dir.id.into(), after.bucket());
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
@@ -485,7 +485,7 @@ impl MetaServer {
                 Page::Entries(Answer::Entries { entries, end: false }) if entries.is_empty() => limit *= 2,
                 Page::Entries(answer) => {
                     let changing = if plant!(H136) {
-                        self.locks.being_changed(dir.id)
+                        self.locks.being_changed(dir.id.into())
                     } else {
                         watch.changed()
                     };
@@ -523,7 +523,7 @@ fn wait_from_here(may_wait: bool) -> Result<bool, Failure> {
 
 /// Whether it is wanted of a file at home.
 fn is_of_home(want: &LockWant) -> bool {
-    matches!(want, LockWant::Bucket(dir, ..) if dir.is_homes())
+    matches!(want, LockWant::Bucket(dir, ..) if dir.dir.is_homes())
 }
 
 /// What came of reading a page.
@@ -544,7 +544,7 @@ fn being_changed(dir: DirId, page: &Answer, changing: &BTreeSet<NameHash>) -> Ve
     let told = entries.iter().filter(|e| e.view.is_some());
     told.map(|e| e.position.bucket())
         .filter(|bucket| changing.contains(bucket))
-        .map(|bucket| LockWant::Bucket(dir, bucket, LockMode::Shared))
+        .map(|bucket| LockWant::Bucket(dir.into(), bucket, LockMode::Shared))
         .collect()
 }
 

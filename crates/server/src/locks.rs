@@ -60,7 +60,7 @@ impl Unit {
     fn slot(&self) -> Option<Slot> {
         match self {
             Unit::Key(key) => Some(key.slot()),
-            Unit::Bucket(dir, _) => Some(dir.first_slot()),
+            Unit::Bucket(part, _) => Some(part.slot()),
             Unit::Map => None,
         }
     }
@@ -88,7 +88,7 @@ fn compatible(a: LockMode, b: LockMode) -> bool {
 pub(crate) fn unit_of(want: &LockWant) -> Option<(Unit, LockMode)> {
     match want {
         LockWant::Key(key, mode) => Some((Unit::Key(key.clone()), *mode)),
-        LockWant::Bucket(dir, hash, mode) => Some((Unit::Bucket(*dir, *hash), *mode)),
+        LockWant::Bucket(part, hash, mode) => Some((Unit::Bucket(*part, *hash), *mode)),
         LockWant::Attachments(_) => None,
     }
 }
@@ -98,7 +98,7 @@ pub(crate) fn unit_of_mutation(m: &Mutation) -> Option<(Unit, LockMode)> {
     match m {
         Mutation::Touch { part: dir, .. } => Some((Unit::Key(Key::Touch(*dir)), LockMode::Increment)),
         Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => match key {
-            Key::Entry { part: dir, hash, .. } => Some((Unit::Bucket(dir.dir, *hash), LockMode::Exclusive)),
+            Key::Entry { part: dir, hash, .. } => Some((Unit::Bucket(*dir, *hash), LockMode::Exclusive)),
             Key::Attachment { .. } | Key::Reply(..) | Key::Garbage(..) => None,
             key => Some((Unit::Key(key.clone()), LockMode::Exclusive)),
         },
@@ -148,7 +148,7 @@ impl Locks {
     /// The buckets of a directory that somebody holds exclusively.
     pub fn being_changed(&self, part: Part) -> BTreeSet<NameHash> {
         let t = self.table.borrow();
-        let all = Unit::Bucket(dir, NameHash(0))..=Unit::Bucket(dir, NameHash::MAX);
+        let all = Unit::Bucket(part, NameHash(0))..=Unit::Bucket(part, NameHash::MAX);
         let exclusive = |s: &State| s.holders.iter().any(|(_, mode)| *mode == LockMode::Exclusive);
         let changed = t.units.range(all).filter(|(_, s)| exclusive(s));
         changed
@@ -161,10 +161,10 @@ impl Locks {
 
     /// From now on it is noted which buckets of a directory somebody has exclusively.
     pub fn watch(&self, part: Part) -> Watch<'_> {
-        let changed = self.being_changed(dir);
+        let changed = self.being_changed(part);
         let mut watches = self.watches.borrow_mut();
         let number = watches.last_key_value().map_or(0, |(last, _)| last + 1);
-        watches.insert(number, (dir, changed));
+        watches.insert(number, (part, changed));
         Watch { locks: self, number }
     }
 
@@ -474,6 +474,7 @@ impl Drop for Leave<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_types::DirId;
     use std::rc::Rc;
     use std::task::{Context, Poll, Waker};
 
@@ -492,14 +493,14 @@ mod tests {
     #[test]
     fn a_watch_sees_what_came_and_went() {
         let locks = Locks::default();
-        let bucket = |dir, hash| (Unit::Bucket(DirId(dir), NameHash(hash)), LockMode::Exclusive);
+        let bucket = |dir, hash| (Unit::Bucket(DirId(dir).into(), NameHash(hash)), LockMode::Exclusive);
         let (before, during) = (locks.holder(), locks.holder());
         locks.try_all(before, &[bucket(1, 10)]).unwrap();
-        let watch = locks.watch(DirId(1));
+        let watch = locks.watch(DirId(1).into());
         locks.release(before);
         locks.try_all(during, &[bucket(1, 20), bucket(2, 30)]).unwrap();
         locks.release(during);
-        let shared = (Unit::Bucket(DirId(1), NameHash(40)), LockMode::Shared);
+        let shared = (Unit::Bucket(DirId(1).into(), NameHash(40)), LockMode::Shared);
         locks.try_all(during, &[shared]).unwrap();
         assert_eq!(watch.changed(), [10, 20].map(NameHash).into());
         assert!(locks.watches.borrow().is_empty());

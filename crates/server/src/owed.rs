@@ -82,12 +82,12 @@ fn entry_unit(local: &[Mutation], content: &OwedRecord) -> Option<Unit> {
         Mutation::Insert {
             key:
                 Key::Entry {
-                    part: dir,
+                    part,
                     hash,
                     name,
                 },
             ..
-        } if (dir, name) == (&Part::whole(content.head.parent), &content.head.name) => Some(Unit::Bucket(dir.dir, *hash)),
+        } if (part.dir, name) == (content.head.parent, &content.head.name) => Some(Unit::Bucket(*part, *hash)),
         _ => None,
     })
 }
@@ -280,5 +280,5 @@ async fn entry_of(
         Some(Record::Entry(Entry { target: Target::Dir(d), .. }))
             if (d.id, d.generation) == (content.dir, content.head.generation)
     );
-    Ok(stands.then_some(Unit::Bucket(dir, hash)))
+    Ok(stands.then_some(Unit::Bucket(dir.into(), hash)))
 }

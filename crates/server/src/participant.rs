@@ -24,7 +24,7 @@ type Replies = Vec<(Key, Sequence)>;
 type Coming = (Key, LocalFuture<Result<Option<Record>, StoreError>>);
 
 /// A transaction of another coordinator that holds something here.
-pub(crate) struct Part {
+pub(crate) struct TxPart {
     pub holder: Holder,
     /// Slots with a prepared record; empty: only volatile locks.
     pub prepared: BTreeSet<Slot>,
@@ -36,15 +36,15 @@ pub(crate) struct Part {
 
 /// All of them.
 #[derive(Default)]
-pub(crate) struct Parts {
-    pub live: BTreeMap<TxId, Part>,
+pub(crate) struct TxParts {
+    pub live: BTreeMap<TxId, TxPart>,
     /// Finished transactions at or above the coordinator's low-watermark: late messages of theirs do nothing (H39).
     finished: BTreeSet<TxId>,
     /// Low-watermark of each coordinator in its latest boot.
     low: BTreeMap<ServerId, (BootEpoch, u64)>,
 }
 
-impl Parts {
+impl TxParts {
     /// Notes a coordinator's low-watermark. False: `tx` is finished, or of an earlier boot than its coordinator's.
     pub fn current(&mut self, tx: TxId, low: u64) -> bool {
         let known = self.low.entry(tx.coordinator).or_default();
@@ -64,12 +64,12 @@ impl Parts {
         plant!(H39) || ((tx.boot, tx.number) >= self.low[&tx.coordinator] && !self.finished.contains(&tx))
     }
 
-    pub fn finish(&mut self, tx: TxId) -> Option<Part> {
+    pub fn finish(&mut self, tx: TxId) -> Option<TxPart> {
         self.finished.insert(tx);
         self.live.remove(&tx)
     }
 
-    fn reopen(&mut self, tx: TxId, part: Part) {
+    fn reopen(&mut self, tx: TxId, part: TxPart) {
         self.finished.remove(&tx);
         self.live.insert(tx, part);
     }
@@ -161,7 +161,7 @@ impl MetaServer {
             return None;
         }
         let now = self.world.mono();
-        let part = parts.live.entry(tx).or_insert_with(|| Part {
+        let part = parts.live.entry(tx).or_insert_with(|| TxPart {
             holder: self.locks.holder(),
             prepared: BTreeSet::new(),
             records: Vec::new(),
@@ -479,7 +479,7 @@ impl MetaServer {
         Ok(standing)
     }
 
-    fn apply_decision(&self, tx: TxId, part: &Part, commit: bool) -> Result<(), Failure> {
+    fn apply_decision(&self, tx: TxId, part: &TxPart, commit: bool) -> Result<(), Failure> {
         if part.prepared.is_empty() {
             // It lent locks and has nothing to apply; having missed its release it may have asked and heard "committed".
             // What it voted for is found again after any restart.

@@ -35,7 +35,7 @@ fn is_of_the_tree(key: &Key) -> bool {
 fn wants_of(key: &Key) -> Vec<LockWant> {
     let exclusive = LockMode::Exclusive;
     match key {
-        Key::Entry { part: dir, hash, .. } => vec![LockWant::Bucket(dir.dir, *hash, exclusive)],
+        Key::Entry { part: dir, hash, .. } => vec![LockWant::Bucket(dir.dir.into(), *hash, exclusive)],
         Key::Attachment {
             part: dir,
             hash,
@@ -48,7 +48,7 @@ fn wants_of(key: &Key) -> Vec<LockWant> {
                 name: name.clone(),
             };
             vec![
-                LockWant::Bucket(dir.dir, *hash, exclusive),
+                LockWant::Bucket(dir.dir.into(), *hash, exclusive),
                 LockWant::Attachments(entry),
             ]
         }

@@ -278,7 +278,7 @@ impl MetaServer {
     pub(crate) fn home_of(&self, want: &LockWant) -> ServerId {
         match want {
             LockWant::Key(key, _) | LockWant::Attachments(key) => self.home(key),
-            LockWant::Bucket(dir, _, _) => self.owner(dir.first_slot()),
+            LockWant::Bucket(dir, _, _) => self.owner(dir.slot()),
         }
     }
 

@@ -81,7 +81,7 @@ impl Program {
     }
 
     fn owner(&self, dir: DirId) -> ServerId {
-        self.client.map().owner(dir.slot())
+        self.client.map().owner(dir.first_slot())
     }
 
     /// The directory a path leads to.

@@ -35,7 +35,7 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
         let owing: BTreeSet<Slot> = owed
             .iter()
             .filter_map(|(_, record)| match record {
-                Record::Owed(o) => Some(o.head.parent.slot()),
+                Record::Owed(o) => Some(o.head.parent.first_slot()),
                 _ => None,
             })
             .collect();

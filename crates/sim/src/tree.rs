@@ -148,9 +148,9 @@ impl Tree {
                 key: Key::Head(dir),
                 record: Record::Head(head),
             } = m
-                && self.promised.get(dir) == Some(&head.generation)
+                && self.promised.get(&dir.dir) == Some(&head.generation)
             {
-                self.promised.remove(dir);
+                self.promised.remove(&dir.dir);
                 skip.extend([Key::Head(*dir), Key::Touch(*dir)].into_iter().filter_map(|key| {
                     let record = self.records.get(&key)?.clone();
                     Some(Mutation::Insert { key, record })
@@ -256,8 +256,8 @@ impl Tree {
     fn promise(&mut self, content: &OwedRecord, dirty: &mut Dirty) -> Result<(), Broken> {
         let insert = |key, record| Mutation::Insert { key, record };
         self.promised.insert(content.dir, content.head.generation);
-        let head = insert(Key::Head(content.dir), Record::Head(content.head.clone()));
-        let touch = insert(Key::Touch(content.dir), Record::Touch(content.touch));
+        let head = insert(Key::Head(content.dir.into()), Record::Head(content.head.clone()));
+        let touch = insert(Key::Touch(content.dir.into()), Record::Touch(content.touch));
         self.change(&head, dirty)?;
         self.change(&touch, dirty)
     }
@@ -296,7 +296,7 @@ impl Tree {
                     return Err(format!("a touch of {dir:?}, which has none"));
                 };
                 t.apply(delta);
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(*dir.dir);
             }
         }
         Ok(())
@@ -313,11 +313,11 @@ impl Tree {
                 Record::Entry(e),
             ) => {
                 let place = (*dir, *hash, name.clone());
-                let count = self.counts.entry(*dir).or_default();
+                let count = self.counts.entry(*dir.dir).or_default();
                 count.0 += 1;
                 *self
                     .positions
-                    .entry((*dir, Position::new(*hash, e.ordinal)))
+                    .entry((*dir.dir, Position::new(*hash, e.ordinal)))
                     .or_default() += 1;
                 match &e.target {
                     Target::Dir(d) => {
@@ -325,7 +325,7 @@ impl Tree {
                         self.names.entry(d.id).or_default().insert(place.clone());
                         dirty.dirs.insert(d.id);
                     }
-                    Target::Inode(i) if dir.is_homes() => {
+                    Target::Inode(i) if dir.dir.is_homes() => {
                         let home = (dir.slot(), i.ino, i.generation);
                         self.homes.insert(home, i.nlink);
                         dirty.homes.insert(home);
@@ -339,12 +339,12 @@ impl Tree {
                 if !matches!(e.target, Target::Link(_)) {
                     *self.inodes.entry(e.target.identity()).or_default() += 1;
                 }
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(*dir.dir);
                 dirty.entries.insert(place);
             }
             (Key::Head(dir), Record::Head(head)) => {
-                dirty.dirs.insert(*dir);
-                dirty.moved.insert(*dir);
+                dirty.dirs.insert(*dir.dir);
+                dirty.moved.insert(*dir.dir);
                 if head.listed {
                     let birth = (head.birth.parent, head.birth.name.clone());
                     dirty.births.insert(birth.clone());
@@ -355,7 +355,7 @@ impl Tree {
                 dirty.births.insert((*parent, name.clone()));
             }
             (Key::Touch(dir), _) => {
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(*dir.dir);
             }
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
@@ -369,7 +369,7 @@ impl Tree {
                 },
                 _,
             ) => {
-                dirty.entries.insert((*dir, *hash, name.clone()));
+                dirty.entries.insert((*dir.dir, *hash, name.clone()));
             }
             _ => {}
         }
@@ -390,16 +390,16 @@ impl Tree {
                 Record::Entry(e),
             ) => {
                 let place = (*dir, *hash, name.clone());
-                if let Some(count) = self.counts.get_mut(dir) {
+                if let Some(count) = self.counts.get_mut(&dir.dir) {
                     count.0 -= 1;
                     if let Target::Dir(_) = e.target {
                         count.1 -= 1;
                     }
                     if count.0 == 0 {
-                        self.counts.remove(dir);
+                        self.counts.remove(&dir.dir);
                     }
                 }
-                decrease(&mut self.positions, &(*dir, Position::new(*hash, e.ordinal)));
+                decrease(&mut self.positions, &(*dir.dir, Position::new(*hash, e.ordinal)));
                 match &e.target {
                     Target::Dir(d) => {
                         if let Some(names) = self.names.get_mut(&d.id) {
@@ -410,7 +410,7 @@ impl Tree {
                         }
                         dirty.dirs.insert(d.id);
                     }
-                    Target::Inode(i) if dir.is_homes() => {
+                    Target::Inode(i) if dir.dir.is_homes() => {
                         let home = (dir.slot(), i.ino, i.generation);
                         self.homes.remove(&home);
                         dirty.homes.insert(home);
@@ -424,11 +424,11 @@ impl Tree {
                 if !matches!(e.target, Target::Link(_)) {
                     decrease(&mut self.inodes, &e.target.identity());
                 }
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(*dir.dir);
                 dirty.entries.insert(place);
             }
             (Key::Head(dir), Record::Head(head)) => {
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(*dir.dir);
                 let birth = (head.birth.parent, head.birth.name.clone());
                 if let Some(versions) = self.listed.get_mut(&birth).filter(|_| head.listed) {
                     versions.remove(&head.birth.version);
@@ -439,7 +439,7 @@ impl Tree {
                 dirty.births.insert(birth);
             }
             (Key::Touch(dir), _) => {
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(*dir.dir);
             }
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
@@ -456,7 +456,7 @@ impl Tree {
                 },
                 _,
             ) => {
-                dirty.entries.insert((*dir, *hash, name.clone()));
+                dirty.entries.insert((*dir.dir, *hash, name.clone()));
             }
             _ => {}
         }
@@ -478,12 +478,12 @@ impl Tree {
                     name,
                     ..
                 } => {
-                    dirty.entries.insert((*dir, *hash, name.clone()));
-                    dirty.dirs.insert(*dir);
+                    dirty.entries.insert((*dir.dir, *hash, name.clone()));
+                    dirty.dirs.insert(*dir.dir);
                 }
                 Key::Head(dir) | Key::Touch(dir) => {
-                    dirty.dirs.insert(*dir);
-                    dirty.moved.insert(*dir);
+                    dirty.dirs.insert(*dir.dir);
+                    dirty.moved.insert(*dir.dir);
                 }
                 Key::RenameList { parent, name } => {
                     dirty.births.insert((*parent, name.clone()));
@@ -617,7 +617,7 @@ impl Tree {
         let has = |kind| {
             self.records
                 .get(&Key::Attachment {
-                    part: *dir,
+                    part: *dir.into(),
                     hash: *hash,
                     name: name.clone(),
                     kind,
@@ -678,7 +678,7 @@ impl Tree {
                         i.size
                     ));
                 }
-                let garbage = Key::Garbage(dir.slot(), i.ino, i.generation);
+                let garbage = Key::Garbage(dir.first_slot(), i.ino, i.generation);
                 if self.records.contains_key(&garbage) {
                     return Err(format!("{place:?} lives, and its data is to be deleted"));
                 }

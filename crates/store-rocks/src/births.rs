@@ -167,7 +167,7 @@ mod tests {
     fn what_was_written_is_never_said_to_be_absent() {
         let (dir, other) = (DirId(7 << 64), DirId(8 << 64));
         let mut births = Births::new(10_000);
-        births.born(dir);
+        births.born(dir.into());
         for n in 0..5_000 {
             births.noted(&entry(dir, n * 977));
             births.noted(&entry(other, n * 977));
@@ -185,7 +185,7 @@ mod tests {
         // Nothing is known of a directory that was there before, and of more than a bucket.
         assert!((0..5_000).all(|n| !births.is_empty(&bucket(other, n * 977 + 1))));
         assert!(!births.is_empty(&KeyRange::entries_from(dir.into(), NameHash(1))));
-        births.gone(dir);
+        births.gone(dir.into());
         assert!(!births.is_empty(&bucket(dir, 1)));
     }
 
@@ -195,7 +195,7 @@ mod tests {
         let name = Name::new(b"f").expect("a name");
         let attached = KeyRange::attachments(dir.into(), hash, &name);
         let mut births = Births::new(100);
-        births.born(dir);
+        births.born(dir.into());
         births.noted(&entry(dir, 5));
         assert!(births.is_empty(&attached));
         let kind = AttachmentKind::Xattrs;
@@ -214,16 +214,16 @@ mod tests {
     fn a_full_one_knows_nothing_and_begins_again() {
         let dir = DirId(7 << 64);
         let mut births = Births::new(100);
-        births.born(dir);
+        births.born(dir.into());
         assert!(births.is_empty(&bucket(dir, 5)));
         for n in 0..=100 {
             births.noted(&entry(dir, n));
         }
         assert!(!births.is_empty(&bucket(dir, 5_000)));
-        births.born(DirId(9 << 64));
+        births.born(DirId(9 << 64).into());
         assert!(births.is_empty(&bucket(DirId(9 << 64), 5)));
         let mut none = Births::new(0);
-        none.born(dir);
+        none.born(dir.into());
         assert!(!none.is_empty(&bucket(dir, 5)));
     }
 }

@@ -65,12 +65,12 @@ impl<'a> Build<'a> {
             Mutation::Update { key, record } => self.put(key, record),
             Mutation::Delete { key } => {
                 if let Key::Touch(dir) = key {
-                    self.touches.insert(dir.dir, None);
+                    self.touches.insert(dir.dir.into(), None);
                 }
                 self.written.insert(key.encode(), None);
             }
             Mutation::Touch { part: dir, delta } => {
-                let Some(mut touch) = self.touch(dir.dir)? else {
+                let Some(mut touch) = self.touch(dir.dir.into())? else {
                     panic!("touch of an absent directory: {dir:?}")
                 };
                 touch.apply(delta);
@@ -84,7 +84,7 @@ impl<'a> Build<'a> {
         let bytes = key.encode();
         let value = record.encode(&bytes);
         if let (Key::Touch(dir), Record::Touch(touch)) = (key, record) {
-            self.touches.insert(dir.dir, Some(*touch));
+            self.touches.insert(dir.dir.into(), Some(*touch));
         }
         self.written.insert(bytes, Some(value));
     }
@@ -97,10 +97,10 @@ impl<'a> Build<'a> {
     /// the operation has just read the key, and a filter says that it is absent.
     fn is_present(&self, key: &Key) -> Result<bool, StoreError> {
         if let Key::Touch(dir) = key {
-            if let Some(touch) = self.touches.get(&dir.dir) {
+            if let Some(touch) = self.touches.get(dir) {
                 return Ok(touch.is_some());
             }
-            if self.cached.borrow().contains_key(&dir.dir) {
+            if self.cached.borrow().contains_key(dir) {
                 return Ok(true);
             }
         }
@@ -127,13 +127,13 @@ impl<'a> Build<'a> {
     /// A directory's touch with this batch's changes. The only read that may wait for the device: once per directory
     /// and opening, and not then if the directory's head was read through [`pando_store::Store::get`] before.
     fn touch(&self, part: Part) -> Result<Option<Touch>, StoreError> {
-        if let Some(touch) = self.touches.get(&dir) {
+        if let Some(touch) = self.touches.get(&part) {
             return Ok(*touch);
         }
-        if let Some(touch) = self.cached.borrow().get(&dir) {
+        if let Some(touch) = self.cached.borrow().get(&part) {
             return Ok(Some(*touch));
         }
-        let bytes = Key::Touch(dir.into()).encode();
+        let bytes = Key::Touch(part).encode();
         let known = match self.gathered.get(&bytes).or_else(|| self.journal.get(&bytes)) {
             Some(value) => value.map(|value| read::decode(&bytes, &value)).transpose()?,
             None => read::get(self.db, &bytes)?,

@@ -310,11 +310,11 @@ impl RocksStore {
             match m {
                 Mutation::Insert {
                     key: Key::Head(dir), ..
-                } => self.births.borrow_mut().born(dir.dir),
+                } => self.births.borrow_mut().born(dir.dir.into()),
                 Mutation::Delete { key } => {
                     self.deleted.set(self.deleted.get() + 1);
                     if let Key::Head(dir) = key {
-                        self.births.borrow_mut().gone(dir.dir);
+                        self.births.borrow_mut().gone(dir.dir.into());
                     }
                 }
                 _ => {}
@@ -436,7 +436,7 @@ impl Store for RocksStore {
         self.read(
             || {
                 if let Key::Touch(dir) = key
-                    && let Some(touch) = self.touches.borrow().get(&dir.dir)
+                    && let Some(touch) = self.touches.borrow().get(dir)
                 {
                     return Some(Ok(Some(Record::Touch(*touch))));
                 }
@@ -624,7 +624,7 @@ impl Store for RocksStore {
         }
         drop(records);
         let mut cache = self.touches.borrow_mut();
-        replaced.iter().for_each(|dir| _ = cache.remove(&dir.dir));
+        replaced.iter().for_each(|dir| _ = cache.remove(dir));
         Ok(lsn)
     }
 

@@ -112,7 +112,7 @@ impl Secret {
             bail!("{top}/known is not the directory that was just made");
         };
         let map = conn.client.map();
-        let server = map.owner(known.id.slot());
+        let server = map.owner(known.id.first_slot());
         // On the same server, born beside it.
         let missing = (0u32..)
             .map(|n| Birth {
@@ -121,7 +121,7 @@ impl Secret {
                 version: 0,
             })
             .map(|birth| map.widths().dir_id(&birth))
-            .find(|id| *id != known.id && map.owner(id.slot()) == server)
+            .find(|id| *id != known.id && map.owner(id.first_slot()) == server)
             .context("no ID for a directory that does not exist")?;
         let name = |n: &str| Name::new(n.as_bytes()).context("a name");
         Ok(Secret {

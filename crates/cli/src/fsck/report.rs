@@ -175,8 +175,8 @@ impl Line {
 fn server(conn: &Connection, subject: &Subject) -> Option<ServerId> {
     let map = conn.client.map();
     match subject {
-        Subject::Dir(id) => Some(map.owner(id.slot())),
-        Subject::Bucket(place) => Some(map.owner(place.dir.slot())),
+        Subject::Dir(id) => Some(map.owner(id.first_slot())),
+        Subject::Bucket(place) => Some(map.owner(place.dir.first_slot())),
         Subject::Ino(_) => None,
         Subject::Counter(slot, _) => Some(map.owner(*slot)),
         Subject::Slot(server, _) | Subject::Range(server, ..) | Subject::Record(server, _) => Some(*server),
@@ -253,10 +253,10 @@ impl Paths {
     pub async fn of_key(&mut self, key: &Key) -> Option<Vec<u8>> {
         match key {
             Key::Entry { part: dir, name, .. } | Key::Attachment { part: dir, name, .. } => {
-                let dir = self.dir(*dir).await?;
+                let dir = self.dir(*dir.dir).await?;
                 Some(crate::fs::below(&dir, name.as_bytes()))
             }
-            Key::Head(dir) | Key::Touch(dir) => self.dir(*dir).await,
+            Key::Head(dir) | Key::Touch(dir) => self.dir(*dir.dir).await,
             Key::RenameList { .. }
             | Key::Counter(_)
             | Key::Garbage(..)
@@ -288,7 +288,7 @@ impl Paths {
 
     /// Of entries in one bucket, which is nearly always one, the first name.
     async fn name(&self, place: &Place) -> Option<Vec<u8>> {
-        let range = KeyRange::bucket(place.dir, place.hash);
+        let range = KeyRange::bucket(place.dir.into(), place.hash);
         match self.scan(place.dir, range).await?.first()? {
             (Key::Entry { name, .. }, _) => Some(name.as_bytes().to_vec()),
             _ => None,
@@ -296,7 +296,7 @@ impl Paths {
     }
 
     async fn scan(&self, dir: DirId, range: KeyRange) -> Option<Vec<(Key, Record)>> {
-        let server = self.client.map().owner(dir.slot());
+        let server = self.client.map().owner(dir.first_slot());
         match self.client.admin(server, Request::Scan { range, limit: 1 }).await {
             Ok(Response::Records(records)) => Some(records),
             _ => None,
@@ -312,8 +312,8 @@ impl Paths {
             }
             if !self.known.contains_key(&at) {
                 let collector = Collector::new(self.client.clone());
-                let server = self.client.map().owner(at.slot());
-                let head = match collector.one(server, &Key::Head(at)).await.ok()? {
+                let server = self.client.map().owner(at.first_slot());
+                let head = match collector.one(server, &Key::Head(at.into())).await.ok()? {
                     Some(Record::Head(head)) => Some((head.parent, head.name.as_bytes().to_vec())),
                     _ => None,
                 };

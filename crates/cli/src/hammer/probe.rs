@@ -106,7 +106,7 @@ fn directory_on(connection: &Connection, begin: &str, server: ServerId) -> Resul
         connection.run(client.mkdir_all(&cred, path.as_bytes(), Perm::new(0o755)))?;
         let found = connection.run(client.hold_path(&cred, path.as_bytes(), true))?;
         let dir = found.entry.dir.context("not a directory")?;
-        if client.map().owner(dir.id.slot()) == server {
+        if client.map().owner(dir.id.first_slot()) == server {
             let attr = found.entry.attr;
             return Ok((path, (dir, (attr.ino, attr.generation))));
         }

@@ -34,7 +34,7 @@ pub(super) fn name(text: &str) -> Name {
 
 pub(super) fn keys() -> Vec<Key> {
     let attachment = |kind| Key::Attachment {
-        part: DIR,
+        part: DIR.into(),
         hash: HASH,
         name: name("hello.txt"),
         kind,
@@ -46,10 +46,10 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Decision(TX),
         entry_key(),
         Key::Garbage(Slot(0x0abc), Ino(0x0abc_0000_0000_0002), Generation(3)),
-        Key::Head(DIR),
+        Key::Head(DIR.into()),
         Key::Prepared(Slot(0x0abc), TX),
         reply_key(),
-        Key::Touch(DIR),
+        Key::Touch(DIR.into()),
         Key::Superblock,
         Key::Session(SESSION),
         Key::RenameList {
@@ -78,7 +78,7 @@ pub(super) fn xattrs() -> XattrSet {
 
 pub(super) fn entry_key() -> Key {
     Key::Entry {
-        part: DIR,
+        part: DIR.into(),
         hash: HASH,
         name: name("hello.txt"),
     }
@@ -89,13 +89,13 @@ pub(super) fn reply_key() -> Key {
 }
 
 pub(super) fn ranges() -> Vec<Vec<u8>> {
-    let slot = DIR.slot();
+    let slot = DIR.first_slot();
     let ranges = [
         KeyRange::slot(slot),
-        KeyRange::entries(DIR),
-        KeyRange::entries_from(DIR, HASH),
-        KeyRange::bucket(DIR, HASH),
-        KeyRange::attachments(DIR, HASH, &name("hello.txt")),
+        KeyRange::entries(DIR.into()),
+        KeyRange::entries_from(DIR.into(), HASH),
+        KeyRange::bucket(DIR.into(), HASH),
+        KeyRange::attachments(DIR.into(), HASH, &name("hello.txt")),
         KeyRange::decisions(),
         KeyRange::all_prepared(),
         KeyRange::prepared(slot),
@@ -213,9 +213,9 @@ pub(super) fn changes() -> Vec<Mutation> {
             key: entry_key(),
             record: inode(FileKind::Regular, Layout::None),
         },
-        Mutation::Delete { key: Key::Head(DIR) },
+        Mutation::Delete { key: Key::Head(DIR.into()) },
         Mutation::Touch {
-            part: DIR,
+            part: DIR.into(),
             delta: TouchDelta {
                 entries: -1,
                 subdirs: 0,

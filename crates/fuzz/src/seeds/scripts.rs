@@ -145,7 +145,7 @@ fn files() -> Script {
     s.unlink(ROOT, "f", true);
     s.pass(3);
     s.op(Op::Release {
-        slot: pando_types::DirId::ROOT.slot(),
+        slot: pando_types::DirId::ROOT.first_slot(),
         ino: Ino(1),
         generation: Generation(0),
     });

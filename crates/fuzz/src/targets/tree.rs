@@ -16,19 +16,19 @@ pub(crate) fn sound(disk: &Disk) {
     for (key, record) in disk.dump() {
         match (key, record) {
             (Key::Entry { part: dir, name, .. }, Record::Entry(entry)) => {
-                count(dir, 0, 1);
+                count(dir.dir, 0, 1);
                 if let Target::Dir(access) = entry.target {
-                    count(dir, 1, 1);
+                    count(dir.dir, 1, 1);
                     count(access.id, 2, 1);
                 }
                 entries.push((dir, name));
             }
-            (Key::Head(dir), Record::Head(_)) => count(dir, 3, 1),
+            (Key::Head(dir), Record::Head(_)) => count(dir.dir, 3, 1),
             (Key::Touch(dir), Record::Touch(t)) => {
-                count(dir, 4, 1);
+                count(dir.dir, 4, 1);
                 // Taken away again below, so that what is left is what differs.
-                count(dir, 0, t.stat.entries.wrapping_neg());
-                count(dir, 1, t.stat.subdirs.wrapping_neg());
+                count(dir.dir, 0, t.stat.entries.wrapping_neg());
+                count(dir.dir, 1, t.stat.subdirs.wrapping_neg());
             }
             (Key::Attachment { part: dir, name, .. }, Record::Attachment(_)) => attached.push((dir, name)),
             (key, record) => assert!(record.fits(&key), "{key:?}"),

@@ -115,7 +115,7 @@ fn tree(world: &World) -> Vec<(Key, Record)> {
 
 fn heads(world: &World) -> BTreeMap<DirId, Head> {
     let head = |(key, record)| match (key, record) {
-        (Key::Head(id), Record::Head(head)) => Some((id, head)),
+        (Key::Head(part), Record::Head(head)) => Some((part.dir, head)),
         _ => None,
     };
     tree(world).into_iter().filter_map(head).collect()

@@ -35,7 +35,7 @@ fn unit(want: &LockWant) -> Option<(Unit, LockMode)> {
         LockWant::Key(key, mode) => Some(((server_of(key), key.encode()), *mode)),
         LockWant::Bucket(dir, hash, mode) => {
             let start = KeyRange::bucket((*dir).into(), *hash).start;
-            Some(((usize::from(dir.first_slot().0 % 2), start), *mode))
+            Some(((usize::from(dir.slot().0 % 2), start), *mode))
         }
         LockWant::Attachments(_) => None,
     }

@@ -107,7 +107,7 @@ impl Speaker {
 
     /// The server a directory's content is on.
     pub fn home(&self, dir: DirId) -> ServerId {
-        self.map.owner(dir.slot())
+        self.map.owner(dir.first_slot())
     }
 
     /// The server of a slot.

@@ -37,12 +37,12 @@ fn head(id: DirId, parent: DirId, generation: u64, called: &str) -> Mutation {
         seal: 0,
         listed: false,
     };
-    insert(Key::Head(id), Record::Head(head))
+    insert(Key::Head(id.into()), Record::Head(head))
 }
 
 fn touch(id: DirId) -> Mutation {
     insert(
-        Key::Touch(id),
+        Key::Touch(id.into()),
         Record::Touch(Touch {
             stat: DirStat::default(),
             explicit: false,
@@ -67,7 +67,7 @@ fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
         acls: Default::default(),
     };
     let key = Key::Entry {
-        part: dir,
+        part: dir.into(),
         hash: NameHash(8),
         name: name(called),
     };
@@ -82,7 +82,7 @@ fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
 
 fn counted(dir: DirId, entries: i32) -> Mutation {
     Mutation::Touch {
-        part: dir,
+        part: dir.into(),
         delta: TouchDelta {
             entries,
             subdirs: entries,
@@ -141,7 +141,7 @@ fn transactions_are_whole() {
         mutations: there.clone(),
         reply: None,
     };
-    let slot = d.slot();
+    let slot = d.first_slot();
     let prepare = Batch::of(vec![insert(Key::Prepared(slot, tx), Record::Prepared(prepared))]);
     let decision = DecisionRecord {
         participants: vec![THERE],

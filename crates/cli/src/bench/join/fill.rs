@@ -105,7 +105,7 @@ fn fill_part(
 
 async fn directory(client: &Client, above: Statement, n: u64, files: u64) -> Result<(Slot, u64), Errno> {
     let dir = make_directory(client, above, &format!("directory.{n}")).await?;
-    let slot = dir.id.slot();
+    let slot = dir.id.first_slot();
     for file in 0..files {
         make_file(client, &dir, &format!("file.{file}")).await?;
     }

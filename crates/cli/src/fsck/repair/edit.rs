@@ -42,14 +42,14 @@ impl<S: Source> Records<S> {
     }
 
     pub async fn head(&self, dir: DirId) -> Result<Option<Head>, Unread> {
-        Ok(match self.get(&Key::Head(dir)).await? {
+        Ok(match self.get(&Key::Head(dir.into())).await? {
             Some(Record::Head(head)) => Some(head),
             _ => None,
         })
     }
 
     pub async fn touch(&self, dir: DirId) -> Result<Option<Touch>, Unread> {
-        Ok(match self.get(&Key::Touch(dir)).await? {
+        Ok(match self.get(&Key::Touch(dir.into())).await? {
             Some(Record::Touch(touch)) => Some(touch),
             _ => None,
         })
@@ -73,7 +73,7 @@ impl<S: Source> Records<S> {
     }
 
     pub async fn bucket(&self, dir: DirId, hash: NameHash) -> Result<Vec<(Key, Entry)>, Unread> {
-        self.entries(KeyRange::bucket(dir, hash)).await
+        self.entries(KeyRange::bucket(dir.into(), hash)).await
     }
 
     /// What is attached to an entry.
@@ -181,12 +181,12 @@ impl Edit {
         }
         self.set(key.clone(), Some(Record::Entry(entry.clone())), None);
         if let Key::Entry { part: dir, .. } = key
-            && let Some(touch) = records.touch(*dir).await?
+            && let Some(touch) = records.touch(*dir.dir).await?
         {
             let subdirs = u64::from(matches!(entry.target, Target::Dir(_)));
             // A count that is too low already is put right by itself.
             if touch.stat.entries >= 1 && touch.stat.subdirs >= subdirs {
-                self.count(*dir, -1, -(subdirs as i32));
+                self.count(*dir.dir, -1, -(subdirs as i32));
             }
         }
         Ok(attached)
@@ -201,7 +201,7 @@ impl Edit {
         attached: Vec<(AttachmentKind, Record)>,
     ) -> Result<Option<()>, Unread> {
         let key = Key::Entry {
-            part: dir,
+            part: dir.into(),
             hash,
             name: name.clone(),
         };
@@ -216,7 +216,7 @@ impl Edit {
         for (kind, record) in attached {
             let name = name.clone();
             let at = Key::Attachment {
-                part: dir,
+                part: dir.into(),
                 hash,
                 name,
                 kind,
@@ -249,7 +249,7 @@ impl Edit {
             self.enlist(records, &head).await?;
         }
         self.set(
-            Key::Head(id),
+            Key::Head(id.into()),
             Some(Record::Head(was.clone())),
             Some(Record::Head(head)),
         );

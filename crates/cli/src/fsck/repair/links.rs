@@ -34,7 +34,7 @@ pub fn home_of<S: Source>(records: &Records<S>, (slot, ino, generation): File) -
     let name = Name::home(ino, generation);
     let hash = records.map.widths().name(0, &name);
     Key::Entry {
-        part: DirId::homes(slot),
+        part: DirId::homes(slot).into(),
         hash,
         name,
     }

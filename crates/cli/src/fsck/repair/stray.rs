@@ -19,7 +19,7 @@ pub async fn plan<S: Source>(
 ) -> Planned {
     let mut prefix = dir.0.to_be_bytes().to_vec();
     prefix.extend_from_slice(&hash.0.to_be_bytes()[1..]);
-    let range = prefixed(dir.slot(), b'A', &prefix);
+    let range = prefixed(dir.first_slot(), b'A', &prefix);
     let found = planner.records.source.read(range).await?;
     let (mut edit, mut content) = (Edit::new(planner.now), None);
     for (key, record) in found {
@@ -28,7 +28,7 @@ pub async fn plan<S: Source>(
         };
         let (name, kind) = (name.clone(), *kind);
         let entry = Key::Entry {
-            part: dir,
+            part: dir.into(),
             hash,
             name,
         };
@@ -96,7 +96,7 @@ async fn fill<S: Source>(
         };
         let at = planner.records.map.widths().name(head.salt, &name);
         let place = Key::Entry {
-            part: lost,
+            part: lost.into(),
             hash: at,
             name: name.clone(),
         };
@@ -124,7 +124,7 @@ async fn fill<S: Source>(
             ..there.clone()
         });
         let to = Key::Attachment {
-            part: lost,
+            part: lost.into(),
             hash: at,
             name: name.clone(),
             kind: attached,
