@@ -697,13 +697,13 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             ),
             Target::Link(l) => {
                 seen += 1;
-                named(model, tree, NodeId::new(l.ino, l.generation), *dir.dir, name)?;
+                named(model, tree, NodeId::new(l.ino, l.generation), dir.dir, name)?;
                 continue;
             }
         };
         if !dir.dir.is_homes() {
             seen += 1;
-            named(model, tree, id, *dir.dir, name)?;
+            named(model, tree, id, dir.dir, name)?;
         }
         let vanished = || format!("{name} in {dir:?}, {id:?}, is stored and should not be there");
         let expected = model.attr(id).ok_or_else(vanished)?;

@@ -268,7 +268,7 @@ pub fn check_blocks(cluster: &Rc<Cluster>) {
             (Key::Entry { part: dir, name, .. }, Record::Entry(e)) => match &e.target {
                 Target::Inode(_)
                     if tree
-                        .head(*dir.dir)
+                        .head(dir.dir)
                         .is_some_and(|h| h.name.as_bytes().starts_with(crate::scribe::PREFIX)) =>
                 {
                     None

@@ -296,7 +296,7 @@ impl Tree {
                     return Err(format!("a touch of {dir:?}, which has none"));
                 };
                 t.apply(delta);
-                dirty.dirs.insert(*dir.dir);
+                dirty.dirs.insert(dir.dir);
             }
         }
         Ok(())
@@ -312,12 +312,12 @@ impl Tree {
                 },
                 Record::Entry(e),
             ) => {
-                let place = (*dir, *hash, name.clone());
-                let count = self.counts.entry(*dir.dir).or_default();
+                let place = (dir.dir, *hash, name.clone());
+                let count = self.counts.entry(dir.dir).or_default();
                 count.0 += 1;
                 *self
                     .positions
-                    .entry((*dir.dir, Position::new(*hash, e.ordinal)))
+                    .entry((dir.dir, Position::new(*hash, e.ordinal)))
                     .or_default() += 1;
                 match &e.target {
                     Target::Dir(d) => {
@@ -339,12 +339,12 @@ impl Tree {
                 if !matches!(e.target, Target::Link(_)) {
                     *self.inodes.entry(e.target.identity()).or_default() += 1;
                 }
-                dirty.dirs.insert(*dir.dir);
+                dirty.dirs.insert(dir.dir);
                 dirty.entries.insert(place);
             }
             (Key::Head(dir), Record::Head(head)) => {
-                dirty.dirs.insert(*dir.dir);
-                dirty.moved.insert(*dir.dir);
+                dirty.dirs.insert(dir.dir);
+                dirty.moved.insert(dir.dir);
                 if head.listed {
                     let birth = (head.birth.parent, head.birth.name.clone());
                     dirty.births.insert(birth.clone());
@@ -355,7 +355,7 @@ impl Tree {
                 dirty.births.insert((*parent, name.clone()));
             }
             (Key::Touch(dir), _) => {
-                dirty.dirs.insert(*dir.dir);
+                dirty.dirs.insert(dir.dir);
             }
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
@@ -369,7 +369,7 @@ impl Tree {
                 },
                 _,
             ) => {
-                dirty.entries.insert((*dir.dir, *hash, name.clone()));
+                dirty.entries.insert((dir.dir, *hash, name.clone()));
             }
             _ => {}
         }
@@ -389,7 +389,7 @@ impl Tree {
                 },
                 Record::Entry(e),
             ) => {
-                let place = (*dir, *hash, name.clone());
+                let place = (dir.dir, *hash, name.clone());
                 if let Some(count) = self.counts.get_mut(&dir.dir) {
                     count.0 -= 1;
                     if let Target::Dir(_) = e.target {
@@ -399,7 +399,7 @@ impl Tree {
                         self.counts.remove(&dir.dir);
                     }
                 }
-                decrease(&mut self.positions, &(*dir.dir, Position::new(*hash, e.ordinal)));
+                decrease(&mut self.positions, &(dir.dir, Position::new(*hash, e.ordinal)));
                 match &e.target {
                     Target::Dir(d) => {
                         if let Some(names) = self.names.get_mut(&d.id) {
@@ -424,11 +424,11 @@ impl Tree {
                 if !matches!(e.target, Target::Link(_)) {
                     decrease(&mut self.inodes, &e.target.identity());
                 }
-                dirty.dirs.insert(*dir.dir);
+                dirty.dirs.insert(dir.dir);
                 dirty.entries.insert(place);
             }
             (Key::Head(dir), Record::Head(head)) => {
-                dirty.dirs.insert(*dir.dir);
+                dirty.dirs.insert(dir.dir);
                 let birth = (head.birth.parent, head.birth.name.clone());
                 if let Some(versions) = self.listed.get_mut(&birth).filter(|_| head.listed) {
                     versions.remove(&head.birth.version);
@@ -439,7 +439,7 @@ impl Tree {
                 dirty.births.insert(birth);
             }
             (Key::Touch(dir), _) => {
-                dirty.dirs.insert(*dir.dir);
+                dirty.dirs.insert(dir.dir);
             }
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
@@ -456,7 +456,7 @@ impl Tree {
                 },
                 _,
             ) => {
-                dirty.entries.insert((*dir.dir, *hash, name.clone()));
+                dirty.entries.insert((dir.dir, *hash, name.clone()));
             }
             _ => {}
         }
@@ -478,12 +478,12 @@ impl Tree {
                     name,
                     ..
                 } => {
-                    dirty.entries.insert((*dir.dir, *hash, name.clone()));
-                    dirty.dirs.insert(*dir.dir);
+                    dirty.entries.insert((dir.dir, *hash, name.clone()));
+                    dirty.dirs.insert(dir.dir);
                 }
                 Key::Head(dir) | Key::Touch(dir) => {
-                    dirty.dirs.insert(*dir.dir);
-                    dirty.moved.insert(*dir.dir);
+                    dirty.dirs.insert(dir.dir);
+                    dirty.moved.insert(dir.dir);
                 }
                 Key::RenameList { parent, name } => {
                     dirty.births.insert((*parent, name.clone()));
@@ -617,7 +617,7 @@ impl Tree {
         let has = |kind| {
             self.records
                 .get(&Key::Attachment {
-                    part: *dir.into(),
+                    part: (*dir).into(),
                     hash: *hash,
                     name: name.clone(),
                     kind,

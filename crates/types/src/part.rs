@@ -4,6 +4,7 @@
 //! space it begins, in 1/4096 of it; so its slot follows from its name. A directory that is not split is its part 0.
 
 use crate::{DirId, SLOTS, Slot};
+use std::fmt;
 
 /// A part of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,6 +43,15 @@ impl Part {
 impl From<DirId> for Part {
     fn from(dir: DirId) -> Part {
         Part::whole(dir)
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.start {
+            0 => write!(f, "{}", self.dir),
+            start => write!(f, "{} (part {start})", self.dir),
+        }
     }
 }
 

@@ -260,10 +260,10 @@ impl Checker {
             }
         });
         match (key, record) {
-            (Key::Head(id), Record::Head(head)) => self.head(*id.dir, head),
+            (Key::Head(id), Record::Head(head)) => self.head(id.dir, head),
             (Key::Touch(id), Record::Touch(touch)) => {
                 let now = (touch.stat.entries, touch.stat.subdirs);
-                let dir = self.dir(*id.dir).1;
+                let dir = self.dir(id.dir).1;
                 dir.moving |= dir.touch.is_some_and(|before| before != now);
                 dir.touch = Some(now);
             }
@@ -277,7 +277,7 @@ impl Checker {
                 Record::Attachment(data),
             ) => {
                 let place = Place {
-                    dir: *dir.dir,
+                    dir: dir.dir,
                     hash: *hash,
                 };
                 if *kind == AttachmentKind::Xattrs
@@ -300,7 +300,7 @@ impl Checker {
                 self.entry(
                     lane,
                     Place {
-                        dir: *dir.dir,
+                        dir: dir.dir,
                         hash: *hash,
                     },
                     name,

@@ -432,7 +432,7 @@ impl Collector {
         for dir in &dirs {
             let slot = dir.first_slot();
             let server = self.client.map().owner(slot);
-            let touch = Key::Touch(*dir.into());
+            let touch = Key::Touch((*dir).into());
             let id = dir.0.to_be_bytes();
             // The touch before and after: if it changed, the entries read in between count for nothing.
             if let Some(before) = self.one(server, &touch).await? {

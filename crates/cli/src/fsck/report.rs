@@ -253,10 +253,10 @@ impl Paths {
     pub async fn of_key(&mut self, key: &Key) -> Option<Vec<u8>> {
         match key {
             Key::Entry { part: dir, name, .. } | Key::Attachment { part: dir, name, .. } => {
-                let dir = self.dir(*dir.dir).await?;
+                let dir = self.dir(dir.dir).await?;
                 Some(crate::fs::below(&dir, name.as_bytes()))
             }
-            Key::Head(dir) | Key::Touch(dir) => self.dir(*dir.dir).await,
+            Key::Head(dir) | Key::Touch(dir) => self.dir(dir.dir).await,
             Key::RenameList { .. }
             | Key::Counter(_)
             | Key::Garbage(..)

@@ -295,7 +295,7 @@ impl Tree {
         let mut checker = Checker::new(self.map.clone());
         for (_, key, record) in self.records.values() {
             if let (Key::Head(id), Record::Head(head)) = (key, record) {
-                checker.head(*id.dir, head);
+                checker.head(id.dir, head);
             }
         }
         for (server, key, record) in self.records.values() {

@@ -38,7 +38,7 @@ impl Tree {
     pub fn entry(&self, place: &Place) -> Option<&Entry> {
         let (dir, hash, name) = place;
         match self.records.get(&Key::Entry {
-            part: *dir.into(),
+            part: (*dir).into(),
             hash: *hash,
             name: name.clone(),
         }) {

@@ -181,12 +181,12 @@ impl Edit {
         }
         self.set(key.clone(), Some(Record::Entry(entry.clone())), None);
         if let Key::Entry { part: dir, .. } = key
-            && let Some(touch) = records.touch(*dir.dir).await?
+            && let Some(touch) = records.touch(dir.dir).await?
         {
             let subdirs = u64::from(matches!(entry.target, Target::Dir(_)));
             // A count that is too low already is put right by itself.
             if touch.stat.entries >= 1 && touch.stat.subdirs >= subdirs {
-                self.count(*dir.dir, -1, -(subdirs as i32));
+                self.count(dir.dir, -1, -(subdirs as i32));
             }
         }
         Ok(attached)

@@ -231,7 +231,7 @@ impl<S: Source> Planner<S> {
             version: 1,
             acl: None,
         };
-        let (place, target) = ((dir, hash, name), Target::Inode(inode));
+        let (place, target) = ((dir.dir, hash, name), Target::Inode(inode));
         let put = edit.put(&self.records, place, target, Vec::new()).await?;
         match put {
             Some(()) if !found.names.is_empty() => one(edit, does),

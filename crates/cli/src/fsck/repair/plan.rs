@@ -301,14 +301,14 @@ impl<S: Source> Planner<S> {
         let mut edit = self.edit();
         edit.expect(Key::Head(id.into()), None);
         let birth = |version| Birth {
-            parent: *dir.dir,
+            parent: dir.dir,
             name: name.clone(),
             version,
         };
         let born = (0..VERSIONS)
             .map(birth)
             .find(|b| id == DirId::ROOT || self.records.map.widths().dir_id(b) == id);
-        let (Some(birth), Some(parent_generation)) = (born, self.records.generation(*dir.dir).await?) else {
+        let (Some(birth), Some(parent_generation)) = (born, self.records.generation(dir.dir).await?) else {
             // Where it was born would have to be guessed.
             edit.take_away(&self.records, key, entry).await?;
             edit.moved(id, access.generation);
@@ -333,7 +333,7 @@ impl<S: Source> Planner<S> {
             generation: access.generation,
             ino: access.ino,
             birth,
-            parent: *dir.dir,
+            parent: dir.dir,
             parent_generation,
             name: name.clone(),
             realm: access.realm,
@@ -449,12 +449,12 @@ impl<S: Source> Planner<S> {
                 "name and content are of two directories: which of them is meant is not known",
             ));
         }
-        let Some(generation) = self.records.generation(*dir.dir).await? else {
+        let Some(generation) = self.records.generation(dir.dir).await? else {
             return Ok(Plan::Later("its parent comes first"));
         };
         let mut edit = self.edit();
         edit.expect(key.clone(), Some(Record::Entry(entry.clone())));
-        edit.place(&self.records, id, &head, (*dir.dir, generation, name.clone()))
+        edit.place(&self.records, id, &head, (dir.dir, generation, name.clone()))
             .await?;
         for (key, now) in &mut edit.request.changes {
             if let (Key::Head(_), Some(Record::Head(head))) = (key, now) {
