@@ -188,7 +188,10 @@ impl Client {
         let map = self.map();
         let mut by_server: BTreeMap<ServerId, Vec<usize>> = BTreeMap::new();
         for (n, guess) in guesses.iter().enumerate() {
-            by_server.entry(map.owner(guess.dir.first_slot())).or_default().push(n);
+            by_server
+                .entry(map.owner(guess.dir.first_slot()))
+                .or_default()
+                .push(n);
         }
         by_server
     }

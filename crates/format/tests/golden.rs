@@ -248,8 +248,13 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             key: entry_key(),
             record: file(Layout::None),
         },
-        Mutation::Delete { key: Key::Head(DIR.into()) },
-        Mutation::Touch { part: DIR.into(), delta },
+        Mutation::Delete {
+            key: Key::Head(DIR.into()),
+        },
+        Mutation::Touch {
+            part: DIR.into(),
+            delta,
+        },
     ];
     let write = ReplyWrite {
         key: Key::Reply(DIR.first_slot(), SESSION, RequestSlot(0)),

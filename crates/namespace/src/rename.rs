@@ -224,7 +224,10 @@ fn carried(
         let mut inode = file.inode.clone();
         inode.ctime = cx.inputs.now;
         let home = cx.move_home(&from.place, &file, &inode)?;
-        return Ok((Target::Link(to_home(&inode, &home)), view_file(&inode, home.part.dir)));
+        return Ok((
+            Target::Link(to_home(&inode, &home)),
+            view_file(&inode, home.part.dir),
+        ));
     }
     attached::carry(cx, &entry.target, &from.place, &to.place)?;
     match &entry.target {

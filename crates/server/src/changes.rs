@@ -7,7 +7,7 @@
 use crate::MetaServer;
 use crate::execute::{Asked, Basis};
 use pando_format::{Batch, Key, Mutation, PreparedRecord, Record};
-use pando_types::{BootEpoch, Part, Errno, ServerId, Slot, Timestamp, TxId, plant};
+use pando_types::{BootEpoch, Errno, Part, ServerId, Slot, Timestamp, TxId, plant};
 use pando_wire::{Answer, ChangeInfo, Op, Outcome, UNCHANGED};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +160,11 @@ impl MetaServer {
         let (Some(dir), Some(before)) = (asked.op.changes_names_in(), before) else {
             return;
         };
-        let after = self.changes.borrow().known(dir.into()).filter(|after| *after != before);
+        let after = self
+            .changes
+            .borrow()
+            .known(dir.into())
+            .filter(|after| *after != before);
         let told = after.map(|after| ChangeInfo { before, after, time });
         asked.change.set(told);
     }

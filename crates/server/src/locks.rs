@@ -493,7 +493,12 @@ mod tests {
     #[test]
     fn a_watch_sees_what_came_and_went() {
         let locks = Locks::default();
-        let bucket = |dir, hash| (Unit::Bucket(DirId(dir).into(), NameHash(hash)), LockMode::Exclusive);
+        let bucket = |dir, hash| {
+            (
+                Unit::Bucket(DirId(dir).into(), NameHash(hash)),
+                LockMode::Exclusive,
+            )
+        };
         let (before, during) = (locks.holder(), locks.holder());
         locks.try_all(before, &[bucket(1, 10)]).unwrap();
         let watch = locks.watch(DirId(1).into());

@@ -80,14 +80,11 @@ fn content_of(mutations: &[Mutation]) -> Option<OwedRecord> {
 fn entry_unit(local: &[Mutation], content: &OwedRecord) -> Option<Unit> {
     local.iter().find_map(|m| match m {
         Mutation::Insert {
-            key:
-                Key::Entry {
-                    part,
-                    hash,
-                    name,
-                },
+            key: Key::Entry { part, hash, name },
             ..
-        } if (part.dir, name) == (content.head.parent, &content.head.name) => Some(Unit::Bucket(*part, *hash)),
+        } if (part.dir, name) == (content.head.parent, &content.head.name) => {
+            Some(Unit::Bucket(*part, *hash))
+        }
         _ => None,
     })
 }

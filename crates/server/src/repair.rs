@@ -80,7 +80,11 @@ impl RepairPlan {
     }
 
     fn wants(&self) -> BTreeSet<LockWant> {
-        let touches = self.request.touches.iter().map(|(dir, _)| Key::Touch((*dir).into()));
+        let touches = self
+            .request
+            .touches
+            .iter()
+            .map(|(dir, _)| Key::Touch((*dir).into()));
         let keys = self
             .request
             .expected

@@ -102,7 +102,8 @@ impl Knowledge {
                 self.files
                     .retain(|f| (f.ino, f.generation) != (e.attr.ino, e.attr.generation));
                 if *held && e.attr.nlink == 1 {
-                    self.held.push((dir.id.first_slot(), e.attr.ino, e.attr.generation));
+                    self.held
+                        .push((dir.id.first_slot(), e.attr.ino, e.attr.generation));
                 }
             }
             (Op::UnlinkMany { dir, names }, Ok(Answer::Fates(fates))) => {

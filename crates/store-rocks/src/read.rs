@@ -346,11 +346,13 @@ mod tests {
         for hash in [NameHash(0), NameHash(0xFF), NameHash(5), NameHash::MAX] {
             assert!(within_bucket(&KeyRange::bucket(dir.into(), hash)));
             assert!(within_bucket(&KeyRange::attachments(dir.into(), hash, &name)));
-            assert!(within_bucket(&KeyRange::bucket(dir.into(), hash).after(&Key::Entry {
-                part: dir.into(),
-                hash,
-                name: name.clone()
-            })));
+            assert!(within_bucket(&KeyRange::bucket(dir.into(), hash).after(
+                &Key::Entry {
+                    part: dir.into(),
+                    hash,
+                    name: name.clone()
+                }
+            )));
         }
         for wide in [
             KeyRange::entries(dir.into()),

@@ -15,8 +15,8 @@ use pando_format::{
     codec_enum, codec_struct,
 };
 use pando_types::{
-    BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, RequestId, ServerId, SessionId,
-    Term, TxId, Watermark, Part,
+    BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, Part, RequestId, ServerId,
+    SessionId, Term, TxId, Watermark,
 };
 
 /// An operation's result; an error is an outcome too, and is remembered like one.

@@ -663,7 +663,10 @@ pub(super) fn with_two_names() -> (Tree, Key) {
         generation: inode.generation,
         kind: inode.kind,
     });
-    let (homes, text) = (DirId::homes(d.first_slot()), Name::home(inode.ino, inode.generation));
+    let (homes, text) = (
+        DirId::homes(d.first_slot()),
+        Name::home(inode.ino, inode.generation),
+    );
     t.add(d, "g", link.clone());
     t.add(DirId::ROOT, "n", link);
     let text = text.to_string();

@@ -294,7 +294,9 @@ impl OpenFile {
     /// What tells the servers that a file without a name is not open any more. The session that removed the name
     /// with `held` must send it.
     pub fn release(&self) -> Op {
-        let slot = self.kept.unwrap_or_else(|| self.location.get().dir.id.first_slot());
+        let slot = self
+            .kept
+            .unwrap_or_else(|| self.location.get().dir.id.first_slot());
         Op::Release {
             slot,
             ino: self.key.ino,

@@ -213,7 +213,9 @@ pub(super) fn changes() -> Vec<Mutation> {
             key: entry_key(),
             record: inode(FileKind::Regular, Layout::None),
         },
-        Mutation::Delete { key: Key::Head(DIR.into()) },
+        Mutation::Delete {
+            key: Key::Head(DIR.into()),
+        },
         Mutation::Touch {
             part: DIR.into(),
             delta: TouchDelta {

@@ -178,7 +178,11 @@ fn ranges_over_many_tables() {
             name: name.clone(),
             kind: AttachmentKind::Data,
         };
-        let entry = Key::Entry { part: d.into(), hash, name };
+        let entry = Key::Entry {
+            part: d.into(),
+            hash,
+            name,
+        };
         let data = Record::Attachment(Blob(vec![n as u8; 50]));
         let mut mutations = vec![Mutation::Insert {
             key: entry.clone(),

@@ -208,7 +208,10 @@ pub(super) fn touches_commute(h: &mut dyn Harness) {
         apply(&s, on(1, one));
         apply(&s, on(2, two));
     }
-    assert_eq!(get(&s, &Key::Touch(dir_in(1).into())), get(&s, &Key::Touch(dir_in(2).into())));
+    assert_eq!(
+        get(&s, &Key::Touch(dir_in(1).into())),
+        get(&s, &Key::Touch(dir_in(2).into()))
+    );
     assert_eq!(entries(&s, 1), 7);
     // In one batch with the record they follow from, twice, and after an update of the whole record.
     apply(

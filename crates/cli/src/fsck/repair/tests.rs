@@ -385,7 +385,11 @@ fn entries_are_where_they_are_looked_for() {
             panic!()
         };
         let name = name("s");
-        let key = Key::Entry { part: d.into(), hash, name };
+        let key = Key::Entry {
+            part: d.into(),
+            hash,
+            name,
+        };
         t.records.insert(key.encode(), (server, key, record));
     });
     assert_eq!(m.names_in(m.tree.d()), 3);
@@ -458,7 +462,11 @@ fn numbers_are_not_given_again() {
         t.put(Key::Counter(slot), Record::Counter(used));
         slot
     };
-    let counter = |m: &Mended| match m.tree.records.get(&Key::Counter(m.tree.d().first_slot()).encode()) {
+    let counter = |m: &Mended| match m
+        .tree
+        .records
+        .get(&Key::Counter(m.tree.d().first_slot()).encode())
+    {
         Some((_, _, Record::Counter(c))) => *c,
         other => panic!("{other:?}"),
     };
@@ -588,7 +596,10 @@ fn names_are_not_counted_while_one_is_prepared() {
         mutations: vec![Mutation::Insert { key, record }],
         reply: None,
     };
-    tree.put(Key::Prepared(DirId::ROOT.first_slot(), tx), Record::Prepared(part));
+    tree.put(
+        Key::Prepared(DirId::ROOT.first_slot(), tx),
+        Record::Prepared(part),
+    );
     assert_eq!(tree.kinds(), [Kind::Links]);
     let m = mend(tree);
     let now = m.tree.records.get(&home.encode()).map(|(_, _, r)| r.clone());
