@@ -280,9 +280,9 @@ impl<'a> Context<'a> {
         // Two files of one operation may come to their homes.
         taken.extend(self.inserts.iter().filter_map(|m| match m {
             Mutation::Insert {
-                key: Key::Entry { part: dir, hash, .. },
+                key: Key::Entry { part, hash, .. },
                 record: Record::Entry(e),
-            } if (*dir, *hash) == (place.part.into(), place.hash) => Some(e.ordinal),
+            } if (*part, *hash) == (place.part.into(), place.hash) => Some(e.ordinal),
             _ => None,
         }));
         (0..=u8::MAX)

@@ -76,18 +76,18 @@ impl Changes {
     pub fn count(&mut self, batch: &Batch) {
         for m in &batch.mutations {
             match m {
-                Mutation::Touch { part: dir, .. }
+                Mutation::Touch { part, .. }
                 | Mutation::Update {
-                    key: Key::Touch(dir), ..
+                    key: Key::Touch(part), ..
                 } => {
                     let count = self.next();
-                    self.set(*dir, count);
+                    self.set(*part, count);
                 }
                 Mutation::Insert {
-                    key: Key::Head(dir), ..
-                } => self.set(*dir, UNCHANGED),
-                Mutation::Delete { key: Key::Head(dir) } => {
-                    self.of.remove(dir);
+                    key: Key::Head(part), ..
+                } => self.set(*part, UNCHANGED),
+                Mutation::Delete { key: Key::Head(part) } => {
+                    self.of.remove(part);
                 }
                 Mutation::Insert {
                     key: Key::Prepared(slot, tx),
@@ -104,10 +104,10 @@ impl Changes {
     /// It may be decided from now on.
     pub fn prepare(&mut self, slot: Slot, tx: TxId, part: &PreparedRecord) {
         let touched = part.mutations.iter().filter_map(|m| match m {
-            Mutation::Touch { part: dir, .. }
+            Mutation::Touch { part, .. }
             | Mutation::Update {
-                key: Key::Touch(dir), ..
-            } => Some(*dir),
+                key: Key::Touch(part), ..
+            } => Some(*part),
             _ => None,
         });
         let dirs: BTreeSet<Part> = touched.collect();

@@ -96,9 +96,9 @@ pub(crate) fn unit_of(want: &LockWant) -> Option<(Unit, LockMode)> {
 /// What a mutation must have locked.
 pub(crate) fn unit_of_mutation(m: &Mutation) -> Option<(Unit, LockMode)> {
     match m {
-        Mutation::Touch { part: dir, .. } => Some((Unit::Key(Key::Touch(*dir)), LockMode::Increment)),
+        Mutation::Touch { part, .. } => Some((Unit::Key(Key::Touch(*part)), LockMode::Increment)),
         Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => match key {
-            Key::Entry { part: dir, hash, .. } => Some((Unit::Bucket(*dir, *hash), LockMode::Exclusive)),
+            Key::Entry { part, hash, .. } => Some((Unit::Bucket(*part, *hash), LockMode::Exclusive)),
             Key::Attachment { .. } | Key::Reply(..) | Key::Garbage(..) => None,
             key => Some((Unit::Key(key.clone()), LockMode::Exclusive)),
         },

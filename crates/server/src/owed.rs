@@ -60,15 +60,15 @@ fn content_of(mutations: &[Mutation]) -> Option<OwedRecord> {
     match mutations {
         [
             Mutation::Insert {
-                key: Key::Head(dir),
+                key: Key::Head(part),
                 record: Record::Head(head),
             },
             Mutation::Insert {
                 key: Key::Touch(touched),
                 record: Record::Touch(touch),
             },
-        ] if dir == touched => Some(OwedRecord {
-            dir: dir.dir,
+        ] if part == touched => Some(OwedRecord {
+            dir: part.dir,
             head: head.clone(),
             touch: *touch,
         }),

@@ -35,20 +35,20 @@ fn is_of_the_tree(key: &Key) -> bool {
 fn wants_of(key: &Key) -> Vec<LockWant> {
     let exclusive = LockMode::Exclusive;
     match key {
-        Key::Entry { part: dir, hash, .. } => vec![LockWant::Bucket(dir.dir.into(), *hash, exclusive)],
+        Key::Entry { part, hash, .. } => vec![LockWant::Bucket(part.dir.into(), *hash, exclusive)],
         Key::Attachment {
-            part: dir,
+            part,
             hash,
             name,
             ..
         } => {
             let entry = Key::Entry {
-                part: *dir,
+                part: *part,
                 hash: *hash,
                 name: name.clone(),
             };
             vec![
-                LockWant::Bucket(dir.dir.into(), *hash, exclusive),
+                LockWant::Bucket(part.dir.into(), *hash, exclusive),
                 LockWant::Attachments(entry),
             ]
         }

@@ -270,7 +270,7 @@ impl MetaServer {
             Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => {
                 self.home(key)
             }
-            Mutation::Touch { part: dir, .. } => self.home(&Key::Touch(*dir)),
+            Mutation::Touch { part, .. } => self.home(&Key::Touch(*part)),
         }
     }
 
@@ -328,10 +328,10 @@ impl MetaServer {
             // A bucket has at most 256 ordinals.
             LockWant::Bucket(dir, hash, _) => (KeyRange::bucket((*dir).into(), *hash), 257),
             LockWant::Attachments(Key::Entry {
-                part: dir,
+                part,
                 hash,
                 name,
-            }) => (KeyRange::attachments(*dir, *hash, name), 16),
+            }) => (KeyRange::attachments(*part, *hash, name), 16),
             LockWant::Attachments(_) => return Ok(()),
         };
         match self.store.list(&range.0, range.1) {

@@ -676,7 +676,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
     for (key, record) in tree.records() {
         let (
             Key::Entry {
-                part: dir,
+                part,
                 hash,
                 name,
             },
@@ -697,13 +697,13 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             ),
             Target::Link(l) => {
                 seen += 1;
-                named(model, tree, NodeId::new(l.ino, l.generation), dir.dir, name)?;
+                named(model, tree, NodeId::new(l.ino, l.generation), part.dir, name)?;
                 continue;
             }
         };
-        if !dir.dir.is_homes() {
+        if !part.dir.is_homes() {
             seen += 1;
-            named(model, tree, id, dir.dir, name)?;
+            named(model, tree, id, part.dir, name)?;
         }
         let vanished = || format!("{name} in {dir:?}, {id:?}, is stored and should not be there");
         let expected = model.attr(id).ok_or_else(vanished)?;
@@ -722,7 +722,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             ));
         }
         let attachment = |kind| match tree.get(&Key::Attachment {
-            part: *dir,
+            part: *part,
             hash: *hash,
             name: name.clone(),
             kind,

@@ -145,13 +145,13 @@ impl Tree {
         let mut forgotten = Vec::new();
         for m in &batch.mutations {
             if let Mutation::Insert {
-                key: Key::Head(dir),
+                key: Key::Head(part),
                 record: Record::Head(head),
             } = m
-                && self.promised.get(&dir.dir) == Some(&head.generation)
+                && self.promised.get(&part.dir) == Some(&head.generation)
             {
-                self.promised.remove(&dir.dir);
-                skip.extend([Key::Head(*dir), Key::Touch(*dir)].into_iter().filter_map(|key| {
+                self.promised.remove(&part.dir);
+                skip.extend([Key::Head(*part), Key::Touch(*part)].into_iter().filter_map(|key| {
                     let record = self.records.get(&key)?.clone();
                     Some(Mutation::Insert { key, record })
                 }));
@@ -291,12 +291,12 @@ impl Tree {
                 self.put(key.clone(), record.clone(), dirty);
             }
             Mutation::Delete { key } => self.take(key, dirty),
-            Mutation::Touch { part: dir, delta } => {
-                let Some(Record::Touch(t)) = self.records.get_mut(&Key::Touch(*dir)) else {
+            Mutation::Touch { part, delta } => {
+                let Some(Record::Touch(t)) = self.records.get_mut(&Key::Touch(*part)) else {
                     return Err(format!("a touch of {dir:?}, which has none"));
                 };
                 t.apply(delta);
-                dirty.dirs.insert(dir.dir);
+                dirty.dirs.insert(part.dir);
             }
         }
         Ok(())
@@ -306,18 +306,18 @@ impl Tree {
         match (&key, &record) {
             (
                 Key::Entry {
-                    part: dir,
+                    part,
                     hash,
                     name,
                 },
                 Record::Entry(e),
             ) => {
-                let place = (dir.dir, *hash, name.clone());
-                let count = self.counts.entry(dir.dir).or_default();
+                let place = (part.dir, *hash, name.clone());
+                let count = self.counts.entry(part.dir).or_default();
                 count.0 += 1;
                 *self
                     .positions
-                    .entry((dir.dir, Position::new(*hash, e.ordinal)))
+                    .entry((part.dir, Position::new(*hash, e.ordinal)))
                     .or_default() += 1;
                 match &e.target {
                     Target::Dir(d) => {
@@ -325,8 +325,8 @@ impl Tree {
                         self.names.entry(d.id).or_default().insert(place.clone());
                         dirty.dirs.insert(d.id);
                     }
-                    Target::Inode(i) if dir.dir.is_homes() => {
-                        let home = (dir.slot(), i.ino, i.generation);
+                    Target::Inode(i) if part.dir.is_homes() => {
+                        let home = (part.slot(), i.ino, i.generation);
                         self.homes.insert(home, i.nlink);
                         dirty.homes.insert(home);
                     }
@@ -339,12 +339,12 @@ impl Tree {
                 if !matches!(e.target, Target::Link(_)) {
                     *self.inodes.entry(e.target.identity()).or_default() += 1;
                 }
-                dirty.dirs.insert(dir.dir);
+                dirty.dirs.insert(part.dir);
                 dirty.entries.insert(place);
             }
-            (Key::Head(dir), Record::Head(head)) => {
-                dirty.dirs.insert(dir.dir);
-                dirty.moved.insert(dir.dir);
+            (Key::Head(part), Record::Head(head)) => {
+                dirty.dirs.insert(part.dir);
+                dirty.moved.insert(part.dir);
                 if head.listed {
                     let birth = (head.birth.parent, head.birth.name.clone());
                     dirty.births.insert(birth.clone());
@@ -354,22 +354,22 @@ impl Tree {
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
             }
-            (Key::Touch(dir), _) => {
-                dirty.dirs.insert(dir.dir);
+            (Key::Touch(part), _) => {
+                dirty.dirs.insert(part.dir);
             }
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
             }
             (
                 Key::Attachment {
-                    part: dir,
+                    part,
                     hash,
                     name,
                     ..
                 },
                 _,
             ) => {
-                dirty.entries.insert((dir.dir, *hash, name.clone()));
+                dirty.entries.insert((part.dir, *hash, name.clone()));
             }
             _ => {}
         }
@@ -383,23 +383,23 @@ impl Tree {
         match (key, &record) {
             (
                 Key::Entry {
-                    part: dir,
+                    part,
                     hash,
                     name,
                 },
                 Record::Entry(e),
             ) => {
-                let place = (dir.dir, *hash, name.clone());
-                if let Some(count) = self.counts.get_mut(&dir.dir) {
+                let place = (part.dir, *hash, name.clone());
+                if let Some(count) = self.counts.get_mut(&part.dir) {
                     count.0 -= 1;
                     if let Target::Dir(_) = e.target {
                         count.1 -= 1;
                     }
                     if count.0 == 0 {
-                        self.counts.remove(&dir.dir);
+                        self.counts.remove(&part.dir);
                     }
                 }
-                decrease(&mut self.positions, &(dir.dir, Position::new(*hash, e.ordinal)));
+                decrease(&mut self.positions, &(part.dir, Position::new(*hash, e.ordinal)));
                 match &e.target {
                     Target::Dir(d) => {
                         if let Some(names) = self.names.get_mut(&d.id) {
@@ -410,8 +410,8 @@ impl Tree {
                         }
                         dirty.dirs.insert(d.id);
                     }
-                    Target::Inode(i) if dir.dir.is_homes() => {
-                        let home = (dir.slot(), i.ino, i.generation);
+                    Target::Inode(i) if part.dir.is_homes() => {
+                        let home = (part.slot(), i.ino, i.generation);
                         self.homes.remove(&home);
                         dirty.homes.insert(home);
                     }
@@ -424,11 +424,11 @@ impl Tree {
                 if !matches!(e.target, Target::Link(_)) {
                     decrease(&mut self.inodes, &e.target.identity());
                 }
-                dirty.dirs.insert(dir.dir);
+                dirty.dirs.insert(part.dir);
                 dirty.entries.insert(place);
             }
-            (Key::Head(dir), Record::Head(head)) => {
-                dirty.dirs.insert(dir.dir);
+            (Key::Head(part), Record::Head(head)) => {
+                dirty.dirs.insert(part.dir);
                 let birth = (head.birth.parent, head.birth.name.clone());
                 if let Some(versions) = self.listed.get_mut(&birth).filter(|_| head.listed) {
                     versions.remove(&head.birth.version);
@@ -438,8 +438,8 @@ impl Tree {
                 }
                 dirty.births.insert(birth);
             }
-            (Key::Touch(dir), _) => {
-                dirty.dirs.insert(dir.dir);
+            (Key::Touch(part), _) => {
+                dirty.dirs.insert(part.dir);
             }
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
@@ -449,14 +449,14 @@ impl Tree {
             }
             (
                 Key::Attachment {
-                    part: dir,
+                    part,
                     hash,
                     name,
                     ..
                 },
                 _,
             ) => {
-                dirty.entries.insert((dir.dir, *hash, name.clone()));
+                dirty.entries.insert((part.dir, *hash, name.clone()));
             }
             _ => {}
         }
@@ -468,22 +468,22 @@ impl Tree {
         for key in self.records.keys() {
             match key {
                 Key::Entry {
-                    part: dir,
+                    part,
                     hash,
                     name,
                 }
                 | Key::Attachment {
-                    part: dir,
+                    part,
                     hash,
                     name,
                     ..
                 } => {
-                    dirty.entries.insert((dir.dir, *hash, name.clone()));
-                    dirty.dirs.insert(dir.dir);
+                    dirty.entries.insert((part.dir, *hash, name.clone()));
+                    dirty.dirs.insert(part.dir);
                 }
-                Key::Head(dir) | Key::Touch(dir) => {
-                    dirty.dirs.insert(dir.dir);
-                    dirty.moved.insert(dir.dir);
+                Key::Head(part) | Key::Touch(part) => {
+                    dirty.dirs.insert(part.dir);
+                    dirty.moved.insert(part.dir);
                 }
                 Key::RenameList { parent, name } => {
                     dirty.births.insert((*parent, name.clone()));

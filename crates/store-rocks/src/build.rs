@@ -64,17 +64,17 @@ impl<'a> Build<'a> {
             }
             Mutation::Update { key, record } => self.put(key, record),
             Mutation::Delete { key } => {
-                if let Key::Touch(dir) = key {
-                    self.touches.insert(dir.dir.into(), None);
+                if let Key::Touch(part) = key {
+                    self.touches.insert(part.dir.into(), None);
                 }
                 self.written.insert(key.encode(), None);
             }
-            Mutation::Touch { part: dir, delta } => {
-                let Some(mut touch) = self.touch(dir.dir.into())? else {
+            Mutation::Touch { part, delta } => {
+                let Some(mut touch) = self.touch(part.dir.into())? else {
                     panic!("touch of an absent directory: {dir:?}")
                 };
                 touch.apply(delta);
-                self.put(&Key::Touch(*dir), &Record::Touch(touch));
+                self.put(&Key::Touch(*part), &Record::Touch(touch));
             }
         }
         Ok(())
@@ -83,8 +83,8 @@ impl<'a> Build<'a> {
     pub(crate) fn put(&mut self, key: &Key, record: &Record) {
         let bytes = key.encode();
         let value = record.encode(&bytes);
-        if let (Key::Touch(dir), Record::Touch(touch)) = (key, record) {
-            self.touches.insert(dir.dir.into(), Some(*touch));
+        if let (Key::Touch(part), Record::Touch(touch)) = (key, record) {
+            self.touches.insert(part.dir.into(), Some(*touch));
         }
         self.written.insert(bytes, Some(value));
     }
@@ -96,11 +96,11 @@ impl<'a> Build<'a> {
     /// Whether a key is there, as far as memory knows: an assertion is not worth a wait for the device. In practice
     /// the operation has just read the key, and a filter says that it is absent.
     fn is_present(&self, key: &Key) -> Result<bool, StoreError> {
-        if let Key::Touch(dir) = key {
-            if let Some(touch) = self.touches.get(dir) {
+        if let Key::Touch(part) = key {
+            if let Some(touch) = self.touches.get(part) {
                 return Ok(touch.is_some());
             }
-            if self.cached.borrow().contains_key(dir) {
+            if self.cached.borrow().contains_key(part) {
                 return Ok(true);
             }
         }

@@ -269,7 +269,7 @@ impl Checker {
             }
             (
                 Key::Attachment {
-                    part: dir,
+                    part,
                     hash,
                     name,
                     kind,
@@ -277,7 +277,7 @@ impl Checker {
                 Record::Attachment(data),
             ) => {
                 let place = Place {
-                    dir: dir.dir,
+                    dir: part.dir,
                     hash: *hash,
                 };
                 if *kind == AttachmentKind::Xattrs
@@ -286,12 +286,12 @@ impl Checker {
                     let detail = format!("{}: its extended attributes cannot be read", quoted(name));
                     self.find(Kind::Layout, Subject::Bucket(place), detail);
                 }
-                let mark = fingerprint((dir, hash, name, kind));
+                let mark = fingerprint((part, hash, name, kind));
                 lane.attachments.insert(mark, (place, data.0.len() as u32));
             }
             (
                 Key::Entry {
-                    part: dir,
+                    part,
                     hash,
                     name,
                 },
@@ -300,7 +300,7 @@ impl Checker {
                 self.entry(
                     lane,
                     Place {
-                        dir: dir.dir,
+                        dir: part.dir,
                         hash: *hash,
                     },
                     name,

@@ -213,11 +213,11 @@ pub fn record(key: &[u8]) -> Value {
         all["slot"] = json!(key.slot().0);
     }
     match &key {
-        Key::Entry { part: dir, name, .. } | Key::Attachment { part: dir, name, .. } => {
-            all["directory"] = json!(dir.to_string());
+        Key::Entry { part, name, .. } | Key::Attachment { part, name, .. } => {
+            all["directory"] = json!(part.to_string());
             all["name"] = json!(text::quoted(name));
         }
-        Key::Head(dir) | Key::Touch(dir) => all["directory"] = json!(dir.to_string()),
+        Key::Head(part) | Key::Touch(part) => all["directory"] = json!(part.to_string()),
         Key::Garbage(_, ino, _) | Key::Orphan(_, ino, _) => all["ino"] = json!(ino.0),
         Key::RenameList { .. }
         | Key::Counter(_)
@@ -252,11 +252,11 @@ impl Paths {
     /// The path of what a record is of, if it can be found.
     pub async fn of_key(&mut self, key: &Key) -> Option<Vec<u8>> {
         match key {
-            Key::Entry { part: dir, name, .. } | Key::Attachment { part: dir, name, .. } => {
-                let dir = self.dir(dir.dir).await?;
-                Some(crate::fs::below(&dir, name.as_bytes()))
+            Key::Entry { part, name, .. } | Key::Attachment { part, name, .. } => {
+                let part = self.dir(part.dir).await?;
+                Some(crate::fs::below(&part, name.as_bytes()))
             }
-            Key::Head(dir) | Key::Touch(dir) => self.dir(dir.dir).await,
+            Key::Head(part) | Key::Touch(part) => self.dir(part.dir).await,
             Key::RenameList { .. }
             | Key::Counter(_)
             | Key::Garbage(..)

@@ -238,13 +238,13 @@ impl Tree {
 
     pub(super) fn attach(&mut self, dir: DirId, text: &str, kind: AttachmentKind, len: usize) {
         if let Key::Entry {
-            part: dir,
+            part,
             hash,
             name,
-        } = self.key(dir, text)
+        } = self.key(part, text)
         {
             let key = Key::Attachment {
-                part: dir,
+                part,
                 hash,
                 name,
                 kind,
@@ -538,11 +538,11 @@ fn layouts() {
     let data = AttachmentKind::Data;
     let attachment = |t: &Tree, text, kind| match t.key(DirId::ROOT, text) {
         Key::Entry {
-            part: dir,
+            part,
             hash,
             name,
         } => Key::Attachment {
-            part: dir,
+            part,
             hash,
             name,
             kind,

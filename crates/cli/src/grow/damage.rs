@@ -34,7 +34,7 @@ impl Operator {
                 continue;
             };
             let damaged = heads.iter().filter_map(|(key, record)| match (key, record) {
-                (Key::Head(dir), Record::Head(head)) if !self.is_sound(server, dir.dir) => Some(head),
+                (Key::Head(part), Record::Head(head)) if !self.is_sound(server, part.dir) => Some(head),
                 _ => None,
             });
             for head in damaged.take(SHOWN) {

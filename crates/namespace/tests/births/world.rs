@@ -127,22 +127,22 @@ impl World {
             }
             Mutation::Delete { key } => {
                 self.records.remove(&key.encode());
-                if let Key::Head(dir) = key {
+                if let Key::Head(part) = key {
                     // What the servers do with these rules taken out.
                     if plant!(H3) {
-                        let lists = KeyRange::rename_lists(dir.dir);
+                        let lists = KeyRange::rename_lists(part.dir);
                         self.records.retain(|k, _| !lists.contains(k));
                     }
                     if plant!(H4) {
-                        self.late.insert(Key::Head(dir).encode());
+                        self.late.insert(Key::Head(part).encode());
                     }
                 }
             }
-            Mutation::Touch { part: dir, delta } => match decode(&self.records, &Key::Touch(dir)) {
+            Mutation::Touch { part, delta } => match decode(&self.records, &Key::Touch(part)) {
                 Some(Record::Touch(mut touch)) => {
                     touch.apply(&delta);
                     let bytes = Record::Touch(touch).to_bytes();
-                    self.records.insert(Key::Touch(dir).encode(), bytes);
+                    self.records.insert(Key::Touch(part).encode(), bytes);
                 }
                 _ => self.broken = Some(format!("a touch of {dir:?}, which has none")),
             },

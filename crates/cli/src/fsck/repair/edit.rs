@@ -79,14 +79,14 @@ impl<S: Source> Records<S> {
     /// What is attached to an entry.
     pub async fn attached(&self, entry: &Key) -> Result<Vec<(Key, AttachmentKind, Record)>, Unread> {
         let Key::Entry {
-            part: dir,
+            part,
             hash,
             name,
         } = entry
         else {
             return Ok(Vec::new());
         };
-        let found = self.source.read(KeyRange::attachments(*dir, *hash, name)).await?;
+        let found = self.source.read(KeyRange::attachments(*part, *hash, name)).await?;
         let attachment = |(key, record)| match &key {
             Key::Attachment { kind, .. } => Some((key.clone(), *kind, record)),
             _ => None,
@@ -180,13 +180,13 @@ impl Edit {
             attached.push((kind, record));
         }
         self.set(key.clone(), Some(Record::Entry(entry.clone())), None);
-        if let Key::Entry { part: dir, .. } = key
-            && let Some(touch) = records.touch(dir.dir).await?
+        if let Key::Entry { part, .. } = key
+            && let Some(touch) = records.touch(part.dir).await?
         {
             let subdirs = u64::from(matches!(entry.target, Target::Dir(_)));
             // A count that is too low already is put right by itself.
             if touch.stat.entries >= 1 && touch.stat.subdirs >= subdirs {
-                self.count(dir.dir, -1, -(subdirs as i32));
+                self.count(part.dir, -1, -(subdirs as i32));
             }
         }
         Ok(attached)

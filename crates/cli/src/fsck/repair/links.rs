@@ -111,10 +111,10 @@ impl<S: Source> Planner<S> {
             }
             return Ok(WELL);
         };
-        let Key::Entry { part: dir, .. } = &key else {
+        let Key::Entry { part, .. } = &key else {
             return Ok(WELL);
         };
-        let file = (dir.slot(), inode.ino, inode.generation);
+        let file = (part.slot(), inode.ino, inode.generation);
         let names = names(&self.records, file).await?.names;
         if self.records.get(&key).await? != Some(Record::Entry(entry.clone())) {
             return Ok(Plan::Later("it is changing"));
@@ -189,7 +189,7 @@ impl<S: Source> Planner<S> {
             ));
         }
         let Key::Entry {
-            part: dir,
+            part,
             hash,
             name,
         } = home
@@ -231,7 +231,7 @@ impl<S: Source> Planner<S> {
             version: 1,
             acl: None,
         };
-        let (place, target) = ((dir.dir, hash, name), Target::Inode(inode));
+        let (place, target) = ((part.dir, hash, name), Target::Inode(inode));
         let put = edit.put(&self.records, place, target, Vec::new()).await?;
         match put {
             Some(()) if !found.names.is_empty() => one(edit, does),
@@ -245,10 +245,10 @@ impl<S: Source> Planner<S> {
             let mut edit = self.edit();
             edit.expect(home.clone(), None);
             edit.take_away(&self.records, &key, &entry).await?;
-            if let Key::Entry { part: dir, name, .. } = &key {
+            if let Key::Entry { part, name, .. } = &key {
                 all.push(repair(
                     edit,
-                    format!("removed the name {} in {dir}, of nothing", quoted(name)),
+                    format!("removed the name {} in {part}, of nothing", quoted(name)),
                 ));
             }
         }

@@ -295,20 +295,20 @@ impl<S: Source> Planner<S> {
         let [(key, entry, access)] = &named[..] else {
             return Ok(Plan::Not("it has no name, or several: what it was is not known"));
         };
-        let Key::Entry { part: dir, name, .. } = key else {
+        let Key::Entry { part, name, .. } = key else {
             return Ok(WELL);
         };
         let mut edit = self.edit();
         edit.expect(Key::Head(id.into()), None);
         let birth = |version| Birth {
-            parent: dir.dir,
+            parent: part.dir,
             name: name.clone(),
             version,
         };
         let born = (0..VERSIONS)
             .map(birth)
             .find(|b| id == DirId::ROOT || self.records.map.widths().dir_id(b) == id);
-        let (Some(birth), Some(parent_generation)) = (born, self.records.generation(dir.dir).await?) else {
+        let (Some(birth), Some(parent_generation)) = (born, self.records.generation(part.dir).await?) else {
             // Where it was born would have to be guessed.
             edit.take_away(&self.records, key, entry).await?;
             edit.moved(id, access.generation);
@@ -333,7 +333,7 @@ impl<S: Source> Planner<S> {
             generation: access.generation,
             ino: access.ino,
             birth,
-            parent: dir.dir,
+            parent: part.dir,
             parent_generation,
             name: name.clone(),
             realm: access.realm,
@@ -420,10 +420,10 @@ impl<S: Source> Planner<S> {
             edit.expect(kept.clone(), Some(Record::Entry(entry.clone())));
             edit.take_away(&self.records, key, other).await?;
             edit.moved(id, access.generation);
-            if let Key::Entry { part: dir, name, .. } = key {
+            if let Key::Entry { part, name, .. } = key {
                 all.push(repair(
                     edit,
-                    format!("removed its other name {} in {dir}", quoted(name)),
+                    format!("removed its other name {} in {part}", quoted(name)),
                 ));
             }
         }
@@ -441,7 +441,7 @@ impl<S: Source> Planner<S> {
         let [(key, entry, access)] = &named[..] else {
             return Ok(Plan::Later("its names come first"));
         };
-        let Key::Entry { part: dir, name, .. } = key else {
+        let Key::Entry { part, name, .. } = key else {
             return Ok(WELL);
         };
         if (access.generation, access.ino, access.salt) != (head.generation, head.ino, head.salt) {
@@ -449,12 +449,12 @@ impl<S: Source> Planner<S> {
                 "name and content are of two directories: which of them is meant is not known",
             ));
         }
-        let Some(generation) = self.records.generation(dir.dir).await? else {
+        let Some(generation) = self.records.generation(part.dir).await? else {
             return Ok(Plan::Later("its parent comes first"));
         };
         let mut edit = self.edit();
         edit.expect(key.clone(), Some(Record::Entry(entry.clone())));
-        edit.place(&self.records, id, &head, (dir.dir, generation, name.clone()))
+        edit.place(&self.records, id, &head, (part.dir, generation, name.clone()))
             .await?;
         for (key, now) in &mut edit.request.changes {
             if let (Key::Head(_), Some(Record::Head(head))) = (key, now) {

@@ -217,12 +217,12 @@ fn a_directory_without_a_name_goes_to_lost_found() {
         .values()
         .find_map(|(_, key, record)| match (key, record) {
             (
-                Key::Entry { part: dir, .. },
+                Key::Entry { part, .. },
                 Record::Entry(Entry {
                     target: Target::Dir(d),
                     ..
                 }),
-            ) if *dir == lost.into() => Some(d.clone()),
+            ) if *part == lost.into() => Some(d.clone()),
             _ => None,
         })
         .expect("there");
@@ -404,7 +404,7 @@ fn layouts_fit() {
     );
     let gone = |t: &mut Tree, text: &str, kind| {
         let Key::Entry {
-            part: dir,
+            part,
             hash,
             name,
         } = t.key(DirId::ROOT, text)
@@ -412,7 +412,7 @@ fn layouts_fit() {
             panic!()
         };
         let key = Key::Attachment {
-            part: dir,
+            part,
             hash,
             name,
             kind,
@@ -526,11 +526,11 @@ fn files_count_their_names() {
     assert_eq!((m.names_in(m.tree.d()), m.did.len()), (3, 1));
     assert!(m.did[0].contains("at home again"), "{:?}", m.did);
     let m = of(&|t, home| {
-        let Key::Entry { part: dir, name, .. } = home else {
+        let Key::Entry { part, name, .. } = home else {
             panic!()
         };
-        let (dir, text) = (*dir, name.to_string());
-        t.attach(dir.dir, &text, AttachmentKind::Data, 7);
+        let (part, text) = (*part, name.to_string());
+        t.attach(part.dir, &text, AttachmentKind::Data, 7);
         t.remove(home);
     });
     assert_eq!(m.did.len(), 1, "{:?}", m.did);
@@ -540,12 +540,12 @@ fn files_count_their_names() {
         .values()
         .find_map(|(_, key, record)| match (key, record) {
             (
-                Key::Entry { part: dir, .. },
+                Key::Entry { part, .. },
                 Record::Entry(Entry {
                     target: Target::Inode(i),
                     ..
                 }),
-            ) if dir.dir.is_homes() => Some(i),
+            ) if part.dir.is_homes() => Some(i),
             _ => None,
         });
     let home = home.expect("at home");
