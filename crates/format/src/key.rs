@@ -110,7 +110,7 @@ impl Key {
             Key::Attachment { part, .. } | Key::Entry { part, .. } | Key::Head(part) | Key::Touch(part) => {
                 part.slot()
             }
-            Key::RenameList { parent, .. } => parent.first_slot(),
+            Key::RenameList { parent, .. } => Part::whole(parent).slot(),
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Orphan(s, _, _) | Key::Reply(s, _, _) => *s,
             Key::Superblock
             | Key::Session(_)
@@ -318,7 +318,7 @@ impl KeyRange {
 
     /// The rename lists of births in a directory.
     pub fn rename_lists(parent: DirId) -> KeyRange {
-        KeyRange::of(parent.first_slot(), b'L', &parent.0.to_be_bytes())
+        KeyRange::of(Part::whole(parent).slot(), b'L', &parent.0.to_be_bytes())
     }
 
     /// All decisions of a store.

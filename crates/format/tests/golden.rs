@@ -1,6 +1,7 @@
 //! Every key and record as bytes, pinned. If a test here fails, stores written before cannot be read: raise
 //! `FORMAT_VERSION`, say in `docs/format.md` what changed and how an old store is opened, and only then pin anew.
 
+use pando_types::Part;
 use pando_format::codec::Blob;
 use pando_format::*;
 use pando_types::*;
@@ -257,7 +258,7 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         },
     ];
     let write = ReplyWrite {
-        key: Key::Reply(DIR.first_slot(), SESSION, RequestSlot(0)),
+        key: Key::Reply(Part::whole(DIR).slot(), SESSION, RequestSlot(0)),
         record: reply(),
     };
     let head = Head {
@@ -361,7 +362,7 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         ),
         (
             "reply",
-            Key::Reply(DIR.first_slot(), SESSION, RequestSlot(0)),
+            Key::Reply(Part::whole(DIR).slot(), SESSION, RequestSlot(0)),
             Record::Reply(reply()),
         ),
         (
@@ -537,7 +538,7 @@ fn golden_hashes() {
         "{:x}",
         full.dir_id(&birth).0
     );
-    assert_eq!(DIR.first_slot(), Slot(GOLDEN_SLOT));
+    assert_eq!(Part::whole(DIR).slot(), Slot(GOLDEN_SLOT));
 }
 
 #[test]

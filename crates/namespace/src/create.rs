@@ -7,7 +7,7 @@ use crate::lookup::{Shown, opened};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Marks, Record, Target};
-use pando_types::{Access, Errno, FileKind, Mode, Name, Perm, SYMLINK_MAX};
+use pando_types::{Part, Access, Errno, FileKind, Mode, Name, Perm, SYMLINK_MAX};
 use pando_wire::{Answer, EntryView, Handle, LockMode, LockWant, Statement};
 
 /// Symlink targets up to this long stand in the record itself.
@@ -62,7 +62,7 @@ pub(crate) fn unnamed(
         marks: if linkable { Marks::LINKABLE } else { Marks::NONE },
         ..new
     };
-    let home = cx.new_home(dir.id.first_slot(), &inode)?;
+    let home = cx.new_home(Part::whole(dir.id).slot(), &inode)?;
     cx.insert(
         Key::Orphan(home.part.slot(), inode.ino, inode.generation),
         Record::Orphan,

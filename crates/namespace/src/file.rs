@@ -11,7 +11,7 @@ use pando_format::codec::Blob;
 use pando_format::{
     AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record, Target,
 };
-use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Slot, Watermark, plant};
+use pando_types::{Part, Access, DirId, Errno, FileKind, Generation, Ino, Name, Slot, Watermark, plant};
 use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Said, Scope, Statement};
 
 /// A file and where its record and its attachments are.
@@ -223,7 +223,7 @@ impl Context<'_> {
     /// Whether a file that is renamed stays in the slot where it is, at home: others have it open and know no other place, or
     /// somebody has and it would leave the slot, where that is known (H97).
     pub fn stays(&self, file: &File, to: DirId) -> bool {
-        let leaves = file.body.part.slot() != to.first_slot() && self.holders(file) != Holders::Nobody;
+        let leaves = file.body.part.slot() != Part::whole(to).slot() && self.holders(file) != Holders::Nobody;
         !file.body.part.dir.is_homes() && (leaves || self.others_hold(file))
     }
 

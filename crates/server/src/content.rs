@@ -4,7 +4,7 @@ use crate::locks::{Unit, in_order};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, OwedRecord, Record};
 use pando_store::Level;
-use pando_types::{DirId, Generation, MapEpoch, TxId, plant};
+use pando_types::{Part, DirId, Generation, MapEpoch, TxId, plant};
 use pando_wire::{LockMode, PeerAnswer, PeerRequest, Refusal, Stored};
 
 impl MetaServer {
@@ -15,7 +15,7 @@ impl MetaServer {
         dir: DirId,
         generation: Generation,
     ) -> Result<(), Failure> {
-        let to = self.owner(parent.first_slot());
+        let to = self.owner(Part::whole(parent).slot());
         if to == self.id {
             return self.owes(parent, dir, generation).await.map(|_| ());
         }
@@ -41,7 +41,7 @@ impl MetaServer {
         if map < self.gained.get() && !plant!(H118) {
             return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
         }
-        let mut slots = contents.iter().map(|(_, c)| c.dir.first_slot());
+        let mut slots = contents.iter().map(|(_, c)| Part::whole(c.dir).slot());
         if let Some(slot) = slots.find(|slot| !self.serves_slot(*slot)) {
             return Err(Failure::Refused(self.not_served(slot)));
         }

@@ -9,7 +9,7 @@ use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{
+use pando_types::{Part, 
     Bearer, Cred, DirId, Errno, Generation, Ino, MapEpoch, RequestId, Term, Timestamp, Watermark, plant,
 };
 use pando_wire::{
@@ -299,7 +299,7 @@ impl MetaServer {
                 && decision.outcome.is_ok()
             {
                 // The slot has left since this was admitted: what is here of it is not what the locks are of (H137).
-                if !self.serves_slot(dir.id.first_slot()) {
+                if !self.serves_slot(Part::whole(dir.id).slot()) {
                     return Err(Failure::Refused(Refusal::Busy));
                 }
                 let mut outcome = match self.list(cred, op).await? {
@@ -447,7 +447,7 @@ impl MetaServer {
 
     /// Identities for what an operation may create in this directory.
     async fn fresh(&self, dir: DirId) -> Result<Option<Fresh>, Failure> {
-        let number = self.next_number(dir.first_slot()).await?;
+        let number = self.next_number(Part::whole(dir).slot()).await?;
         Ok(Some(self.fresh_of(number)))
     }
 

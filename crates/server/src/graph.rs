@@ -27,7 +27,7 @@ use crate::account::Notes;
 use crate::{Failure, MetaServer};
 use pando_format::{Head, Key, Mutation, Record};
 use pando_namespace::{Incarnation, Walked};
-use pando_types::{DirId, Term, plant};
+use pando_types::{Part, DirId, Term, plant};
 use pando_wire::{PeerAnswer, PeerRequest, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -282,7 +282,7 @@ impl Moving<'_> {
 impl MetaServer {
     /// A directory's head, from whoever has it.
     async fn head_of(&self, dir: DirId, notes: &Notes) -> Result<Option<Head>, Failure> {
-        let owner = self.owner(dir.first_slot());
+        let owner = self.owner(Part::whole(dir).slot());
         if owner == self.id {
             return self.read_head(dir, true, notes).await;
         }

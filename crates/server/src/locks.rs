@@ -575,7 +575,7 @@ mod tests {
     fn a_closed_slot_gives_no_locks_and_who_has_one_keeps_it() {
         let locks = Rc::new(Locks::default());
         let (a, b, c) = (locks.holder(), locks.holder(), locks.holder());
-        let slots = BTreeSet::from([DirId(1).first_slot()]);
+        let slots = BTreeSet::from([Part::whole(DirId(1)).slot()]);
         let take = |h| {
             let locks = locks.clone();
             Box::pin(async move {
@@ -587,7 +587,7 @@ mod tests {
         assert!(poll(take(a).as_mut()).is_ready());
         let mut waits = take(b);
         assert!(poll(waits.as_mut()).is_pending());
-        locks.set_open(DirId(1).first_slot(), false);
+        locks.set_open(Part::whole(DirId(1)).slot(), false);
         assert!(matches!(poll(waits.as_mut()), Poll::Ready(Err(Busy))));
         assert!(matches!(poll(take(c).as_mut()), Poll::Ready(Err(Busy))));
         assert!(locks.try_all(c, &[(unit(1), LockMode::Shared)]).is_err());
@@ -599,7 +599,7 @@ mod tests {
             locks.try_all(c, &[(unit(1), LockMode::Shared)]).is_err(),
             "free, and closed"
         );
-        locks.set_open(DirId(1).first_slot(), true);
+        locks.set_open(Part::whole(DirId(1)).slot(), true);
         assert!(matches!(poll(take(c).as_mut()), Poll::Ready(Ok(()))));
     }
 

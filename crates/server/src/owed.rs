@@ -20,7 +20,7 @@ use pando_cluster::DirectoryUpdates;
 use pando_env::sync::{Sender, first, oneshot};
 use pando_format::{Batch, Entry, HashWidths, Key, KeyRange, Mutation, OwedRecord, Record, Target};
 use pando_store::{Lsn, Store, StoreError};
-use pando_types::{BootEpoch, DirId, Generation, ServerId, Slot, TxId};
+use pando_types::{Part, BootEpoch, DirId, Generation, ServerId, Slot, TxId};
 use pando_wire::{LockMode, Op, PeerAnswer, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -144,7 +144,7 @@ impl MetaServer {
 
     /// A slot whose names are not here (any more) has no debts: their records were left over.
     pub(crate) fn drop_debts(&self, gone: impl Fn(Slot) -> bool) {
-        let elsewhere = |d: &Debt| gone(d.content.head.parent.first_slot());
+        let elsewhere = |d: &Debt| gone(Part::whole(d.content.head.parent).slot());
         let gone: Vec<Debt> = {
             let mut debts = self.debts.borrow_mut();
             let dirs: Vec<DirId> = debts
@@ -169,8 +169,8 @@ impl MetaServer {
         generation: Generation,
     ) -> Result<PeerAnswer, Failure> {
         // Whose the slot is knows it, and nobody else.
-        if !self.serves_slot(parent.first_slot()) {
-            return Err(Failure::Refused(self.not_served(parent.first_slot())));
+        if !self.serves_slot(Part::whole(parent).slot()) {
+            return Err(Failure::Refused(self.not_served(Part::whole(parent).slot())));
         }
         let woken = {
             let mut debts = self.debts.borrow_mut();
@@ -212,7 +212,7 @@ impl Debts {
             let Record::Owed(content) = record else { continue };
             batch.mutations.push(Mutation::Delete { key });
             let holder = locks.holder();
-            let entry = match ours(content.head.parent.first_slot()) {
+            let entry = match ours(Part::whole(content.head.parent).slot()) {
                 true => entry_of(store, widths, &content).await?,
                 false => None,
             };

@@ -10,7 +10,7 @@ use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
 use pando_store::{Level, Read, StoreError};
-use pando_types::{BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant};
+use pando_types::{Part, BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant};
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -620,7 +620,7 @@ impl MetaServer {
         patient: bool,
         notes: &Notes,
     ) -> Result<Option<Head>, Failure> {
-        self.owns([self.owner(dir.first_slot())])?;
+        self.owns([self.owner(Part::whole(dir).slot())])?;
         let held = self.hold();
         let want = LockWant::Key(Key::Head(dir.into()), LockMode::Shared);
         let timer = || match patient {

@@ -1,7 +1,7 @@
 //! What clients know of the tree, rightly or no longer: directories, removed directories, files.
 
 use pando_env::rng::Rng;
-use pando_types::{FileKind, Generation, Ino, Name, Slot};
+use pando_types::{Part, FileKind, Generation, Ino, Name, Slot};
 use pando_wire::{Answer, EntryView, Fate, Handle, Op, Outcome, Statement};
 use std::collections::VecDeque;
 
@@ -103,7 +103,7 @@ impl Knowledge {
                     .retain(|f| (f.ino, f.generation) != (e.attr.ino, e.attr.generation));
                 if *held && e.attr.nlink == 1 {
                     self.held
-                        .push((dir.id.first_slot(), e.attr.ino, e.attr.generation));
+                        .push((Part::whole(dir.id).slot(), e.attr.ino, e.attr.generation));
                 }
             }
             (Op::UnlinkMany { dir, names }, Ok(Answer::Fates(fates))) => {

@@ -8,7 +8,7 @@
 use pando_format::{
     AttachmentKind, Batch, Entry, Key, Layout, Mutation, NameHash, OwedRecord, Position, Record, Target,
 };
-use pando_types::{DirId, FileKind, Generation, Ino, Name, ServerId, Slot, TxId};
+use pando_types::{Part, DirId, FileKind, Generation, Ino, Name, ServerId, Slot, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broken invariant, in words.
@@ -678,7 +678,7 @@ impl Tree {
                         i.size
                     ));
                 }
-                let garbage = Key::Garbage(dir.first_slot(), i.ino, i.generation);
+                let garbage = Key::Garbage(Part::whole(dir).slot(), i.ino, i.generation);
                 if self.records.contains_key(&garbage) {
                     return Err(format!("{place:?} lives, and its data is to be deleted"));
                 }

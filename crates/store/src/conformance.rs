@@ -9,7 +9,7 @@ use crate::{
 };
 use pando_format::codec::Blob;
 use pando_format::{CounterRecord, LOCAL_SLOT, NameHash, ReplyRecord, SessionRecord, Touch, TouchDelta};
-use pando_types::{DirId, DirStat, RequestSlot, Sequence, SessionId, Slot, Timestamp};
+use pando_types::{Part, DirId, DirStat, RequestSlot, Sequence, SessionId, Slot, Timestamp};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -148,7 +148,7 @@ fn everything() -> KeyRange {
 /// A directory whose group is in `slot`.
 fn dir_in(slot: u16) -> DirId {
     let mut id = u128::from(slot) << 20;
-    while DirId(id).first_slot() != Slot(slot) {
+    while Part::whole(DirId(id)).slot() != Slot(slot) {
         id += 1;
     }
     DirId(id)

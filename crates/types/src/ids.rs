@@ -108,7 +108,7 @@ impl DirId {
     }
 
     /// The slot of a directory's part 0: all of it, if it is not split ([`crate::Part`]).
-    pub fn first_slot(self) -> Slot {
+    pub(crate) fn first_slot(self) -> Slot {
         // IDs are hashes, but test modes shorten them to a few bits: spread what is there over all slots.
         let folded = (self.0 as u64) ^ ((self.0 >> 64) as u64);
         let mixed = folded.wrapping_mul(Self::SPREAD);

@@ -14,7 +14,7 @@ use pando_format::{
     AccessRecord, AttachmentKind, Codec, Entry, FORMAT_VERSION, Head, InodeRecord, Key, LOCAL_SLOT, Layout,
     Marks, Position, Record, RenameList, Target, XattrSet,
 };
-use pando_types::{
+use pando_types::{Part, 
     DirId, FileKind, Generation, Ino, MapEpoch, Name, Realm, SLOTS, ServerId, Slot, Timestamp, TxId,
 };
 use std::collections::{HashMap, HashSet};
@@ -392,7 +392,7 @@ impl Checker {
                 self.xattrs(lane, place, name, inode.marks);
                 self.inode(lane, place, name, inode);
                 if place.dir.is_homes() {
-                    let home = (place.dir.first_slot(), inode.ino, inode.generation);
+                    let home = (Part::whole(place.dir).slot(), inode.ino, inode.generation);
                     if *name != Name::home(inode.ino, inode.generation) {
                         let detail = format!(
                             "inode {} is at home as {}: no name leads there",

@@ -7,7 +7,7 @@ use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what, pr
 use crate::progress::Progress;
 use pando_client::Client;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains};
-use pando_types::{DirId, Errno, SLOTS, ServerId, Slot};
+use pando_types::{Part, DirId, Errno, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -396,7 +396,7 @@ impl Collector {
         into: &mut Vec<(Key, Record)>,
     ) -> Result<Option<(DirId, KeyRange)>, Unread> {
         let key = Key::Head(dir.into());
-        let server = self.client.map().owner(dir.first_slot());
+        let server = self.client.map().owner(Part::whole(dir).slot());
         let Some(Record::Head(head)) = self.one(server, &key).await? else {
             return Ok(None);
         };
@@ -404,7 +404,7 @@ impl Collector {
         let salt = if parent == DirId::ABOVE_ROOT {
             Some(0)
         } else {
-            let server = self.client.map().owner(parent.first_slot());
+            let server = self.client.map().owner(Part::whole(parent).slot());
             match self.one(server, &Key::Head(parent.into())).await? {
                 Some(Record::Head(h)) => Some(h.salt),
                 _ => None,
@@ -430,7 +430,7 @@ impl Collector {
         let mut records = Vec::new();
         let mut climbed = BTreeSet::new();
         for dir in &dirs {
-            let slot = dir.first_slot();
+            let slot = Part::whole(dir).slot();
             let server = self.client.map().owner(slot);
             let touch = Key::Touch((*dir).into());
             let id = dir.0.to_be_bytes();
@@ -448,7 +448,7 @@ impl Collector {
             if let Some((parent, bucket)) = &above
                 && !dirs.contains(parent)
             {
-                records.extend(self.owned(parent.first_slot(), bucket.clone()).await?);
+                records.extend(self.owned(Part::whole(parent).slot(), bucket.clone()).await?);
             }
             climbed.insert(*dir);
             while let Some((parent, _)) = above
@@ -459,7 +459,7 @@ impl Collector {
             }
         }
         for place in places.iter().filter(|p| !dirs.contains(&p.dir)) {
-            let slot = place.dir.first_slot();
+            let slot = Part::whole(place.dir).slot();
             self.head_of(place.dir, &mut records).await?;
             let mut rest = place.dir.0.to_be_bytes().to_vec();
             rest.extend_from_slice(&place.hash.0.to_be_bytes()[1..]);

@@ -9,7 +9,7 @@ use crate::text;
 use anyhow::Result;
 use pando_client::Client;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Record};
-use pando_types::{DirId, ServerId};
+use pando_types::{Part, DirId, ServerId};
 use pando_wire::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -175,8 +175,8 @@ impl Line {
 fn server(conn: &Connection, subject: &Subject) -> Option<ServerId> {
     let map = conn.client.map();
     match subject {
-        Subject::Dir(id) => Some(map.owner(id.first_slot())),
-        Subject::Bucket(place) => Some(map.owner(place.dir.first_slot())),
+        Subject::Dir(id) => Some(map.owner(Part::whole(id).slot())),
+        Subject::Bucket(place) => Some(map.owner(Part::whole(place.dir).slot())),
         Subject::Ino(_) => None,
         Subject::Counter(slot, _) => Some(map.owner(*slot)),
         Subject::Slot(server, _) | Subject::Range(server, ..) | Subject::Record(server, _) => Some(*server),
@@ -296,7 +296,7 @@ impl Paths {
     }
 
     async fn scan(&self, dir: DirId, range: KeyRange) -> Option<Vec<(Key, Record)>> {
-        let server = self.client.map().owner(dir.first_slot());
+        let server = self.client.map().owner(Part::whole(dir).slot());
         match self.client.admin(server, Request::Scan { range, limit: 1 }).await {
             Ok(Response::Records(records)) => Some(records),
             _ => None,
@@ -312,7 +312,7 @@ impl Paths {
             }
             if !self.known.contains_key(&at) {
                 let collector = Collector::new(self.client.clone());
-                let server = self.client.map().owner(at.first_slot());
+                let server = self.client.map().owner(Part::whole(at).slot());
                 let head = match collector.one(server, &Key::Head(at.into())).await.ok()? {
                     Some(Record::Head(head)) => Some((head.parent, head.name.as_bytes().to_vec())),
                     _ => None,

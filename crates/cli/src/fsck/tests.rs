@@ -8,7 +8,7 @@ use pando_format::{
     AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout,
     LinkRecord, Marks, PreparedRecord, Record, Superblock, Target, Touch,
 };
-use pando_types::{
+use pando_types::{Part, 
     Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm, ServerId,
     Slot, Term, Timestamp, TxId,
 };
@@ -122,7 +122,7 @@ impl Tree {
     }
 
     pub(super) fn number(&mut self, dir: DirId) -> (Ino, Generation) {
-        let slot = dir.first_slot();
+        let slot = Part::whole(dir).slot();
         let n = self.next;
         self.next += 1;
         self.put(
@@ -634,7 +634,7 @@ fn numbers() {
     assert_eq!(t.found(), [(Kind::Number, Subject::Ino(Ino::ROOT))]);
 
     let mut t = Tree::new();
-    let slot = t.d().first_slot();
+    let slot = Part::whole(t.d()).slot();
     let used = CounterRecord {
         reserved: 3,
         epoch: 1,
@@ -658,13 +658,13 @@ pub(super) fn with_two_names() -> (Tree, Key) {
     t.touch(d, |s| s.entries -= 1);
     inode.nlink = 2;
     let link = Target::Link(LinkRecord {
-        slot: d.first_slot(),
+        slot: Part::whole(d).slot(),
         ino: inode.ino,
         generation: inode.generation,
         kind: inode.kind,
     });
     let (homes, text) = (
-        DirId::homes(d.first_slot()),
+        DirId::homes(Part::whole(d).slot()),
         Name::home(inode.ino, inode.generation),
     );
     t.add(d, "g", link.clone());
@@ -730,7 +730,7 @@ fn names_of_a_file_at_home() {
             t.touch(dir, |s| s.entries -= 1);
         }
         let (ino, generation) = note.expect("a file");
-        let note = Key::Orphan(t.d().first_slot(), ino, generation);
+        let note = Key::Orphan(Part::whole(t.d()).slot(), ino, generation);
         t.put(note.clone(), Record::Orphan);
         (t, home, note)
     };
@@ -758,13 +758,13 @@ fn names_of_a_file_at_home() {
 fn wrong_servers_and_kinds() {
     let mut t = Tree::new();
     let d = t.d();
-    let server = t.map.owner(d.first_slot());
+    let server = t.map.owner(Part::whole(d).slot());
     let other = ServerId((server.0 + 1) % 3);
     let mut stray = t.checker();
     let (_, key, record) = t.remove(&Key::Head(d.into()));
     stray.feed(other, &key, &record);
     let found: Vec<_> = stray.finish().iter().map(|f| f.identity()).collect();
-    assert_eq!(found, [(Kind::Foreign, Subject::Slot(other, d.first_slot()))]);
+    assert_eq!(found, [(Kind::Foreign, Subject::Slot(other, Part::whole(d).slot()))]);
 
     let mut misfit = Tree::new().checker();
     misfit.feed(server, &Key::Touch(d.into()), &record);

@@ -8,7 +8,7 @@ use pando_format::{
     SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
 };
 use pando_store::Bundle;
-use pando_types::{
+use pando_types::{Part, 
     Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, MapEpoch, Name, Perm,
     Realm, RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark, XattrMode,
     XattrName,
@@ -89,7 +89,7 @@ pub(super) fn reply_key() -> Key {
 }
 
 pub(super) fn ranges() -> Vec<Vec<u8>> {
-    let slot = DIR.first_slot();
+    let slot = Part::whole(DIR).slot();
     let ranges = [
         KeyRange::slot(slot),
         KeyRange::entries(DIR.into()),

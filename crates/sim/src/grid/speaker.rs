@@ -8,7 +8,7 @@ use pando_cluster::ClusterMap;
 use pando_env::{Caller, Env, Node, Peer};
 use pando_format::Codec;
 use pando_format::codec::Blob;
-use pando_types::{
+use pando_types::{Part, 
     Access, AttrChange, BootEpoch, Cred, DirId, IdentityId, Instance, MapEpoch, Name, PeerId, Perm,
     RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
 };
@@ -107,7 +107,7 @@ impl Speaker {
 
     /// The server a directory's content is on.
     pub fn home(&self, dir: DirId) -> ServerId {
-        self.map.owner(dir.first_slot())
+        self.map.owner(Part::whole(dir).slot())
     }
 
     /// The server of a slot.

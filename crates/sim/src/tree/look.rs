@@ -2,7 +2,7 @@
 
 use super::{Place, Tree};
 use pando_format::{Entry, Head, Key, Record, Touch};
-use pando_types::{DirId, ServerId, TxId};
+use pando_types::{Part, DirId, ServerId, TxId};
 use pando_wire::Statement;
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ impl Tree {
     /// Whether the file is at the home that a statement shows.
     pub fn is_at_home(&self, home: &Statement) -> bool {
         self.homes
-            .contains_key(&(home.id.first_slot(), home.ino, home.generation))
+            .contains_key(&(Part::whole(home.id).slot(), home.ino, home.generation))
     }
 
     /// Live directories.

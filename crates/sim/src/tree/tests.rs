@@ -2,7 +2,7 @@
 
 use super::*;
 use pando_format::{AccessRecord, DecisionRecord, Head, Marks, PreparedRecord, Touch, TouchDelta};
-use pando_types::{Birth, BootEpoch, DirStat, Perm, Realm, Timestamp};
+use pando_types::{Part, Birth, BootEpoch, DirStat, Perm, Realm, Timestamp};
 
 const HERE: ServerId = ServerId(1);
 const THERE: ServerId = ServerId(2);
@@ -141,7 +141,7 @@ fn transactions_are_whole() {
         mutations: there.clone(),
         reply: None,
     };
-    let slot = d.first_slot();
+    let slot = Part::whole(d).slot();
     let prepare = Batch::of(vec![insert(Key::Prepared(slot, tx), Record::Prepared(prepared))]);
     let decision = DecisionRecord {
         participants: vec![THERE],

@@ -8,7 +8,7 @@ use pando_format::{
     ReplyRecord, ReplyWrite, Target, Touch, TouchDelta,
 };
 use pando_store::Store as _;
-use pando_types::{
+use pando_types::{Part, 
     Birth, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, RequestSlot, Sequence, SessionId,
     Timestamp,
 };
@@ -81,10 +81,10 @@ impl Bench<'_> {
         self.sequence += 1;
         let reply = |slot, lane| Key::Reply(slot, SessionId(1), RequestSlot(lane as u16));
         let lane = self.sequence as usize % LANES;
-        let key = reply(in_dir.first_slot(), lane);
+        let key = reply(Part::whole(in_dir).slot(), lane);
         // As a server does (`MetaServer::apply_asked`).
-        if let Some(before) = self.replied[lane].replace(in_dir.first_slot())
-            && before != in_dir.first_slot()
+        if let Some(before) = self.replied[lane].replace(Part::whole(in_dir).slot())
+            && before != Part::whole(in_dir).slot()
         {
             let last = Sequence(self.sequence - LANES as u64);
             self.store.spent(&reply(before, lane), last);

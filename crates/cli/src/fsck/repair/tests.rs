@@ -14,7 +14,7 @@ use pando_format::{
     PreparedRecord, Record, Target,
 };
 use pando_server::changes_of;
-use pando_types::{
+use pando_types::{Part, 
     BootEpoch, DirId, FileKind, Generation, Ino, Perm, Realm, ServerId, Slot, Timestamp, TxId,
 };
 use std::cell::RefCell;
@@ -454,7 +454,7 @@ fn layouts_fit() {
 #[test]
 fn numbers_are_not_given_again() {
     let back = |t: &mut Tree| {
-        let slot = t.d().first_slot();
+        let slot = Part::whole(t.d()).slot();
         let used = CounterRecord {
             reserved: 3,
             epoch: 1,
@@ -465,7 +465,7 @@ fn numbers_are_not_given_again() {
     let counter = |m: &Mended| match m
         .tree
         .records
-        .get(&Key::Counter(m.tree.d().first_slot()).encode())
+        .get(&Key::Counter(Part::whole(m.tree.d()).slot()).encode())
     {
         Some((_, _, Record::Counter(c))) => *c,
         other => panic!("{other:?}"),
@@ -597,7 +597,7 @@ fn names_are_not_counted_while_one_is_prepared() {
         reply: None,
     };
     tree.put(
-        Key::Prepared(DirId::ROOT.first_slot(), tx),
+        Key::Prepared(Part::whole(DirId::ROOT).slot(), tx),
         Record::Prepared(part),
     );
     assert_eq!(tree.kinds(), [Kind::Links]);
