@@ -1,6 +1,5 @@
 //! `pando map`: who answers for what.
 
-use pando_types::Part;
 use crate::args::Args;
 use crate::blocks;
 use crate::cluster_dir::ClusterDir;
@@ -11,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use pando_cluster::ClusterFile;
 use pando_net::Waiting;
+use pando_types::Part;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -110,7 +110,7 @@ impl Key {
             Key::Attachment { part, .. } | Key::Entry { part, .. } | Key::Head(part) | Key::Touch(part) => {
                 part.slot()
             }
-            Key::RenameList { parent, .. } => Part::whole(parent).slot(),
+            Key::RenameList { parent, .. } => Part::whole(*parent).slot(),
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Orphan(s, _, _) | Key::Reply(s, _, _) => *s,
             Key::Superblock
             | Key::Session(_)

@@ -5,8 +5,8 @@ use crate::driver::{Cluster, Driver};
 use crate::open::{FileSlot, FileState, Whole};
 use pando_client::file::{self, OpenFile, Ops, Place};
 use pando_format::codec::Blob;
-use pando_types::{Part, 
-    Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Perm, Slot, TimeChange,
+use pando_types::{
+    Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Part, Perm, Slot, TimeChange,
 };
 use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode};
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use crate::watch::Watch;
 use fuser::FileAttr;
 use pando_client::file::{self, DataSync, OpenFile, Ops, Place, Turns};
 use pando_client::{Contents, Kept};
-use pando_types::{Part, Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name};
+use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name, Part};
 use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

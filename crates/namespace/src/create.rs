@@ -7,7 +7,7 @@ use crate::lookup::{Shown, opened};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Marks, Record, Target};
-use pando_types::{Part, Access, Errno, FileKind, Mode, Name, Perm, SYMLINK_MAX};
+use pando_types::{Access, Errno, FileKind, Mode, Name, Part, Perm, SYMLINK_MAX};
 use pando_wire::{Answer, EntryView, Handle, LockMode, LockWant, Statement};
 
 /// Symlink targets up to this long stand in the record itself.

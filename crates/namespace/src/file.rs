@@ -11,7 +11,7 @@ use pando_format::codec::Blob;
 use pando_format::{
     AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record, Target,
 };
-use pando_types::{Part, Access, DirId, Errno, FileKind, Generation, Ino, Name, Slot, Watermark, plant};
+use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Part, Slot, Watermark, plant};
 use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Said, Scope, Statement};
 
 /// A file and where its record and its attachments are.

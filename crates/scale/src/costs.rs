@@ -2,7 +2,7 @@
 
 use crate::world::Time;
 use pando_cluster::ClusterMap;
-use pando_types::{Part, Birth, DirId, Name, ServerId};
+use pando_types::{Birth, DirId, Name, Part, ServerId};
 use pando_wire::{Message, Op, PeerAnswer, PeerRequest, Request, Response};
 use std::collections::BTreeMap;
 
@@ -106,13 +106,12 @@ fn operation(op: &Op, map: &ClusterMap, me: ServerId) -> &'static str {
     let content = |parent: DirId, name: &Name| {
         let name = name.clone();
         map.owner(
-            map.widths()
-                .dir_id(&Birth {
-                    parent,
-                    name,
-                    version: 0,
-                })
-                .first_slot(),
+            Part::whole(map.widths().dir_id(&Birth {
+                parent,
+                name,
+                version: 0,
+            }))
+            .slot(),
         ) == me
     };
     match op {

@@ -5,7 +5,7 @@ use crate::tree::{DIRS, parents_of};
 use pando_client::Client;
 use pando_client::file::{self, Place};
 use pando_cluster::ClusterMap;
-use pando_types::{Part, Access, Birth, Cred, DirId, Errno, Name, Perm};
+use pando_types::{Access, Birth, Cred, DirId, Errno, Name, Part, Perm};
 use pando_wire::{Op, RenameMode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -18,7 +18,7 @@ use pando_env::LocalFuture;
 use pando_format::{Batch, Mutation};
 use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
 use pando_store::{Level, Lsn, StoreError};
-use pando_types::{Part, Bearer, Errno, MapEpoch, RequestId, Timestamp, plant};
+use pando_types::{Bearer, Errno, MapEpoch, Part, RequestId, Timestamp, plant};
 use pando_wire::{Op, OpRequest, Outcome, Response};
 use std::collections::BTreeSet;
 

@@ -78,7 +78,8 @@ impl Changes {
             match m {
                 Mutation::Touch { part, .. }
                 | Mutation::Update {
-                    key: Key::Touch(part), ..
+                    key: Key::Touch(part),
+                    ..
                 } => {
                     let count = self.next();
                     self.set(*part, count);
@@ -106,7 +107,8 @@ impl Changes {
         let touched = part.mutations.iter().filter_map(|m| match m {
             Mutation::Touch { part, .. }
             | Mutation::Update {
-                key: Key::Touch(part), ..
+                key: Key::Touch(part),
+                ..
             } => Some(*part),
             _ => None,
         });

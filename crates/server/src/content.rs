@@ -4,7 +4,7 @@ use crate::locks::{Unit, in_order};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, OwedRecord, Record};
 use pando_store::Level;
-use pando_types::{Part, DirId, Generation, MapEpoch, TxId, plant};
+use pando_types::{DirId, Generation, MapEpoch, Part, TxId, plant};
 use pando_wire::{LockMode, PeerAnswer, PeerRequest, Refusal, Stored};
 
 impl MetaServer {

@@ -9,8 +9,8 @@ use crate::{Executed, Failure, MetaServer};
 use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
-use pando_types::{Part, 
-    Bearer, Cred, DirId, Errno, Generation, Ino, MapEpoch, RequestId, Term, Timestamp, Watermark, plant,
+use pando_types::{
+    Bearer, Cred, DirId, Errno, Generation, Ino, MapEpoch, Part, RequestId, Term, Timestamp, Watermark, plant,
 };
 use pando_wire::{
     Answer, ChangeInfo, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement,

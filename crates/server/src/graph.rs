@@ -27,7 +27,7 @@ use crate::account::Notes;
 use crate::{Failure, MetaServer};
 use pando_format::{Head, Key, Mutation, Record};
 use pando_namespace::{Incarnation, Walked};
-use pando_types::{Part, DirId, Term, plant};
+use pando_types::{DirId, Part, Term, plant};
 use pando_wire::{PeerAnswer, PeerRequest, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 

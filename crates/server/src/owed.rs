@@ -20,7 +20,7 @@ use pando_cluster::DirectoryUpdates;
 use pando_env::sync::{Sender, first, oneshot};
 use pando_format::{Batch, Entry, HashWidths, Key, KeyRange, Mutation, OwedRecord, Record, Target};
 use pando_store::{Lsn, Store, StoreError};
-use pando_types::{Part, BootEpoch, DirId, Generation, ServerId, Slot, TxId};
+use pando_types::{BootEpoch, DirId, Generation, Part, ServerId, Slot, TxId};
 use pando_wire::{LockMode, Op, PeerAnswer, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 

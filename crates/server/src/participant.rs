@@ -10,7 +10,9 @@ use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
 use pando_store::{Level, Read, StoreError};
-use pando_types::{Part, BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant};
+use pando_types::{
+    BootEpoch, DirId, Mono, Part, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant,
+};
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -36,12 +36,7 @@ fn wants_of(key: &Key) -> Vec<LockWant> {
     let exclusive = LockMode::Exclusive;
     match key {
         Key::Entry { part, hash, .. } => vec![LockWant::Bucket(part.dir.into(), *hash, exclusive)],
-        Key::Attachment {
-            part,
-            hash,
-            name,
-            ..
-        } => {
+        Key::Attachment { part, hash, name, .. } => {
             let entry = Key::Entry {
                 part: *part,
                 hash: *hash,

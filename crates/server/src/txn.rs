@@ -327,11 +327,9 @@ impl MetaServer {
             }
             // A bucket has at most 256 ordinals.
             LockWant::Bucket(dir, hash, _) => (KeyRange::bucket((*dir).into(), *hash), 257),
-            LockWant::Attachments(Key::Entry {
-                part,
-                hash,
-                name,
-            }) => (KeyRange::attachments(*part, *hash, name), 16),
+            LockWant::Attachments(Key::Entry { part, hash, name }) => {
+                (KeyRange::attachments(*part, *hash, name), 16)
+            }
             LockWant::Attachments(_) => return Ok(()),
         };
         match self.store.list(&range.0, range.1) {

@@ -674,15 +674,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
     use pando_format::{AttachmentKind, Key, Record};
     let mut seen = 0;
     for (key, record) in tree.records() {
-        let (
-            Key::Entry {
-                part,
-                hash,
-                name,
-            },
-            Record::Entry(e),
-        ) = (key, record)
-        else {
+        let (Key::Entry { part, hash, name }, Record::Entry(e)) = (key, record) else {
             continue;
         };
         let (id, layout, attr) = match &e.target {
@@ -705,11 +697,11 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             seen += 1;
             named(model, tree, id, part.dir, name)?;
         }
-        let vanished = || format!("{name} in {dir:?}, {id:?}, is stored and should not be there");
+        let vanished = || format!("{name} in {part:?}, {id:?}, is stored and should not be there");
         let expected = model.attr(id).ok_or_else(vanished)?;
         if expected != attr {
             return Err(format!(
-                "{name} in {dir:?}: expected {expected:?}, stored {attr:?}"
+                "{name} in {part:?}: expected {expected:?}, stored {attr:?}"
             ));
         }
         if let Target::Inode(i) = &e.target
@@ -717,7 +709,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
         {
             let expected = model.version(id);
             return Err(format!(
-                "{name} in {dir:?}: expected content {expected:?}, stored {}",
+                "{name} in {part:?}: expected content {expected:?}, stored {}",
                 i.version
             ));
         }
@@ -742,7 +734,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
         if acls != view.acls {
             let expected = &view.acls;
             return Err(format!(
-                "{name} in {dir:?}: expected {expected:?}, stored {acls:?}"
+                "{name} in {part:?}: expected {expected:?}, stored {acls:?}"
             ));
         }
         let body = Some(view.body);
@@ -770,12 +762,12 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             _ => false,
         };
         if !same {
-            return Err(format!("{name} in {dir:?}: expected {body:?}, stored {e:?}"));
+            return Err(format!("{name} in {part:?}: expected {body:?}, stored {e:?}"));
         }
         let stored = attachment(AttachmentKind::Xattrs).unwrap_or_else(|| XattrSet::default().to_bytes());
-        let stored = XattrSet::from_bytes(&stored).map_err(|e| format!("{name} in {dir:?}: {e}"))?;
+        let stored = XattrSet::from_bytes(&stored).map_err(|e| format!("{name} in {part:?}: {e}"))?;
         if !stored.iter().eq(model.xattrs(id)) {
-            return Err(format!("{name} in {dir:?}: extended attributes are {stored:?}"));
+            return Err(format!("{name} in {part:?}: extended attributes are {stored:?}"));
         }
     }
     // The model counts the root; the stores have an entry for it too.

@@ -7,7 +7,7 @@ use pando_client::file::{self, DataSync, OpenFile, Place};
 use pando_cluster::DirectoryUpdates;
 use pando_data::MemBlocks;
 use pando_env::sync::join_all;
-use pando_types::{Part, Access, AttrChange, Birth, Cred, DirId, Errno, Name, Perm, ServerId, Timestamp};
+use pando_types::{Access, AttrChange, Birth, Cred, DirId, Errno, Name, Part, Perm, ServerId, Timestamp};
 use pando_wire::{ErrandEnd, Op, Refusal, RenameMode, Request, Task};
 use std::collections::BTreeSet;
 use std::pin::Pin;

@@ -2,7 +2,7 @@
 
 use crate::births::{Program, named, on_a_cluster};
 use pando_client::Kept;
-use pando_types::{Part, Cred, Perm, ServerId, Slot};
+use pando_types::{Cred, Part, Perm, ServerId, Slot};
 use pando_wire::{Op, RenameMode, Statement};
 use std::time::Duration;
 
@@ -57,7 +57,9 @@ impl Program {
 fn a_file_that_is_replaced_from_another_server_stays_while_it_is_held() {
     on_a_cluster(128, |p| async move {
         let from = p.dir_elsewhere(None).await;
-        let to = p.dir_elsewhere(Some(p.owner_of(Part::whole(from.id).slot()))).await;
+        let to = p
+            .dir_elsewhere(Some(p.owner_of(Part::whole(from.id).slot())))
+            .await;
         p.make_file(&from, "f").await;
         p.make_file(&to, "g").await;
         // As another mount would be, which has asked nobody for anything.

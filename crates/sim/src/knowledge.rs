@@ -1,7 +1,7 @@
 //! What clients know of the tree, rightly or no longer: directories, removed directories, files.
 
 use pando_env::rng::Rng;
-use pando_types::{Part, FileKind, Generation, Ino, Name, Slot};
+use pando_types::{FileKind, Generation, Ino, Name, Part, Slot};
 use pando_wire::{Answer, EntryView, Fate, Handle, Op, Outcome, Statement};
 use std::collections::VecDeque;
 

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use pando_env::rng::Rng;
 use pando_format::{Batch, Key, KeyRange, Mutation, Record};
 use pando_store::{MemStore, NoFaults, Read, Store, StoreError};
-use pando_types::{Part, MapEpoch, SLOTS, Slot, plant};
+use pando_types::{MapEpoch, Part, SLOTS, Slot, plant};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 

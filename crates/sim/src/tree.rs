@@ -8,7 +8,7 @@
 use pando_format::{
     AttachmentKind, Batch, Entry, Key, Layout, Mutation, NameHash, OwedRecord, Position, Record, Target,
 };
-use pando_types::{Part, DirId, FileKind, Generation, Ino, Name, ServerId, Slot, TxId};
+use pando_types::{DirId, FileKind, Generation, Ino, Name, ServerId, Slot, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broken invariant, in words.
@@ -19,7 +19,7 @@ pub type Place = (DirId, NameHash, Name);
 
 /// A transaction's prepared part on one server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Part {
+struct TxPart {
     mutations: Vec<Mutation>,
     /// Laid over the tree because the transaction is decided.
     overlaid: bool,
@@ -42,7 +42,7 @@ pub struct Tree {
     positions: BTreeMap<(DirId, Position), u32>,
     /// The versions of heads that say they are on their birth's rename list.
     listed: BTreeMap<(DirId, Name), BTreeSet<u32>>,
-    parts: BTreeMap<TxId, BTreeMap<(ServerId, Slot), Part>>,
+    parts: BTreeMap<TxId, BTreeMap<(ServerId, Slot), TxPart>>,
     decided: BTreeMap<TxId, ServerId>,
     /// Content that is owed, by whom; and that of it which no server has stored yet, which is laid over the tree.
     owed: BTreeMap<TxId, (DirId, Generation)>,
@@ -77,7 +77,7 @@ impl Tree {
             for (key, record) in records {
                 match (&key, &record) {
                     (Key::Prepared(slot, tx), Record::Prepared(p)) => {
-                        let part = Part {
+                        let part = TxPart {
                             mutations: p.mutations.clone(),
                             overlaid: false,
                         };
@@ -151,10 +151,14 @@ impl Tree {
                 && self.promised.get(&part.dir) == Some(&head.generation)
             {
                 self.promised.remove(&part.dir);
-                skip.extend([Key::Head(*part), Key::Touch(*part)].into_iter().filter_map(|key| {
-                    let record = self.records.get(&key)?.clone();
-                    Some(Mutation::Insert { key, record })
-                }));
+                skip.extend(
+                    [Key::Head(*part), Key::Touch(*part)]
+                        .into_iter()
+                        .filter_map(|key| {
+                            let record = self.records.get(&key)?.clone();
+                            Some(Mutation::Insert { key, record })
+                        }),
+                );
             }
             match m {
                 Mutation::Insert {
@@ -182,7 +186,7 @@ impl Tree {
                         ));
                     }
                     let Record::Prepared(p) = record else { continue };
-                    let part = Part {
+                    let part = TxPart {
                         mutations: p.mutations.clone(),
                         overlaid: false,
                     };
@@ -293,7 +297,7 @@ impl Tree {
             Mutation::Delete { key } => self.take(key, dirty),
             Mutation::Touch { part, delta } => {
                 let Some(Record::Touch(t)) = self.records.get_mut(&Key::Touch(*part)) else {
-                    return Err(format!("a touch of {dir:?}, which has none"));
+                    return Err(format!("a touch of {part}, which has none"));
                 };
                 t.apply(delta);
                 dirty.dirs.insert(part.dir);
@@ -304,14 +308,7 @@ impl Tree {
 
     fn put(&mut self, key: Key, record: Record, dirty: &mut Dirty) {
         match (&key, &record) {
-            (
-                Key::Entry {
-                    part,
-                    hash,
-                    name,
-                },
-                Record::Entry(e),
-            ) => {
+            (Key::Entry { part, hash, name }, Record::Entry(e)) => {
                 let place = (part.dir, *hash, name.clone());
                 let count = self.counts.entry(part.dir).or_default();
                 count.0 += 1;
@@ -360,15 +357,7 @@ impl Tree {
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
             }
-            (
-                Key::Attachment {
-                    part,
-                    hash,
-                    name,
-                    ..
-                },
-                _,
-            ) => {
+            (Key::Attachment { part, hash, name, .. }, _) => {
                 dirty.entries.insert((part.dir, *hash, name.clone()));
             }
             _ => {}
@@ -381,14 +370,7 @@ impl Tree {
             return;
         };
         match (key, &record) {
-            (
-                Key::Entry {
-                    part,
-                    hash,
-                    name,
-                },
-                Record::Entry(e),
-            ) => {
+            (Key::Entry { part, hash, name }, Record::Entry(e)) => {
                 let place = (part.dir, *hash, name.clone());
                 if let Some(count) = self.counts.get_mut(&part.dir) {
                     count.0 -= 1;
@@ -447,15 +429,7 @@ impl Tree {
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
             }
-            (
-                Key::Attachment {
-                    part,
-                    hash,
-                    name,
-                    ..
-                },
-                _,
-            ) => {
+            (Key::Attachment { part, hash, name, .. }, _) => {
                 dirty.entries.insert((part.dir, *hash, name.clone()));
             }
             _ => {}
@@ -467,17 +441,7 @@ impl Tree {
         let mut dirty = Dirty::default();
         for key in self.records.keys() {
             match key {
-                Key::Entry {
-                    part,
-                    hash,
-                    name,
-                }
-                | Key::Attachment {
-                    part,
-                    hash,
-                    name,
-                    ..
-                } => {
+                Key::Entry { part, hash, name } | Key::Attachment { part, hash, name, .. } => {
                     dirty.entries.insert((part.dir, *hash, name.clone()));
                     dirty.dirs.insert(part.dir);
                 }
@@ -678,7 +642,7 @@ impl Tree {
                         i.size
                     ));
                 }
-                let garbage = Key::Garbage(Part::whole(dir).slot(), i.ino, i.generation);
+                let garbage = Key::Garbage(pando_types::Part::whole(*dir).slot(), i.ino, i.generation);
                 if self.records.contains_key(&garbage) {
                     return Err(format!("{place:?} lives, and its data is to be deleted"));
                 }

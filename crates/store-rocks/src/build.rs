@@ -71,7 +71,7 @@ impl<'a> Build<'a> {
             }
             Mutation::Touch { part, delta } => {
                 let Some(mut touch) = self.touch(part.dir.into())? else {
-                    panic!("touch of an absent directory: {dir:?}")
+                    panic!("touch of an absent directory: {part:?}")
                 };
                 touch.apply(delta);
                 self.put(&Key::Touch(*part), &Record::Touch(touch));

@@ -1,9 +1,9 @@
 //! Reads, from memory only or from wherever the data is. Whatever fails a checksum, RocksDB's or the record's own, is
 //! an error and never a value.
 
-use pando_types::Part;
 use pando_format::{Key, KeyRange, Record};
 use pando_store::{Bundle, Exported, StoreError};
+use pando_types::Part;
 use rocksdb::{ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
 use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};

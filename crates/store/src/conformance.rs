@@ -9,7 +9,7 @@ use crate::{
 };
 use pando_format::codec::Blob;
 use pando_format::{CounterRecord, LOCAL_SLOT, NameHash, ReplyRecord, SessionRecord, Touch, TouchDelta};
-use pando_types::{Part, DirId, DirStat, RequestSlot, Sequence, SessionId, Slot, Timestamp};
+use pando_types::{DirId, DirStat, Part, RequestSlot, Sequence, SessionId, Slot, Timestamp};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

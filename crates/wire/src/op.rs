@@ -7,9 +7,9 @@ pub use statement::{Said, Scope, Statement};
 
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
-use pando_types::{Part, 
+use pando_types::{
     Acl, AclKind, Acls, Attr, AttrChange, DirId, DirStat, Errno, Extended, FileKind, Generation, Guard, Ino,
-    Mode, Name, Slot, Timestamp, XattrMode, XattrName,
+    Mode, Name, Part, Slot, Timestamp, XattrMode, XattrName,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.

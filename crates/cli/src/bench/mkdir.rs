@@ -7,7 +7,7 @@ use crate::args::{Args, Choices, Mode};
 use crate::connect::{Connection, Paths};
 use crate::text;
 use anyhow::{Context, Result, bail};
-use pando_types::{Part, Birth, Cred, Name, Perm, ServerId};
+use pando_types::{Birth, Cred, Name, Part, Perm, ServerId};
 use pando_wire::{Op, Request, Statement};
 use rustix::fs::fdatasync;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use crate::connect::Connection;
 use crate::text::{printable, put_bytes, table};
 use pando_client::explain::{Exchange, Explained, How};
 use pando_cluster::ClusterMap;
-use pando_types::{ServerId, Part};
+use pando_types::{Part, ServerId};
 use pando_wire::{Account, Errand};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;

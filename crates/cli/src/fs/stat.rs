@@ -4,7 +4,7 @@ use super::{Fs, absolute};
 use crate::text::{self, Names};
 use anyhow::Result;
 use pando_format::Layout;
-use pando_types::{Part, Attr, Errno, FileKind, Name};
+use pando_types::{Attr, Errno, FileKind, Name, Part};
 use pando_wire::{Answer, EntryView, Op, Statement};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -104,7 +104,10 @@ fn json(fs: &Fs, path: &[u8], s: &Shown) -> Value {
         Some(dir) => {
             object.insert("directory_id".into(), dir.id.to_string().into());
             object.insert("content_slot".into(), Part::whole(dir.id).slot().0.into());
-            object.insert("content_server".into(), map.owner(Part::whole(dir.id).slot()).0.into());
+            object.insert(
+                "content_server".into(),
+                map.owner(Part::whole(dir.id).slot()).0.into(),
+            );
         }
         None => {
             object.insert("layout".into(), layout(&s.view).into());

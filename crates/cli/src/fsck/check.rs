@@ -14,8 +14,8 @@ use pando_format::{
     AccessRecord, AttachmentKind, Codec, Entry, FORMAT_VERSION, Head, InodeRecord, Key, LOCAL_SLOT, Layout,
     Marks, Position, Record, RenameList, Target, XattrSet,
 };
-use pando_types::{Part, 
-    DirId, FileKind, Generation, Ino, MapEpoch, Name, Realm, SLOTS, ServerId, Slot, Timestamp, TxId,
+use pando_types::{
+    DirId, FileKind, Generation, Ino, MapEpoch, Name, Part, Realm, SLOTS, ServerId, Slot, Timestamp, TxId,
 };
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -289,14 +289,7 @@ impl Checker {
                 let mark = fingerprint((part, hash, name, kind));
                 lane.attachments.insert(mark, (place, data.0.len() as u32));
             }
-            (
-                Key::Entry {
-                    part,
-                    hash,
-                    name,
-                },
-                Record::Entry(entry),
-            ) => {
+            (Key::Entry { part, hash, name }, Record::Entry(entry)) => {
                 self.entry(
                     lane,
                     Place {

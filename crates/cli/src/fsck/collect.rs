@@ -7,7 +7,7 @@ use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what, pr
 use crate::progress::Progress;
 use pando_client::Client;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains};
-use pando_types::{Part, DirId, Errno, SLOTS, ServerId, Slot};
+use pando_types::{DirId, Errno, Part, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -430,7 +430,7 @@ impl Collector {
         let mut records = Vec::new();
         let mut climbed = BTreeSet::new();
         for dir in &dirs {
-            let slot = Part::whole(dir).slot();
+            let slot = Part::whole(*dir).slot();
             let server = self.client.map().owner(slot);
             let touch = Key::Touch((*dir).into());
             let id = dir.0.to_be_bytes();
@@ -448,7 +448,7 @@ impl Collector {
             if let Some((parent, bucket)) = &above
                 && !dirs.contains(parent)
             {
-                records.extend(self.owned(Part::whole(parent).slot(), bucket.clone()).await?);
+                records.extend(self.owned(Part::whole(*parent).slot(), bucket.clone()).await?);
             }
             climbed.insert(*dir);
             while let Some((parent, _)) = above

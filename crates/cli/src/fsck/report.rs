@@ -9,7 +9,7 @@ use crate::text;
 use anyhow::Result;
 use pando_client::Client;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Record};
-use pando_types::{Part, DirId, ServerId};
+use pando_types::{DirId, Part, ServerId};
 use pando_wire::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -175,7 +175,7 @@ impl Line {
 fn server(conn: &Connection, subject: &Subject) -> Option<ServerId> {
     let map = conn.client.map();
     match subject {
-        Subject::Dir(id) => Some(map.owner(Part::whole(id).slot())),
+        Subject::Dir(id) => Some(map.owner(Part::whole(*id).slot())),
         Subject::Bucket(place) => Some(map.owner(Part::whole(place.dir).slot())),
         Subject::Ino(_) => None,
         Subject::Counter(slot, _) => Some(map.owner(*slot)),

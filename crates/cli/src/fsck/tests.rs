@@ -8,9 +8,9 @@ use pando_format::{
     AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout,
     LinkRecord, Marks, PreparedRecord, Record, Superblock, Target, Touch,
 };
-use pando_types::{Part, 
-    Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm, ServerId,
-    Slot, Term, Timestamp, TxId,
+use pando_types::{
+    Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Part, Perm, Realm,
+    ServerId, Slot, Term, Timestamp, TxId,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -237,12 +237,7 @@ impl Tree {
     }
 
     pub(super) fn attach(&mut self, dir: DirId, text: &str, kind: AttachmentKind, len: usize) {
-        if let Key::Entry {
-            part,
-            hash,
-            name,
-        } = self.key(part, text)
-        {
+        if let Key::Entry { part, hash, name } = self.key(dir, text) {
             let key = Key::Attachment {
                 part,
                 hash,
@@ -537,11 +532,7 @@ fn buckets_and_positions() {
 fn layouts() {
     let data = AttachmentKind::Data;
     let attachment = |t: &Tree, text, kind| match t.key(DirId::ROOT, text) {
-        Key::Entry {
-            part,
-            hash,
-            name,
-        } => Key::Attachment {
+        Key::Entry { part, hash, name } => Key::Attachment {
             part,
             hash,
             name,
@@ -764,7 +755,10 @@ fn wrong_servers_and_kinds() {
     let (_, key, record) = t.remove(&Key::Head(d.into()));
     stray.feed(other, &key, &record);
     let found: Vec<_> = stray.finish().iter().map(|f| f.identity()).collect();
-    assert_eq!(found, [(Kind::Foreign, Subject::Slot(other, Part::whole(d).slot()))]);
+    assert_eq!(
+        found,
+        [(Kind::Foreign, Subject::Slot(other, Part::whole(d).slot()))]
+    );
 
     let mut misfit = Tree::new().checker();
     misfit.feed(server, &Key::Touch(d.into()), &record);

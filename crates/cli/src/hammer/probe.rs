@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use pando_client::Client;
 use pando_env::Env;
 use pando_net::{Reactor, Waiting};
-use pando_types::{Part, AttrChange, Cred, Errno, Generation, Ino, Name, Perm, ServerId};
+use pando_types::{AttrChange, Cred, Errno, Generation, Ino, Name, Part, Perm, ServerId};
 use pando_wire::{Op, RenameMode, Statement};
 use std::cell::RefCell;
 use std::rc::Rc;

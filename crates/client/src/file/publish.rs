@@ -6,7 +6,7 @@ use super::open::with_bytes;
 use super::{Body, DataSync, OpenFile, Ops, Place, SIZE_MAX, block_errno};
 use pando_data::Blocks;
 use pando_format::codec::Blob;
-use pando_types::{Part, Access, AttrChange, Cred, Errno, Timestamp};
+use pando_types::{Access, AttrChange, Cred, Errno, Part, Timestamp};
 use pando_wire::{Answer, Content, EntryView, Op};
 
 /// How often a publish is made anew because others publish all the time.

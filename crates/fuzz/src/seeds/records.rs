@@ -8,10 +8,10 @@ use pando_format::{
     SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
 };
 use pando_store::Bundle;
-use pando_types::{Part, 
-    Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, MapEpoch, Name, Perm,
-    Realm, RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark, XattrMode,
-    XattrName,
+use pando_types::{
+    Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, MapEpoch, Name, Part,
+    Perm, Realm, RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark,
+    XattrMode, XattrName,
 };
 
 pub(super) const DIR: DirId = DirId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);

@@ -21,12 +21,7 @@ pub(crate) fn key(input: &[u8]) {
     assert!(range.contains(input), "{key:?} is not in its slot");
     assert!(!range.after(&key).contains(input));
     let part = match &key {
-        Key::Attachment {
-            part,
-            hash,
-            name,
-            ..
-        } => KeyRange::attachments(*part, *hash, name),
+        Key::Attachment { part, hash, name, .. } => KeyRange::attachments(*part, *hash, name),
         Key::Entry { part, hash, .. } => {
             assert!(KeyRange::entries(*part).contains(input));
             assert!(KeyRange::entries_from(*part, *hash).contains(input));

@@ -144,7 +144,7 @@ impl World {
                     let bytes = Record::Touch(touch).to_bytes();
                     self.records.insert(Key::Touch(part).encode(), bytes);
                 }
-                _ => self.broken = Some(format!("a touch of {dir:?}, which has none")),
+                _ => self.broken = Some(format!("a touch of {part:?}, which has none")),
             },
         }
     }

@@ -5,7 +5,7 @@ use crate::{Failure, MetaServer};
 use pando_env::sync::{first, oneshot};
 use pando_format::OwedRecord;
 use pando_store::Level;
-use pando_types::{Part, DirId, ServerId, TxId, plant};
+use pando_types::{DirId, Part, ServerId, TxId, plant};
 use pando_wire::{PeerAnswer, PeerRequest, Refusal, Stored};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

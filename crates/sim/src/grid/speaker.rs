@@ -8,8 +8,8 @@ use pando_cluster::ClusterMap;
 use pando_env::{Caller, Env, Node, Peer};
 use pando_format::Codec;
 use pando_format::codec::Blob;
-use pando_types::{Part, 
-    Access, AttrChange, BootEpoch, Cred, DirId, IdentityId, Instance, MapEpoch, Name, PeerId, Perm,
+use pando_types::{
+    Access, AttrChange, BootEpoch, Cred, DirId, IdentityId, Instance, MapEpoch, Name, Part, PeerId, Perm,
     RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
 };
 use pando_wire::{

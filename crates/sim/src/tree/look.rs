@@ -2,7 +2,7 @@
 
 use super::{Place, Tree};
 use pando_format::{Entry, Head, Key, Record, Touch};
-use pando_types::{Part, DirId, ServerId, TxId};
+use pando_types::{DirId, Part, ServerId, TxId};
 use pando_wire::Statement;
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use pando_format::{AccessRecord, DecisionRecord, Head, Marks, PreparedRecord, Touch, TouchDelta};
-use pando_types::{Part, Birth, BootEpoch, DirStat, Perm, Realm, Timestamp};
+use pando_types::{Birth, BootEpoch, DirStat, Part, Perm, Realm, Timestamp};
 
 const HERE: ServerId = ServerId(1);
 const THERE: ServerId = ServerId(2);

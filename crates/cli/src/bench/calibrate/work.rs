@@ -7,7 +7,7 @@ use crate::connect::Connection;
 use anyhow::{Context, Result};
 use pando_client::file::{self, Place};
 use pando_net::thread_cpu;
-use pando_types::{Part, Access, Birth, Cred, DirId, Errno, Name, Perm, ServerId};
+use pando_types::{Access, Birth, Cred, DirId, Errno, Name, Part, Perm, ServerId};
 use pando_wire::{RenameMode, Request};
 use std::sync::Barrier;
 use std::time::Duration;
@@ -149,7 +149,7 @@ impl Asker {
         let (client, cred) = (&*self.conn.client, Cred::root());
         match task {
             Task::Null => {
-                let server = client.map().owner(self.dirs[0].Part::whole(1).slot());
+                let server = client.map().owner(Part::whole(self.dirs[0].1).slot());
                 client.admin(server, Request::Null(false)).await.map(|_| ())
             }
             Task::Create => self.create(path).await,

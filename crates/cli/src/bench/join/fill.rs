@@ -7,7 +7,7 @@ use crate::crew::Crew;
 use crate::progress::{Progress, Unit};
 use anyhow::{Context, Result};
 use pando_client::Client;
-use pando_types::{Part, Access, Cred, Errno, Name, Perm, Slot};
+use pando_types::{Access, Cred, Errno, Name, Part, Perm, Slot};
 use pando_wire::{Op, Statement};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -8,9 +8,9 @@ use pando_format::{
     ReplyRecord, ReplyWrite, Target, Touch, TouchDelta,
 };
 use pando_store::Store as _;
-use pando_types::{Part, 
-    Birth, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, RequestSlot, Sequence, SessionId,
-    Timestamp,
+use pando_types::{
+    Birth, DirId, DirStat, FileKind, Generation, Ino, Name, Part, Perm, Realm, RequestSlot, Sequence,
+    SessionId, Timestamp,
 };
 
 /// Bytes of an answer in a reply record: with them a batch is as long as a server's (`log_bytes_per_op` of `bench mdtest`).

@@ -78,15 +78,13 @@ impl<S: Source> Records<S> {
 
     /// What is attached to an entry.
     pub async fn attached(&self, entry: &Key) -> Result<Vec<(Key, AttachmentKind, Record)>, Unread> {
-        let Key::Entry {
-            part,
-            hash,
-            name,
-        } = entry
-        else {
+        let Key::Entry { part, hash, name } = entry else {
             return Ok(Vec::new());
         };
-        let found = self.source.read(KeyRange::attachments(*part, *hash, name)).await?;
+        let found = self
+            .source
+            .read(KeyRange::attachments(*part, *hash, name))
+            .await?;
         let attachment = |(key, record)| match &key {
             Key::Attachment { kind, .. } => Some((key.clone(), *kind, record)),
             _ => None,

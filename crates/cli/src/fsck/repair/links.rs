@@ -188,12 +188,7 @@ impl<S: Source> Planner<S> {
                 "its names say different kinds: what it was is not known",
             ));
         }
-        let Key::Entry {
-            part,
-            hash,
-            name,
-        } = home
-        else {
+        let Key::Entry { part, hash, name } = home else {
             return Ok(WELL);
         };
         let mut edit = self.edit();

@@ -5,7 +5,7 @@ use super::links::home_of;
 use super::plan::{NAMES, Plan, Planned, Planner, WELL, one};
 use crate::fsck::range::prefixed;
 use pando_format::{AttachmentKind, Entry, InodeRecord, Key, Layout, NameHash, Record, Target};
-use pando_types::{Part, DirId, FileKind, Name, ServerId};
+use pando_types::{DirId, FileKind, Name, Part, ServerId};
 
 /// Where a symbolic link leads that is made to be filled.
 pub const NOWHERE: &[u8] = b"?";

@@ -14,8 +14,8 @@ use pando_format::{
     PreparedRecord, Record, Target,
 };
 use pando_server::changes_of;
-use pando_types::{Part, 
-    BootEpoch, DirId, FileKind, Generation, Ino, Perm, Realm, ServerId, Slot, Timestamp, TxId,
+use pando_types::{
+    BootEpoch, DirId, FileKind, Generation, Ino, Part, Perm, Realm, ServerId, Slot, Timestamp, TxId,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -403,12 +403,7 @@ fn layouts_fit() {
         AttachmentKind::Xattrs,
     );
     let gone = |t: &mut Tree, text: &str, kind| {
-        let Key::Entry {
-            part,
-            hash,
-            name,
-        } = t.key(DirId::ROOT, text)
-        else {
+        let Key::Entry { part, hash, name } = t.key(DirId::ROOT, text) else {
             panic!()
         };
         let key = Key::Attachment {
