@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use pando_cluster::ClusterFile;
 use pando_net::Waiting;
+use pando_types::Part;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -155,15 +156,15 @@ fn slot(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode> {
             .run(conn.client.resolve(&cred, &path, false))
             .with_context(|| text::printable(&path))?;
         let map = conn.client.map();
-        let slot = found.parent.id.slot();
+        let slot = Part::whole(found.parent.id).slot();
         let (attr, content) = (found.entry.attr, found.entry.dir.as_ref().map(|d| d.id));
         let mut object = Map::new();
         text::put_bytes(&mut object, "path", &path);
         let value = json!({
             "slot": slot.0, "server": map.owner(slot).0, "parent_id": found.parent.id.to_string(),
             "ino": attr.ino.0, "generation": attr.generation.0,
-            "id": content.map(|id| id.to_string()), "content_slot": content.map(|id| id.slot().0),
-            "content_server": content.map(|id| map.owner(id.slot()).0),
+            "id": content.map(|id| id.to_string()), "content_slot": content.map(|id| Part::whole(id).slot().0),
+            "content_server": content.map(|id| map.owner(Part::whole(id).slot()).0),
         });
         if let Value::Object(value) = value {
             object.extend(value);
@@ -178,7 +179,7 @@ fn slot(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode> {
                 attr.generation
             );
             if let Some(id) = content {
-                let slot = id.slot();
+                let slot = Part::whole(id).slot();
                 println!(
                     "  content  slot {slot} on server {}, directory ID {id}",
                     map.owner(slot)

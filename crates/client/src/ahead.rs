@@ -12,7 +12,7 @@ use crate::explain::How;
 use pando_auth::seal;
 use pando_env::sync::join_all;
 use pando_format::Codec;
-use pando_types::{Access, Birth, Cred, DirId, Errno, Name, ServerId, plant};
+use pando_types::{Access, Birth, Cred, DirId, Errno, Name, Part, ServerId, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Probe, Request, Response, Statement};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -188,7 +188,10 @@ impl Client {
         let map = self.map();
         let mut by_server: BTreeMap<ServerId, Vec<usize>> = BTreeMap::new();
         for (n, guess) in guesses.iter().enumerate() {
-            by_server.entry(map.owner(guess.dir.slot())).or_default().push(n);
+            by_server
+                .entry(map.owner(Part::whole(guess.dir).slot()))
+                .or_default()
+                .push(n);
         }
         by_server
     }

@@ -13,7 +13,7 @@ use crate::session::new_id;
 use crate::{Beside, Client};
 use pando_env::CallError;
 use pando_env::sync::join_all;
-use pando_types::{Cred, Errno, FileKind, MapEpoch, ServerId, SessionId, Slot, plant};
+use pando_types::{Cred, Errno, FileKind, MapEpoch, Part, ServerId, SessionId, Slot, plant};
 use pando_wire::{
     Answer, CLOSED_MAX, EntryView, FileAt, HOLDING_MAX, Held, Holding, Keep, Op, Outcome, Refusal, Request,
     Response,
@@ -78,7 +78,11 @@ impl Client {
             kept: true,
             ..
         }) = &outcome
-            && let Some(slot) = entry.home.as_ref().map(|home| home.id.slot()).or(here)
+            && let Some(slot) = entry
+                .home
+                .as_ref()
+                .map(|home| Part::whole(home.id).slot())
+                .or(here)
         {
             let file = FileAt {
                 slot,

@@ -492,7 +492,8 @@ mod tests {
         let mut map = file().map(Path::new("/d")).unwrap();
         for n in 0..1000 {
             let dir = pando_types::DirId((n << 64) | (n * 0x9E37_79B9_7F4A_7C15));
-            let homes = |map: &ClusterMap| [Key::Head(dir), Key::Touch(dir)].map(|key| map.home(&key));
+            let homes =
+                |map: &ClusterMap| [Key::Head(dir.into()), Key::Touch(dir.into())].map(|key| map.home(&key));
             map.decoupled = true;
             assert_eq!(homes(&map)[0], homes(&map)[1]);
             map.decoupled = false;

@@ -5,7 +5,7 @@
 
 use pando_types::{
     Attr, AttrChange, AuthMode, Bearer, Birth, BootEpoch, Claims, Cred, DirId, DirStat, Errno, FileKind,
-    FsId, Generation, Hold, IdentityId, Ino, Instance, LockFamily, MapEpoch, Mono, Name, Perm, Realm,
+    FsId, Generation, Hold, IdentityId, Ino, Instance, LockFamily, MapEpoch, Mono, Name, Part, Perm, Realm,
     RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot, Span, Term, TimeChange, Timestamp, TxId,
     Users, Watermark, XattrMode, XattrName,
 };
@@ -424,6 +424,16 @@ codec_struct!(Claims {
 });
 codec_enum!(Users { 0 => Any, 1 => Only { uids, gids } });
 codec_enum!(AuthMode { 0 => None, 1 => Key, 2 => Tls });
+/// Of part 0 alone, as its directory: what concerns another part has a tag of its own.
+impl Codec for Part {
+    fn put(&self, out: &mut Vec<u8>) {
+        assert_eq!(self.start(), 0, "a part of a split directory");
+        self.dir.put(out);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        DirId::take(r).map(Part::whole)
+    }
+}
 /// How much is stored is not among them: it follows from the layout, which stands beside them.
 impl Codec for Attr {
     fn put(&self, out: &mut Vec<u8>) {

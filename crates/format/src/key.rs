@@ -26,7 +26,7 @@ use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
 use crate::record::AttachmentKind;
 use pando_types::{
-    BootEpoch, DirId, Generation, IdentityId, Ino, Name, RequestSlot, ServerId, SessionId, Slot, TxId,
+    BootEpoch, DirId, Generation, IdentityId, Ino, Name, Part, RequestSlot, ServerId, SessionId, Slot, TxId,
     Watermark,
 };
 
@@ -38,8 +38,8 @@ pub const LOCAL_SLOT: Slot = Slot(0xFFFF);
 pub enum Key {
     /// An attachment of the entry `(dir, name)`.
     Attachment {
-        /// Directory of the entry.
-        dir: DirId,
+        /// Part of the directory that has the entry.
+        part: Part,
         /// Bucket of the entry.
         hash: NameHash,
         /// Name of the entry.
@@ -53,8 +53,8 @@ pub enum Key {
     Decision(TxId),
     /// An entry of a directory.
     Entry {
-        /// The directory.
-        dir: DirId,
+        /// The part of the directory that has it.
+        part: Part,
         /// Bucket of the name.
         hash: NameHash,
         /// The name.
@@ -62,8 +62,8 @@ pub enum Key {
     },
     /// File data to delete.
     Garbage(Slot, Ino, Generation),
-    /// A directory's content head.
-    Head(DirId),
+    /// The content head of a directory's part.
+    Head(Part),
     /// A file at home that has no name any more, and goes when nobody has it open (H97).
     Orphan(Slot, Ino, Generation),
     /// The content of a new directory, owed to the server that is to have it.
@@ -80,8 +80,8 @@ pub enum Key {
     },
     /// A reply record.
     Reply(Slot, SessionId, RequestSlot),
-    /// A directory's content touch.
-    Touch(DirId),
+    /// The content touch of a directory's part.
+    Touch(Part),
     /// The superblock.
     Superblock,
     /// A session.
@@ -107,10 +107,10 @@ impl Key {
     /// The slot this record is placed by.
     pub fn slot(&self) -> Slot {
         match self {
-            Key::Attachment { dir, .. } | Key::Entry { dir, .. } | Key::Head(dir) | Key::Touch(dir) => {
-                dir.slot()
+            Key::Attachment { part, .. } | Key::Entry { part, .. } | Key::Head(part) | Key::Touch(part) => {
+                part.slot()
             }
-            Key::RenameList { parent, .. } => parent.slot(),
+            Key::RenameList { parent, .. } => Part::whole(*parent).slot(),
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Orphan(s, _, _) | Key::Reply(s, _, _) => *s,
             Key::Superblock
             | Key::Session(_)
@@ -152,16 +152,16 @@ impl Key {
         out.push(self.tag());
         match self {
             Key::Attachment {
-                dir,
+                part,
                 hash,
                 name,
                 kind,
             } => {
-                put_entry(&mut out, *dir, *hash, name);
+                put_entry(&mut out, part.dir, *hash, name);
                 out.push(0); // no name contains NUL, so this ends it
                 out.push(*kind as u8);
             }
-            Key::Entry { dir, hash, name } => put_entry(&mut out, *dir, *hash, name),
+            Key::Entry { part, hash, name } => put_entry(&mut out, part.dir, *hash, name),
             Key::Counter(_) | Key::Superblock | Key::HandOver => {}
             Key::Decision(tx) | Key::Owed(tx) => put_tx(&mut out, *tx),
             Key::Prepared(slot, tx) => {
@@ -172,7 +172,7 @@ impl Key {
                 out.extend_from_slice(&ino.0.to_be_bytes());
                 out.extend_from_slice(&generation.0.to_be_bytes());
             }
-            Key::Head(dir) | Key::Touch(dir) => out.extend_from_slice(&dir.0.to_be_bytes()),
+            Key::Head(part) | Key::Touch(part) => out.extend_from_slice(&part.dir.0.to_be_bytes()),
             Key::RenameList { parent, name } => {
                 out.extend_from_slice(&parent.0.to_be_bytes());
                 out.extend_from_slice(name.as_bytes());
@@ -195,7 +195,7 @@ impl Key {
         let tag = r.bytes(1)?[0];
         let key = match tag {
             b'A' => {
-                let dir = take_dir(&mut r)?;
+                let part = take_part(slot, &mut r)?;
                 let hash = take_hash(&mut r)?;
                 let rest = r.bytes(r.remaining())?;
                 let [name @ .., 0, kind] = rest else {
@@ -203,18 +203,18 @@ impl Key {
                 };
                 let kind = AttachmentKind::from_tag(*kind)?;
                 Key::Attachment {
-                    dir,
+                    part,
                     hash,
                     name: take_name(name)?,
                     kind,
                 }
             }
             b'E' => {
-                let dir = take_dir(&mut r)?;
+                let part = take_part(slot, &mut r)?;
                 let hash = take_hash(&mut r)?;
                 let rest = r.bytes(r.remaining())?;
                 Key::Entry {
-                    dir,
+                    part,
                     hash,
                     name: take_name(rest)?,
                 }
@@ -233,8 +233,8 @@ impl Key {
                 Ino(u64::from_be_bytes(array(&mut r)?)),
                 Generation(u64::from_be_bytes(array(&mut r)?)),
             ),
-            b'H' => Key::Head(take_dir(&mut r)?),
-            b'T' => Key::Touch(take_dir(&mut r)?),
+            b'H' => Key::Head(take_part(slot, &mut r)?),
+            b'T' => Key::Touch(take_part(slot, &mut r)?),
             b'L' => Key::RenameList {
                 parent: take_dir(&mut r)?,
                 name: take_name(r.bytes(r.remaining())?)?,
@@ -288,37 +288,37 @@ impl KeyRange {
         KeyRange::prefix(slot.0.to_be_bytes().to_vec())
     }
 
-    /// All entries of a directory.
-    pub fn entries(dir: DirId) -> KeyRange {
-        KeyRange::of(dir.slot(), b'E', &dir.0.to_be_bytes())
+    /// All entries of a part of a directory.
+    pub fn entries(part: Part) -> KeyRange {
+        KeyRange::of(part.slot(), b'E', &part.dir.0.to_be_bytes())
     }
 
-    /// The entries of a directory from a bucket on.
-    pub fn entries_from(dir: DirId, bucket: NameHash) -> KeyRange {
-        let mut range = KeyRange::entries(dir);
+    /// The entries of a part from a bucket on.
+    pub fn entries_from(part: Part, bucket: NameHash) -> KeyRange {
+        let mut range = KeyRange::entries(part);
         range.start.extend_from_slice(&bucket.0.to_be_bytes()[1..]);
         range
     }
 
     /// The entries of one bucket.
-    pub fn bucket(dir: DirId, bucket: NameHash) -> KeyRange {
+    pub fn bucket(part: Part, bucket: NameHash) -> KeyRange {
         let mut p = [0; 16 + 7];
-        p[..16].copy_from_slice(&dir.0.to_be_bytes());
+        p[..16].copy_from_slice(&part.dir.0.to_be_bytes());
         p[16..].copy_from_slice(&bucket.0.to_be_bytes()[1..]);
-        KeyRange::of(dir.slot(), b'E', &p)
+        KeyRange::of(part.slot(), b'E', &p)
     }
 
     /// The attachments of one entry.
-    pub fn attachments(dir: DirId, hash: NameHash, name: &Name) -> KeyRange {
+    pub fn attachments(part: Part, hash: NameHash, name: &Name) -> KeyRange {
         let mut p = Vec::new();
-        put_entry(&mut p, dir, hash, name);
+        put_entry(&mut p, part.dir, hash, name);
         p.push(0);
-        KeyRange::of(dir.slot(), b'A', &p)
+        KeyRange::of(part.slot(), b'A', &p)
     }
 
     /// The rename lists of births in a directory.
     pub fn rename_lists(parent: DirId) -> KeyRange {
-        KeyRange::of(parent.slot(), b'L', &parent.0.to_be_bytes())
+        KeyRange::of(Part::whole(parent).slot(), b'L', &parent.0.to_be_bytes())
     }
 
     /// All decisions of a store.
@@ -412,6 +412,12 @@ fn array<const N: usize>(r: &mut Reader<'_>) -> Result<[u8; N], DecodeError> {
 
 fn take_dir(r: &mut Reader<'_>) -> Result<DirId, DecodeError> {
     Ok(DirId(u128::from_be_bytes(array(r)?)))
+}
+
+/// The part of a directory that a key with this slot is of. Nothing splits a directory yet: it is part 0, or damage.
+fn take_part(slot: Slot, r: &mut Reader<'_>) -> Result<Part, DecodeError> {
+    let part = Part::at(take_dir(r)?, slot).filter(|part| part.start() == 0);
+    part.ok_or(DecodeError::Invalid("slot of key"))
 }
 
 fn take_hash(r: &mut Reader<'_>) -> Result<NameHash, DecodeError> {

@@ -4,7 +4,7 @@ use crate::codec::DecodeError;
 use crate::key::Key;
 use crate::record::{Record, ReplyRecord, TouchDelta};
 use crate::{codec_enum, codec_struct};
-use pando_types::{DirId, Slot};
+use pando_types::{Part, Slot};
 
 /// One typed change to one record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,8 +30,8 @@ pub enum Mutation {
     },
     /// Changes a directory's touch, commutatively.
     Touch {
-        /// Which directory.
-        dir: DirId,
+        /// Of which part of a directory.
+        part: Part,
         /// By what.
         delta: TouchDelta,
     },
@@ -62,7 +62,7 @@ impl Mutation {
             Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => {
                 key.clone()
             }
-            Mutation::Touch { dir, .. } => Key::Touch(*dir),
+            Mutation::Touch { part, .. } => Key::Touch(*part),
         }
     }
 
@@ -72,7 +72,7 @@ impl Mutation {
             Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => {
                 key.slot()
             }
-            Mutation::Touch { dir, .. } => dir.slot(),
+            Mutation::Touch { part, .. } => part.slot(),
         }
     }
 
@@ -98,7 +98,7 @@ impl Batch {
 }
 
 codec_enum!(Mutation {
-    1 => Insert { key, record }, 2 => Update { key, record }, 3 => Delete { key }, 4 => Touch { dir, delta }
+    1 => Insert { key, record }, 2 => Update { key, record }, 3 => Delete { key }, 4 => Touch { part, delta }
 });
 codec_struct!(ReplyWrite { key, record });
 codec_struct!(Batch { mutations, reply });

@@ -3,6 +3,7 @@
 
 use pando_format::codec::Blob;
 use pando_format::*;
+use pando_types::Part;
 use pando_types::*;
 
 #[path = "golden/pinned.rs"]
@@ -35,7 +36,7 @@ fn name() -> Name {
 
 fn entry_key() -> Key {
     Key::Entry {
-        dir: DIR,
+        part: DIR.into(),
         hash: HASH,
         name: name(),
     }
@@ -102,7 +103,7 @@ fn access() -> AccessRecord {
 /// One of every kind of key.
 fn xattrs_key() -> Key {
     Key::Attachment {
-        dir: DIR,
+        part: DIR.into(),
         hash: HASH,
         name: name(),
         kind: AttachmentKind::Xattrs,
@@ -167,7 +168,7 @@ fn keys() -> Vec<(&'static str, Key)> {
         (
             "attachment data",
             Key::Attachment {
-                dir: DIR,
+                part: DIR.into(),
                 hash: HASH,
                 name: name(),
                 kind: AttachmentKind::Data,
@@ -176,7 +177,7 @@ fn keys() -> Vec<(&'static str, Key)> {
         (
             "attachment target",
             Key::Attachment {
-                dir: DIR,
+                part: DIR.into(),
                 hash: HASH,
                 name: name(),
                 kind: AttachmentKind::Target,
@@ -195,7 +196,7 @@ fn keys() -> Vec<(&'static str, Key)> {
             "orphan",
             Key::Orphan(Slot(0x0ABC), Ino(0x0ABC_0000_0000_0002), Generation(3)),
         ),
-        ("head", Key::Head(DIR)),
+        ("head", Key::Head(DIR.into())),
         ("prepared", Key::Prepared(Slot(0x0ABC), TX)),
         (
             "rename list",
@@ -205,7 +206,7 @@ fn keys() -> Vec<(&'static str, Key)> {
             },
         ),
         ("reply", Key::Reply(Slot(0x0ABC), SESSION, RequestSlot(0x0102))),
-        ("touch", Key::Touch(DIR)),
+        ("touch", Key::Touch(DIR.into())),
         ("superblock", Key::Superblock),
         ("session", Key::Session(SESSION)),
         (
@@ -248,11 +249,16 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             key: entry_key(),
             record: file(Layout::None),
         },
-        Mutation::Delete { key: Key::Head(DIR) },
-        Mutation::Touch { dir: DIR, delta },
+        Mutation::Delete {
+            key: Key::Head(DIR.into()),
+        },
+        Mutation::Touch {
+            part: DIR.into(),
+            delta,
+        },
     ];
     let write = ReplyWrite {
-        key: Key::Reply(DIR.slot(), SESSION, RequestSlot(0)),
+        key: Key::Reply(Part::whole(DIR).slot(), SESSION, RequestSlot(0)),
         record: reply(),
     };
     let head = Head {
@@ -282,7 +288,7 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         clean: true,
     };
     let data = Key::Attachment {
-        dir: DIR,
+        part: DIR.into(),
         hash: HASH,
         name: name(),
         kind: AttachmentKind::Data,
@@ -339,10 +345,10 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             xattrs_key(),
             Record::Attachment(Blob(xattrs().to_bytes())),
         ),
-        ("head", Key::Head(DIR), Record::Head(head.clone())),
+        ("head", Key::Head(DIR.into()), Record::Head(head.clone())),
         (
             "touch",
-            Key::Touch(DIR),
+            Key::Touch(DIR.into()),
             Record::Touch(Touch { stat, explicit: true }),
         ),
         ("attachment", data, Record::Attachment(Blob(b"hello".to_vec()))),
@@ -356,7 +362,7 @@ fn records() -> Vec<(&'static str, Key, Record)> {
         ),
         (
             "reply",
-            Key::Reply(DIR.slot(), SESSION, RequestSlot(0)),
+            Key::Reply(Part::whole(DIR).slot(), SESSION, RequestSlot(0)),
             Record::Reply(reply()),
         ),
         (
@@ -532,13 +538,13 @@ fn golden_hashes() {
         "{:x}",
         full.dir_id(&birth).0
     );
-    assert_eq!(DIR.slot(), Slot(GOLDEN_SLOT));
+    assert_eq!(Part::whole(DIR).slot(), Slot(GOLDEN_SLOT));
 }
 
 #[test]
 fn keys_of_a_directory_sort_by_bucket_then_name() {
     let key = |hash, name: &[u8]| Key::Entry {
-        dir: DIR,
+        part: DIR.into(),
         hash: NameHash(hash),
         name: named(name),
     };
@@ -550,10 +556,10 @@ fn keys_of_a_directory_sort_by_bucket_then_name() {
         key(1 << 54, b"a"),
     ];
     assert!(sorted.windows(2).all(|w| w[0].encode() < w[1].encode()));
-    let range = KeyRange::entries(DIR);
+    let range = KeyRange::entries(DIR.into());
     assert!(sorted.iter().all(|k| range.contains(&k.encode())));
-    assert!(!range.contains(&Key::Head(DIR).encode()));
-    let bucket = KeyRange::bucket(DIR, NameHash(2));
+    assert!(!range.contains(&Key::Head(DIR.into()).encode()));
+    let bucket = KeyRange::bucket(DIR.into(), NameHash(2));
     assert_eq!(sorted.iter().filter(|k| bucket.contains(&k.encode())).count(), 3);
 }
 

@@ -6,7 +6,7 @@ use crate::open::{FileSlot, FileState, Whole};
 use pando_client::file::{self, OpenFile, Ops, Place};
 use pando_format::codec::Blob;
 use pando_types::{
-    Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Perm, Slot, TimeChange,
+    Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Part, Perm, Slot, TimeChange,
 };
 use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode};
 use std::sync::Arc;
@@ -335,7 +335,7 @@ impl<C: Cluster> Core<C> {
         let held = state.as_ref().is_some_and(|s| s.open.is_some());
         let mut last_dir = None;
         let answer = self.in_dir(d, parent, |dir| {
-            last_dir = Some(dir.id.slot());
+            last_dir = Some(Part::whole(dir.id).slot());
             self.holding(
                 d,
                 cred,
@@ -495,7 +495,7 @@ impl<C: Cluster> Core<C> {
         let (Answer::Renamed { moved, other }, Some(src), Some(dst)) = (answer, src_dir, dst_dir) else {
             return Err(Errno::Io);
         };
-        let slot = dst.id.slot();
+        let slot = Part::whole(dst.id).slot();
         let mut told = false;
         if let Some(other) = &other
             && mode == RenameMode::Replace

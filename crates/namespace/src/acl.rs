@@ -18,7 +18,7 @@ pub(crate) fn set(
     let (dir, name) = (meant.dir, meant.name);
     let place = cx.place(dir, name);
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
+        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
     cx.enter(dir, Access::EXEC)?;

@@ -68,7 +68,7 @@ pub(crate) fn carry(cx: &mut Context<'_>, target: &Target, from: &Place, to: &Pl
         }
         let data = cx
             .snapshot
-            .attachment(from.dir, from.hash, &from.name, kind)
+            .attachment(from.part, from.hash, &from.name, kind)
             .ok_or(Errno::Io)?;
         let data = Record::Attachment(Blob(data.to_vec()));
         cx.delete(from.attachment(kind));

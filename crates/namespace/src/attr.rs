@@ -26,7 +26,7 @@ pub(crate) fn set_attr(
 ) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
+        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
     cx.enter(dir, if through_handle { Access(0) } else { Access::EXEC })?;
@@ -53,7 +53,7 @@ pub(crate) fn set_attr(
     if plant!(H66) && new != file.inode {
         let ordinal = cx.free_ordinal(&file.body)?;
         cx.keep_at(&file, new.clone(), ordinal);
-        return Ok(Answer::Entry(view_file(&new, file.body.dir)));
+        return Ok(Answer::Entry(view_file(&new, file.body.part.dir)));
     }
     Ok(Answer::Entry(cx.keep(&file, new)))
 }
@@ -143,9 +143,9 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
         }
     }
     if change.atime.is_some() || change.mtime.is_some() {
-        let key = Key::Touch(old.id);
+        let key = Key::Touch(old.id.into());
         cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
-        let touch = cx.snapshot.touch(old.id).ok_or(Errno::Io)?;
+        let touch = cx.snapshot.touch(old.id.into()).ok_or(Errno::Io)?;
         let mut stat = touch.stat;
         let mut explicit = touch.explicit;
         if let Some(t) = change.atime {
@@ -163,9 +163,9 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
 
 /// What is sealed about the directory from now on opens under a new key (H99).
 pub(crate) fn reseal(cx: &mut Context<'_>, access: &mut AccessRecord) -> Result<(), Stop> {
-    let key = Key::Head(access.id);
+    let key = Key::Head(access.id.into());
     cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
-    let head = cx.snapshot.head(access.id).ok_or(Errno::Io)?;
+    let head = cx.snapshot.head(access.id.into()).ok_or(Errno::Io)?;
     access.seal += u64::from(!plant!(G33));
     let head = Head {
         seal: access.seal,

@@ -59,7 +59,7 @@ pub(crate) fn free_version(snapshot: &Snapshot, parent: DirId, name: &Name, floo
 /// REQUIRES: the heads of all of them, exclusive.
 pub(crate) fn relist(cx: &mut Context<'_>, leave: &[DirId], end: &[DirId]) -> Result<(), Stop> {
     let mut changes: Vec<(Key, u32, bool)> = Vec::new();
-    for head in leave.iter().filter_map(|d| cx.snapshot.head(*d)) {
+    for head in leave.iter().filter_map(|d| cx.snapshot.head((*d).into())) {
         // Only the first time: from then on the list of its birth has it, and no other ever does (H5).
         if !head.listed || plant!(H5) {
             let (parent, name) = if plant!(H5) {
@@ -70,7 +70,7 @@ pub(crate) fn relist(cx: &mut Context<'_>, leave: &[DirId], end: &[DirId]) -> Re
             changes.push((list(parent, name), head.birth.version, true));
         }
     }
-    for head in end.iter().filter_map(|d| cx.snapshot.head(*d)) {
+    for head in end.iter().filter_map(|d| cx.snapshot.head((*d).into())) {
         if head.listed {
             let key = list(head.birth.parent, &head.birth.name);
             changes.push((key, head.birth.version, false));

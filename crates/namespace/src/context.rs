@@ -7,7 +7,7 @@ use pando_format::{
     Position, Record, Target, TouchDelta,
 };
 use pando_types::{
-    Access, Cred, DirId, Errno, Generation, Ino, Name, SessionId, Timestamp, Watermark, plant,
+    Access, Cred, DirId, Errno, Generation, Ino, Name, Part, SessionId, Timestamp, Watermark, plant,
 };
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub struct Decision {
 /// A name within a directory, hashed.
 #[derive(Clone)]
 pub(crate) struct Place {
-    pub dir: DirId,
+    pub part: Part,
     pub hash: NameHash,
     pub name: Name,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Place {
 impl Place {
     pub fn key(&self) -> Key {
         Key::Entry {
-            dir: self.dir,
+            part: self.part,
             hash: self.hash,
             name: self.name.clone(),
         }
@@ -90,7 +90,7 @@ impl Place {
 
     pub fn attachment(&self, kind: AttachmentKind) -> Key {
         Key::Attachment {
-            dir: self.dir,
+            part: self.part,
             hash: self.hash,
             name: self.name.clone(),
             kind,
@@ -98,7 +98,7 @@ impl Place {
     }
 
     pub fn bucket(&self, mode: LockMode) -> LockWant {
-        LockWant::Bucket(self.dir, self.hash, mode)
+        LockWant::Bucket(self.part.dir.into(), self.hash, mode)
     }
 }
 
@@ -153,7 +153,7 @@ impl<'a> Context<'a> {
 
     pub fn place(&self, dir: &Statement, name: &Name) -> Place {
         Place {
-            dir: dir.id,
+            part: dir.id.into(),
             hash: self.inputs.widths.name(dir.salt, name),
             name: name.clone(),
         }
@@ -170,7 +170,7 @@ impl<'a> Context<'a> {
         if dir.id.is_homes() {
             return Ok(());
         }
-        let alive = match self.snapshot.head(dir.id) {
+        let alive = match self.snapshot.head(dir.id.into()) {
             Some(head) => {
                 (head.generation == dir.generation || pando_types::plant!(H1)) && head.salt == dir.salt
             }
@@ -205,14 +205,14 @@ impl<'a> Context<'a> {
 
     /// Wants to change the entries of a directory.
     pub fn change_wants(&self, place: &Place) -> Vec<LockWant> {
-        self.change_all_wants(place.dir, std::slice::from_ref(place))
+        self.change_all_wants(place.part.dir, std::slice::from_ref(place))
     }
 
     /// Wants to change many entries of one directory.
     pub fn change_all_wants(&self, dir: DirId, places: &[Place]) -> Vec<LockWant> {
         let mut wants = Vec::with_capacity(2 + places.len());
-        wants.push(LockWant::Key(Key::Head(dir), LockMode::Shared));
-        wants.push(LockWant::Key(Key::Touch(dir), LockMode::Increment));
+        wants.push(LockWant::Key(Key::Head(dir.into()), LockMode::Shared));
+        wants.push(LockWant::Key(Key::Touch(dir.into()), LockMode::Increment));
         wants.extend(places.iter().map(|place| place.bucket(LockMode::Exclusive)));
         wants
     }
@@ -220,13 +220,13 @@ impl<'a> Context<'a> {
     /// Wants to look at an entry.
     pub fn look_wants(&self, place: &Place) -> Vec<LockWant> {
         vec![
-            LockWant::Key(Key::Head(place.dir), LockMode::Shared),
+            LockWant::Key(Key::Head(place.part.into()), LockMode::Shared),
             place.bucket(LockMode::Shared),
         ]
     }
 
     pub fn entry(&self, place: &Place) -> Option<&'a Entry> {
-        self.snapshot.entry(place.dir, place.hash, &place.name)
+        self.snapshot.entry(place.part, place.hash, &place.name)
     }
 
     /// The entry, which must name the object meant.
@@ -243,7 +243,7 @@ impl<'a> Context<'a> {
     pub fn view(&self, dir: &Statement, place: &Place, entry: &Entry) -> Result<EntryView, Stop> {
         match &entry.target {
             Target::Dir(d) => Ok(view_dir(dir, &place.name, d)),
-            Target::Inode(i) => Ok(view_file(i, place.dir)),
+            Target::Inode(i) => Ok(view_file(i, place.part.dir)),
             Target::Link(_) => Ok(self
                 .file(place, entry, LockMode::Shared)?
                 .ok_or(Errno::Io)?
@@ -276,13 +276,13 @@ impl<'a> Context<'a> {
 
     /// A free ordinal in a bucket, so that the entry's cookie is unique (H66–H68).
     pub fn free_ordinal(&self, place: &Place) -> Result<u8, Stop> {
-        let mut taken = self.snapshot.ordinals(place.dir, place.hash);
+        let mut taken = self.snapshot.ordinals(place.part, place.hash);
         // Two files of one operation may come to their homes.
         taken.extend(self.inserts.iter().filter_map(|m| match m {
             Mutation::Insert {
-                key: Key::Entry { dir, hash, .. },
+                key: Key::Entry { part, hash, .. },
                 record: Record::Entry(e),
-            } if (*dir, *hash) == (place.dir, place.hash) => Some(e.ordinal),
+            } if (*part, *hash) == (place.part.into(), place.hash) => Some(e.ordinal),
             _ => None,
         }));
         (0..=u8::MAX)
@@ -302,14 +302,14 @@ impl<'a> Context<'a> {
         self.mutations.push(Mutation::Delete { key });
     }
 
-    /// Changes counts and times of a directory.
-    pub fn touch(&mut self, dir: DirId, entries: i32, subdirs: i32) {
+    /// Changes counts and times of a part of a directory.
+    pub fn touch(&mut self, part: Part, entries: i32, subdirs: i32) {
         let delta = TouchDelta {
             entries,
             subdirs,
             time: self.inputs.now,
         };
-        self.mutations.push(Mutation::Touch { dir, delta });
+        self.mutations.push(Mutation::Touch { part, delta });
     }
 
     /// Makes `place` name `target`, at a free position.
@@ -317,7 +317,7 @@ impl<'a> Context<'a> {
         let ordinal = self.free_ordinal(place)?;
         let subdirs = i32::from(matches!(target, Target::Dir(_)));
         self.insert(place.key(), Record::Entry(Entry { ordinal, target }));
-        self.touch(place.dir, 1, subdirs);
+        self.touch(place.part, 1, subdirs);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::lookup::{Shown, opened};
 use crate::snapshot::Stop;
 use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, InodeRecord, Key, Layout, Marks, Record, Target};
-use pando_types::{Access, Errno, FileKind, Mode, Name, Perm, SYMLINK_MAX};
+use pando_types::{Access, Errno, FileKind, Mode, Name, Part, Perm, SYMLINK_MAX};
 use pando_wire::{Answer, EntryView, Handle, LockMode, LockWant, Statement};
 
 /// Symlink targets up to this long stand in the record itself.
@@ -54,7 +54,7 @@ pub(crate) fn unnamed(
     mode: Mode,
     linkable: bool,
 ) -> Result<Answer, Stop> {
-    cx.require(vec![LockWant::Key(Key::Head(dir.id), LockMode::Shared)])?;
+    cx.require(vec![LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared)])?;
     cx.enter(dir, Access::EXEC)?;
     let new = new_inode(cx, dir, FileKind::Regular, mode)?;
     let inode = InodeRecord {
@@ -62,13 +62,13 @@ pub(crate) fn unnamed(
         marks: if linkable { Marks::LINKABLE } else { Marks::NONE },
         ..new
     };
-    let home = cx.new_home(dir.id.slot(), &inode)?;
+    let home = cx.new_home(Part::whole(dir.id).slot(), &inode)?;
     cx.insert(
-        Key::Orphan(home.dir.slot(), inode.ino, inode.generation),
+        Key::Orphan(home.part.slot(), inode.ino, inode.generation),
         Record::Orphan,
     );
     Ok(Answer::Opened {
-        entry: view_file(&inode, home.dir),
+        entry: view_file(&inode, home.part.dir),
         data: None,
         created: true,
         handle: None,
@@ -158,7 +158,7 @@ pub(crate) fn new_inode(
 
 /// Gives it its name.
 pub(crate) fn add(cx: &mut Context<'_>, place: &Place, inode: InodeRecord) -> Result<EntryView, Stop> {
-    let shown = view_file(&inode, place.dir);
+    let shown = view_file(&inode, place.part.dir);
     cx.link(place, Target::Inode(inode))?;
     Ok(shown)
 }

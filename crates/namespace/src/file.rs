@@ -11,7 +11,7 @@ use pando_format::codec::Blob;
 use pando_format::{
     AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record, Target,
 };
-use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Slot, Watermark, plant};
+use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Part, Slot, Watermark, plant};
 use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Said, Scope, Statement};
 
 /// A file and where its record and its attachments are.
@@ -24,13 +24,13 @@ pub(crate) struct File {
 impl File {
     /// As an answer shows it.
     pub fn view(&self) -> EntryView {
-        view_file(&self.inode, self.body.dir)
+        view_file(&self.inode, self.body.part.dir)
     }
 
     /// As who has it open knows it.
     fn at(&self) -> FileAt {
         FileAt {
-            slot: self.body.dir.slot(),
+            slot: self.body.part.slot(),
             ino: self.inode.ino,
             generation: self.inode.generation,
         }
@@ -139,13 +139,13 @@ impl Context<'_> {
     pub fn attached(&self, file: &File, kind: AttachmentKind) -> Result<Blob, Stop> {
         self.require(vec![LockWant::Attachments(file.body.key())])?;
         let at = &file.body;
-        let bytes = self.snapshot.attachment(at.dir, at.hash, &at.name, kind);
+        let bytes = self.snapshot.attachment(at.part, at.hash, &at.name, kind);
         Ok(Blob(bytes.ok_or(Errno::Io)?.to_vec()))
     }
 
     /// The file is now `inode`.
     pub fn keep(&mut self, file: &File, inode: InodeRecord) -> EntryView {
-        let view = view_file(&inode, file.body.dir);
+        let view = view_file(&inode, file.body.part.dir);
         if inode != file.inode {
             self.keep_at(file, inode, file.ordinal);
         }
@@ -182,7 +182,7 @@ impl Context<'_> {
             return self.orphan(place, file);
         }
         self.delete(place.key());
-        if body.dir.is_homes() {
+        if body.part.dir.is_homes() {
             self.delete(body.key());
         }
         drop_all(self, body, &Target::Inode(inode.clone()));
@@ -196,7 +196,7 @@ impl Context<'_> {
             };
             // In the slot of the name, wherever the file was: the session of who holds it is known there.
             self.insert(
-                Key::Garbage(place.dir.slot(), inode.ino, inode.generation),
+                Key::Garbage(place.part.slot(), inode.ino, inode.generation),
                 Record::Garbage(garbage),
             );
         }
@@ -223,8 +223,8 @@ impl Context<'_> {
     /// Whether a file that is renamed stays in the slot where it is, at home: others have it open and know no other place, or
     /// somebody has and it would leave the slot, where that is known (H97).
     pub fn stays(&self, file: &File, to: DirId) -> bool {
-        let leaves = file.body.dir.slot() != to.slot() && self.holders(file) != Holders::Nobody;
-        !file.body.dir.is_homes() && (leaves || self.others_hold(file))
+        let leaves = file.body.part.slot() != Part::whole(to).slot() && self.holders(file) != Holders::Nobody;
+        !file.body.part.dir.is_homes() && (leaves || self.others_hold(file))
     }
 
     /// Takes the last name of a file that others have open: it stays at home, without a name.
@@ -234,7 +234,7 @@ impl Context<'_> {
             ctime: self.inputs.now,
             ..file.inode.clone()
         };
-        let home = if file.body.dir.is_homes() {
+        let home = if file.body.part.dir.is_homes() {
             self.keep(file, inode.clone());
             file.body.clone()
         } else {
@@ -242,15 +242,15 @@ impl Context<'_> {
         };
         self.delete(place.key());
         self.insert(
-            Key::Orphan(home.dir.slot(), inode.ino, inode.generation),
+            Key::Orphan(home.part.slot(), inode.ino, inode.generation),
             Record::Orphan,
         );
-        Ok(view_file(&inode, home.dir))
+        Ok(view_file(&inode, home.part.dir))
     }
 
     /// Makes a home for a file that is under its one name, which the caller changes. Returns where.
     pub fn move_home(&mut self, place: &Place, file: &File, inode: &InodeRecord) -> Result<Place, Stop> {
-        let home = self.new_home(place.dir.slot(), inode)?;
+        let home = self.new_home(place.part.slot(), inode)?;
         let target = Target::Inode(inode.clone());
         self.require(attached::wants(place, &target).into_iter().collect())?;
         attached::carry(self, &Target::Inode(file.inode.clone()), place, &home)?;
@@ -277,7 +277,7 @@ pub(crate) fn at_home(
     let home = cx.home(slot, ino, generation);
     cx.require(vec![home.bucket(LockMode::Shared)])?;
     match cx.entry(&home).map(|e| &e.target) {
-        Some(Target::Inode(inode)) => Ok(Answer::Entry(view_file(inode, home.dir))),
+        Some(Target::Inode(inode)) => Ok(Answer::Entry(view_file(inode, home.part.dir))),
         Some(Target::Dir(_) | Target::Link(_)) => Err(Errno::Io.into()),
         None => Err(Errno::Stale.into()),
     }
@@ -310,7 +310,7 @@ pub fn reap(
     if let Some(Entry {
         target: target @ Target::Inode(inode),
         ..
-    }) = snapshot.entry(home.dir, home.hash, &home.name)
+    }) = snapshot.entry(home.part, home.hash, &home.name)
         && inode.nlink == 0
     {
         gone.push(Mutation::Delete { key: home.key() });
@@ -336,7 +336,7 @@ pub fn reap(
 fn home_of(widths: HashWidths, slot: Slot, ino: Ino, generation: Generation) -> Place {
     let name = Name::home(ino, generation);
     Place {
-        dir: DirId::homes(slot),
+        part: DirId::homes(slot).into(),
         hash: widths.name(0, &name),
         name,
     }
@@ -352,7 +352,7 @@ pub(crate) fn link(
     let src = cx.place(src_dir, src_name);
     let dst = cx.place(dst_dir, dst_name);
     let mut wants = cx.change_wants(&dst);
-    wants.push(LockWant::Key(Key::Head(src.dir), LockMode::Shared));
+    wants.push(LockWant::Key(Key::Head(src.part.into()), LockMode::Shared));
     wants.push(src.bucket(LockMode::Exclusive));
     cx.require(wants)?;
     cx.enter(src_dir, Access::EXEC)?;
@@ -386,7 +386,7 @@ pub(crate) fn link(
         ctime: cx.inputs.now,
         ..file.inode.clone()
     };
-    let shown = if file.body.dir.is_homes() {
+    let shown = if file.body.part.dir.is_homes() {
         cx.keep(&file, inode)
     } else {
         let home = cx.move_home(&src, &file, &inode)?;
@@ -394,7 +394,7 @@ pub(crate) fn link(
         let ordinal = entry.ordinal;
         cx.update(src.key(), Record::Entry(Entry { ordinal, target }));
         file.body = home;
-        view_file(&inode, file.body.dir)
+        view_file(&inode, file.body.part.dir)
     };
     cx.link(&dst, Target::Link(to_home(&file.inode, &file.body)))?;
     Ok(Answer::Entry(shown))
@@ -402,7 +402,7 @@ pub(crate) fn link(
 
 pub(crate) fn to_home(inode: &InodeRecord, home: &Place) -> LinkRecord {
     LinkRecord {
-        slot: home.dir.slot(),
+        slot: home.part.slot(),
         ino: inode.ino,
         generation: inode.generation,
         kind: inode.kind,

@@ -8,8 +8,8 @@ use pando_wire::{Answer, LockMode, LockWant, Op, Said, Statement};
 
 /// Where a directory has its name, as a statement that lets everybody search it, and the name. Neither is for callers to hear.
 pub(crate) fn whereabouts(cx: &Context<'_>, dir: &Statement) -> Result<(Statement, Name), Stop> {
-    cx.require(vec![LockWant::Key(Key::Head(dir.id), LockMode::Shared)])?;
-    let head = cx.snapshot.head(dir.id);
+    cx.require(vec![LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared)])?;
+    let head = cx.snapshot.head(dir.id.into());
     let head = head
         .filter(|h| h.generation == dir.generation)
         .ok_or(Errno::Stale)?;
@@ -19,8 +19,8 @@ pub(crate) fn whereabouts(cx: &Context<'_>, dir: &Statement) -> Result<(Statemen
         ..Said::above_root()
     });
     if parent.id != DirId::ABOVE_ROOT {
-        cx.require(vec![LockWant::Key(Key::Head(parent.id), LockMode::Shared)])?;
-        parent.salt = cx.snapshot.head(parent.id).ok_or(Errno::Io)?.salt;
+        cx.require(vec![LockWant::Key(Key::Head(parent.id.into()), LockMode::Shared)])?;
+        parent.salt = cx.snapshot.head(parent.id.into()).ok_or(Errno::Io)?.salt;
     }
     Ok((parent, head.name.clone()))
 }
@@ -125,13 +125,13 @@ mod tests {
     fn give(snapshot: &mut Snapshot, wants: Vec<LockWant>) {
         for want in wants {
             let found = match &want {
-                LockWant::Key(key @ Key::Head(DIR), _) => {
+                LockWant::Key(key @ Key::Head(part), _) if part.dir == DIR => {
                     vec![(key.clone(), Record::Head(head(80, ABOVE, "d")))]
                 }
-                LockWant::Key(key @ Key::Head(ABOVE), _) => {
+                LockWant::Key(key @ Key::Head(part), _) if part.dir == ABOVE => {
                     vec![(key.clone(), Record::Head(head(70, DirId::ROOT, "above")))]
                 }
-                LockWant::Bucket(dir, hash, _) => entry(*dir, *hash),
+                LockWant::Bucket(dir, hash, _) => entry(dir.dir, *hash),
                 LockWant::Key(..) | LockWant::Attachments(_) => Vec::new(),
             };
             snapshot.add(want, found);
@@ -143,7 +143,11 @@ mod tests {
         assert_eq!((dir, hash), (ABOVE, WIDTHS.name(2, &name)), "where it is");
         let target = Target::Dir(access());
         vec![(
-            Key::Entry { dir, hash, name },
+            Key::Entry {
+                part: dir.into(),
+                hash,
+                name,
+            },
             Record::Entry(Entry { ordinal: 1, target }),
         )]
     }
@@ -210,9 +214,9 @@ mod tests {
             matches!(
                 m,
                 Mutation::Update {
-                    key: Key::Entry { dir: ABOVE, .. },
+                    key: Key::Entry { part, .. },
                     ..
-                }
+                } if part.dir == ABOVE
             )
         };
         assert!(done.mutations.iter().any(changed) && done.invalidates.len() == 1);

@@ -40,11 +40,11 @@ pub(crate) fn dir_stat(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, 
         LockMode::Shared
     };
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
-        LockWant::Key(Key::Touch(dir.id), mode),
+        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
+        LockWant::Key(Key::Touch(dir.id.into()), mode),
     ])?;
     cx.enter(dir, Access(0))?;
-    let touch = cx.snapshot.touch(dir.id).ok_or(Errno::Stale)?;
+    let touch = cx.snapshot.touch(dir.id.into()).ok_or(Errno::Stale)?;
     Ok(Answer::DirStat(touch.stat))
 }
 

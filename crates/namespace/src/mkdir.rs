@@ -67,9 +67,9 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mo
     let stat = DirStat::born(now);
     let shown = view_dir(dir, name, &access);
     cx.link(&place, Target::Dir(access))?;
-    cx.insert(Key::Head(id), Record::Head(head));
+    cx.insert(Key::Head(id.into()), Record::Head(head));
     cx.insert(
-        Key::Touch(id),
+        Key::Touch(id.into()),
         Record::Touch(Touch {
             stat,
             explicit: false,

@@ -21,7 +21,7 @@ pub(crate) fn publish(
 ) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
+        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
     cx.enter(dir, Access(0))?;

@@ -10,8 +10,8 @@ use pando_wire::{Answer, DirEntry, LockMode, LockWant, Statement};
 /// May the caller list this directory? Locks its touch against changes of entries, so that a page is one moment.
 pub(crate) fn check(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id), LockMode::Shared),
-        LockWant::Key(Key::Touch(dir.id), LockMode::Shared),
+        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
+        LockWant::Key(Key::Touch(dir.id.into()), LockMode::Shared),
     ])?;
     cx.enter(dir, Access::READ)?;
     Ok(Answer::Done)

@@ -21,7 +21,7 @@ pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: b
         return Err(Errno::IsDir.into());
     };
     let shown = cx.drop_name(&place, &file, held)?;
-    cx.touch(dir.id, -1, 0);
+    cx.touch(dir.id.into(), -1, 0);
     Ok(Answer::Removed(shown))
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn unlink_many(cx: &mut Context<'_>, dir: &Statement, names: &[Name])
         fates.push(fate);
     }
     if !gone.is_empty() {
-        cx.touch(dir.id, -(gone.len() as i32), 0);
+        cx.touch(dir.id.into(), -(gone.len() as i32), 0);
     }
     Ok(Answer::Fates(fates))
 }
@@ -98,7 +98,7 @@ pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resul
     drop_dir(cx, access.id, access.generation)?;
     drop_all(cx, &place, &entry.target);
     cx.delete(place.key());
-    cx.touch(dir.id, -1, -1);
+    cx.touch(dir.id.into(), -1, -1);
     Ok(Answer::Removed(view_dir(dir, name, access)))
 }
 
@@ -124,8 +124,8 @@ pub(crate) fn release(
 /// Wants to remove or move a directory's content.
 pub(crate) fn content_wants(id: pando_types::DirId) -> Vec<LockWant> {
     vec![
-        LockWant::Key(Key::Head(id), LockMode::Exclusive),
-        LockWant::Key(Key::Touch(id), LockMode::Exclusive),
+        LockWant::Key(Key::Head(id.into()), LockMode::Exclusive),
+        LockWant::Key(Key::Touch(id.into()), LockMode::Exclusive),
     ]
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn drop_dir(
     id: pando_types::DirId,
     generation: Generation,
 ) -> Result<(), Stop> {
-    match (cx.snapshot.head(id), cx.snapshot.touch(id)) {
+    match (cx.snapshot.head(id.into()), cx.snapshot.touch(id.into())) {
         (Some(head), Some(touch)) if head.generation == generation => {
             if touch.stat.entries > 0 {
                 return Err(Errno::NotEmpty.into());
@@ -144,7 +144,7 @@ pub(crate) fn drop_dir(
         // An access record whose content is missing is damage; fsck reports it.
         _ => return Err(Errno::Io.into()),
     }
-    cx.delete(Key::Head(id));
-    cx.delete(Key::Touch(id));
+    cx.delete(Key::Head(id.into()));
+    cx.delete(Key::Touch(id.into()));
     Ok(())
 }

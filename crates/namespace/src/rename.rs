@@ -108,9 +108,9 @@ pub(crate) fn rename(
                 end.push(d.id);
             }
             Some(Target::Dir(d)) => {
-                wants.push(LockWant::Key(Key::Head(d.id), LockMode::Exclusive));
+                wants.push(LockWant::Key(Key::Head(d.id.into()), LockMode::Exclusive));
                 // Where it leaves the place of its birth, that list; one round less than when the head has said so.
-                wants.push(leave_want(from.dir, &from.name));
+                wants.push(leave_want(from.part.dir, &from.name));
                 leave.push(d.id);
             }
             Some(Target::Inode(_) | Target::Link(_)) | None => {}
@@ -147,10 +147,10 @@ pub(crate) fn rename(
                 drop_dir(cx, d.id, d.generation)?;
                 attached::drop_all(cx, &dst.place, &other.target);
                 cx.delete(dst.place.key());
-                cx.touch(dst_dir.id, -1, -1);
+                cx.touch(dst_dir.id.into(), -1, -1);
             } else if let Some(file) = cx.file(&dst.place, other, LockMode::Exclusive)? {
                 shown = cx.drop_name(&dst.place, &file, held)?;
-                cx.touch(dst_dir.id, -1, 0);
+                cx.touch(dst_dir.id.into(), -1, 0);
             }
             Some((other.ordinal, shown))
         }
@@ -158,14 +158,14 @@ pub(crate) fn rename(
     let (target, shown) = carried(cx, moved, &src, &dst)?;
     let subdirs = i32::from(target.kind() == FileKind::Directory);
     cx.delete(src.place.key());
-    cx.touch(src_dir.id, -1, -subdirs);
+    cx.touch(src_dir.id.into(), -1, -subdirs);
     // The replaced entry's position passes to the one that replaces it.
     let ordinal = match &replaced {
         Some((ordinal, _)) => *ordinal,
         None => cx.free_ordinal(&dst.place)?,
     };
     cx.insert(dst.place.key(), Record::Entry(Entry { ordinal, target }));
-    cx.touch(dst_dir.id, 1, subdirs);
+    cx.touch(dst_dir.id.into(), 1, subdirs);
     Ok(Answer::Renamed {
         moved: Box::new(shown),
         other: replaced.map(|(_, v)| Box::new(v)),
@@ -203,8 +203,8 @@ fn swap(cx: &mut Context<'_>, src: &Side<'_>, a: &Entry, dst: &Side<'_>, b: &Ent
     for (place, ordinal, target) in [(&dst.place, b.ordinal, to_dst), (&src.place, a.ordinal, to_src)] {
         cx.update(place.key(), Record::Entry(Entry { ordinal, target }));
     }
-    cx.touch(src.dir.id, 0, into_src - into_dst);
-    cx.touch(dst.dir.id, 0, into_dst - into_src);
+    cx.touch(src.dir.id.into(), 0, into_src - into_dst);
+    cx.touch(dst.dir.id.into(), 0, into_dst - into_src);
     Ok(Answer::Renamed {
         moved: Box::new(moved),
         other: Some(Box::new(other)),
@@ -219,19 +219,22 @@ fn carried(
     to: &Side<'_>,
 ) -> Result<(Target, EntryView), Stop> {
     if let Some(file) = cx.file(&from.place, entry, LockMode::Exclusive)?
-        && cx.stays(&file, to.place.dir)
+        && cx.stays(&file, to.place.part.dir)
     {
         let mut inode = file.inode.clone();
         inode.ctime = cx.inputs.now;
         let home = cx.move_home(&from.place, &file, &inode)?;
-        return Ok((Target::Link(to_home(&inode, &home)), view_file(&inode, home.dir)));
+        return Ok((
+            Target::Link(to_home(&inode, &home)),
+            view_file(&inode, home.part.dir),
+        ));
     }
     attached::carry(cx, &entry.target, &from.place, &to.place)?;
     match &entry.target {
         Target::Inode(inode) => {
             let mut inode = inode.clone();
             inode.ctime = cx.inputs.now;
-            let shown = view_file(&inode, to.place.dir);
+            let shown = view_file(&inode, to.place.part.dir);
             Ok((Target::Inode(inode), shown))
         }
         // It stays at home; only its name moves.
@@ -247,7 +250,7 @@ fn carried(
             cx.invalidate(access, FactChange::Moved)?;
             let head = cx
                 .snapshot
-                .head(access.id)
+                .head(access.id.into())
                 .filter(|h| h.generation == access.generation)
                 .ok_or(Errno::Io)?;
             let head = Head {
@@ -257,7 +260,7 @@ fn carried(
                 listed: true,
                 ..head.clone()
             };
-            cx.update(Key::Head(access.id), Record::Head(head));
+            cx.update(Key::Head(access.id.into()), Record::Head(head));
             let access = AccessRecord {
                 ctime: cx.inputs.now,
                 version: access.version + 1,

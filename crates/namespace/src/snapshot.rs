@@ -2,7 +2,7 @@
 
 use crate::context::Incarnation;
 use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, Record, RenameList, Touch};
-use pando_types::{DirId, Errno, Name};
+use pando_types::{Errno, Name, Part};
 use pando_wire::{FileAt, Holders, LockWant};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,17 +104,17 @@ impl Snapshot {
         self.records.get(at).map(|(_, record)| record)
     }
 
-    /// A directory's head.
-    pub fn head(&self, dir: DirId) -> Option<&Head> {
-        match self.get(&Key::Head(dir)) {
+    /// The head of a directory's part.
+    pub fn head(&self, part: Part) -> Option<&Head> {
+        match self.get(&Key::Head(part)) {
             Some(Record::Head(h)) => Some(h),
             _ => None,
         }
     }
 
-    /// A directory's touch.
-    pub fn touch(&self, dir: DirId) -> Option<&Touch> {
-        match self.get(&Key::Touch(dir)) {
+    /// The touch of a directory's part.
+    pub fn touch(&self, part: Part) -> Option<&Touch> {
+        match self.get(&Key::Touch(part)) {
             Some(Record::Touch(t)) => Some(t),
             _ => None,
         }
@@ -129,9 +129,9 @@ impl Snapshot {
     }
 
     /// An entry.
-    pub fn entry(&self, dir: DirId, hash: NameHash, name: &Name) -> Option<&Entry> {
+    pub fn entry(&self, part: Part, hash: NameHash, name: &Name) -> Option<&Entry> {
         match self.get(&Key::Entry {
-            dir,
+            part,
             hash,
             name: name.clone(),
         }) {
@@ -141,11 +141,11 @@ impl Snapshot {
     }
 
     /// The ordinals taken in a bucket.
-    pub fn ordinals(&self, dir: DirId, bucket: NameHash) -> BTreeSet<u8> {
+    pub fn ordinals(&self, part: Part, bucket: NameHash) -> BTreeSet<u8> {
         self.records
             .iter()
             .filter_map(|record| match record {
-                (Key::Entry { dir: d, hash, .. }, Record::Entry(e)) if *d == dir && *hash == bucket => {
+                (Key::Entry { part: of, hash, .. }, Record::Entry(e)) if *of == part && *hash == bucket => {
                     Some(e.ordinal)
                 }
                 _ => None,
@@ -154,9 +154,9 @@ impl Snapshot {
     }
 
     /// An attachment.
-    pub fn attachment(&self, dir: DirId, hash: NameHash, name: &Name, kind: AttachmentKind) -> Option<&[u8]> {
+    pub fn attachment(&self, part: Part, hash: NameHash, name: &Name, kind: AttachmentKind) -> Option<&[u8]> {
         match self.get(&Key::Attachment {
-            dir,
+            part,
             hash,
             name: name.clone(),
             kind,

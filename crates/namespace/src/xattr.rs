@@ -92,7 +92,7 @@ impl Object {
     fn view(&self, meant: &Meant<'_>) -> EntryView {
         match &self.target {
             Target::Dir(d) => view_dir(meant.dir, meant.name, d),
-            Target::Inode(i) => view_file(i, self.body.dir),
+            Target::Inode(i) => view_file(i, self.body.part.dir),
             Target::Link(_) => unreachable!("a link was followed"),
         }
     }
@@ -114,7 +114,7 @@ fn change(
 ) -> Result<Answer, Stop> {
     let place = cx.place(meant.dir, meant.name);
     cx.require(vec![
-        LockWant::Key(Key::Head(meant.dir.id), LockMode::Shared),
+        LockWant::Key(Key::Head(meant.dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
     cx.enter(meant.dir, Access::EXEC)?;
@@ -176,7 +176,7 @@ fn load(cx: &Context<'_>, place: &Place, target: &Target) -> Result<XattrSet, St
     let kind = AttachmentKind::Xattrs;
     let bytes = cx
         .snapshot
-        .attachment(place.dir, place.hash, &place.name, kind)
+        .attachment(place.part, place.hash, &place.name, kind)
         .ok_or(Errno::Io)?;
     XattrSet::from_bytes(bytes).map_err(|_| Stop::Fail(Errno::Io))
 }

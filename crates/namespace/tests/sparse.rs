@@ -29,7 +29,7 @@ fn name() -> Name {
 
 fn key() -> Key {
     Key::Entry {
-        dir: DirId::ROOT,
+        part: DirId::ROOT.into(),
         hash: WIDTHS.name(0, &name()),
         name: name(),
     }
@@ -92,7 +92,7 @@ impl World {
             target: Target::Inode(inode),
         };
         World(BTreeMap::from([
-            (Key::Head(DirId::ROOT), Record::Head(head)),
+            (Key::Head(DirId::ROOT.into()), Record::Head(head)),
             (key(), Record::Entry(entry)),
         ]))
     }
@@ -109,7 +109,7 @@ impl World {
                 .map(|r| (key.clone(), r.clone()))
                 .into_iter()
                 .collect(),
-            LockWant::Bucket(dir, hash, _) => range(KeyRange::bucket(*dir, *hash)),
+            LockWant::Bucket(dir, hash, _) => range(KeyRange::bucket((*dir).into(), *hash)),
             LockWant::Attachments(_) => {
                 let all = self.0.iter().filter(|(k, _)| matches!(k, Key::Attachment { .. }));
                 all.map(|(k, r)| (k.clone(), r.clone())).collect()

@@ -2,7 +2,7 @@
 
 use crate::world::Time;
 use pando_cluster::ClusterMap;
-use pando_types::{Birth, DirId, Name, ServerId};
+use pando_types::{Birth, DirId, Name, Part, ServerId};
 use pando_wire::{Message, Op, PeerAnswer, PeerRequest, Request, Response};
 use std::collections::BTreeMap;
 
@@ -106,21 +106,20 @@ fn operation(op: &Op, map: &ClusterMap, me: ServerId) -> &'static str {
     let content = |parent: DirId, name: &Name| {
         let name = name.clone();
         map.owner(
-            map.widths()
-                .dir_id(&Birth {
-                    parent,
-                    name,
-                    version: 0,
-                })
-                .slot(),
+            Part::whole(map.widths().dir_id(&Birth {
+                parent,
+                name,
+                version: 0,
+            }))
+            .slot(),
         ) == me
     };
     match op {
         Op::Mkdir { dir, name, .. } if content(dir.id, name) => "mkdir on one server",
         Op::Rmdir { dir, name } if content(dir.id, name) => "rmdir on one server",
         // Of a directory: one that is not here is asked of the coordinator only.
-        Op::Rename { src, .. } if map.owner(src.id.slot()) != me => "rename as coordinator",
-        Op::Rename { dst, .. } if map.owner(dst.id.slot()) == me => "rename on one server",
+        Op::Rename { src, .. } if map.owner(Part::whole(src.id).slot()) != me => "rename as coordinator",
+        Op::Rename { dst, .. } if map.owner(Part::whole(dst.id).slot()) == me => "rename on one server",
         _ => op.kind(),
     }
 }

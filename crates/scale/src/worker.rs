@@ -5,7 +5,7 @@ use crate::tree::{DIRS, parents_of};
 use pando_client::Client;
 use pando_client::file::{self, Place};
 use pando_cluster::ClusterMap;
-use pando_types::{Access, Birth, Cred, DirId, Errno, Name, Perm};
+use pando_types::{Access, Birth, Cred, DirId, Errno, Name, Part, Perm};
 use pando_wire::{Op, RenameMode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -64,7 +64,7 @@ pub(crate) struct Worker {
 
 /// A name under which a new directory's content is on another server than its parent's.
 fn elsewhere(map: &ClusterMap, parent: DirId, prefix: &str) -> Result<Name, Errno> {
-    let home = map.owner(parent.slot());
+    let home = map.owner(Part::whole(parent).slot());
     for tries in 0..1_000 {
         let name = Name::new(format!("{prefix}-{tries}").as_bytes())?;
         let birth = Birth {
@@ -72,7 +72,7 @@ fn elsewhere(map: &ClusterMap, parent: DirId, prefix: &str) -> Result<Name, Errn
             name: name.clone(),
             version: 0,
         };
-        if map.owner(map.widths().dir_id(&birth).slot()) != home {
+        if map.owner(Part::whole(map.widths().dir_id(&birth)).slot()) != home {
             return Ok(name);
         }
     }

@@ -18,7 +18,7 @@ use pando_env::LocalFuture;
 use pando_format::{Batch, Mutation};
 use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
 use pando_store::{Level, Lsn, StoreError};
-use pando_types::{Bearer, Errno, MapEpoch, RequestId, Timestamp, plant};
+use pando_types::{Bearer, Errno, MapEpoch, Part, RequestId, Timestamp, plant};
 use pando_wire::{Op, OpRequest, Outcome, Response};
 use std::collections::BTreeSet;
 
@@ -273,7 +273,7 @@ impl MetaServer {
                     snapshot.add_all(wants, records);
                     // None is spent on what goes the long way.
                     if let (Some(dir), None) = (asked.op.creates_in(), &inputs.fresh) {
-                        let number = self.number_at_once(dir.slot()).ok_or(Not::Now)?;
+                        let number = self.number_at_once(Part::whole(dir).slot()).ok_or(Not::Now)?;
                         inputs.fresh = Some(self.fresh_of(number));
                     }
                 }

@@ -7,7 +7,7 @@
 use crate::MetaServer;
 use crate::execute::{Asked, Basis};
 use pando_format::{Batch, Key, Mutation, PreparedRecord, Record};
-use pando_types::{BootEpoch, DirId, Errno, ServerId, Slot, Timestamp, TxId, plant};
+use pando_types::{BootEpoch, Errno, Part, ServerId, Slot, Timestamp, TxId, plant};
 use pando_wire::{Answer, ChangeInfo, Op, Outcome, UNCHANGED};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +17,11 @@ const DIRECTORIES: usize = 1 << 16;
 pub(crate) struct Changes {
     /// The last that was given. Never twice the same on one server, nor as those of another server or boot.
     last: u64,
-    of: BTreeMap<DirId, u64>,
+    of: BTreeMap<Part, u64>,
     /// What prepared parts may change at any time.
-    prepared: BTreeMap<(Slot, TxId), BTreeSet<DirId>>,
+    prepared: BTreeMap<(Slot, TxId), BTreeSet<Part>>,
     /// The same by directory: by how many.
-    undecided: BTreeMap<DirId, u32>,
+    undecided: BTreeMap<Part, u32>,
 }
 
 impl Changes {
@@ -43,7 +43,7 @@ impl Changes {
         self.last
     }
 
-    fn set(&mut self, dir: DirId, count: u64) {
+    fn set(&mut self, dir: Part, count: u64) {
         if self.of.len() >= DIRECTORIES && !self.of.contains_key(&dir) {
             self.of.clear();
         }
@@ -51,13 +51,13 @@ impl Changes {
     }
 
     /// A directory's count, if it is remembered and may be told.
-    fn known(&self, dir: DirId) -> Option<u64> {
+    fn known(&self, dir: Part) -> Option<u64> {
         let told = !self.undecided.contains_key(&dir) || plant!(H180);
         self.of.get(&dir).copied().filter(|_| told)
     }
 
     /// A directory's count: one that nobody knows yet, if it is not remembered.
-    fn known_from_now_on(&mut self, dir: DirId) -> Option<u64> {
+    fn known_from_now_on(&mut self, dir: Part) -> Option<u64> {
         if !self.of.contains_key(&dir) {
             let count = self.next();
             self.set(dir, count);
@@ -76,18 +76,19 @@ impl Changes {
     pub fn count(&mut self, batch: &Batch) {
         for m in &batch.mutations {
             match m {
-                Mutation::Touch { dir, .. }
+                Mutation::Touch { part, .. }
                 | Mutation::Update {
-                    key: Key::Touch(dir), ..
+                    key: Key::Touch(part),
+                    ..
                 } => {
                     let count = self.next();
-                    self.set(*dir, count);
+                    self.set(*part, count);
                 }
                 Mutation::Insert {
-                    key: Key::Head(dir), ..
-                } => self.set(*dir, UNCHANGED),
-                Mutation::Delete { key: Key::Head(dir) } => {
-                    self.of.remove(dir);
+                    key: Key::Head(part), ..
+                } => self.set(*part, UNCHANGED),
+                Mutation::Delete { key: Key::Head(part) } => {
+                    self.of.remove(part);
                 }
                 Mutation::Insert {
                     key: Key::Prepared(slot, tx),
@@ -104,13 +105,14 @@ impl Changes {
     /// It may be decided from now on.
     pub fn prepare(&mut self, slot: Slot, tx: TxId, part: &PreparedRecord) {
         let touched = part.mutations.iter().filter_map(|m| match m {
-            Mutation::Touch { dir, .. }
+            Mutation::Touch { part, .. }
             | Mutation::Update {
-                key: Key::Touch(dir), ..
-            } => Some(*dir),
+                key: Key::Touch(part),
+                ..
+            } => Some(*part),
             _ => None,
         });
-        let dirs: BTreeSet<DirId> = touched.collect();
+        let dirs: BTreeSet<Part> = touched.collect();
         self.settle(slot, tx);
         for dir in &dirs {
             *self.undecided.entry(*dir).or_default() += 1;
@@ -152,7 +154,7 @@ impl MetaServer {
     /// The count of the directory in which an operation is about to change names.
     pub(crate) fn count_before_change(&self, asked: &Asked<'_>) -> Option<u64> {
         let dir = asked.op.changes_names_in().filter(|_| self.counts())?;
-        self.changes.borrow_mut().known_from_now_on(dir)
+        self.changes.borrow_mut().known_from_now_on(dir.into())
     }
 
     /// It has changed them.
@@ -160,7 +162,11 @@ impl MetaServer {
         let (Some(dir), Some(before)) = (asked.op.changes_names_in(), before) else {
             return;
         };
-        let after = self.changes.borrow().known(dir).filter(|after| *after != before);
+        let after = self
+            .changes
+            .borrow()
+            .known(dir.into())
+            .filter(|after| *after != before);
         let told = after.map(|after| ChangeInfo { before, after, time });
         asked.change.set(told);
     }
@@ -171,9 +177,9 @@ impl MetaServer {
         let dir = asked.op.looks_at().filter(|_| shown)?;
         let mut changes = self.changes.borrow_mut();
         match asked.op {
-            Op::DirStat { .. } => changes.known_from_now_on(dir),
+            Op::DirStat { .. } => changes.known_from_now_on(dir.into()),
             // What nobody knows does not become known by a look at one name.
-            _ => changes.known(dir),
+            _ => changes.known(dir.into()),
         }
     }
 
@@ -183,7 +189,7 @@ impl MetaServer {
             return;
         };
         let says = matches!(seen, Ok(Answer::DirStat(_)) | Err(Errno::NotFound));
-        let same = self.changes.borrow().known(dir) == Some(before);
+        let same = self.changes.borrow().known(dir.into()) == Some(before);
         let told = (says && same).then_some(ChangeInfo {
             before,
             after: before,

@@ -349,9 +349,9 @@ impl MetaServer {
     /// and whatever is there by then (H4).
     fn end_wrongly(&self, batch: &Batch) -> Result<(), StoreError> {
         for m in &batch.mutations {
-            if let Mutation::Delete { key: Key::Head(dir) } = m {
+            if let Mutation::Delete { key: Key::Head(part) } = m {
                 if plant!(H3) {
-                    self.store.delete_range(&KeyRange::rename_lists(*dir))?;
+                    self.store.delete_range(&KeyRange::rename_lists(part.dir))?;
                 } else {
                     let late = Batch::of(vec![m.clone()]);
                     self.spawn(|me| {

@@ -4,7 +4,7 @@ use crate::locks::{Unit, in_order};
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, OwedRecord, Record};
 use pando_store::Level;
-use pando_types::{DirId, Generation, MapEpoch, TxId, plant};
+use pando_types::{DirId, Generation, MapEpoch, Part, TxId, plant};
 use pando_wire::{LockMode, PeerAnswer, PeerRequest, Refusal, Stored};
 
 impl MetaServer {
@@ -15,7 +15,7 @@ impl MetaServer {
         dir: DirId,
         generation: Generation,
     ) -> Result<(), Failure> {
-        let to = self.owner(parent.slot());
+        let to = self.owner(Part::whole(parent).slot());
         if to == self.id {
             return self.owes(parent, dir, generation).await.map(|_| ());
         }
@@ -41,19 +41,19 @@ impl MetaServer {
         if map < self.gained.get() && !plant!(H118) {
             return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
         }
-        let mut slots = contents.iter().map(|(_, c)| c.dir.slot());
+        let mut slots = contents.iter().map(|(_, c)| Part::whole(c.dir).slot());
         if let Some(slot) = slots.find(|slot| !self.serves_slot(*slot)) {
             return Err(Failure::Refused(self.not_served(slot)));
         }
         let held = self.hold();
-        let heads = contents.iter().map(|(_, c)| Key::Head(c.dir));
+        let heads = contents.iter().map(|(_, c)| Key::Head(c.dir.into()));
         let units = in_order(heads.map(|key| (Unit::Key(key), LockMode::Exclusive)));
         self.locks
             .acquire(held.holder, units, || self.peer_wait())
             .await?;
         let mut there = Vec::new();
         for (_, content) in &contents {
-            there.push(self.store.get(&Key::Head(content.dir)).wait().await?);
+            there.push(self.store.get(&Key::Head(content.dir.into())).wait().await?);
         }
         self.flow().await;
         // Nothing is waited for from here to the batch.
@@ -69,8 +69,8 @@ impl MetaServer {
             }
             if first && there.is_none() {
                 let insert = |key, record| Mutation::Insert { key, record };
-                mutations.push(insert(Key::Head(dir), Record::Head(head)));
-                mutations.push(insert(Key::Touch(dir), Record::Touch(touch)));
+                mutations.push(insert(Key::Head(dir.into()), Record::Head(head)));
+                mutations.push(insert(Key::Touch(dir.into()), Record::Touch(touch)));
             }
             taken.extend(first.then_some(tx));
             stored.push(Stored::Yes);

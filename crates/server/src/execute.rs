@@ -10,7 +10,7 @@ use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
 use pando_types::{
-    Bearer, Cred, DirId, Errno, Generation, Ino, MapEpoch, RequestId, Term, Timestamp, Watermark, plant,
+    Bearer, Cred, DirId, Errno, Generation, Ino, MapEpoch, Part, RequestId, Term, Timestamp, Watermark, plant,
 };
 use pando_wire::{
     Answer, ChangeInfo, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement,
@@ -109,7 +109,7 @@ impl Asked<'_> {
     ) -> Option<(DirId, Incarnation)> {
         let mut dirs = self.dirs.all().filter(|d| d.parent != DirId::ABOVE_ROOT);
         let missing =
-            dirs.find(|d| snapshot.head(d.id).is_none() && !asked.contains(&(d.id, d.generation)))?;
+            dirs.find(|d| snapshot.head(d.id.into()).is_none() && !asked.contains(&(d.id, d.generation)))?;
         let shown = self.basis == Basis::Shown && !plant!(H117);
         shown.then_some((missing.parent, (missing.id, missing.generation)))
     }
@@ -291,7 +291,7 @@ impl MetaServer {
                 && asked
                     .dirs
                     .all()
-                    .any(|d| snapshot.head(d.id).is_some_and(|h| h.seal != d.seal))
+                    .any(|d| snapshot.head(d.id.into()).is_some_and(|h| h.seal != d.seal))
             {
                 return Err(Failure::Refused(Refusal::Busy));
             }
@@ -299,7 +299,7 @@ impl MetaServer {
                 && decision.outcome.is_ok()
             {
                 // The slot has left since this was admitted: what is here of it is not what the locks are of (H137).
-                if !self.serves_slot(dir.id.slot()) {
+                if !self.serves_slot(Part::whole(dir.id).slot()) {
                     return Err(Failure::Refused(Refusal::Busy));
                 }
                 let mut outcome = match self.list(cred, op).await? {
@@ -447,7 +447,7 @@ impl MetaServer {
 
     /// Identities for what an operation may create in this directory.
     async fn fresh(&self, dir: DirId) -> Result<Option<Fresh>, Failure> {
-        let number = self.next_number(dir.slot()).await?;
+        let number = self.next_number(Part::whole(dir).slot()).await?;
         Ok(Some(self.fresh_of(number)))
     }
 
@@ -473,8 +473,8 @@ impl MetaServer {
             return Ok(Listed::Page(Err(Errno::Invalid)));
         };
         // What is read may be as of before a change that comes and goes meanwhile (H136).
-        let watch = self.locks.watch(dir.id);
-        let range = KeyRange::entries_from(dir.id, after.bucket());
+        let watch = self.locks.watch(dir.id.into());
+        let range = KeyRange::entries_from(dir.id.into(), after.bucket());
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
             // One more than shown, to know whether the last bucket is whole.
@@ -485,7 +485,7 @@ impl MetaServer {
                 Page::Entries(Answer::Entries { entries, end: false }) if entries.is_empty() => limit *= 2,
                 Page::Entries(answer) => {
                     let changing = if plant!(H136) {
-                        self.locks.being_changed(dir.id)
+                        self.locks.being_changed(dir.id.into())
                     } else {
                         watch.changed()
                     };
@@ -523,7 +523,7 @@ fn wait_from_here(may_wait: bool) -> Result<bool, Failure> {
 
 /// Whether it is wanted of a file at home.
 fn is_of_home(want: &LockWant) -> bool {
-    matches!(want, LockWant::Bucket(dir, ..) if dir.is_homes())
+    matches!(want, LockWant::Bucket(dir, ..) if dir.dir.is_homes())
 }
 
 /// What came of reading a page.
@@ -544,7 +544,7 @@ fn being_changed(dir: DirId, page: &Answer, changing: &BTreeSet<NameHash>) -> Ve
     let told = entries.iter().filter(|e| e.view.is_some());
     told.map(|e| e.position.bucket())
         .filter(|bucket| changing.contains(bucket))
-        .map(|bucket| LockWant::Bucket(dir, bucket, LockMode::Shared))
+        .map(|bucket| LockWant::Bucket(dir.into(), bucket, LockMode::Shared))
         .collect()
 }
 

@@ -27,7 +27,7 @@ use crate::account::Notes;
 use crate::{Failure, MetaServer};
 use pando_format::{Head, Key, Mutation, Record};
 use pando_namespace::{Incarnation, Walked};
-use pando_types::{DirId, Term, plant};
+use pando_types::{DirId, Part, Term, plant};
 use pando_wire::{PeerAnswer, PeerRequest, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -235,7 +235,7 @@ impl MetaServer {
             } = m
             {
                 let parent = (head.parent, head.parent_generation);
-                graph.moved((*id, head.generation), parent, self.limits.parents);
+                graph.moved((id.dir, head.generation), parent, self.limits.parents);
             }
         }
     }
@@ -282,7 +282,7 @@ impl Moving<'_> {
 impl MetaServer {
     /// A directory's head, from whoever has it.
     async fn head_of(&self, dir: DirId, notes: &Notes) -> Result<Option<Head>, Failure> {
-        let owner = self.owner(dir.slot());
+        let owner = self.owner(Part::whole(dir).slot());
         if owner == self.id {
             return self.read_head(dir, true, notes).await;
         }

@@ -8,7 +8,9 @@
 
 use crate::{Failure, MetaServer};
 use pando_format::Record;
-use pando_types::{AuthMode, FileKind, Generation, IdentityId, Ino, MapEpoch, Mono, SessionId, Slot, plant};
+use pando_types::{
+    AuthMode, FileKind, Generation, IdentityId, Ino, MapEpoch, Mono, Part, SessionId, Slot, plant,
+};
 use pando_wire::{
     Answer, FileAt, HOLDING_MAX, Held, Holders, Holding, Holds as Moved, Keep, Outcome, Refusal, Response,
     Turned,
@@ -318,7 +320,12 @@ impl MetaServer {
         else {
             return Ok(());
         };
-        let Some(slot) = entry.home.as_ref().map(|home| home.id.slot()).or(slot) else {
+        let Some(slot) = entry
+            .home
+            .as_ref()
+            .map(|home| Part::whole(home.id).slot())
+            .or(slot)
+        else {
             return Ok(());
         };
         *kept = entry.attr.kind == FileKind::Regular && self.serves_slot(slot);

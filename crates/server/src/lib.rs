@@ -211,7 +211,7 @@ pub struct MetaServer {
     debts: RefCell<owed::Debts>,
     /// What has taken effect at once in this turn, in that order.
     untold: RefCell<Vec<at_once::Untold>>,
-    parts: RefCell<participant::Parts>,
+    parts: RefCell<participant::TxParts>,
     space: Cell<Option<(Mono, Space)>>,
     stopped: Cell<bool>,
     damage_logged: Cell<Option<Mono>>,

@@ -6,7 +6,7 @@
 use pando_env::LocalFuture;
 use pando_env::sync::{Either, Sender, first, oneshot};
 use pando_format::{Key, Mutation, NameHash, ReplyWrite};
-use pando_types::{DirId, Slot, plant};
+use pando_types::{Part, Slot, plant};
 use pando_wire::{LockMode, LockWant};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Unit {
     Key(Key),
-    Bucket(DirId, NameHash),
+    Bucket(Part, NameHash),
     /// The turn of changes of the cluster map.
     Map,
 }
@@ -60,7 +60,7 @@ impl Unit {
     fn slot(&self) -> Option<Slot> {
         match self {
             Unit::Key(key) => Some(key.slot()),
-            Unit::Bucket(dir, _) => Some(dir.slot()),
+            Unit::Bucket(part, _) => Some(part.slot()),
             Unit::Map => None,
         }
     }
@@ -73,7 +73,7 @@ pub(crate) struct Locks {
     /// Slots in which nobody gets a lock: others serve them, or are about to.
     closed: RefCell<BTreeSet<Slot>>,
     /// Directories that are being read without locks on their buckets, with what somebody got exclusively meanwhile.
-    watches: RefCell<BTreeMap<u64, (DirId, BTreeSet<NameHash>)>>,
+    watches: RefCell<BTreeMap<u64, (Part, BTreeSet<NameHash>)>>,
 }
 
 /// The lock was not to be had in time.
@@ -88,7 +88,7 @@ fn compatible(a: LockMode, b: LockMode) -> bool {
 pub(crate) fn unit_of(want: &LockWant) -> Option<(Unit, LockMode)> {
     match want {
         LockWant::Key(key, mode) => Some((Unit::Key(key.clone()), *mode)),
-        LockWant::Bucket(dir, hash, mode) => Some((Unit::Bucket(*dir, *hash), *mode)),
+        LockWant::Bucket(part, hash, mode) => Some((Unit::Bucket(*part, *hash), *mode)),
         LockWant::Attachments(_) => None,
     }
 }
@@ -96,9 +96,9 @@ pub(crate) fn unit_of(want: &LockWant) -> Option<(Unit, LockMode)> {
 /// What a mutation must have locked.
 pub(crate) fn unit_of_mutation(m: &Mutation) -> Option<(Unit, LockMode)> {
     match m {
-        Mutation::Touch { dir, .. } => Some((Unit::Key(Key::Touch(*dir)), LockMode::Increment)),
+        Mutation::Touch { part, .. } => Some((Unit::Key(Key::Touch(*part)), LockMode::Increment)),
         Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => match key {
-            Key::Entry { dir, hash, .. } => Some((Unit::Bucket(*dir, *hash), LockMode::Exclusive)),
+            Key::Entry { part, hash, .. } => Some((Unit::Bucket(*part, *hash), LockMode::Exclusive)),
             Key::Attachment { .. } | Key::Reply(..) | Key::Garbage(..) => None,
             key => Some((Unit::Key(key.clone()), LockMode::Exclusive)),
         },
@@ -146,9 +146,9 @@ impl Locks {
     }
 
     /// The buckets of a directory that somebody holds exclusively.
-    pub fn being_changed(&self, dir: DirId) -> BTreeSet<NameHash> {
+    pub fn being_changed(&self, part: Part) -> BTreeSet<NameHash> {
         let t = self.table.borrow();
-        let all = Unit::Bucket(dir, NameHash(0))..=Unit::Bucket(dir, NameHash::MAX);
+        let all = Unit::Bucket(part, NameHash(0))..=Unit::Bucket(part, NameHash::MAX);
         let exclusive = |s: &State| s.holders.iter().any(|(_, mode)| *mode == LockMode::Exclusive);
         let changed = t.units.range(all).filter(|(_, s)| exclusive(s));
         changed
@@ -160,11 +160,11 @@ impl Locks {
     }
 
     /// From now on it is noted which buckets of a directory somebody has exclusively.
-    pub fn watch(&self, dir: DirId) -> Watch<'_> {
-        let changed = self.being_changed(dir);
+    pub fn watch(&self, part: Part) -> Watch<'_> {
+        let changed = self.being_changed(part);
         let mut watches = self.watches.borrow_mut();
         let number = watches.last_key_value().map_or(0, |(last, _)| last + 1);
-        watches.insert(number, (dir, changed));
+        watches.insert(number, (part, changed));
         Watch { locks: self, number }
     }
 
@@ -474,11 +474,12 @@ impl Drop for Leave<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_types::DirId;
     use std::rc::Rc;
     use std::task::{Context, Poll, Waker};
 
     fn unit(n: u128) -> Unit {
-        Unit::Key(Key::Head(DirId(n)))
+        Unit::Key(Key::Head(DirId(n).into()))
     }
 
     fn poll<F: Future>(f: std::pin::Pin<&mut F>) -> Poll<F::Output> {
@@ -492,14 +493,19 @@ mod tests {
     #[test]
     fn a_watch_sees_what_came_and_went() {
         let locks = Locks::default();
-        let bucket = |dir, hash| (Unit::Bucket(DirId(dir), NameHash(hash)), LockMode::Exclusive);
+        let bucket = |dir, hash| {
+            (
+                Unit::Bucket(DirId(dir).into(), NameHash(hash)),
+                LockMode::Exclusive,
+            )
+        };
         let (before, during) = (locks.holder(), locks.holder());
         locks.try_all(before, &[bucket(1, 10)]).unwrap();
-        let watch = locks.watch(DirId(1));
+        let watch = locks.watch(DirId(1).into());
         locks.release(before);
         locks.try_all(during, &[bucket(1, 20), bucket(2, 30)]).unwrap();
         locks.release(during);
-        let shared = (Unit::Bucket(DirId(1), NameHash(40)), LockMode::Shared);
+        let shared = (Unit::Bucket(DirId(1).into(), NameHash(40)), LockMode::Shared);
         locks.try_all(during, &[shared]).unwrap();
         assert_eq!(watch.changed(), [10, 20].map(NameHash).into());
         assert!(locks.watches.borrow().is_empty());
@@ -569,7 +575,7 @@ mod tests {
     fn a_closed_slot_gives_no_locks_and_who_has_one_keeps_it() {
         let locks = Rc::new(Locks::default());
         let (a, b, c) = (locks.holder(), locks.holder(), locks.holder());
-        let slots = BTreeSet::from([DirId(1).slot()]);
+        let slots = BTreeSet::from([Part::whole(DirId(1)).slot()]);
         let take = |h| {
             let locks = locks.clone();
             Box::pin(async move {
@@ -581,7 +587,7 @@ mod tests {
         assert!(poll(take(a).as_mut()).is_ready());
         let mut waits = take(b);
         assert!(poll(waits.as_mut()).is_pending());
-        locks.set_open(DirId(1).slot(), false);
+        locks.set_open(Part::whole(DirId(1)).slot(), false);
         assert!(matches!(poll(waits.as_mut()), Poll::Ready(Err(Busy))));
         assert!(matches!(poll(take(c).as_mut()), Poll::Ready(Err(Busy))));
         assert!(locks.try_all(c, &[(unit(1), LockMode::Shared)]).is_err());
@@ -593,7 +599,7 @@ mod tests {
             locks.try_all(c, &[(unit(1), LockMode::Shared)]).is_err(),
             "free, and closed"
         );
-        locks.set_open(DirId(1).slot(), true);
+        locks.set_open(Part::whole(DirId(1)).slot(), true);
         assert!(matches!(poll(take(c).as_mut()), Poll::Ready(Ok(()))));
     }
 

@@ -59,7 +59,7 @@ pub fn format_store(
     let name = Name::root();
     insert(
         Key::Entry {
-            dir: DirId::ABOVE_ROOT,
+            part: DirId::ABOVE_ROOT.into(),
             hash: map.widths().name(0, &name),
             name: name.clone(),
         },
@@ -86,10 +86,10 @@ pub fn format_store(
         seal: 0,
         listed: false,
     };
-    insert(Key::Head(DirId::ROOT), Record::Head(head));
+    insert(Key::Head(DirId::ROOT.into()), Record::Head(head));
     let stat = DirStat::born(now);
     insert(
-        Key::Touch(DirId::ROOT),
+        Key::Touch(DirId::ROOT.into()),
         Record::Touch(Touch {
             stat,
             explicit: false,

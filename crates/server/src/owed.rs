@@ -20,7 +20,7 @@ use pando_cluster::DirectoryUpdates;
 use pando_env::sync::{Sender, first, oneshot};
 use pando_format::{Batch, Entry, HashWidths, Key, KeyRange, Mutation, OwedRecord, Record, Target};
 use pando_store::{Lsn, Store, StoreError};
-use pando_types::{BootEpoch, DirId, Generation, ServerId, Slot, TxId};
+use pando_types::{BootEpoch, DirId, Generation, Part, ServerId, Slot, TxId};
 use pando_wire::{LockMode, Op, PeerAnswer, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,15 +60,15 @@ fn content_of(mutations: &[Mutation]) -> Option<OwedRecord> {
     match mutations {
         [
             Mutation::Insert {
-                key: Key::Head(dir),
+                key: Key::Head(part),
                 record: Record::Head(head),
             },
             Mutation::Insert {
                 key: Key::Touch(touched),
                 record: Record::Touch(touch),
             },
-        ] if dir == touched => Some(OwedRecord {
-            dir: *dir,
+        ] if part == touched => Some(OwedRecord {
+            dir: part.dir,
             head: head.clone(),
             touch: *touch,
         }),
@@ -80,9 +80,11 @@ fn content_of(mutations: &[Mutation]) -> Option<OwedRecord> {
 fn entry_unit(local: &[Mutation], content: &OwedRecord) -> Option<Unit> {
     local.iter().find_map(|m| match m {
         Mutation::Insert {
-            key: Key::Entry { dir, hash, name },
+            key: Key::Entry { part, hash, name },
             ..
-        } if (dir, name) == (&content.head.parent, &content.head.name) => Some(Unit::Bucket(*dir, *hash)),
+        } if (part.dir, name) == (content.head.parent, &content.head.name) => {
+            Some(Unit::Bucket(*part, *hash))
+        }
         _ => None,
     })
 }
@@ -142,7 +144,7 @@ impl MetaServer {
 
     /// A slot whose names are not here (any more) has no debts: their records were left over.
     pub(crate) fn drop_debts(&self, gone: impl Fn(Slot) -> bool) {
-        let elsewhere = |d: &Debt| gone(d.content.head.parent.slot());
+        let elsewhere = |d: &Debt| gone(Part::whole(d.content.head.parent).slot());
         let gone: Vec<Debt> = {
             let mut debts = self.debts.borrow_mut();
             let dirs: Vec<DirId> = debts
@@ -167,8 +169,8 @@ impl MetaServer {
         generation: Generation,
     ) -> Result<PeerAnswer, Failure> {
         // Whose the slot is knows it, and nobody else.
-        if !self.serves_slot(parent.slot()) {
-            return Err(Failure::Refused(self.not_served(parent.slot())));
+        if !self.serves_slot(Part::whole(parent).slot()) {
+            return Err(Failure::Refused(self.not_served(Part::whole(parent).slot())));
         }
         let woken = {
             let mut debts = self.debts.borrow_mut();
@@ -210,7 +212,7 @@ impl Debts {
             let Record::Owed(content) = record else { continue };
             batch.mutations.push(Mutation::Delete { key });
             let holder = locks.holder();
-            let entry = match ours(content.head.parent.slot()) {
+            let entry = match ours(Part::whole(content.head.parent).slot()) {
                 true => entry_of(store, widths, &content).await?,
                 false => None,
             };
@@ -257,16 +259,23 @@ async fn entry_of(
     content: &OwedRecord,
 ) -> Result<Option<Unit>, StoreError> {
     let (dir, name) = (content.head.parent, &content.head.name);
-    let Some(Record::Head(parent)) = store.get(&Key::Head(dir)).wait().await? else {
+    let Some(Record::Head(parent)) = store.get(&Key::Head(dir.into())).wait().await? else {
         return Ok(None);
     };
     let hash = widths.name(parent.salt, name);
     let name = name.clone();
-    let there = store.get(&Key::Entry { dir, hash, name }).wait().await?;
+    let there = store
+        .get(&Key::Entry {
+            part: dir.into(),
+            hash,
+            name,
+        })
+        .wait()
+        .await?;
     let stands = matches!(
         there,
         Some(Record::Entry(Entry { target: Target::Dir(d), .. }))
             if (d.id, d.generation) == (content.dir, content.head.generation)
     );
-    Ok(stands.then_some(Unit::Bucket(dir, hash)))
+    Ok(stands.then_some(Unit::Bucket(dir.into(), hash)))
 }

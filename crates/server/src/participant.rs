@@ -10,7 +10,9 @@ use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
 use pando_store::{Level, Read, StoreError};
-use pando_types::{BootEpoch, DirId, Mono, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant};
+use pando_types::{
+    BootEpoch, DirId, Mono, Part, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant,
+};
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +26,7 @@ type Replies = Vec<(Key, Sequence)>;
 type Coming = (Key, LocalFuture<Result<Option<Record>, StoreError>>);
 
 /// A transaction of another coordinator that holds something here.
-pub(crate) struct Part {
+pub(crate) struct TxPart {
     pub holder: Holder,
     /// Slots with a prepared record; empty: only volatile locks.
     pub prepared: BTreeSet<Slot>,
@@ -36,15 +38,15 @@ pub(crate) struct Part {
 
 /// All of them.
 #[derive(Default)]
-pub(crate) struct Parts {
-    pub live: BTreeMap<TxId, Part>,
+pub(crate) struct TxParts {
+    pub live: BTreeMap<TxId, TxPart>,
     /// Finished transactions at or above the coordinator's low-watermark: late messages of theirs do nothing (H39).
     finished: BTreeSet<TxId>,
     /// Low-watermark of each coordinator in its latest boot.
     low: BTreeMap<ServerId, (BootEpoch, u64)>,
 }
 
-impl Parts {
+impl TxParts {
     /// Notes a coordinator's low-watermark. False: `tx` is finished, or of an earlier boot than its coordinator's.
     pub fn current(&mut self, tx: TxId, low: u64) -> bool {
         let known = self.low.entry(tx.coordinator).or_default();
@@ -64,12 +66,12 @@ impl Parts {
         plant!(H39) || ((tx.boot, tx.number) >= self.low[&tx.coordinator] && !self.finished.contains(&tx))
     }
 
-    pub fn finish(&mut self, tx: TxId) -> Option<Part> {
+    pub fn finish(&mut self, tx: TxId) -> Option<TxPart> {
         self.finished.insert(tx);
         self.live.remove(&tx)
     }
 
-    fn reopen(&mut self, tx: TxId, part: Part) {
+    fn reopen(&mut self, tx: TxId, part: TxPart) {
         self.finished.remove(&tx);
         self.live.insert(tx, part);
     }
@@ -161,7 +163,7 @@ impl MetaServer {
             return None;
         }
         let now = self.world.mono();
-        let part = parts.live.entry(tx).or_insert_with(|| Part {
+        let part = parts.live.entry(tx).or_insert_with(|| TxPart {
             holder: self.locks.holder(),
             prepared: BTreeSet::new(),
             records: Vec::new(),
@@ -479,7 +481,7 @@ impl MetaServer {
         Ok(standing)
     }
 
-    fn apply_decision(&self, tx: TxId, part: &Part, commit: bool) -> Result<(), Failure> {
+    fn apply_decision(&self, tx: TxId, part: &TxPart, commit: bool) -> Result<(), Failure> {
         if part.prepared.is_empty() {
             // It lent locks and has nothing to apply; having missed its release it may have asked and heard "committed".
             // What it voted for is found again after any restart.
@@ -620,9 +622,9 @@ impl MetaServer {
         patient: bool,
         notes: &Notes,
     ) -> Result<Option<Head>, Failure> {
-        self.owns([self.owner(dir.slot())])?;
+        self.owns([self.owner(Part::whole(dir).slot())])?;
         let held = self.hold();
-        let want = LockWant::Key(Key::Head(dir), LockMode::Shared);
+        let want = LockWant::Key(Key::Head(dir.into()), LockMode::Shared);
         let timer = || match patient {
             true => self.peer_wait(),
             false => self.no_wait(),
@@ -630,7 +632,7 @@ impl MetaServer {
         let units = unit_of(&want).into_iter().collect();
         let acquire = self.locks.acquire(held.holder, units, timer);
         notes.locking(acquire).await?;
-        let record = self.store.get(&Key::Head(dir)).wait().await?;
+        let record = self.store.get(&Key::Head(dir.into())).wait().await?;
         let lsn = self.store.applied();
         drop(held);
         notes.syncing(self.safe(lsn, Level::Durable)).await?;

@@ -8,7 +8,7 @@ use pando_auth::seal;
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_store::Level;
-use pando_types::{Bearer, Cred, Generation, Name, plant};
+use pando_types::{Bearer, Cred, Generation, Name, Part, plant};
 use pando_wire::{Answer, EntryView, Op, Probe, Refusal, Response, Said, Statement};
 use std::cell::Cell;
 use std::time::Duration;
@@ -46,7 +46,10 @@ impl MetaServer {
         if probes.len() > MOST {
             return Err(Failure::Refused(Refusal::Invalid));
         }
-        if probes.iter().any(|p| self.owner(p.dir.slot()) != self.id) {
+        if probes
+            .iter()
+            .any(|p| self.owner(Part::whole(p.dir).slot()) != self.id)
+        {
             return Err(Failure::Refused(Refusal::NotOwner(self.map().epoch)));
         }
         let mut answers = Vec::with_capacity(probes.len());

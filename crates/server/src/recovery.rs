@@ -9,7 +9,7 @@ use crate::locks::{Locks, in_order, units_of};
 use crate::moving::Moving;
 use crate::office::Office;
 use crate::owed::Debts;
-use crate::participant::{Part, Parts};
+use crate::participant::{TxPart, TxParts};
 use crate::sessions::Sessions;
 use crate::{Coordinated, Decided, MetaServer, Observer, ServerConfig, Stats};
 use pando_cluster::Coord;
@@ -94,7 +94,7 @@ impl MetaServer {
         let boot = begin_boot(&config, &*store).await?;
         let locks = Locks::default();
         let now = world.mono();
-        let mut parts = Parts::default();
+        let mut parts = TxParts::default();
         let mut changes = Changes::new(config.id, boot);
         let mut stats = Stats::default();
         // Transactions this server voted for stay locked until their coordinator has been asked (H37).
@@ -102,7 +102,7 @@ impl MetaServer {
             let (Key::Prepared(slot, tx), Record::Prepared(record)) = (key, record) else {
                 continue;
             };
-            let part = parts.live.entry(tx).or_insert_with(|| Part {
+            let part = parts.live.entry(tx).or_insert_with(|| TxPart {
                 holder: locks.holder(),
                 prepared: Default::default(),
                 records: Vec::new(),

@@ -35,15 +35,15 @@ fn is_of_the_tree(key: &Key) -> bool {
 fn wants_of(key: &Key) -> Vec<LockWant> {
     let exclusive = LockMode::Exclusive;
     match key {
-        Key::Entry { dir, hash, .. } => vec![LockWant::Bucket(*dir, *hash, exclusive)],
-        Key::Attachment { dir, hash, name, .. } => {
+        Key::Entry { part, hash, .. } => vec![LockWant::Bucket(part.dir.into(), *hash, exclusive)],
+        Key::Attachment { part, hash, name, .. } => {
             let entry = Key::Entry {
-                dir: *dir,
+                part: *part,
                 hash: *hash,
                 name: name.clone(),
             };
             vec![
-                LockWant::Bucket(*dir, *hash, exclusive),
+                LockWant::Bucket(part.dir.into(), *hash, exclusive),
                 LockWant::Attachments(entry),
             ]
         }
@@ -60,7 +60,7 @@ impl RepairPlan {
             .clone()
             .all(|(key, record)| is_of_the_tree(key) && record.as_ref().is_none_or(|r| r.fits(key)));
         let blind = request.changes.iter().any(|(key, _)| !expected.contains(key));
-        let touched = |(dir, _): &(DirId, _)| expected.contains(&Key::Touch(*dir));
+        let touched = |(dir, _): &(DirId, _)| expected.contains(&Key::Touch((*dir).into()));
         let twice = request.touches.iter().any(touched);
         let too_many = request.expected.len() + request.touches.len() > MOST;
         if !fits || blind || twice || too_many || request.changes.is_empty() && request.touches.is_empty() {
@@ -75,7 +75,11 @@ impl RepairPlan {
     }
 
     fn wants(&self) -> BTreeSet<LockWant> {
-        let touches = self.request.touches.iter().map(|(dir, _)| Key::Touch(*dir));
+        let touches = self
+            .request
+            .touches
+            .iter()
+            .map(|(dir, _)| Key::Touch((*dir).into()));
         let keys = self
             .request
             .expected
@@ -105,7 +109,7 @@ pub fn changes_of(
     let mut all: Vec<Mutation> = request.changes.iter().map(change).collect();
     let mut touches = BTreeMap::new();
     for (dir, delta) in &request.touches {
-        let mut touch = match (touches.get(dir), found(&Key::Touch(*dir))) {
+        let mut touch = match (touches.get(dir), found(&Key::Touch((*dir).into()))) {
             (Some(touch), _) => *touch,
             (None, Some(Record::Touch(touch))) => touch,
             _ => return Err(Repaired::Changed),
@@ -121,7 +125,7 @@ pub fn changes_of(
         touches.insert(*dir, touch);
     }
     all.extend(touches.into_iter().map(|(dir, touch)| Mutation::Update {
-        key: Key::Touch(dir),
+        key: Key::Touch(dir.into()),
         record: Record::Touch(touch),
     }));
     Ok(all)

@@ -213,7 +213,7 @@ impl Restore {
         }
         self.raise_epochs().await?;
         // Only a root makes it a filesystem.
-        if self.get(&Key::Head(DirId::ROOT)).await?.is_none() {
+        if self.get(&Key::Head(DirId::ROOT.into())).await?.is_none() {
             return Err(RestoreError::Contradiction("there is no root directory".into()));
         }
         Ok((
@@ -302,12 +302,12 @@ impl Restore {
     /// The content of a new directory, unless it had come, or the directory is not where it was born any more.
     async fn pay(&mut self, content: &OwedRecord) -> Result<(), RestoreError> {
         let (dir, parent, name) = (content.dir, content.head.parent, &content.head.name);
-        let Some(Record::Head(Head { salt, .. })) = self.get(&Key::Head(parent)).await? else {
+        let Some(Record::Head(Head { salt, .. })) = self.get(&Key::Head(parent.into())).await? else {
             return Ok(());
         };
         let hash = self.map.widths().name(salt, name);
         let entry = Key::Entry {
-            dir: parent,
+            part: parent.into(),
             hash,
             name: name.clone(),
         };
@@ -316,12 +316,12 @@ impl Restore {
             Some(Record::Entry(Entry { target: Target::Dir(d), .. }))
                 if (d.id, d.generation) == (dir, content.head.generation)
         );
-        if !stands || self.get(&Key::Head(dir)).await?.is_some() {
+        if !stands || self.get(&Key::Head(dir.into())).await?.is_some() {
             return Ok(());
         }
         let records = [
-            (Key::Head(dir), Record::Head(content.head.clone())),
-            (Key::Touch(dir), Record::Touch(content.touch)),
+            (Key::Head(dir.into()), Record::Head(content.head.clone())),
+            (Key::Touch(dir.into()), Record::Touch(content.touch)),
         ];
         for (key, record) in records {
             self.write(&key.clone(), Mutation::Update { key, record })?;

@@ -270,7 +270,7 @@ impl MetaServer {
             Mutation::Insert { key, .. } | Mutation::Update { key, .. } | Mutation::Delete { key } => {
                 self.home(key)
             }
-            Mutation::Touch { dir, .. } => self.home(&Key::Touch(*dir)),
+            Mutation::Touch { part, .. } => self.home(&Key::Touch(*part)),
         }
     }
 
@@ -326,9 +326,9 @@ impl MetaServer {
                 return Ok(());
             }
             // A bucket has at most 256 ordinals.
-            LockWant::Bucket(dir, hash, _) => (KeyRange::bucket(*dir, *hash), 257),
-            LockWant::Attachments(Key::Entry { dir, hash, name }) => {
-                (KeyRange::attachments(*dir, *hash, name), 16)
+            LockWant::Bucket(dir, hash, _) => (KeyRange::bucket((*dir).into(), *hash), 257),
+            LockWant::Attachments(Key::Entry { part, hash, name }) => {
+                (KeyRange::attachments(*part, *hash, name), 16)
             }
             LockWant::Attachments(_) => return Ok(()),
         };
@@ -345,8 +345,8 @@ impl MetaServer {
         while let (Some(LockWant::Bucket(dir, first, _)), Some(LockWant::Bucket(_, last, _))) =
             (left.first(), left.last())
         {
-            let mut range = KeyRange::entries_from(*dir, *first);
-            range.end = KeyRange::bucket(*dir, *last).end;
+            let mut range = KeyRange::entries_from((*dir).into(), *first);
+            range.end = KeyRange::bucket((*dir).into(), *last).end;
             let limit = left.len() * 2;
             let found = self.store.list(&range, limit).wait().await?;
             // The last bucket may go on beyond what was read.
@@ -378,7 +378,7 @@ impl MetaServer {
         }
         for want in left {
             if let LockWant::Bucket(dir, hash, _) = want {
-                let bucket = KeyRange::bucket(*dir, *hash);
+                let bucket = KeyRange::bucket((*dir).into(), *hash);
                 records.extend(self.store.list(&bucket, 257).wait().await?);
             }
         }

@@ -121,7 +121,7 @@ impl Program {
                 name: named(name),
                 version: *version,
             };
-            let head = Key::Head(widths.dir_id(&birth));
+            let head = Key::Head(widths.dir_id(&birth).into());
             let judge = self.workload.cluster().judge();
             judge.with_model(|_, tree| tree.get(&head).is_some())
         };

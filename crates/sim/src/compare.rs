@@ -674,7 +674,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
     use pando_format::{AttachmentKind, Key, Record};
     let mut seen = 0;
     for (key, record) in tree.records() {
-        let (Key::Entry { dir, hash, name }, Record::Entry(e)) = (key, record) else {
+        let (Key::Entry { part, hash, name }, Record::Entry(e)) = (key, record) else {
             continue;
         };
         let (id, layout, attr) = match &e.target {
@@ -689,19 +689,19 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             ),
             Target::Link(l) => {
                 seen += 1;
-                named(model, tree, NodeId::new(l.ino, l.generation), *dir, name)?;
+                named(model, tree, NodeId::new(l.ino, l.generation), part.dir, name)?;
                 continue;
             }
         };
-        if !dir.is_homes() {
+        if !part.dir.is_homes() {
             seen += 1;
-            named(model, tree, id, *dir, name)?;
+            named(model, tree, id, part.dir, name)?;
         }
-        let vanished = || format!("{name} in {dir:?}, {id:?}, is stored and should not be there");
+        let vanished = || format!("{name} in {part:?}, {id:?}, is stored and should not be there");
         let expected = model.attr(id).ok_or_else(vanished)?;
         if expected != attr {
             return Err(format!(
-                "{name} in {dir:?}: expected {expected:?}, stored {attr:?}"
+                "{name} in {part:?}: expected {expected:?}, stored {attr:?}"
             ));
         }
         if let Target::Inode(i) = &e.target
@@ -709,12 +709,12 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
         {
             let expected = model.version(id);
             return Err(format!(
-                "{name} in {dir:?}: expected content {expected:?}, stored {}",
+                "{name} in {part:?}: expected content {expected:?}, stored {}",
                 i.version
             ));
         }
         let attachment = |kind| match tree.get(&Key::Attachment {
-            dir: *dir,
+            part: *part,
             hash: *hash,
             name: name.clone(),
             kind,
@@ -734,7 +734,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
         if acls != view.acls {
             let expected = &view.acls;
             return Err(format!(
-                "{name} in {dir:?}: expected {expected:?}, stored {acls:?}"
+                "{name} in {part:?}: expected {expected:?}, stored {acls:?}"
             ));
         }
         let body = Some(view.body);
@@ -762,12 +762,12 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
             _ => false,
         };
         if !same {
-            return Err(format!("{name} in {dir:?}: expected {body:?}, stored {e:?}"));
+            return Err(format!("{name} in {part:?}: expected {body:?}, stored {e:?}"));
         }
         let stored = attachment(AttachmentKind::Xattrs).unwrap_or_else(|| XattrSet::default().to_bytes());
-        let stored = XattrSet::from_bytes(&stored).map_err(|e| format!("{name} in {dir:?}: {e}"))?;
+        let stored = XattrSet::from_bytes(&stored).map_err(|e| format!("{name} in {part:?}: {e}"))?;
         if !stored.iter().eq(model.xattrs(id)) {
-            return Err(format!("{name} in {dir:?}: extended attributes are {stored:?}"));
+            return Err(format!("{name} in {part:?}: extended attributes are {stored:?}"));
         }
     }
     // The model counts the root; the stores have an entry for it too.

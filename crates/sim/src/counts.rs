@@ -7,7 +7,7 @@ use pando_client::file::{self, DataSync, OpenFile, Place};
 use pando_cluster::DirectoryUpdates;
 use pando_data::MemBlocks;
 use pando_env::sync::join_all;
-use pando_types::{Access, AttrChange, Birth, Cred, DirId, Errno, Name, Perm, ServerId, Timestamp};
+use pando_types::{Access, AttrChange, Birth, Cred, DirId, Errno, Name, Part, Perm, ServerId, Timestamp};
 use pando_wire::{ErrandEnd, Op, Refusal, RenameMode, Request, Task};
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -81,7 +81,7 @@ impl Program {
     }
 
     fn owner(&self, dir: DirId) -> ServerId {
-        self.client.map().owner(dir.slot())
+        self.client.map().owner(Part::whole(dir).slot())
     }
 
     /// The directory a path leads to.

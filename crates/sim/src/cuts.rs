@@ -318,7 +318,7 @@ mod tests {
         };
         assert_eq!(in_tree(&copy), in_tree(disk));
         let without = |gone: &Key| whole.iter().filter(|(k, _)| k != gone).cloned().collect();
-        let root = Key::Head(pando_types::DirId::ROOT);
+        let root = Key::Head(pando_types::DirId::ROOT.into());
         assert!(restore(without(&root)).is_err(), "no root");
         assert!(restore(Vec::new()).is_err(), "nothing");
         let touch = whole.iter().find(|(k, _)| matches!(k, Key::Touch(_))).unwrap();

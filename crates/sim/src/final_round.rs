@@ -265,10 +265,10 @@ async fn at_rest(cluster: &Rc<Cluster>, life: &Rc<Life>, client: &Rc<Client>) {
 pub fn check_blocks(cluster: &Rc<Cluster>) {
     let missing = cluster.judge().with_model(|_, tree| {
         tree.records().find_map(|(key, record)| match (key, record) {
-            (Key::Entry { dir, name, .. }, Record::Entry(e)) => match &e.target {
+            (Key::Entry { part, name, .. }, Record::Entry(e)) => match &e.target {
                 Target::Inode(_)
                     if tree
-                        .head(*dir)
+                        .head(part.dir)
                         .is_some_and(|h| h.name.as_bytes().starts_with(crate::scribe::PREFIX)) =>
                 {
                     None

@@ -2,7 +2,7 @@
 
 use crate::births::{Program, named, on_a_cluster};
 use pando_client::Kept;
-use pando_types::{Cred, Perm, ServerId, Slot};
+use pando_types::{Cred, Part, Perm, ServerId, Slot};
 use pando_wire::{Op, RenameMode, Statement};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Program {
                 .await
                 .expect("made");
             let dir = self.client.dir(&cred, path.as_bytes()).await.expect("there");
-            if than != Some(self.owner_of(dir.id.slot())) {
+            if than != Some(self.owner_of(Part::whole(dir.id).slot())) {
                 return dir;
             }
         }
@@ -57,7 +57,9 @@ impl Program {
 fn a_file_that_is_replaced_from_another_server_stays_while_it_is_held() {
     on_a_cluster(128, |p| async move {
         let from = p.dir_elsewhere(None).await;
-        let to = p.dir_elsewhere(Some(p.owner_of(from.id.slot()))).await;
+        let to = p
+            .dir_elsewhere(Some(p.owner_of(Part::whole(from.id).slot())))
+            .await;
         p.make_file(&from, "f").await;
         p.make_file(&to, "g").await;
         // As another mount would be, which has asked nobody for anything.
@@ -114,7 +116,7 @@ fn a_file_stays_that_is_open_by_another_name_where_its_last_is_removed() {
 fn what_is_removed_where_a_server_has_started_again_does_not_stay() {
     on_a_cluster(128, |p| async move {
         let dir = p.dir_elsewhere(None).await;
-        let server = p.owner_of(dir.id.slot());
+        let server = p.owner_of(Part::whole(dir.id).slot());
         p.make_file(&dir, "f").await;
         let file = p.open_kept(&dir, "f").await.file();
         p.client.tell_closed().await;

@@ -1,7 +1,7 @@
 //! What clients know of the tree, rightly or no longer: directories, removed directories, files.
 
 use pando_env::rng::Rng;
-use pando_types::{FileKind, Generation, Ino, Name, Slot};
+use pando_types::{FileKind, Generation, Ino, Name, Part, Slot};
 use pando_wire::{Answer, EntryView, Fate, Handle, Op, Outcome, Statement};
 use std::collections::VecDeque;
 
@@ -102,7 +102,8 @@ impl Knowledge {
                 self.files
                     .retain(|f| (f.ino, f.generation) != (e.attr.ino, e.attr.generation));
                 if *held && e.attr.nlink == 1 {
-                    self.held.push((dir.id.slot(), e.attr.ino, e.attr.generation));
+                    self.held
+                        .push((Part::whole(dir.id).slot(), e.attr.ino, e.attr.generation));
                 }
             }
             (Op::UnlinkMany { dir, names }, Ok(Answer::Fates(fates))) => {

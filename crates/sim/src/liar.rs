@@ -143,7 +143,10 @@ fn peer_request(rng: &mut Rng) -> PeerRequest {
             slots: Vec::new(),
         }),
         0 => {
-            let wants = vec![LockWant::Key(RecordKey::Head(DirId::ROOT), LockMode::Exclusive)];
+            let wants = vec![LockWant::Key(
+                RecordKey::Head(DirId::ROOT.into()),
+                LockMode::Exclusive,
+            )];
             PeerRequest::Lock {
                 tx,
                 low: 0,

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use pando_env::rng::Rng;
 use pando_format::{Batch, Key, KeyRange, Mutation, Record};
 use pando_store::{MemStore, NoFaults, Read, Store, StoreError};
-use pando_types::{MapEpoch, SLOTS, Slot, plant};
+use pando_types::{MapEpoch, Part, SLOTS, Slot, plant};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -35,7 +35,7 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
         let owing: BTreeSet<Slot> = owed
             .iter()
             .filter_map(|(_, record)| match record {
-                Record::Owed(o) => Some(o.head.parent.slot()),
+                Record::Owed(o) => Some(Part::whole(o.head.parent).slot()),
                 _ => None,
             })
             .collect();

@@ -19,7 +19,7 @@ pub type Place = (DirId, NameHash, Name);
 
 /// A transaction's prepared part on one server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Part {
+struct TxPart {
     mutations: Vec<Mutation>,
     /// Laid over the tree because the transaction is decided.
     overlaid: bool,
@@ -42,7 +42,7 @@ pub struct Tree {
     positions: BTreeMap<(DirId, Position), u32>,
     /// The versions of heads that say they are on their birth's rename list.
     listed: BTreeMap<(DirId, Name), BTreeSet<u32>>,
-    parts: BTreeMap<TxId, BTreeMap<(ServerId, Slot), Part>>,
+    parts: BTreeMap<TxId, BTreeMap<(ServerId, Slot), TxPart>>,
     decided: BTreeMap<TxId, ServerId>,
     /// Content that is owed, by whom; and that of it which no server has stored yet, which is laid over the tree.
     owed: BTreeMap<TxId, (DirId, Generation)>,
@@ -77,7 +77,7 @@ impl Tree {
             for (key, record) in records {
                 match (&key, &record) {
                     (Key::Prepared(slot, tx), Record::Prepared(p)) => {
-                        let part = Part {
+                        let part = TxPart {
                             mutations: p.mutations.clone(),
                             overlaid: false,
                         };
@@ -145,16 +145,20 @@ impl Tree {
         let mut forgotten = Vec::new();
         for m in &batch.mutations {
             if let Mutation::Insert {
-                key: Key::Head(dir),
+                key: Key::Head(part),
                 record: Record::Head(head),
             } = m
-                && self.promised.get(dir) == Some(&head.generation)
+                && self.promised.get(&part.dir) == Some(&head.generation)
             {
-                self.promised.remove(dir);
-                skip.extend([Key::Head(*dir), Key::Touch(*dir)].into_iter().filter_map(|key| {
-                    let record = self.records.get(&key)?.clone();
-                    Some(Mutation::Insert { key, record })
-                }));
+                self.promised.remove(&part.dir);
+                skip.extend(
+                    [Key::Head(*part), Key::Touch(*part)]
+                        .into_iter()
+                        .filter_map(|key| {
+                            let record = self.records.get(&key)?.clone();
+                            Some(Mutation::Insert { key, record })
+                        }),
+                );
             }
             match m {
                 Mutation::Insert {
@@ -182,7 +186,7 @@ impl Tree {
                         ));
                     }
                     let Record::Prepared(p) = record else { continue };
-                    let part = Part {
+                    let part = TxPart {
                         mutations: p.mutations.clone(),
                         overlaid: false,
                     };
@@ -256,8 +260,8 @@ impl Tree {
     fn promise(&mut self, content: &OwedRecord, dirty: &mut Dirty) -> Result<(), Broken> {
         let insert = |key, record| Mutation::Insert { key, record };
         self.promised.insert(content.dir, content.head.generation);
-        let head = insert(Key::Head(content.dir), Record::Head(content.head.clone()));
-        let touch = insert(Key::Touch(content.dir), Record::Touch(content.touch));
+        let head = insert(Key::Head(content.dir.into()), Record::Head(content.head.clone()));
+        let touch = insert(Key::Touch(content.dir.into()), Record::Touch(content.touch));
         self.change(&head, dirty)?;
         self.change(&touch, dirty)
     }
@@ -291,12 +295,12 @@ impl Tree {
                 self.put(key.clone(), record.clone(), dirty);
             }
             Mutation::Delete { key } => self.take(key, dirty),
-            Mutation::Touch { dir, delta } => {
-                let Some(Record::Touch(t)) = self.records.get_mut(&Key::Touch(*dir)) else {
-                    return Err(format!("a touch of {dir:?}, which has none"));
+            Mutation::Touch { part, delta } => {
+                let Some(Record::Touch(t)) = self.records.get_mut(&Key::Touch(*part)) else {
+                    return Err(format!("a touch of {part}, which has none"));
                 };
                 t.apply(delta);
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(part.dir);
             }
         }
         Ok(())
@@ -304,13 +308,13 @@ impl Tree {
 
     fn put(&mut self, key: Key, record: Record, dirty: &mut Dirty) {
         match (&key, &record) {
-            (Key::Entry { dir, hash, name }, Record::Entry(e)) => {
-                let place = (*dir, *hash, name.clone());
-                let count = self.counts.entry(*dir).or_default();
+            (Key::Entry { part, hash, name }, Record::Entry(e)) => {
+                let place = (part.dir, *hash, name.clone());
+                let count = self.counts.entry(part.dir).or_default();
                 count.0 += 1;
                 *self
                     .positions
-                    .entry((*dir, Position::new(*hash, e.ordinal)))
+                    .entry((part.dir, Position::new(*hash, e.ordinal)))
                     .or_default() += 1;
                 match &e.target {
                     Target::Dir(d) => {
@@ -318,8 +322,8 @@ impl Tree {
                         self.names.entry(d.id).or_default().insert(place.clone());
                         dirty.dirs.insert(d.id);
                     }
-                    Target::Inode(i) if dir.is_homes() => {
-                        let home = (dir.slot(), i.ino, i.generation);
+                    Target::Inode(i) if part.dir.is_homes() => {
+                        let home = (part.slot(), i.ino, i.generation);
                         self.homes.insert(home, i.nlink);
                         dirty.homes.insert(home);
                     }
@@ -332,12 +336,12 @@ impl Tree {
                 if !matches!(e.target, Target::Link(_)) {
                     *self.inodes.entry(e.target.identity()).or_default() += 1;
                 }
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(part.dir);
                 dirty.entries.insert(place);
             }
-            (Key::Head(dir), Record::Head(head)) => {
-                dirty.dirs.insert(*dir);
-                dirty.moved.insert(*dir);
+            (Key::Head(part), Record::Head(head)) => {
+                dirty.dirs.insert(part.dir);
+                dirty.moved.insert(part.dir);
                 if head.listed {
                     let birth = (head.birth.parent, head.birth.name.clone());
                     dirty.births.insert(birth.clone());
@@ -347,14 +351,14 @@ impl Tree {
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
             }
-            (Key::Touch(dir), _) => {
-                dirty.dirs.insert(*dir);
+            (Key::Touch(part), _) => {
+                dirty.dirs.insert(part.dir);
             }
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
             }
-            (Key::Attachment { dir, hash, name, .. }, _) => {
-                dirty.entries.insert((*dir, *hash, name.clone()));
+            (Key::Attachment { part, hash, name, .. }, _) => {
+                dirty.entries.insert((part.dir, *hash, name.clone()));
             }
             _ => {}
         }
@@ -366,18 +370,18 @@ impl Tree {
             return;
         };
         match (key, &record) {
-            (Key::Entry { dir, hash, name }, Record::Entry(e)) => {
-                let place = (*dir, *hash, name.clone());
-                if let Some(count) = self.counts.get_mut(dir) {
+            (Key::Entry { part, hash, name }, Record::Entry(e)) => {
+                let place = (part.dir, *hash, name.clone());
+                if let Some(count) = self.counts.get_mut(&part.dir) {
                     count.0 -= 1;
                     if let Target::Dir(_) = e.target {
                         count.1 -= 1;
                     }
                     if count.0 == 0 {
-                        self.counts.remove(dir);
+                        self.counts.remove(&part.dir);
                     }
                 }
-                decrease(&mut self.positions, &(*dir, Position::new(*hash, e.ordinal)));
+                decrease(&mut self.positions, &(part.dir, Position::new(*hash, e.ordinal)));
                 match &e.target {
                     Target::Dir(d) => {
                         if let Some(names) = self.names.get_mut(&d.id) {
@@ -388,8 +392,8 @@ impl Tree {
                         }
                         dirty.dirs.insert(d.id);
                     }
-                    Target::Inode(i) if dir.is_homes() => {
-                        let home = (dir.slot(), i.ino, i.generation);
+                    Target::Inode(i) if part.dir.is_homes() => {
+                        let home = (part.slot(), i.ino, i.generation);
                         self.homes.remove(&home);
                         dirty.homes.insert(home);
                     }
@@ -402,11 +406,11 @@ impl Tree {
                 if !matches!(e.target, Target::Link(_)) {
                     decrease(&mut self.inodes, &e.target.identity());
                 }
-                dirty.dirs.insert(*dir);
+                dirty.dirs.insert(part.dir);
                 dirty.entries.insert(place);
             }
-            (Key::Head(dir), Record::Head(head)) => {
-                dirty.dirs.insert(*dir);
+            (Key::Head(part), Record::Head(head)) => {
+                dirty.dirs.insert(part.dir);
                 let birth = (head.birth.parent, head.birth.name.clone());
                 if let Some(versions) = self.listed.get_mut(&birth).filter(|_| head.listed) {
                     versions.remove(&head.birth.version);
@@ -416,8 +420,8 @@ impl Tree {
                 }
                 dirty.births.insert(birth);
             }
-            (Key::Touch(dir), _) => {
-                dirty.dirs.insert(*dir);
+            (Key::Touch(part), _) => {
+                dirty.dirs.insert(part.dir);
             }
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
@@ -425,8 +429,8 @@ impl Tree {
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
             }
-            (Key::Attachment { dir, hash, name, .. }, _) => {
-                dirty.entries.insert((*dir, *hash, name.clone()));
+            (Key::Attachment { part, hash, name, .. }, _) => {
+                dirty.entries.insert((part.dir, *hash, name.clone()));
             }
             _ => {}
         }
@@ -437,13 +441,13 @@ impl Tree {
         let mut dirty = Dirty::default();
         for key in self.records.keys() {
             match key {
-                Key::Entry { dir, hash, name } | Key::Attachment { dir, hash, name, .. } => {
-                    dirty.entries.insert((*dir, *hash, name.clone()));
-                    dirty.dirs.insert(*dir);
+                Key::Entry { part, hash, name } | Key::Attachment { part, hash, name, .. } => {
+                    dirty.entries.insert((part.dir, *hash, name.clone()));
+                    dirty.dirs.insert(part.dir);
                 }
-                Key::Head(dir) | Key::Touch(dir) => {
-                    dirty.dirs.insert(*dir);
-                    dirty.moved.insert(*dir);
+                Key::Head(part) | Key::Touch(part) => {
+                    dirty.dirs.insert(part.dir);
+                    dirty.moved.insert(part.dir);
                 }
                 Key::RenameList { parent, name } => {
                     dirty.births.insert((*parent, name.clone()));
@@ -577,7 +581,7 @@ impl Tree {
         let has = |kind| {
             self.records
                 .get(&Key::Attachment {
-                    dir: *dir,
+                    part: (*dir).into(),
                     hash: *hash,
                     name: name.clone(),
                     kind,
@@ -638,7 +642,7 @@ impl Tree {
                         i.size
                     ));
                 }
-                let garbage = Key::Garbage(dir.slot(), i.ino, i.generation);
+                let garbage = Key::Garbage(pando_types::Part::whole(*dir).slot(), i.ino, i.generation);
                 if self.records.contains_key(&garbage) {
                     return Err(format!("{place:?} lives, and its data is to be deleted"));
                 }

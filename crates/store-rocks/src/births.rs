@@ -8,7 +8,7 @@
 
 use crate::read::{BUCKET_PREFIX, successor};
 use pando_format::KeyRange;
-use pando_types::DirId;
+use pando_types::{DirId, Part, Slot};
 use std::collections::BTreeSet;
 
 /// Bits of the filter for each bucket that it has room for: one in some hundred that are not there seems to be.
@@ -20,12 +20,12 @@ const PROBES: u32 = 6;
 /// Bits of a block: the probes of one bucket are all in one, which is one line of the processor's cache.
 const BLOCK: usize = 512;
 
-/// Directories that are known at most.
-const DIRS: usize = 256 * 1024;
+/// Parts that are known at most.
+const PARTS: usize = 256 * 1024;
 
 /// They.
 pub(crate) struct Births {
-    dirs: BTreeSet<DirId>,
+    parts: BTreeSet<Part>,
     blocks: Vec<[u64; BLOCK / 64]>,
     noted: usize,
     room: usize,
@@ -35,35 +35,35 @@ impl Births {
     /// None so far, and room for so many buckets; 0: none are noted.
     pub(crate) fn new(room: usize) -> Births {
         Births {
-            dirs: BTreeSet::new(),
+            parts: BTreeSet::new(),
             blocks: Vec::new(),
             noted: 0,
             room,
         }
     }
 
-    /// A directory comes into being. REQUIRES: nothing is in it.
-    pub(crate) fn born(&mut self, dir: DirId) {
+    /// A part of a directory comes into being. REQUIRES: nothing is in it.
+    pub(crate) fn born(&mut self, part: Part) {
         if self.room == 0 {
             return;
         }
-        if self.dirs.len() >= DIRS {
+        if self.parts.len() >= PARTS {
             self.forget();
         }
         if self.blocks.is_empty() {
             self.blocks = vec![[0; BLOCK / 64]; self.room.div_ceil(BLOCK / BITS)];
         }
-        self.dirs.insert(dir);
+        self.parts.insert(part);
     }
 
-    /// A directory is gone.
-    pub(crate) fn gone(&mut self, dir: DirId) {
-        self.dirs.remove(&dir);
+    /// A part is gone.
+    pub(crate) fn gone(&mut self, part: Part) {
+        self.parts.remove(&part);
     }
 
     /// Something was written under a key.
     pub(crate) fn noted(&mut self, key: &[u8]) {
-        if !directory(key).is_some_and(|dir| self.dirs.contains(&dir)) {
+        if !part_of(key).is_some_and(|part| self.parts.contains(&part)) {
             return;
         }
         if self.noted >= self.room {
@@ -79,7 +79,7 @@ impl Births {
     /// Whether nothing is in a range, which is one of those within a bucket. False: not known.
     pub(crate) fn is_empty(&self, range: &KeyRange) -> bool {
         let key = &range.start;
-        if !directory(key).is_some_and(|dir| self.dirs.contains(&dir)) {
+        if !part_of(key).is_some_and(|part| self.parts.contains(&part)) {
             return false;
         }
         let Some(prefix) = key.get(..BUCKET_PREFIX) else {
@@ -96,7 +96,7 @@ impl Births {
         let Some(prefix) = key.get(..BUCKET_PREFIX).filter(|p| p[2] == b'E') else {
             return false;
         };
-        directory(key).is_some_and(|dir| self.dirs.contains(&dir)) && self.has_nothing(prefix)
+        part_of(key).is_some_and(|part| self.parts.contains(&part)) && self.has_nothing(prefix)
     }
 
     /// Of a directory in here.
@@ -108,7 +108,7 @@ impl Births {
 
     /// Nothing is known any more.
     pub(crate) fn forget(&mut self) {
-        self.dirs.clear();
+        self.parts.clear();
         self.noted = 0;
         self.blocks.fill([0; BLOCK / 64]);
     }
@@ -132,12 +132,14 @@ impl Births {
     }
 }
 
-/// The directory in which a key has a bucket: that of an entry, or of what is attached to one.
-fn directory(key: &[u8]) -> Option<DirId> {
-    match key.get(2)? {
-        b'E' | b'A' => Some(DirId(u128::from_be_bytes(key.get(3..19)?.try_into().ok()?))),
-        _ => None,
+/// The part of a directory in which a key has a bucket: that of an entry, or of what is attached to one.
+fn part_of(key: &[u8]) -> Option<Part> {
+    if !matches!(key.get(2)?, b'E' | b'A') {
+        return None;
     }
+    let slot = Slot(u16::from_be_bytes(key.get(..2)?.try_into().ok()?));
+    let dir = DirId(u128::from_be_bytes(key.get(3..19)?.try_into().ok()?));
+    Part::at(dir, slot)
 }
 
 #[cfg(test)]
@@ -147,20 +149,25 @@ mod tests {
     use pando_types::Name;
 
     fn bucket(dir: DirId, n: u64) -> KeyRange {
-        KeyRange::bucket(dir, NameHash(n))
+        KeyRange::bucket(dir.into(), NameHash(n))
     }
 
     fn entry(dir: DirId, n: u64) -> Vec<u8> {
         let name = Name::new(format!("f{n}").as_bytes()).expect("a name");
         let hash = NameHash(n);
-        Key::Entry { dir, hash, name }.encode()
+        Key::Entry {
+            part: dir.into(),
+            hash,
+            name,
+        }
+        .encode()
     }
 
     #[test]
     fn what_was_written_is_never_said_to_be_absent() {
         let (dir, other) = (DirId(7 << 64), DirId(8 << 64));
         let mut births = Births::new(10_000);
-        births.born(dir);
+        births.born(dir.into());
         for n in 0..5_000 {
             births.noted(&entry(dir, n * 977));
             births.noted(&entry(other, n * 977));
@@ -177,8 +184,8 @@ mod tests {
         }));
         // Nothing is known of a directory that was there before, and of more than a bucket.
         assert!((0..5_000).all(|n| !births.is_empty(&bucket(other, n * 977 + 1))));
-        assert!(!births.is_empty(&KeyRange::entries_from(dir, NameHash(1))));
-        births.gone(dir);
+        assert!(!births.is_empty(&KeyRange::entries_from(dir.into(), NameHash(1))));
+        births.gone(dir.into());
         assert!(!births.is_empty(&bucket(dir, 1)));
     }
 
@@ -186,14 +193,14 @@ mod tests {
     fn what_is_attached_has_a_bucket_of_its_own() {
         let (dir, hash) = (DirId(7 << 64), NameHash(5));
         let name = Name::new(b"f").expect("a name");
-        let attached = KeyRange::attachments(dir, hash, &name);
+        let attached = KeyRange::attachments(dir.into(), hash, &name);
         let mut births = Births::new(100);
-        births.born(dir);
+        births.born(dir.into());
         births.noted(&entry(dir, 5));
         assert!(births.is_empty(&attached));
         let kind = AttachmentKind::Xattrs;
         let key = Key::Attachment {
-            dir,
+            part: dir.into(),
             hash,
             name,
             kind,
@@ -207,16 +214,16 @@ mod tests {
     fn a_full_one_knows_nothing_and_begins_again() {
         let dir = DirId(7 << 64);
         let mut births = Births::new(100);
-        births.born(dir);
+        births.born(dir.into());
         assert!(births.is_empty(&bucket(dir, 5)));
         for n in 0..=100 {
             births.noted(&entry(dir, n));
         }
         assert!(!births.is_empty(&bucket(dir, 5_000)));
-        births.born(DirId(9 << 64));
+        births.born(DirId(9 << 64).into());
         assert!(births.is_empty(&bucket(DirId(9 << 64), 5)));
         let mut none = Births::new(0);
-        none.born(dir);
+        none.born(dir.into());
         assert!(!none.is_empty(&bucket(dir, 5)));
     }
 }

@@ -7,7 +7,7 @@ use crate::read::{self, Memory, Tier};
 use crate::records::Records;
 use pando_format::{Key, Mutation, Record, Touch};
 use pando_store::StoreError;
-use pando_types::DirId;
+use pando_types::Part;
 use rocksdb::DB;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Build<'a> {
     db: &'a DB,
     memory: &'a Memory,
-    cached: &'a RefCell<BTreeMap<DirId, Touch>>,
+    cached: &'a RefCell<BTreeMap<Part, Touch>>,
     gathered: &'a Gathered,
     journal: &'a Journal,
     /// What this batch did to a key: its value, if it is there.
@@ -24,14 +24,14 @@ pub(crate) struct Build<'a> {
     records: &'a RefCell<Records>,
     births: &'a RefCell<Births>,
     /// What this batch made of touches; `None` is deleted.
-    touches: BTreeMap<DirId, Option<Touch>>,
+    touches: BTreeMap<Part, Option<Touch>>,
 }
 
 impl<'a> Build<'a> {
     pub(crate) fn new(
         db: &'a DB,
         memory: &'a Memory,
-        cached: &'a RefCell<BTreeMap<DirId, Touch>>,
+        cached: &'a RefCell<BTreeMap<Part, Touch>>,
         records: &'a RefCell<Records>,
         births: &'a RefCell<Births>,
         gathered: &'a Gathered,
@@ -64,17 +64,17 @@ impl<'a> Build<'a> {
             }
             Mutation::Update { key, record } => self.put(key, record),
             Mutation::Delete { key } => {
-                if let Key::Touch(dir) = key {
-                    self.touches.insert(*dir, None);
+                if let Key::Touch(part) = key {
+                    self.touches.insert(part.dir.into(), None);
                 }
                 self.written.insert(key.encode(), None);
             }
-            Mutation::Touch { dir, delta } => {
-                let Some(mut touch) = self.touch(*dir)? else {
-                    panic!("touch of an absent directory: {dir:?}")
+            Mutation::Touch { part, delta } => {
+                let Some(mut touch) = self.touch(part.dir.into())? else {
+                    panic!("touch of an absent directory: {part:?}")
                 };
                 touch.apply(delta);
-                self.put(&Key::Touch(*dir), &Record::Touch(touch));
+                self.put(&Key::Touch(*part), &Record::Touch(touch));
             }
         }
         Ok(())
@@ -83,24 +83,24 @@ impl<'a> Build<'a> {
     pub(crate) fn put(&mut self, key: &Key, record: &Record) {
         let bytes = key.encode();
         let value = record.encode(&bytes);
-        if let (Key::Touch(dir), Record::Touch(touch)) = (key, record) {
-            self.touches.insert(*dir, Some(*touch));
+        if let (Key::Touch(part), Record::Touch(touch)) = (key, record) {
+            self.touches.insert(part.dir.into(), Some(*touch));
         }
         self.written.insert(bytes, Some(value));
     }
 
-    pub(crate) fn finish(self) -> (BTreeMap<DirId, Option<Touch>>, Written) {
+    pub(crate) fn finish(self) -> (BTreeMap<Part, Option<Touch>>, Written) {
         (self.touches, self.written)
     }
 
     /// Whether a key is there, as far as memory knows: an assertion is not worth a wait for the device. In practice
     /// the operation has just read the key, and a filter says that it is absent.
     fn is_present(&self, key: &Key) -> Result<bool, StoreError> {
-        if let Key::Touch(dir) = key {
-            if let Some(touch) = self.touches.get(dir) {
+        if let Key::Touch(part) = key {
+            if let Some(touch) = self.touches.get(part) {
                 return Ok(touch.is_some());
             }
-            if self.cached.borrow().contains_key(dir) {
+            if self.cached.borrow().contains_key(part) {
                 return Ok(true);
             }
         }
@@ -126,14 +126,14 @@ impl<'a> Build<'a> {
 
     /// A directory's touch with this batch's changes. The only read that may wait for the device: once per directory
     /// and opening, and not then if the directory's head was read through [`pando_store::Store::get`] before.
-    fn touch(&self, dir: DirId) -> Result<Option<Touch>, StoreError> {
-        if let Some(touch) = self.touches.get(&dir) {
+    fn touch(&self, part: Part) -> Result<Option<Touch>, StoreError> {
+        if let Some(touch) = self.touches.get(&part) {
             return Ok(*touch);
         }
-        if let Some(touch) = self.cached.borrow().get(&dir) {
+        if let Some(touch) = self.cached.borrow().get(&part) {
             return Ok(Some(*touch));
         }
-        let bytes = Key::Touch(dir).encode();
+        let bytes = Key::Touch(part).encode();
         let known = match self.gathered.get(&bytes).or_else(|| self.journal.get(&bytes)) {
             Some(value) => value.map(|value| read::decode(&bytes, &value)).transpose()?,
             None => read::get(self.db, &bytes)?,

@@ -487,7 +487,7 @@ mod tests {
 
     /// A touch and a reply, one of them deleted.
     fn row() -> (Vec<u8>, Vec<u8>) {
-        let touch = Key::Touch(DirId(0x0001_0203_0405_0607_0809_0A0B_0C0D_0E0F)).encode();
+        let touch = Key::Touch(DirId(0x0001_0203_0405_0607_0809_0A0B_0C0D_0E0F).into()).encode();
         let reply = Key::Reply(Slot(5), SessionId(0x77), RequestSlot(3)).encode();
         let mut entries = Vec::new();
         put(&mut entries, &touch, Some(&[0xAA, 0xBB]));

@@ -39,7 +39,7 @@ use pando_format::{Batch, Key, KeyRange, Mutation, Record, Touch};
 use pando_store::{
     Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Remains, Space, Store, StoreError,
 };
-use pando_types::{DirId, Sequence};
+use pando_types::{Part, Sequence};
 use pool::Pool;
 use pressure::Pressure;
 use read::Tier;
@@ -163,7 +163,7 @@ pub struct RocksStore {
     /// Rows that have others in their place.
     journal: Journal,
     /// Invariant: each equals the record in the database, pending batches included (there is one writer).
-    touches: RefCell<BTreeMap<DirId, Touch>>,
+    touches: RefCell<BTreeMap<Part, Touch>>,
     /// Bytes in the current WAL.
     log_bytes: Cell<u64>,
     written: Cell<u64>,
@@ -309,12 +309,12 @@ impl RocksStore {
         for m in &batch.mutations {
             match m {
                 Mutation::Insert {
-                    key: Key::Head(dir), ..
-                } => self.births.borrow_mut().born(*dir),
+                    key: Key::Head(part), ..
+                } => self.births.borrow_mut().born(part.dir.into()),
                 Mutation::Delete { key } => {
                     self.deleted.set(self.deleted.get() + 1);
-                    if let Key::Head(dir) = key {
-                        self.births.borrow_mut().gone(*dir);
+                    if let Key::Head(part) = key {
+                        self.births.borrow_mut().gone(part.dir.into());
                     }
                 }
                 _ => {}
@@ -435,8 +435,8 @@ impl Store for RocksStore {
         let bytes = key.encode();
         self.read(
             || {
-                if let Key::Touch(dir) = key
-                    && let Some(touch) = self.touches.borrow().get(dir)
+                if let Key::Touch(part) = key
+                    && let Some(touch) = self.touches.borrow().get(part)
                 {
                     return Some(Ok(Some(Record::Touch(*touch))));
                 }
@@ -456,7 +456,7 @@ impl Store for RocksStore {
                 // Whoever misses on a directory's head is about to change its touch: have its block in memory too, since
                 // `apply` cannot wait.
                 let touch = match key {
-                    Key::Head(dir) => Some(Key::Touch(*dir).encode()),
+                    Key::Head(part) => Some(Key::Touch(*part).encode()),
                     _ => None,
                 };
                 let again = bytes.clone();
@@ -610,8 +610,8 @@ impl Store for RocksStore {
         let mut replaced = Vec::new();
         let rows = bundle.records()?;
         for (key, value) in &rows {
-            if let Ok(Key::Touch(dir)) = Key::decode(key) {
-                replaced.push(dir);
+            if let Ok(Key::Touch(part)) = Key::decode(key) {
+                replaced.push(part);
             }
             batch.put(key, value);
         }

@@ -3,6 +3,7 @@
 
 use pando_format::{Key, KeyRange, Record};
 use pando_store::{Bundle, Exported, StoreError};
+use pando_types::Part;
 use rocksdb::{ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
 use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};
@@ -317,11 +318,11 @@ mod tests {
     #[test]
     fn later_pages_of_a_directory() {
         let dir = DirId(7 << 64);
-        assert!(is_later_page(&KeyRange::entries_from(dir, NameHash(5))));
-        assert!(!is_later_page(&KeyRange::entries_from(dir, NameHash(0))));
-        assert!(!is_later_page(&KeyRange::entries(dir)));
-        assert!(!is_later_page(&KeyRange::bucket(dir, NameHash(5))));
-        assert!(!is_later_page(&KeyRange::slot(dir.slot())));
+        assert!(is_later_page(&KeyRange::entries_from(dir.into(), NameHash(5))));
+        assert!(!is_later_page(&KeyRange::entries_from(dir.into(), NameHash(0))));
+        assert!(!is_later_page(&KeyRange::entries(dir.into())));
+        assert!(!is_later_page(&KeyRange::bucket(dir.into(), NameHash(5))));
+        assert!(!is_later_page(&KeyRange::slot(Part::whole(dir).slot())));
     }
 
     #[test]
@@ -344,17 +345,19 @@ mod tests {
     fn ranges_within_a_bucket() {
         let (dir, name) = (DirId(77), Name::root());
         for hash in [NameHash(0), NameHash(0xFF), NameHash(5), NameHash::MAX] {
-            assert!(within_bucket(&KeyRange::bucket(dir, hash)));
-            assert!(within_bucket(&KeyRange::attachments(dir, hash, &name)));
-            assert!(within_bucket(&KeyRange::bucket(dir, hash).after(&Key::Entry {
-                dir,
-                hash,
-                name: name.clone()
-            })));
+            assert!(within_bucket(&KeyRange::bucket(dir.into(), hash)));
+            assert!(within_bucket(&KeyRange::attachments(dir.into(), hash, &name)));
+            assert!(within_bucket(&KeyRange::bucket(dir.into(), hash).after(
+                &Key::Entry {
+                    part: dir.into(),
+                    hash,
+                    name: name.clone()
+                }
+            )));
         }
         for wide in [
-            KeyRange::entries(dir),
-            KeyRange::entries_from(dir, NameHash(5)),
+            KeyRange::entries(dir.into()),
+            KeyRange::entries_from(dir.into(), NameHash(5)),
             KeyRange::slot(Slot(1)),
         ] {
             assert!(!within_bucket(&wide));

@@ -212,7 +212,7 @@ mod tests {
 
     fn entry(dir: u128, name: &[u8]) -> Key {
         Key::Entry {
-            dir: DirId(dir),
+            part: DirId(dir).into(),
             hash: NameHash(5),
             name: Name::new(name).expect("a name"),
         }
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn buckets_follow_what_is_written() {
         let mut records = Records::new(1 << 20);
-        let bucket = KeyRange::bucket(DirId(7), NameHash(5));
+        let bucket = KeyRange::bucket(DirId(7).into(), NameHash(5));
         let (a, b) = (entry(7, b"a").encode(), entry(7, b"b").encode());
         assert!(records.list(&bucket, 9).is_none() && records.has(&a).is_none());
         // What was never read is not known by being written.
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn the_first_of_a_bucket_is_all_of_it() {
         let mut records = Records::new(1 << 20);
-        let bucket = KeyRange::bucket(DirId(7), NameHash(5));
+        let bucket = KeyRange::bucket(DirId(7).into(), NameHash(5));
         let (a, b) = (entry(7, b"a").encode(), entry(7, b"b").encode());
         records.is_alone(&b, &value(&b, 2));
         records.was_written(&a, Some(&value(&a, 1)));
@@ -274,9 +274,9 @@ mod tests {
     #[test]
     fn only_whole_buckets_and_heads() {
         let mut records = Records::new(1 << 20);
-        let bucket = KeyRange::bucket(DirId(7), NameHash(5));
+        let bucket = KeyRange::bucket(DirId(7).into(), NameHash(5));
         for other in [
-            KeyRange::entries(DirId(7)),
+            KeyRange::entries(DirId(7).into()),
             bucket.after(&entry(7, b"a")),
             KeyRange::slot(Slot(7)),
         ] {
@@ -284,7 +284,7 @@ mod tests {
             records.was_listed(&other, Vec::new());
             assert!(records.list(&other, 9).is_none());
         }
-        let (head, counter) = (Key::Head(DirId(7)), Key::Counter(Slot(7)));
+        let (head, counter) = (Key::Head(DirId(7).into()), Key::Counter(Slot(7)));
         for (key, kept) in [(&head, true), (&counter, false), (&entry(7, b"a"), false)] {
             let bytes = key.encode();
             records.was_read(key, &bytes, None);
@@ -306,7 +306,7 @@ mod tests {
     fn bounded() {
         let mut records = Records::new(64 << 10);
         for dir in 0..10_000 {
-            let bucket = KeyRange::bucket(DirId(dir), NameHash(5));
+            let bucket = KeyRange::bucket(DirId(dir).into(), NameHash(5));
             let key = entry(dir, b"a").encode();
             records.was_listed(&bucket, vec![(key.clone().into(), value(&key, 1).into())]);
         }
@@ -316,7 +316,7 @@ mod tests {
             records.bytes()
         );
         let mut none = Records::new(0);
-        let bucket = KeyRange::bucket(DirId(1), NameHash(5));
+        let bucket = KeyRange::bucket(DirId(1).into(), NameHash(5));
         none.was_listed(&bucket, Vec::new());
         assert!(!none.keeps_range(&bucket) && none.list(&bucket, 9).is_none() && none.bytes() == 0);
     }

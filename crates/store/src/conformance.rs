@@ -9,7 +9,7 @@ use crate::{
 };
 use pando_format::codec::Blob;
 use pando_format::{CounterRecord, LOCAL_SLOT, NameHash, ReplyRecord, SessionRecord, Touch, TouchDelta};
-use pando_types::{DirId, DirStat, RequestSlot, Sequence, SessionId, Slot, Timestamp};
+use pando_types::{DirId, DirStat, Part, RequestSlot, Sequence, SessionId, Slot, Timestamp};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -148,7 +148,7 @@ fn everything() -> KeyRange {
 /// A directory whose group is in `slot`.
 fn dir_in(slot: u16) -> DirId {
     let mut id = u128::from(slot) << 20;
-    while DirId(id).slot() != Slot(slot) {
+    while Part::whole(DirId(id)).slot() != Slot(slot) {
         id += 1;
     }
     DirId(id)
@@ -166,13 +166,13 @@ fn touch(entries: u64) -> Record {
 
 fn touch_by(slot: u16, entries: i32) -> Mutation {
     Mutation::Touch {
-        dir: dir_in(slot),
+        part: dir_in(slot).into(),
         delta: delta(entries, 1),
     }
 }
 
 fn entries(s: &Rc<dyn Store>, slot: u16) -> u64 {
-    match get(s, &Key::Touch(dir_in(slot))) {
+    match get(s, &Key::Touch(dir_in(slot).into())) {
         Some(Record::Touch(t)) => t.stat.entries,
         other => panic!("no touch but {other:?}"),
     }

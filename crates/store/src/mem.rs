@@ -250,11 +250,11 @@ fn change(state: &mut DiskState, undo: &mut Undo, m: &Mutation) -> Result<(), St
             state.set(undo, bytes, value);
         }
         Mutation::Delete { key } => state.remove(undo, key.encode()),
-        Mutation::Touch { dir, delta } => {
-            let bytes = Key::Touch(*dir).encode();
+        Mutation::Touch { part, delta } => {
+            let bytes = Key::Touch(*part).encode();
             let before = state.map.get(&bytes).map(|v| decode(&bytes, v)).transpose()?;
             let Some(Record::Touch(mut touch)) = before else {
-                panic!("touch of an absent directory: {dir:?}")
+                panic!("touch of an absent directory: {part:?}")
             };
             touch.apply(delta);
             let value = Record::Touch(touch).encode(&bytes);

@@ -91,7 +91,7 @@ impl DirId {
 
     /// Upper half of the IDs of [`DirId::homes`]. Others' are hashes: that one of them is the same is as likely as that two are.
     const HOMES: u64 = 0x7061_6e64_6f20_686f;
-    /// What [`DirId::slot`] multiplies by, and what undoes that.
+    /// What [`DirId::first_slot`] multiplies by, and what undoes that.
     const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
     const GATHER: u64 = 0xF1DE_83E1_9937_733D;
 
@@ -104,11 +104,11 @@ impl DirId {
 
     /// Whether this is the [`DirId::homes`] of a slot.
     pub fn is_homes(self) -> bool {
-        (self.0 >> 64) as u64 == Self::HOMES && self == DirId::homes(self.slot())
+        (self.0 >> 64) as u64 == Self::HOMES && self == DirId::homes(self.first_slot())
     }
 
-    /// The slot of this directory's group (content, and the records of its entries).
-    pub fn slot(self) -> Slot {
+    /// The slot of a directory's part 0: all of it, if it is not split ([`crate::Part`]).
+    pub(crate) fn first_slot(self) -> Slot {
         // IDs are hashes, but test modes shorten them to a few bits: spread what is there over all slots.
         let folded = (self.0 as u64) ^ ((self.0 >> 64) as u64);
         let mixed = folded.wrapping_mul(Self::SPREAD);
@@ -224,7 +224,7 @@ mod tests {
     fn every_slot_has_its_homes() {
         for slot in (0..SLOTS).map(Slot) {
             let homes = DirId::homes(slot);
-            assert_eq!(homes.slot(), slot);
+            assert_eq!(homes.first_slot(), slot);
             assert!(homes.is_homes());
             assert!(!DirId(homes.0 ^ 1).is_homes());
         }

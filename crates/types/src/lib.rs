@@ -11,6 +11,7 @@ mod filelock;
 mod identity;
 mod ids;
 mod name;
+mod part;
 pub mod plant;
 mod time;
 mod xattr;
@@ -26,5 +27,6 @@ pub use ids::{
     RequestSlot, SLOTS, Sequence, ServerId, SessionId, Slot, Term, TxId, Watermark,
 };
 pub use name::{NAME_MAX, Name, PATH_MAX, SYMLINK_MAX};
+pub use part::Part;
 pub use time::{Mono, Timestamp};
 pub use xattr::{XATTR_NAME_MAX, XATTR_VALUE_MAX, XATTRS_MAX, XattrMode, XattrName, XattrSpace, may_xattr};

@@ -15,8 +15,8 @@ use pando_format::{
     codec_enum, codec_struct,
 };
 use pando_types::{
-    BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, RequestId, ServerId, SessionId,
-    Term, TxId, Watermark,
+    BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, Part, RequestId, ServerId,
+    SessionId, Term, TxId, Watermark,
 };
 
 /// An operation's result; an error is an outcome too, and is remembered like one.
@@ -249,7 +249,7 @@ pub enum LockWant {
     /// One record.
     Key(Key, LockMode),
     /// All records of a name's bucket.
-    Bucket(DirId, pando_format::NameHash, LockMode),
+    Bucket(Part, pando_format::NameHash, LockMode),
     /// The attachments of an entry, under the entry's bucket lock.
     Attachments(Key),
 }

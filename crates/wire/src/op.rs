@@ -9,7 +9,7 @@ use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{
     Acl, AclKind, Acls, Attr, AttrChange, DirId, DirStat, Errno, Extended, FileKind, Generation, Guard, Ino,
-    Mode, Name, Slot, Timestamp, XattrMode, XattrName,
+    Mode, Name, Part, Slot, Timestamp, XattrMode, XattrName,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.
@@ -696,7 +696,7 @@ impl Op {
     /// The slot besides its home in which it may leave a removed file that is held open.
     pub fn leaves_held(&self) -> Option<Slot> {
         match self {
-            Op::Rename { dst, held: true, .. } => Some(dst.id.slot()),
+            Op::Rename { dst, held: true, .. } => Some(Part::whole(dst.id).slot()),
             _ => None,
         }
     }
@@ -710,7 +710,7 @@ impl Op {
     pub fn home(&self) -> Option<Slot> {
         match self {
             Op::Release { slot, .. } | Op::Home { slot, .. } => Some(*slot),
-            _ => self.statements()[0].map(|dir| dir.id.slot()),
+            _ => self.statements()[0].map(|dir| Part::whole(dir.id).slot()),
         }
     }
 }

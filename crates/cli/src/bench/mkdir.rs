@@ -7,7 +7,7 @@ use crate::args::{Args, Choices, Mode};
 use crate::connect::{Connection, Paths};
 use crate::text;
 use anyhow::{Context, Result, bail};
-use pando_types::{Birth, Cred, Name, Perm, ServerId};
+use pando_types::{Birth, Cred, Name, Part, Perm, ServerId};
 use pando_wire::{Op, Request, Statement};
 use rustix::fs::fdatasync;
 use serde_json::{Value, json};
@@ -118,7 +118,7 @@ fn measure(bench: &MkdirArgs, durability: Mode) -> Result<Measured> {
     let conn = cluster.connect(bench.waiting, Paths::default())?;
     let above = super::join::base(&conn, b"/made")?;
     let mut subject = Subject {
-        home: conn.client.map().owner(above.id.slot()),
+        home: conn.client.map().owner(Part::whole(above.id).slot()),
         // On the servers' device, and not where they write.
         log: tempfile::tempfile_in(cluster.parts().0.path)?,
         conn,
@@ -215,8 +215,8 @@ fn name_of(conn: &Connection, above: &Statement, wide: bool, number: &mut u64) -
             name: name.clone(),
             version: 0,
         };
-        let there = map.owner(map.widths().dir_id(&birth).slot());
-        if (there != map.owner(above.id.slot())) == wide {
+        let there = map.owner(Part::whole(map.widths().dir_id(&birth)).slot());
+        if (there != map.owner(Part::whole(above.id).slot())) == wide {
             return Ok(name);
         }
     }

@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Paths};
 use anyhow::{Context, Result, bail};
-use pando_types::{Birth, Cred, Instance, Name, Perm, ServerId};
+use pando_types::{Birth, Cred, Instance, Name, Part, Perm, ServerId};
 use pando_wire::{Probe, Request, Response};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -112,7 +112,7 @@ impl Secret {
             bail!("{top}/known is not the directory that was just made");
         };
         let map = conn.client.map();
-        let server = map.owner(known.id.slot());
+        let server = map.owner(Part::whole(known.id).slot());
         // On the same server, born beside it.
         let missing = (0u32..)
             .map(|n| Birth {
@@ -121,7 +121,7 @@ impl Secret {
                 version: 0,
             })
             .map(|birth| map.widths().dir_id(&birth))
-            .find(|id| *id != known.id && map.owner(id.slot()) == server)
+            .find(|id| *id != known.id && map.owner(Part::whole(*id).slot()) == server)
             .context("no ID for a directory that does not exist")?;
         let name = |n: &str| Name::new(n.as_bytes()).context("a name");
         Ok(Secret {

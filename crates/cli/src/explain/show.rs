@@ -5,7 +5,7 @@ use crate::connect::Connection;
 use crate::text::{printable, put_bytes, table};
 use pando_client::explain::{Exchange, Explained, How};
 use pando_cluster::ClusterMap;
-use pando_types::ServerId;
+use pando_types::{Part, ServerId};
 use pando_wire::{Account, Errand};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -151,8 +151,8 @@ fn write_step(out: &mut String, map: &ClusterMap, step: &Step) {
         let rows = explained.components.iter().map(|c| {
             vec![
                 words::name(c.dir, &c.name),
-                map.owner(c.dir.slot()).0.to_string(),
-                c.dir.slot().0.to_string(),
+                map.owner(Part::whole(c.dir).slot()).0.to_string(),
+                Part::whole(c.dir).slot().0.to_string(),
                 words::how(c.how).into(),
             ]
         });
@@ -272,7 +272,7 @@ fn step_json(map: &ClusterMap, step: &Step) -> Value {
     let components = explained.components.iter().map(|c| {
         let mut object = Map::new();
         put_bytes(&mut object, "name", c.name.as_bytes());
-        let slot = c.dir.slot();
+        let slot = Part::whole(c.dir).slot();
         object.insert("in".into(), c.dir.to_string().into());
         object.insert("slot".into(), slot.0.into());
         object.insert("server".into(), map.owner(slot).0.into());
@@ -299,8 +299,8 @@ fn message_json(map: &ClusterMap, m: &Exchange) -> Value {
     let places = words::places(&m.request).into_iter().map(|(dir, name)| {
         let mut object = Map::new();
         object.insert("in".into(), dir.to_string().into());
-        object.insert("slot".into(), dir.slot().0.into());
-        object.insert("server".into(), map.owner(dir.slot()).0.into());
+        object.insert("slot".into(), Part::whole(dir).slot().0.into());
+        object.insert("server".into(), map.owner(Part::whole(dir).slot()).0.into());
         if let Some(name) = name {
             put_bytes(&mut object, "name", name.as_bytes());
         }

@@ -4,7 +4,7 @@ use super::{Fs, absolute};
 use crate::text::{self, Names};
 use anyhow::Result;
 use pando_format::Layout;
-use pando_types::{Attr, Errno, FileKind, Name};
+use pando_types::{Attr, Errno, FileKind, Name, Part};
 use pando_wire::{Answer, EntryView, Op, Statement};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -96,15 +96,18 @@ fn json(fs: &Fs, path: &[u8], s: &Shown) -> Value {
         text::put_bytes(&mut object, "target", target);
     }
     let map = fs.client().map();
-    let slot = s.parent.id.slot();
+    let slot = Part::whole(s.parent.id).slot();
     object.insert("slot".into(), slot.0.into());
     object.insert("server".into(), map.owner(slot).0.into());
     object.insert("version".into(), s.view.version.into());
     match &s.view.dir {
         Some(dir) => {
             object.insert("directory_id".into(), dir.id.to_string().into());
-            object.insert("content_slot".into(), dir.id.slot().0.into());
-            object.insert("content_server".into(), map.owner(dir.id.slot()).0.into());
+            object.insert("content_slot".into(), Part::whole(dir.id).slot().0.into());
+            object.insert(
+                "content_server".into(),
+                map.owner(Part::whole(dir.id).slot()).0.into(),
+            );
         }
         None => {
             object.insert("layout".into(), layout(&s.view).into());
@@ -140,10 +143,10 @@ fn print(fs: &Fs, names: &Names, path: &[u8], s: &Shown) {
     println!("Modify: {}", text::time(a.mtime, true));
     println!("Change: {}", text::time(a.ctime, true));
     let map = fs.client().map();
-    let slot = s.parent.id.slot();
+    let slot = Part::whole(s.parent.id).slot();
     print!("Server: {} (slot {slot})", map.owner(slot));
     if let Some(dir) = &s.view.dir {
-        let slot = dir.id.slot();
+        let slot = Part::whole(dir.id).slot();
         print!(
             "  Content: server {} (slot {slot})  ID: {}",
             map.owner(slot),

@@ -15,7 +15,7 @@ use pando_format::{
     Marks, Position, Record, RenameList, Target, XattrSet,
 };
 use pando_types::{
-    DirId, FileKind, Generation, Ino, MapEpoch, Name, Realm, SLOTS, ServerId, Slot, Timestamp, TxId,
+    DirId, FileKind, Generation, Ino, MapEpoch, Name, Part, Realm, SLOTS, ServerId, Slot, Timestamp, TxId,
 };
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -260,16 +260,16 @@ impl Checker {
             }
         });
         match (key, record) {
-            (Key::Head(id), Record::Head(head)) => self.head(*id, head),
+            (Key::Head(id), Record::Head(head)) => self.head(id.dir, head),
             (Key::Touch(id), Record::Touch(touch)) => {
                 let now = (touch.stat.entries, touch.stat.subdirs);
-                let dir = self.dir(*id).1;
+                let dir = self.dir(id.dir).1;
                 dir.moving |= dir.touch.is_some_and(|before| before != now);
                 dir.touch = Some(now);
             }
             (
                 Key::Attachment {
-                    dir,
+                    part,
                     hash,
                     name,
                     kind,
@@ -277,7 +277,7 @@ impl Checker {
                 Record::Attachment(data),
             ) => {
                 let place = Place {
-                    dir: *dir,
+                    dir: part.dir,
                     hash: *hash,
                 };
                 if *kind == AttachmentKind::Xattrs
@@ -286,14 +286,14 @@ impl Checker {
                     let detail = format!("{}: its extended attributes cannot be read", quoted(name));
                     self.find(Kind::Layout, Subject::Bucket(place), detail);
                 }
-                let mark = fingerprint((dir, hash, name, kind));
+                let mark = fingerprint((part, hash, name, kind));
                 lane.attachments.insert(mark, (place, data.0.len() as u32));
             }
-            (Key::Entry { dir, hash, name }, Record::Entry(entry)) => {
+            (Key::Entry { part, hash, name }, Record::Entry(entry)) => {
                 self.entry(
                     lane,
                     Place {
-                        dir: *dir,
+                        dir: part.dir,
                         hash: *hash,
                     },
                     name,
@@ -385,7 +385,7 @@ impl Checker {
                 self.xattrs(lane, place, name, inode.marks);
                 self.inode(lane, place, name, inode);
                 if place.dir.is_homes() {
-                    let home = (place.dir.slot(), inode.ino, inode.generation);
+                    let home = (Part::whole(place.dir).slot(), inode.ino, inode.generation);
                     if *name != Name::home(inode.ino, inode.generation) {
                         let detail = format!(
                             "inode {} is at home as {}: no name leads there",

@@ -7,7 +7,7 @@ use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what, pr
 use crate::progress::Progress;
 use pando_client::Client;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains};
-use pando_types::{DirId, Errno, SLOTS, ServerId, Slot};
+use pando_types::{DirId, Errno, Part, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -324,7 +324,7 @@ impl Collector {
                             .await?;
                         for (key, record) in heads {
                             if let (Key::Head(id), Record::Head(head)) = (key, record) {
-                                checker.borrow_mut().head(id, &head);
+                                checker.borrow_mut().head(id.dir, &head);
                             }
                         }
                     }
@@ -395,8 +395,8 @@ impl Collector {
         dir: DirId,
         into: &mut Vec<(Key, Record)>,
     ) -> Result<Option<(DirId, KeyRange)>, Unread> {
-        let key = Key::Head(dir);
-        let server = self.client.map().owner(dir.slot());
+        let key = Key::Head(dir.into());
+        let server = self.client.map().owner(Part::whole(dir).slot());
         let Some(Record::Head(head)) = self.one(server, &key).await? else {
             return Ok(None);
         };
@@ -404,15 +404,15 @@ impl Collector {
         let salt = if parent == DirId::ABOVE_ROOT {
             Some(0)
         } else {
-            let server = self.client.map().owner(parent.slot());
-            match self.one(server, &Key::Head(parent)).await? {
+            let server = self.client.map().owner(Part::whole(parent).slot());
+            match self.one(server, &Key::Head(parent.into())).await? {
                 Some(Record::Head(h)) => Some(h.salt),
                 _ => None,
             }
         };
         let name = salt.map(|salt| self.client.map().widths().name(salt, &head.name));
         into.push((key, Record::Head(head)));
-        Ok(name.map(|hash| (parent, KeyRange::bucket(parent, hash))))
+        Ok(name.map(|hash| (parent, KeyRange::bucket(parent.into(), hash))))
     }
 
     /// What has to be read again to judge findings once more.
@@ -430,9 +430,9 @@ impl Collector {
         let mut records = Vec::new();
         let mut climbed = BTreeSet::new();
         for dir in &dirs {
-            let slot = dir.slot();
+            let slot = Part::whole(*dir).slot();
             let server = self.client.map().owner(slot);
-            let touch = Key::Touch(*dir);
+            let touch = Key::Touch((*dir).into());
             let id = dir.0.to_be_bytes();
             // The touch before and after: if it changed, the entries read in between count for nothing.
             if let Some(before) = self.one(server, &touch).await? {
@@ -448,7 +448,7 @@ impl Collector {
             if let Some((parent, bucket)) = &above
                 && !dirs.contains(parent)
             {
-                records.extend(self.owned(parent.slot(), bucket.clone()).await?);
+                records.extend(self.owned(Part::whole(*parent).slot(), bucket.clone()).await?);
             }
             climbed.insert(*dir);
             while let Some((parent, _)) = above
@@ -459,7 +459,7 @@ impl Collector {
             }
         }
         for place in places.iter().filter(|p| !dirs.contains(&p.dir)) {
-            let slot = place.dir.slot();
+            let slot = Part::whole(place.dir).slot();
             self.head_of(place.dir, &mut records).await?;
             let mut rest = place.dir.0.to_be_bytes().to_vec();
             rest.extend_from_slice(&place.hash.0.to_be_bytes()[1..]);
@@ -470,7 +470,7 @@ impl Collector {
         let mut lists: BTreeSet<Key> = findings.iter().flat_map(|f| f.keys.iter().cloned()).collect();
         for (key, record) in &records {
             if let (Key::Head(id), Record::Head(head)) = (key, record)
-                && dirs.contains(id)
+                && dirs.contains(&id.dir)
             {
                 lists.insert(Key::RenameList {
                     parent: head.birth.parent,

@@ -243,7 +243,7 @@ async fn look_again(
     let records = collector.again(&findings).await?;
     for (_, key, record) in &records {
         if let (Key::Head(id), Record::Head(head)) = (key, record) {
-            checker.head(*id, head);
+            checker.head(id.dir, head);
         }
     }
     for (server, key, record) in &records {

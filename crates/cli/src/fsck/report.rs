@@ -9,7 +9,7 @@ use crate::text;
 use anyhow::Result;
 use pando_client::Client;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Record};
-use pando_types::{DirId, ServerId};
+use pando_types::{DirId, Part, ServerId};
 use pando_wire::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -175,8 +175,8 @@ impl Line {
 fn server(conn: &Connection, subject: &Subject) -> Option<ServerId> {
     let map = conn.client.map();
     match subject {
-        Subject::Dir(id) => Some(map.owner(id.slot())),
-        Subject::Bucket(place) => Some(map.owner(place.dir.slot())),
+        Subject::Dir(id) => Some(map.owner(Part::whole(*id).slot())),
+        Subject::Bucket(place) => Some(map.owner(Part::whole(place.dir).slot())),
         Subject::Ino(_) => None,
         Subject::Counter(slot, _) => Some(map.owner(*slot)),
         Subject::Slot(server, _) | Subject::Range(server, ..) | Subject::Record(server, _) => Some(*server),
@@ -213,11 +213,11 @@ pub fn record(key: &[u8]) -> Value {
         all["slot"] = json!(key.slot().0);
     }
     match &key {
-        Key::Entry { dir, name, .. } | Key::Attachment { dir, name, .. } => {
-            all["directory"] = json!(dir.to_string());
+        Key::Entry { part, name, .. } | Key::Attachment { part, name, .. } => {
+            all["directory"] = json!(part.to_string());
             all["name"] = json!(text::quoted(name));
         }
-        Key::Head(dir) | Key::Touch(dir) => all["directory"] = json!(dir.to_string()),
+        Key::Head(part) | Key::Touch(part) => all["directory"] = json!(part.to_string()),
         Key::Garbage(_, ino, _) | Key::Orphan(_, ino, _) => all["ino"] = json!(ino.0),
         Key::RenameList { .. }
         | Key::Counter(_)
@@ -252,11 +252,11 @@ impl Paths {
     /// The path of what a record is of, if it can be found.
     pub async fn of_key(&mut self, key: &Key) -> Option<Vec<u8>> {
         match key {
-            Key::Entry { dir, name, .. } | Key::Attachment { dir, name, .. } => {
-                let dir = self.dir(*dir).await?;
-                Some(crate::fs::below(&dir, name.as_bytes()))
+            Key::Entry { part, name, .. } | Key::Attachment { part, name, .. } => {
+                let part = self.dir(part.dir).await?;
+                Some(crate::fs::below(&part, name.as_bytes()))
             }
-            Key::Head(dir) | Key::Touch(dir) => self.dir(*dir).await,
+            Key::Head(part) | Key::Touch(part) => self.dir(part.dir).await,
             Key::RenameList { .. }
             | Key::Counter(_)
             | Key::Garbage(..)
@@ -288,7 +288,7 @@ impl Paths {
 
     /// Of entries in one bucket, which is nearly always one, the first name.
     async fn name(&self, place: &Place) -> Option<Vec<u8>> {
-        let range = KeyRange::bucket(place.dir, place.hash);
+        let range = KeyRange::bucket(place.dir.into(), place.hash);
         match self.scan(place.dir, range).await?.first()? {
             (Key::Entry { name, .. }, _) => Some(name.as_bytes().to_vec()),
             _ => None,
@@ -296,7 +296,7 @@ impl Paths {
     }
 
     async fn scan(&self, dir: DirId, range: KeyRange) -> Option<Vec<(Key, Record)>> {
-        let server = self.client.map().owner(dir.slot());
+        let server = self.client.map().owner(Part::whole(dir).slot());
         match self.client.admin(server, Request::Scan { range, limit: 1 }).await {
             Ok(Response::Records(records)) => Some(records),
             _ => None,
@@ -312,8 +312,8 @@ impl Paths {
             }
             if !self.known.contains_key(&at) {
                 let collector = Collector::new(self.client.clone());
-                let server = self.client.map().owner(at.slot());
-                let head = match collector.one(server, &Key::Head(at)).await.ok()? {
+                let server = self.client.map().owner(Part::whole(at).slot());
+                let head = match collector.one(server, &Key::Head(at.into())).await.ok()? {
                     Some(Record::Head(head)) => Some((head.parent, head.name.as_bytes().to_vec())),
                     _ => None,
                 };

@@ -9,8 +9,8 @@ use pando_format::{
     LinkRecord, Marks, PreparedRecord, Record, Superblock, Target, Touch,
 };
 use pando_types::{
-    Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Perm, Realm, ServerId,
-    Slot, Term, Timestamp, TxId,
+    Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Part, Perm, Realm,
+    ServerId, Slot, Term, Timestamp, TxId,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -100,7 +100,7 @@ impl Tree {
     }
 
     pub(super) fn salt(&self, dir: DirId) -> u64 {
-        match self.records.get(&Key::Head(dir).encode()) {
+        match self.records.get(&Key::Head(dir.into()).encode()) {
             Some((_, _, Record::Head(h))) => h.salt,
             _ => 0,
         }
@@ -109,20 +109,20 @@ impl Tree {
     pub(super) fn key(&self, dir: DirId, text: &str) -> Key {
         let hash = self.map.widths().name(self.salt(dir), &name(text));
         Key::Entry {
-            dir,
+            part: dir.into(),
             hash,
             name: name(text),
         }
     }
 
     pub(super) fn touch(&mut self, dir: DirId, f: impl Fn(&mut DirStat)) {
-        if let Some((_, _, Record::Touch(t))) = self.records.get_mut(&Key::Touch(dir).encode()) {
+        if let Some((_, _, Record::Touch(t))) = self.records.get_mut(&Key::Touch(dir.into()).encode()) {
             f(&mut t.stat);
         }
     }
 
     pub(super) fn number(&mut self, dir: DirId) -> (Ino, Generation) {
-        let slot = dir.slot();
+        let slot = Part::whole(dir).slot();
         let n = self.next;
         self.next += 1;
         self.put(
@@ -146,7 +146,7 @@ impl Tree {
     }
 
     pub(super) fn generation(&self, dir: DirId) -> Generation {
-        match self.records.get(&Key::Head(dir).encode()) {
+        match self.records.get(&Key::Head(dir.into()).encode()) {
             Some((_, _, Record::Head(h))) => h.generation,
             _ => Generation::ABOVE_ROOT,
         }
@@ -199,8 +199,8 @@ impl Tree {
             seal: 0,
             listed: false,
         };
-        self.put(Key::Head(id), Record::Head(head));
-        self.put(Key::Touch(id), Record::Touch(Touch::default()));
+        self.put(Key::Head(id.into()), Record::Head(head));
+        self.put(Key::Touch(id.into()), Record::Touch(Touch::default()));
         id
     }
 
@@ -237,9 +237,9 @@ impl Tree {
     }
 
     pub(super) fn attach(&mut self, dir: DirId, text: &str, kind: AttachmentKind, len: usize) {
-        if let Key::Entry { dir, hash, name } = self.key(dir, text) {
+        if let Key::Entry { part, hash, name } = self.key(dir, text) {
             let key = Key::Attachment {
-                dir,
+                part,
                 hash,
                 name,
                 kind,
@@ -257,7 +257,7 @@ impl Tree {
     }
 
     pub(super) fn change_head(&mut self, dir: DirId, f: impl Fn(&mut Head)) {
-        self.change(&Key::Head(dir), |r| {
+        self.change(&Key::Head(dir.into()), |r| {
             if let Record::Head(h) = r {
                 f(h);
             }
@@ -290,7 +290,7 @@ impl Tree {
         let mut checker = Checker::new(self.map.clone());
         for (_, key, record) in self.records.values() {
             if let (Key::Head(id), Record::Head(head)) = (key, record) {
-                checker.head(*id, head);
+                checker.head(id.dir, head);
             }
         }
         for (server, key, record) in self.records.values() {
@@ -328,11 +328,11 @@ fn halves_of_directories() {
     let mut t = Tree::new();
     let d = t.d();
     let e = t.id_of("e", d);
-    t.remove(&Key::Head(e));
+    t.remove(&Key::Head(e.into()));
     assert_eq!(t.found(), [(Kind::NoContent, Subject::Dir(e))]);
 
     let mut t = Tree::new();
-    t.remove(&Key::Touch(e));
+    t.remove(&Key::Touch(e.into()));
     assert_eq!(t.found(), [(Kind::NoTouch, Subject::Dir(e))]);
 
     let mut t = Tree::new();
@@ -347,7 +347,7 @@ fn halves_of_directories() {
     // The head of a directory with entries is gone, and its name too.
     let mut t = Tree::new();
     let key = t.key(DirId::ROOT, "d");
-    t.remove(&Key::Head(d));
+    t.remove(&Key::Head(d.into()));
     t.remove(&key);
     t.touch(DirId::ROOT, |s| {
         s.entries -= 1;
@@ -387,7 +387,7 @@ fn rename_lists() {
         let (hash, to) = (t.map.widths().name(t.salt(d), &name("moved")), name("moved"));
         t.put(
             Key::Entry {
-                dir: d,
+                part: d.into(),
                 hash,
                 name: to,
             },
@@ -462,7 +462,7 @@ fn counts() {
     let d = t.d();
     let mut checker = t.checker();
     t.touch(d, |s| s.entries += 1);
-    let (server, key, record) = t.remove(&Key::Touch(d));
+    let (server, key, record) = t.remove(&Key::Touch(d.into()));
     checker.feed(server, &key, &record);
     let kinds: Vec<Kind> = checker.finish().iter().map(|f| f.kind).collect();
     assert_eq!(kinds, [Kind::Moving]);
@@ -502,7 +502,7 @@ fn the_way_up() {
         both
     });
     let mut t = Tree::new();
-    t.remove(&Key::Head(DirId::ROOT));
+    t.remove(&Key::Head(DirId::ROOT.into()));
     let kinds = t.kinds();
     assert!(
         kinds.contains(&Kind::NoContent) && kinds.contains(&Kind::NoParent),
@@ -519,7 +519,7 @@ fn buckets_and_positions() {
         panic!()
     };
     let key = Key::Entry {
-        dir: d,
+        part: d.into(),
         hash,
         name: name("s"),
     };
@@ -532,8 +532,8 @@ fn buckets_and_positions() {
 fn layouts() {
     let data = AttachmentKind::Data;
     let attachment = |t: &Tree, text, kind| match t.key(DirId::ROOT, text) {
-        Key::Entry { dir, hash, name } => Key::Attachment {
-            dir,
+        Key::Entry { part, hash, name } => Key::Attachment {
+            part,
             hash,
             name,
             kind,
@@ -625,7 +625,7 @@ fn numbers() {
     assert_eq!(t.found(), [(Kind::Number, Subject::Ino(Ino::ROOT))]);
 
     let mut t = Tree::new();
-    let slot = t.d().slot();
+    let slot = Part::whole(t.d()).slot();
     let used = CounterRecord {
         reserved: 3,
         epoch: 1,
@@ -649,12 +649,15 @@ pub(super) fn with_two_names() -> (Tree, Key) {
     t.touch(d, |s| s.entries -= 1);
     inode.nlink = 2;
     let link = Target::Link(LinkRecord {
-        slot: d.slot(),
+        slot: Part::whole(d).slot(),
         ino: inode.ino,
         generation: inode.generation,
         kind: inode.kind,
     });
-    let (homes, text) = (DirId::homes(d.slot()), Name::home(inode.ino, inode.generation));
+    let (homes, text) = (
+        DirId::homes(Part::whole(d).slot()),
+        Name::home(inode.ino, inode.generation),
+    );
     t.add(d, "g", link.clone());
     t.add(DirId::ROOT, "n", link);
     let text = text.to_string();
@@ -718,7 +721,7 @@ fn names_of_a_file_at_home() {
             t.touch(dir, |s| s.entries -= 1);
         }
         let (ino, generation) = note.expect("a file");
-        let note = Key::Orphan(t.d().slot(), ino, generation);
+        let note = Key::Orphan(Part::whole(t.d()).slot(), ino, generation);
         t.put(note.clone(), Record::Orphan);
         (t, home, note)
     };
@@ -746,16 +749,19 @@ fn names_of_a_file_at_home() {
 fn wrong_servers_and_kinds() {
     let mut t = Tree::new();
     let d = t.d();
-    let server = t.map.owner(d.slot());
+    let server = t.map.owner(Part::whole(d).slot());
     let other = ServerId((server.0 + 1) % 3);
     let mut stray = t.checker();
-    let (_, key, record) = t.remove(&Key::Head(d));
+    let (_, key, record) = t.remove(&Key::Head(d.into()));
     stray.feed(other, &key, &record);
     let found: Vec<_> = stray.finish().iter().map(|f| f.identity()).collect();
-    assert_eq!(found, [(Kind::Foreign, Subject::Slot(other, d.slot()))]);
+    assert_eq!(
+        found,
+        [(Kind::Foreign, Subject::Slot(other, Part::whole(d).slot()))]
+    );
 
     let mut misfit = Tree::new().checker();
-    misfit.feed(server, &Key::Touch(d), &record);
+    misfit.feed(server, &Key::Touch(d.into()), &record);
     assert_eq!(misfit.finish().first().map(|f| f.kind), Some(Kind::Misfit));
 
     let mut t = Tree::new();

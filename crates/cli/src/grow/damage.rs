@@ -34,7 +34,7 @@ impl Operator {
                 continue;
             };
             let damaged = heads.iter().filter_map(|(key, record)| match (key, record) {
-                (Key::Head(dir), Record::Head(head)) if !self.is_sound(server, *dir) => Some(head),
+                (Key::Head(part), Record::Head(head)) if !self.is_sound(server, part.dir) => Some(head),
                 _ => None,
             });
             for head in damaged.take(SHOWN) {
@@ -53,7 +53,7 @@ impl Operator {
     /// Whether all that is in a directory can be read, as far as is looked.
     fn is_sound(&self, server: ServerId, dir: DirId) -> bool {
         [b'E', b'A', b'T', b'L'].into_iter().all(|tag| {
-            let mut range = KeyRange::entries(dir);
+            let mut range = KeyRange::entries(dir.into());
             for bound in [&mut range.start, &mut range.end] {
                 if let Some(of) = bound.get_mut(2) {
                     *of = tag;
@@ -83,7 +83,7 @@ impl Operator {
             if parent == DirId::ROOT {
                 return path;
             }
-            let key = Key::Head(parent);
+            let key = Key::Head(parent.into());
             let mut range = KeyRange {
                 start: key.encode(),
                 end: key.encode(),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use pando_client::Client;
 use pando_env::Env;
 use pando_net::{Reactor, Waiting};
-use pando_types::{AttrChange, Cred, Errno, Generation, Ino, Name, Perm, ServerId};
+use pando_types::{AttrChange, Cred, Errno, Generation, Ino, Name, Part, Perm, ServerId};
 use pando_wire::{Op, RenameMode, Statement};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -106,7 +106,7 @@ fn directory_on(connection: &Connection, begin: &str, server: ServerId) -> Resul
         connection.run(client.mkdir_all(&cred, path.as_bytes(), Perm::new(0o755)))?;
         let found = connection.run(client.hold_path(&cred, path.as_bytes(), true))?;
         let dir = found.entry.dir.context("not a directory")?;
-        if client.map().owner(dir.id.slot()) == server {
+        if client.map().owner(Part::whole(dir.id).slot()) == server {
             let attr = found.entry.attr;
             return Ok((path, (dir, (attr.ino, attr.generation))));
         }

@@ -6,7 +6,7 @@ use super::open::with_bytes;
 use super::{Body, DataSync, OpenFile, Ops, Place, SIZE_MAX, block_errno};
 use pando_data::Blocks;
 use pando_format::codec::Blob;
-use pando_types::{Access, AttrChange, Cred, Errno, Timestamp};
+use pando_types::{Access, AttrChange, Cred, Errno, Part, Timestamp};
 use pando_wire::{Answer, Content, EntryView, Op};
 
 /// How often a publish is made anew because others publish all the time.
@@ -162,7 +162,7 @@ impl OpenFile {
         if self.removed {
             Ok(())
         } else {
-            ops.sync(self.location.get().dir.id.slot()).await
+            ops.sync(Part::whole(self.location.get().dir.id).slot()).await
         }
     }
 
@@ -294,7 +294,9 @@ impl OpenFile {
     /// What tells the servers that a file without a name is not open any more. The session that removed the name
     /// with `held` must send it.
     pub fn release(&self) -> Op {
-        let slot = self.kept.unwrap_or_else(|| self.location.get().dir.id.slot());
+        let slot = self
+            .kept
+            .unwrap_or_else(|| Part::whole(self.location.get().dir.id).slot());
         Op::Release {
             slot,
             ino: self.key.ino,

@@ -13,7 +13,7 @@ use super::*;
 use pando_data::conformance::now as ready;
 use pando_data::{BlockCall, Blocks, MemBlocks};
 use pando_format::codec::Blob;
-use pando_types::{Access, DirId, Generation, Ino, Realm};
+use pando_types::{Access, DirId, Generation, Ino, Part, Realm};
 use pando_wire::{Answer, Content, Said};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -226,7 +226,7 @@ impl Ops for Fake {
         self.act(op)
     }
     async fn sync(&self, slot: Slot) -> Result<(), Errno> {
-        assert_eq!(slot, DirId(77).slot());
+        assert_eq!(slot, Part::whole(DirId(77)).slot());
         Ok(())
     }
     fn inline_limit(&self) -> u32 {

@@ -20,19 +20,23 @@ fn any_key() -> impl Strategy<Value = Key> {
         };
         match which {
             0 => Key::Attachment {
-                dir,
+                part: dir.into(),
                 hash,
                 name,
                 kind,
             },
             1 => Key::Counter(slot),
             2 => Key::Decision(tx),
-            3 => Key::Entry { dir, hash, name },
+            3 => Key::Entry {
+                part: dir.into(),
+                hash,
+                name,
+            },
             4 => Key::Garbage(slot, Ino(a), Generation(b)),
-            5 => Key::Head(dir),
+            5 => Key::Head(dir.into()),
             6 => Key::Prepared(slot, tx),
             7 => Key::Reply(slot, SessionId(wide), RequestSlot(small)),
-            8 => Key::Touch(dir),
+            8 => Key::Touch(dir.into()),
             9 => Key::Superblock,
             10 => Key::RenameList { parent: dir, name },
             11 => Key::Invalidation(Watermark(a)),
@@ -139,7 +143,7 @@ proptest! {
             Mutation::Insert { key: key.clone(), record: record.clone() },
             Mutation::Update { key, record },
             Mutation::Delete { key: other },
-            Mutation::Touch { dir: DIR, delta },
+            Mutation::Touch { part: DIR.into(), delta },
         ];
         for mutation in &mutations {
             prop_assert_eq!(mutation.check(), Ok(()));

@@ -30,7 +30,7 @@ pub(super) fn repair() -> RepairRequest {
         .into_iter()
         .map(|(key, record)| (key, Some(record)))
         .collect();
-    expected.push((Key::Head(DIR), None));
+    expected.push((Key::Head(DIR.into()), None));
     RepairRequest {
         changes: vec![(records::entry_key(), None)],
         touches: vec![(
@@ -60,7 +60,7 @@ pub(super) fn remains() -> Remains {
         tables: vec!["000012.sst".into()],
         found: found.collect(),
         more: true,
-        rest: Some(KeyRange::entries(DIR)),
+        rest: Some(KeyRange::entries(DIR.into())),
     }
 }
 

@@ -424,16 +424,16 @@ pub(super) fn requests() -> Vec<Request> {
     all.extend(moving::wishes().into_iter().map(Request::Cluster));
     all.extend(cuts::requests().into_iter().map(Request::Cut));
     all.push(Request::Repair(cuts::repair()));
-    all.push(Request::Remains(KeyRange::entries(DIR)));
+    all.push(Request::Remains(KeyRange::entries(DIR.into())));
     all.extend(filelocks::requests().into_iter().map(Request::Lock));
     all
 }
 
 pub(super) fn wants() -> Vec<LockWant> {
     vec![
-        LockWant::Key(Key::Head(DIR), LockMode::Shared),
-        LockWant::Key(Key::Touch(DIR), LockMode::Increment),
-        LockWant::Bucket(DIR, NameHash(7), LockMode::Exclusive),
+        LockWant::Key(Key::Head(DIR.into()), LockMode::Shared),
+        LockWant::Key(Key::Touch(DIR.into()), LockMode::Increment),
+        LockWant::Bucket(DIR.into(), NameHash(7), LockMode::Exclusive),
         LockWant::Attachments(records::entry_key()),
     ]
 }

@@ -9,9 +9,9 @@ use pando_format::{
 };
 use pando_store::Bundle;
 use pando_types::{
-    Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, MapEpoch, Name, Perm,
-    Realm, RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark, XattrMode,
-    XattrName,
+    Birth, BootEpoch, Claims, DirId, DirStat, FileKind, Generation, IdentityId, Ino, MapEpoch, Name, Part,
+    Perm, Realm, RequestSlot, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, Users, Watermark,
+    XattrMode, XattrName,
 };
 
 pub(super) const DIR: DirId = DirId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
@@ -34,7 +34,7 @@ pub(super) fn name(text: &str) -> Name {
 
 pub(super) fn keys() -> Vec<Key> {
     let attachment = |kind| Key::Attachment {
-        dir: DIR,
+        part: DIR.into(),
         hash: HASH,
         name: name("hello.txt"),
         kind,
@@ -46,10 +46,10 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Decision(TX),
         entry_key(),
         Key::Garbage(Slot(0x0abc), Ino(0x0abc_0000_0000_0002), Generation(3)),
-        Key::Head(DIR),
+        Key::Head(DIR.into()),
         Key::Prepared(Slot(0x0abc), TX),
         reply_key(),
-        Key::Touch(DIR),
+        Key::Touch(DIR.into()),
         Key::Superblock,
         Key::Session(SESSION),
         Key::RenameList {
@@ -78,7 +78,7 @@ pub(super) fn xattrs() -> XattrSet {
 
 pub(super) fn entry_key() -> Key {
     Key::Entry {
-        dir: DIR,
+        part: DIR.into(),
         hash: HASH,
         name: name("hello.txt"),
     }
@@ -89,13 +89,13 @@ pub(super) fn reply_key() -> Key {
 }
 
 pub(super) fn ranges() -> Vec<Vec<u8>> {
-    let slot = DIR.slot();
+    let slot = Part::whole(DIR).slot();
     let ranges = [
         KeyRange::slot(slot),
-        KeyRange::entries(DIR),
-        KeyRange::entries_from(DIR, HASH),
-        KeyRange::bucket(DIR, HASH),
-        KeyRange::attachments(DIR, HASH, &name("hello.txt")),
+        KeyRange::entries(DIR.into()),
+        KeyRange::entries_from(DIR.into(), HASH),
+        KeyRange::bucket(DIR.into(), HASH),
+        KeyRange::attachments(DIR.into(), HASH, &name("hello.txt")),
         KeyRange::decisions(),
         KeyRange::all_prepared(),
         KeyRange::prepared(slot),
@@ -213,9 +213,11 @@ pub(super) fn changes() -> Vec<Mutation> {
             key: entry_key(),
             record: inode(FileKind::Regular, Layout::None),
         },
-        Mutation::Delete { key: Key::Head(DIR) },
+        Mutation::Delete {
+            key: Key::Head(DIR.into()),
+        },
         Mutation::Touch {
-            dir: DIR,
+            part: DIR.into(),
             delta: TouchDelta {
                 entries: -1,
                 subdirs: 0,

@@ -5,7 +5,7 @@ use super::records::{SESSION, name};
 use crate::targets::{BOOT, EXPLAIN, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
 use pando_format::Codec;
 use pando_format::codec::Blob;
-use pando_types::{AttrChange, Generation, Ino, Name, Perm, TimeChange, Timestamp};
+use pando_types::{AttrChange, Generation, Ino, Name, Part, Perm, TimeChange, Timestamp};
 use pando_wire::{Content, Handle, Op, RenameMode, Request};
 
 /// The root, and the place above it, by the number under which the target knows them.
@@ -145,7 +145,7 @@ fn files() -> Script {
     s.unlink(ROOT, "f", true);
     s.pass(3);
     s.op(Op::Release {
-        slot: pando_types::DirId::ROOT.slot(),
+        slot: Part::whole(pando_types::DirId::ROOT).slot(),
         ino: Ino(1),
         generation: Generation(0),
     });

@@ -21,11 +21,11 @@ pub(crate) fn key(input: &[u8]) {
     assert!(range.contains(input), "{key:?} is not in its slot");
     assert!(!range.after(&key).contains(input));
     let part = match &key {
-        Key::Attachment { dir, hash, name, .. } => KeyRange::attachments(*dir, *hash, name),
-        Key::Entry { dir, hash, .. } => {
-            assert!(KeyRange::entries(*dir).contains(input));
-            assert!(KeyRange::entries_from(*dir, *hash).contains(input));
-            KeyRange::bucket(*dir, *hash)
+        Key::Attachment { part, hash, name, .. } => KeyRange::attachments(*part, *hash, name),
+        Key::Entry { part, hash, .. } => {
+            assert!(KeyRange::entries(*part).contains(input));
+            assert!(KeyRange::entries_from(*part, *hash).contains(input));
+            KeyRange::bucket(*part, *hash)
         }
         Key::Decision(_) => KeyRange::decisions(),
         Key::Owed(_) => KeyRange::all_owed(),

@@ -15,22 +15,22 @@ pub(crate) fn sound(disk: &Disk) {
     let (mut entries, mut attached) = (Vec::new(), Vec::new());
     for (key, record) in disk.dump() {
         match (key, record) {
-            (Key::Entry { dir, name, .. }, Record::Entry(entry)) => {
-                count(dir, 0, 1);
+            (Key::Entry { part, name, .. }, Record::Entry(entry)) => {
+                count(part.dir, 0, 1);
                 if let Target::Dir(access) = entry.target {
-                    count(dir, 1, 1);
+                    count(part.dir, 1, 1);
                     count(access.id, 2, 1);
                 }
-                entries.push((dir, name));
+                entries.push((part, name));
             }
-            (Key::Head(dir), Record::Head(_)) => count(dir, 3, 1),
-            (Key::Touch(dir), Record::Touch(t)) => {
-                count(dir, 4, 1);
+            (Key::Head(part), Record::Head(_)) => count(part.dir, 3, 1),
+            (Key::Touch(part), Record::Touch(t)) => {
+                count(part.dir, 4, 1);
                 // Taken away again below, so that what is left is what differs.
-                count(dir, 0, t.stat.entries.wrapping_neg());
-                count(dir, 1, t.stat.subdirs.wrapping_neg());
+                count(part.dir, 0, t.stat.entries.wrapping_neg());
+                count(part.dir, 1, t.stat.subdirs.wrapping_neg());
             }
-            (Key::Attachment { dir, name, .. }, Record::Attachment(_)) => attached.push((dir, name)),
+            (Key::Attachment { part, name, .. }, Record::Attachment(_)) => attached.push((part, name)),
             (key, record) => assert!(record.fits(&key), "{key:?}"),
         }
     }

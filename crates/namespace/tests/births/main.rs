@@ -115,7 +115,7 @@ fn tree(world: &World) -> Vec<(Key, Record)> {
 
 fn heads(world: &World) -> BTreeMap<DirId, Head> {
     let head = |(key, record)| match (key, record) {
-        (Key::Head(id), Record::Head(head)) => Some((id, head)),
+        (Key::Head(part), Record::Head(head)) => Some((part.dir, head)),
         _ => None,
     };
     tree(world).into_iter().filter_map(head).collect()
@@ -127,7 +127,7 @@ fn one_content(setup: &Setup, world: &World) -> bool {
     let mut named = BTreeSet::new();
     let mut generations = BTreeSet::new();
     for (key, record) in tree(world) {
-        let (Key::Entry { dir, name, .. }, Record::Entry(entry)) = (key, record) else {
+        let (Key::Entry { part, name, .. }, Record::Entry(entry)) = (key, record) else {
             continue;
         };
         let Target::Dir(access) = entry.target else {
@@ -135,9 +135,9 @@ fn one_content(setup: &Setup, world: &World) -> bool {
         };
         let sound = heads.get(&access.id).is_some_and(|head| {
             head.generation == access.generation
-                && (head.parent, &head.name) == (dir, &name)
+                && (head.parent, &head.name) == (part.dir, &name)
                 && setup.widths.dir_id(&head.birth) == access.id
-                && (head.listed || (head.birth.parent, &head.birth.name) == (dir, &name))
+                && (head.listed || (head.birth.parent, &head.birth.name) == (part.dir, &name))
         });
         if !sound || !named.insert(access.id) || !generations.insert(access.generation) {
             return false;

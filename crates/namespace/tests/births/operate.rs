@@ -34,7 +34,7 @@ fn unit(want: &LockWant) -> Option<(Unit, LockMode)> {
     match want {
         LockWant::Key(key, mode) => Some(((server_of(key), key.encode()), *mode)),
         LockWant::Bucket(dir, hash, mode) => {
-            let start = KeyRange::bucket(*dir, *hash).start;
+            let start = KeyRange::bucket((*dir).into(), *hash).start;
             Some(((usize::from(dir.slot().0 % 2), start), *mode))
         }
         LockWant::Attachments(_) => None,
@@ -64,7 +64,7 @@ impl World {
         let Some(Record::Entry(entry)) = decode(
             &self.records,
             &Key::Entry {
-                dir,
+                part: dir.into(),
                 hash,
                 name: name.clone(),
             },
@@ -91,7 +91,7 @@ impl World {
     fn op(&self, setup: &Setup, what: &What) -> Option<Op> {
         let name = |spot: &Spot| setup.names[spot.name].clone();
         // Births of births of births would have no end.
-        let bounded = |s: &Statement| match decode(&self.records, &Key::Head(s.id)) {
+        let bounded = |s: &Statement| match decode(&self.records, &Key::Head(s.id.into())) {
             Some(Record::Head(head)) => s.id == DirId::ROOT || head.birth.parent == DirId::ROOT,
             _ => false,
         };
@@ -259,7 +259,7 @@ impl World {
                 .into_iter()
                 .collect(),
             LockWant::Bucket(dir, hash, _) => {
-                let range = KeyRange::bucket(*dir, *hash);
+                let range = KeyRange::bucket((*dir).into(), *hash);
                 let keys = self.records.keys().filter(|k| range.contains(k));
                 keys.filter_map(|k| {
                     let key = Key::decode(k).ok()?;
@@ -279,7 +279,7 @@ impl World {
             if at == moved {
                 return Some(true);
             }
-            let key = Key::Head(at);
+            let key = Key::Head(at.into());
             if self.locked(&(server_of(&key), key.encode()), LockMode::Shared) {
                 return None;
             }

@@ -91,8 +91,8 @@ impl World {
             explicit: false,
         };
         for (key, record) in [
-            (Key::Head(DirId::ROOT), Record::Head(head)),
-            (Key::Touch(DirId::ROOT), Record::Touch(touch)),
+            (Key::Head(DirId::ROOT.into()), Record::Head(head)),
+            (Key::Touch(DirId::ROOT.into()), Record::Touch(touch)),
         ] {
             world.records.insert(key.encode(), record.to_bytes());
         }
@@ -127,24 +127,24 @@ impl World {
             }
             Mutation::Delete { key } => {
                 self.records.remove(&key.encode());
-                if let Key::Head(dir) = key {
+                if let Key::Head(part) = key {
                     // What the servers do with these rules taken out.
                     if plant!(H3) {
-                        let lists = KeyRange::rename_lists(dir);
+                        let lists = KeyRange::rename_lists(part.dir);
                         self.records.retain(|k, _| !lists.contains(k));
                     }
                     if plant!(H4) {
-                        self.late.insert(Key::Head(dir).encode());
+                        self.late.insert(Key::Head(part).encode());
                     }
                 }
             }
-            Mutation::Touch { dir, delta } => match decode(&self.records, &Key::Touch(dir)) {
+            Mutation::Touch { part, delta } => match decode(&self.records, &Key::Touch(part)) {
                 Some(Record::Touch(mut touch)) => {
                     touch.apply(&delta);
                     let bytes = Record::Touch(touch).to_bytes();
-                    self.records.insert(Key::Touch(dir).encode(), bytes);
+                    self.records.insert(Key::Touch(part).encode(), bytes);
                 }
-                _ => self.broken = Some(format!("a touch of {dir:?}, which has none")),
+                _ => self.broken = Some(format!("a touch of {part:?}, which has none")),
             },
         }
     }

@@ -5,7 +5,7 @@ use crate::{Failure, MetaServer};
 use pando_env::sync::{first, oneshot};
 use pando_format::OwedRecord;
 use pando_store::Level;
-use pando_types::{DirId, ServerId, TxId, plant};
+use pando_types::{DirId, Part, ServerId, TxId, plant};
 use pando_wire::{PeerAnswer, PeerRequest, Refusal, Stored};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -63,7 +63,7 @@ impl MetaServer {
         let (mut together, mut all): (BTreeMap<_, Vec<_>>, Vec<_>) = Default::default();
         for dir in due {
             // Slots move: whose it is now.
-            let to = self.owner(dir.slot());
+            let to = self.owner(Part::whole(dir).slot());
             match debts.live.get(&dir) {
                 Some(debt) if debt.tries == 0 => together.entry(to).or_default().push(dir),
                 Some(_) => all.push((to, vec![dir])),
@@ -82,7 +82,7 @@ impl MetaServer {
             let debts = self.debts.borrow();
             let live = dirs.iter().filter_map(|dir| debts.live.get(dir));
             // After a start it may have to be learnt first whether this is still ours to say.
-            live.filter(|d| self.serves_slot(d.content.head.parent.slot()))
+            live.filter(|d| self.serves_slot(Part::whole(d.content.head.parent).slot()))
                 .map(|d| (d.tx, d.content.clone()))
                 .collect()
         };

@@ -3,7 +3,7 @@
 use super::arena::{alice, mallory};
 use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
-use pando_types::{Generation, Ino, Perm, SLOTS, ServerId, SessionId, Slot};
+use pando_types::{Generation, Ino, Part, Perm, SLOTS, ServerId, SessionId, Slot};
 use pando_wire::{Answer, FileAt, Handle, Held, Holding, Keep, Op, Request, Response, Turned};
 use std::rc::Rc;
 
@@ -93,7 +93,7 @@ async fn hers_at_home(a: &Arena) -> Option<(FileAt, Handle)> {
     match a.alice.op(&alice(), Op::Open { dir, name, want }).await? {
         Answer::Opened { entry, proof, .. } => {
             let file = FileAt {
-                slot: entry.home?.id.slot(),
+                slot: Part::whole(entry.home?.id).slot(),
                 ino: entry.attr.ino,
                 generation: entry.attr.generation,
             };
@@ -128,7 +128,7 @@ async fn find(a: &Arena, at: FileAt, proof: Handle) -> Option<()> {
 async fn at_open(a: &Arena) -> Option<(Slot, ServerId)> {
     let dir = a.mallory.find(&mallory(), "/open").await?;
     let server = a.mallory.home(dir.id);
-    Some((dir.id.slot(), server))
+    Some((Part::whole(dir.id).slot(), server))
 }
 
 pub(super) const CELLS: &[Cell] = &[

@@ -124,7 +124,7 @@ pub(super) const CELLS: &[Cell] = &[
         async |a: Rc<Arena>| {
             let private = a.mallory.find(&mallory(), "/private").await?;
             a.mark().await;
-            let wants = vec![LockWant::Key(Key::Head(private.id), LockMode::Exclusive)];
+            let wants = vec![LockWant::Key(Key::Head(private.id.into()), LockMode::Exclusive)];
             let home = a.mallory.home(private.id);
             peer(
                 &a,

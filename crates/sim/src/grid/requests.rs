@@ -384,7 +384,7 @@ pub(super) const CELLS: &[Cell] = &[
         "deletes another's directory",
         async |a: Rc<Arena>| {
             let hers = a.at("/private").await?;
-            let name = pando_format::Key::Head(hers.id);
+            let name = pando_format::Key::Head(hers.id.into());
             let disks = a.cluster.servers.iter().map(|s| s.device.disk.dump());
             let there = disks.flatten().find(|(key, _)| *key == name)?.1;
             a.mark().await;

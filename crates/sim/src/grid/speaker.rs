@@ -9,7 +9,7 @@ use pando_env::{Caller, Env, Node, Peer};
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{
-    Access, AttrChange, BootEpoch, Cred, DirId, IdentityId, Instance, MapEpoch, Name, PeerId, Perm,
+    Access, AttrChange, BootEpoch, Cred, DirId, IdentityId, Instance, MapEpoch, Name, Part, PeerId, Perm,
     RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
 };
 use pando_wire::{
@@ -107,7 +107,7 @@ impl Speaker {
 
     /// The server a directory's content is on.
     pub fn home(&self, dir: DirId) -> ServerId {
-        self.map.owner(dir.slot())
+        self.map.owner(Part::whole(dir).slot())
     }
 
     /// The server of a slot.

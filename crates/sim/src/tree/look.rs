@@ -2,7 +2,7 @@
 
 use super::{Place, Tree};
 use pando_format::{Entry, Head, Key, Record, Touch};
-use pando_types::{DirId, ServerId, TxId};
+use pando_types::{DirId, Part, ServerId, TxId};
 use pando_wire::Statement;
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ impl Tree {
     /// Whether the file is at the home that a statement shows.
     pub fn is_at_home(&self, home: &Statement) -> bool {
         self.homes
-            .contains_key(&(home.id.slot(), home.ino, home.generation))
+            .contains_key(&(Part::whole(home.id).slot(), home.ino, home.generation))
     }
 
     /// Live directories.
@@ -20,7 +20,7 @@ impl Tree {
 
     /// A directory's head.
     pub fn head(&self, dir: DirId) -> Option<&Head> {
-        match self.records.get(&Key::Head(dir)) {
+        match self.records.get(&Key::Head(dir.into())) {
             Some(Record::Head(h)) => Some(h),
             _ => None,
         }
@@ -28,7 +28,7 @@ impl Tree {
 
     /// A directory's touch.
     pub fn touch(&self, dir: DirId) -> Option<&Touch> {
-        match self.records.get(&Key::Touch(dir)) {
+        match self.records.get(&Key::Touch(dir.into())) {
             Some(Record::Touch(t)) => Some(t),
             _ => None,
         }
@@ -38,7 +38,7 @@ impl Tree {
     pub fn entry(&self, place: &Place) -> Option<&Entry> {
         let (dir, hash, name) = place;
         match self.records.get(&Key::Entry {
-            dir: *dir,
+            part: (*dir).into(),
             hash: *hash,
             name: name.clone(),
         }) {

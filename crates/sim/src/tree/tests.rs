@@ -2,7 +2,7 @@
 
 use super::*;
 use pando_format::{AccessRecord, DecisionRecord, Head, Marks, PreparedRecord, Touch, TouchDelta};
-use pando_types::{Birth, BootEpoch, DirStat, Perm, Realm, Timestamp};
+use pando_types::{Birth, BootEpoch, DirStat, Part, Perm, Realm, Timestamp};
 
 const HERE: ServerId = ServerId(1);
 const THERE: ServerId = ServerId(2);
@@ -37,12 +37,12 @@ fn head(id: DirId, parent: DirId, generation: u64, called: &str) -> Mutation {
         seal: 0,
         listed: false,
     };
-    insert(Key::Head(id), Record::Head(head))
+    insert(Key::Head(id.into()), Record::Head(head))
 }
 
 fn touch(id: DirId) -> Mutation {
     insert(
-        Key::Touch(id),
+        Key::Touch(id.into()),
         Record::Touch(Touch {
             stat: DirStat::default(),
             explicit: false,
@@ -67,7 +67,7 @@ fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
         acls: Default::default(),
     };
     let key = Key::Entry {
-        dir,
+        part: dir.into(),
         hash: NameHash(8),
         name: name(called),
     };
@@ -82,7 +82,7 @@ fn entry(dir: DirId, called: &str, id: DirId, generation: u64) -> Mutation {
 
 fn counted(dir: DirId, entries: i32) -> Mutation {
     Mutation::Touch {
-        dir,
+        part: dir.into(),
         delta: TouchDelta {
             entries,
             subdirs: entries,
@@ -141,7 +141,7 @@ fn transactions_are_whole() {
         mutations: there.clone(),
         reply: None,
     };
-    let slot = d.slot();
+    let slot = Part::whole(d).slot();
     let prepare = Batch::of(vec![insert(Key::Prepared(slot, tx), Record::Prepared(prepared))]);
     let decision = DecisionRecord {
         participants: vec![THERE],

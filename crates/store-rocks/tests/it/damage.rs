@@ -15,7 +15,7 @@ type Model = BTreeMap<Key, Record>;
 
 fn key(n: u64) -> Key {
     Key::Entry {
-        dir: DirId(u128::from(n % 3) + 10),
+        part: DirId(u128::from(n % 3) + 10).into(),
         hash: NameHash(((n % 89) << 40) | (n % 3)),
         name: Name::new(format!("name{n}").as_bytes()).expect("name"),
     }

@@ -173,12 +173,16 @@ fn ranges_over_many_tables() {
     for n in 0..6000u64 {
         let (d, hash, name) = (DirId(u128::from(n % 7) + 10), hash(n), name(n));
         let attachment = Key::Attachment {
-            dir: d,
+            part: d.into(),
             hash,
             name: name.clone(),
             kind: AttachmentKind::Data,
         };
-        let entry = Key::Entry { dir: d, hash, name };
+        let entry = Key::Entry {
+            part: d.into(),
+            hash,
+            name,
+        };
         let data = Record::Attachment(Blob(vec![n as u8; 50]));
         let mut mutations = vec![Mutation::Insert {
             key: entry.clone(),
@@ -216,19 +220,19 @@ fn ranges_over_many_tables() {
     };
     for d in 9..19 {
         let dir = DirId(d);
-        check(&KeyRange::entries(dir), usize::MAX);
+        check(&KeyRange::entries(dir.into()), usize::MAX);
         for n in 0..200u64 {
-            check(&KeyRange::bucket(dir, hash(n)), usize::MAX);
-            check(&KeyRange::bucket(dir, NameHash(hash(n).0 + 7)), usize::MAX);
-            check(&KeyRange::entries_from(dir, hash(n)), 3);
-            check(&KeyRange::attachments(dir, hash(n), &name(n)), usize::MAX);
+            check(&KeyRange::bucket(dir.into(), hash(n)), usize::MAX);
+            check(&KeyRange::bucket(dir.into(), NameHash(hash(n).0 + 7)), usize::MAX);
+            check(&KeyRange::entries_from(dir.into(), hash(n)), 3);
+            check(&KeyRange::attachments(dir.into(), hash(n), &name(n)), usize::MAX);
             let after = Key::Entry {
-                dir,
+                part: dir.into(),
                 hash: hash(n),
                 name: name(n),
             };
-            check(&KeyRange::bucket(dir, hash(n)).after(&after), usize::MAX);
-            check(&KeyRange::entries(dir).after(&after), 5);
+            check(&KeyRange::bucket(dir.into(), hash(n)).after(&after), usize::MAX);
+            check(&KeyRange::entries(dir.into()).after(&after), 5);
         }
     }
     assert!(store.stats().table_bytes > 0, "nothing was flushed");

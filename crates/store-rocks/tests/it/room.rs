@@ -14,7 +14,7 @@ const BYTES: usize = 8 << 10;
 
 fn key(n: u64) -> Key {
     Key::Attachment {
-        dir: DirId(u128::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)),
+        part: DirId(u128::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)).into(),
         hash: NameHash(n),
         name: Name::new(format!("{n}").as_bytes()).expect("a name"),
         kind: AttachmentKind::Data,

@@ -70,7 +70,7 @@ pub(super) fn delete_range(h: &mut dyn Harness) {
             &s,
             vec![
                 insert(counter(slot), count(0)),
-                insert(Key::Touch(dir_in(slot)), touch(0)),
+                insert(Key::Touch(dir_in(slot).into()), touch(0)),
             ],
         );
     }
@@ -87,14 +87,14 @@ pub(super) fn delete_range(h: &mut dyn Harness) {
     apply(
         &s,
         vec![
-            insert(Key::Touch(dir_in(3)), touch(4)),
+            insert(Key::Touch(dir_in(3).into()), touch(4)),
             insert(counter(3), count(1)),
         ],
     );
     apply(
         &s,
         vec![Mutation::Touch {
-            dir: dir_in(3),
+            part: dir_in(3).into(),
             delta: delta(1, 1),
         }],
     );
@@ -193,14 +193,14 @@ pub(super) fn touches_commute(h: &mut dyn Harness) {
     apply(
         &s,
         vec![
-            insert(Key::Touch(dir_in(1)), touch(5)),
-            insert(Key::Touch(dir_in(2)), touch(5)),
+            insert(Key::Touch(dir_in(1).into()), touch(5)),
+            insert(Key::Touch(dir_in(2).into()), touch(5)),
         ],
     );
     let deltas = [delta(3, 10), delta(-2, 30), delta(1, 20)];
     let on = |slot, d: &TouchDelta| {
         vec![Mutation::Touch {
-            dir: dir_in(slot),
+            part: dir_in(slot).into(),
             delta: *d,
         }]
     };
@@ -208,13 +208,16 @@ pub(super) fn touches_commute(h: &mut dyn Harness) {
         apply(&s, on(1, one));
         apply(&s, on(2, two));
     }
-    assert_eq!(get(&s, &Key::Touch(dir_in(1))), get(&s, &Key::Touch(dir_in(2))));
+    assert_eq!(
+        get(&s, &Key::Touch(dir_in(1).into())),
+        get(&s, &Key::Touch(dir_in(2).into()))
+    );
     assert_eq!(entries(&s, 1), 7);
     // In one batch with the record they follow from, twice, and after an update of the whole record.
     apply(
         &s,
         vec![
-            insert(Key::Touch(dir_in(3)), touch(0)),
+            insert(Key::Touch(dir_in(3).into()), touch(0)),
             touch_by(3, 2),
             touch_by(3, -1),
         ],
@@ -223,7 +226,7 @@ pub(super) fn touches_commute(h: &mut dyn Harness) {
     apply(
         &s,
         vec![Mutation::Update {
-            key: Key::Touch(dir_in(3)),
+            key: Key::Touch(dir_in(3).into()),
             record: touch(40),
         }],
     );
@@ -248,7 +251,7 @@ pub(super) fn broken_invariants(h: &mut dyn Harness) {
         &s,
         vec![
             insert(counter(1), count(1)),
-            insert(Key::Touch(dir_in(1)), touch(5)),
+            insert(Key::Touch(dir_in(1).into()), touch(5)),
         ],
     );
     for mutations in broken {

@@ -23,7 +23,7 @@ fn random_mutation(rng: &mut Rng, now: &Reference) -> Mutation {
     let key = match rng.below(3) {
         0 => counter(slot),
         1 => reply_key(slot, u128::from(rng.below(4)), rng.below(3) as u16),
-        _ => Key::Touch(dir_in(slot)),
+        _ => Key::Touch(dir_in(slot).into()),
     };
     let record = match &key {
         Key::Counter(_) => count(rng.below(1 << 40)),
@@ -38,7 +38,7 @@ fn random_mutation(rng: &mut Rng, now: &Reference) -> Mutation {
         (_, Some((_, Record::Touch(t)))) => {
             let entries = rng.below(8) as i32 - t.stat.entries.min(3) as i32;
             Mutation::Touch {
-                dir: dir_in(slot),
+                part: dir_in(slot).into(),
                 delta: delta(entries, rng.below(99) as i64),
             }
         }

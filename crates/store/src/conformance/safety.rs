@@ -119,7 +119,7 @@ pub(super) fn export_and_ingest(h: &mut dyn Harness) {
     let answered = Batch {
         mutations: vec![
             insert(counter(2), count(2)),
-            insert(Key::Touch(dir_in(2)), touch(5)),
+            insert(Key::Touch(dir_in(2).into()), touch(5)),
         ],
         reply: Some(ReplyWrite {
             key: reply_key(2, 8, 0),
@@ -185,9 +185,9 @@ pub(super) fn export_and_ingest(h: &mut dyn Harness) {
 pub(super) fn damage(h: &mut dyn Harness) {
     let s = h.open();
     apply(&s, (1..=3).map(|n| insert(counter(n), count(1))).collect());
-    apply(&s, vec![insert(Key::Touch(dir_in(4)), touch(1))]);
+    apply(&s, vec![insert(Key::Touch(dir_in(4).into()), touch(1))]);
     drop(s);
-    if !h.corrupt(&counter(2)) || !h.corrupt(&Key::Touch(dir_in(4))) {
+    if !h.corrupt(&counter(2)) || !h.corrupt(&Key::Touch(dir_in(4).into())) {
         return;
     }
     let s = h.open();
@@ -208,7 +208,7 @@ pub(super) fn damage(h: &mut dyn Harness) {
 pub(super) fn pictures(h: &mut dyn Harness) {
     let s = h.open();
     apply(&s, (1..=80).map(|n| insert(counter(n), count(1))).collect());
-    apply(&s, vec![insert(Key::Touch(dir_in(4)), touch(1))]);
+    apply(&s, vec![insert(Key::Touch(dir_in(4).into()), touch(1))]);
     let (before, _) = ok(block_on(s.export(&everything(), usize::MAX).wait()));
     let picture = ok(block_on(s.picture()));
     // Whatever becomes of the store, it stays as it was.

@@ -7,7 +7,7 @@ use crate::connect::Connection;
 use anyhow::{Context, Result};
 use pando_client::file::{self, Place};
 use pando_net::thread_cpu;
-use pando_types::{Access, Birth, Cred, DirId, Errno, Name, Perm, ServerId};
+use pando_types::{Access, Birth, Cred, DirId, Errno, Name, Part, Perm, ServerId};
 use pando_wire::{RenameMode, Request};
 use std::sync::Barrier;
 use std::time::Duration;
@@ -114,7 +114,7 @@ impl Asker {
         Ok(match task {
             Task::Mkdir { wide } | Task::Rmdir { wide } => {
                 let there = self.dirs[usize::from(wide)].1;
-                let server = self.conn.client.map().owner(there.slot());
+                let server = self.conn.client.map().owner(Part::whole(there).slot());
                 let prefix = if wide { "wide" } else { "narrow" };
                 below(here, &born_at(&self.conn, *id, server, prefix, n)?)
             }
@@ -149,7 +149,7 @@ impl Asker {
         let (client, cred) = (&*self.conn.client, Cred::root());
         match task {
             Task::Null => {
-                let server = client.map().owner(self.dirs[0].1.slot());
+                let server = client.map().owner(Part::whole(self.dirs[0].1).slot());
                 client.admin(server, Request::Null(false)).await.map(|_| ())
             }
             Task::Create => self.create(path).await,
@@ -183,7 +183,7 @@ fn born_at(conn: &Connection, parent: DirId, server: ServerId, prefix: &str, n: 
             name: Name::new(text.as_bytes())?,
             version: 0,
         };
-        if map.owner(map.widths().dir_id(&birth).slot()) == server {
+        if map.owner(Part::whole(map.widths().dir_id(&birth)).slot()) == server {
             return Ok(text);
         }
     }

@@ -7,7 +7,7 @@ use crate::crew::Crew;
 use crate::progress::{Progress, Unit};
 use anyhow::{Context, Result};
 use pando_client::Client;
-use pando_types::{Access, Cred, Errno, Name, Perm, Slot};
+use pando_types::{Access, Cred, Errno, Name, Part, Perm, Slot};
 use pando_wire::{Op, Statement};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -105,7 +105,7 @@ fn fill_part(
 
 async fn directory(client: &Client, above: Statement, n: u64, files: u64) -> Result<(Slot, u64), Errno> {
     let dir = make_directory(client, above, &format!("directory.{n}")).await?;
-    let slot = dir.id.slot();
+    let slot = Part::whole(dir.id).slot();
     for file in 0..files {
         make_file(client, &dir, &format!("file.{file}")).await?;
     }

@@ -227,7 +227,12 @@ impl<'a> Bench<'a> {
     /// Whether a file is there, or one of another kind that never was.
     pub(super) fn look(&self, kind: &str, n: u64) -> Result<bool> {
         let (dir, hash, name) = self.place(kind, n)?;
-        Ok(read(self.store.get(&Key::Entry { dir, hash, name }))?.is_some())
+        Ok(read(self.store.get(&Key::Entry {
+            part: dir.into(),
+            hash,
+            name,
+        }))?
+        .is_some())
     }
 
     /// Those that are filled; without files there from before, those of what is made.
@@ -251,14 +256,14 @@ impl<'a> Bench<'a> {
 
     /// As every change of a name begins.
     fn read_to_change(&self, dir: DirId, hash: NameHash) -> Result<()> {
-        read(self.store.get(&Key::Touch(dir)))?;
+        read(self.store.get(&Key::Touch(dir.into())))?;
         self.read_name(dir, hash).map(|_| ())
     }
 
     /// As every look at a name begins. Whether the name is there.
     fn read_name(&self, dir: DirId, hash: NameHash) -> Result<bool> {
-        let head = read(self.store.get(&Key::Head(dir)))?;
-        let bucket = read(self.store.list(&KeyRange::bucket(dir, hash), BUCKET))?;
+        let head = read(self.store.get(&Key::Head(dir.into())))?;
+        let bucket = read(self.store.list(&KeyRange::bucket(dir.into(), hash), BUCKET))?;
         Ok(head.is_some() && !bucket.is_empty())
     }
 

@@ -9,8 +9,8 @@ use pando_format::{
 };
 use pando_store::Store as _;
 use pando_types::{
-    Birth, DirId, DirStat, FileKind, Generation, Ino, Name, Perm, Realm, RequestSlot, Sequence, SessionId,
-    Timestamp,
+    Birth, DirId, DirStat, FileKind, Generation, Ino, Name, Part, Perm, Realm, RequestSlot, Sequence,
+    SessionId, Timestamp,
 };
 
 /// Bytes of an answer in a reply record: with them a batch is as long as a server's (`log_bytes_per_op` of `bench mdtest`).
@@ -30,7 +30,7 @@ pub(super) fn dir(n: u64) -> DirId {
 
 fn delta(dir: DirId, entries: i32, subdirs: i32) -> Mutation {
     Mutation::Touch {
-        dir,
+        part: dir.into(),
         delta: TouchDelta {
             entries,
             subdirs,
@@ -63,11 +63,11 @@ pub(super) fn head(id: DirId, parent: DirId, name: &Name) -> [Mutation; 2] {
     };
     [
         Mutation::Insert {
-            key: Key::Head(id),
+            key: Key::Head(id.into()),
             record: Record::Head(head),
         },
         Mutation::Insert {
-            key: Key::Touch(id),
+            key: Key::Touch(id.into()),
             record: Record::Touch(touch),
         },
     ]
@@ -81,10 +81,10 @@ impl Bench<'_> {
         self.sequence += 1;
         let reply = |slot, lane| Key::Reply(slot, SessionId(1), RequestSlot(lane as u16));
         let lane = self.sequence as usize % LANES;
-        let key = reply(in_dir.slot(), lane);
+        let key = reply(Part::whole(in_dir).slot(), lane);
         // As a server does (`MetaServer::apply_asked`).
-        if let Some(before) = self.replied[lane].replace(in_dir.slot())
-            && before != in_dir.slot()
+        if let Some(before) = self.replied[lane].replace(Part::whole(in_dir).slot())
+            && before != Part::whole(in_dir).slot()
         {
             let last = Sequence(self.sequence - LANES as u64);
             self.store.spent(&reply(before, lane), last);
@@ -126,7 +126,11 @@ impl Bench<'_> {
             ordinal: 3,
             target: Target::Inode(inode),
         });
-        let key = Key::Entry { dir, hash, name };
+        let key = Key::Entry {
+            part: dir.into(),
+            hash,
+            name,
+        };
         Ok(self.batch(
             dir,
             hash,
@@ -137,7 +141,11 @@ impl Bench<'_> {
 
     pub(super) fn remove(&mut self, n: u64) -> Result<Batch> {
         let (dir, hash, name) = self.place("file", n)?;
-        let key = Key::Entry { dir, hash, name };
+        let key = Key::Entry {
+            part: dir.into(),
+            hash,
+            name,
+        };
         Ok(self.batch(
             dir,
             hash,
@@ -171,7 +179,7 @@ impl Bench<'_> {
         });
         let [head, touch] = head(id, parent, &name);
         let key = Key::Entry {
-            dir: parent,
+            part: parent.into(),
             hash,
             name,
         };

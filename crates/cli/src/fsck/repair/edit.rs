@@ -42,14 +42,14 @@ impl<S: Source> Records<S> {
     }
 
     pub async fn head(&self, dir: DirId) -> Result<Option<Head>, Unread> {
-        Ok(match self.get(&Key::Head(dir)).await? {
+        Ok(match self.get(&Key::Head(dir.into())).await? {
             Some(Record::Head(head)) => Some(head),
             _ => None,
         })
     }
 
     pub async fn touch(&self, dir: DirId) -> Result<Option<Touch>, Unread> {
-        Ok(match self.get(&Key::Touch(dir)).await? {
+        Ok(match self.get(&Key::Touch(dir.into())).await? {
             Some(Record::Touch(touch)) => Some(touch),
             _ => None,
         })
@@ -73,15 +73,18 @@ impl<S: Source> Records<S> {
     }
 
     pub async fn bucket(&self, dir: DirId, hash: NameHash) -> Result<Vec<(Key, Entry)>, Unread> {
-        self.entries(KeyRange::bucket(dir, hash)).await
+        self.entries(KeyRange::bucket(dir.into(), hash)).await
     }
 
     /// What is attached to an entry.
     pub async fn attached(&self, entry: &Key) -> Result<Vec<(Key, AttachmentKind, Record)>, Unread> {
-        let Key::Entry { dir, hash, name } = entry else {
+        let Key::Entry { part, hash, name } = entry else {
             return Ok(Vec::new());
         };
-        let found = self.source.read(KeyRange::attachments(*dir, *hash, name)).await?;
+        let found = self
+            .source
+            .read(KeyRange::attachments(*part, *hash, name))
+            .await?;
         let attachment = |(key, record)| match &key {
             Key::Attachment { kind, .. } => Some((key.clone(), *kind, record)),
             _ => None,
@@ -175,13 +178,13 @@ impl Edit {
             attached.push((kind, record));
         }
         self.set(key.clone(), Some(Record::Entry(entry.clone())), None);
-        if let Key::Entry { dir, .. } = key
-            && let Some(touch) = records.touch(*dir).await?
+        if let Key::Entry { part, .. } = key
+            && let Some(touch) = records.touch(part.dir).await?
         {
             let subdirs = u64::from(matches!(entry.target, Target::Dir(_)));
             // A count that is too low already is put right by itself.
             if touch.stat.entries >= 1 && touch.stat.subdirs >= subdirs {
-                self.count(*dir, -1, -(subdirs as i32));
+                self.count(part.dir, -1, -(subdirs as i32));
             }
         }
         Ok(attached)
@@ -196,7 +199,7 @@ impl Edit {
         attached: Vec<(AttachmentKind, Record)>,
     ) -> Result<Option<()>, Unread> {
         let key = Key::Entry {
-            dir,
+            part: dir.into(),
             hash,
             name: name.clone(),
         };
@@ -211,7 +214,7 @@ impl Edit {
         for (kind, record) in attached {
             let name = name.clone();
             let at = Key::Attachment {
-                dir,
+                part: dir.into(),
                 hash,
                 name,
                 kind,
@@ -244,7 +247,7 @@ impl Edit {
             self.enlist(records, &head).await?;
         }
         self.set(
-            Key::Head(id),
+            Key::Head(id.into()),
             Some(Record::Head(was.clone())),
             Some(Record::Head(head)),
         );

@@ -34,7 +34,7 @@ pub fn home_of<S: Source>(records: &Records<S>, (slot, ino, generation): File) -
     let name = Name::home(ino, generation);
     let hash = records.map.widths().name(0, &name);
     Key::Entry {
-        dir: DirId::homes(slot),
+        part: DirId::homes(slot).into(),
         hash,
         name,
     }
@@ -111,10 +111,10 @@ impl<S: Source> Planner<S> {
             }
             return Ok(WELL);
         };
-        let Key::Entry { dir, .. } = &key else {
+        let Key::Entry { part, .. } = &key else {
             return Ok(WELL);
         };
-        let file = (dir.slot(), inode.ino, inode.generation);
+        let file = (part.slot(), inode.ino, inode.generation);
         let names = names(&self.records, file).await?.names;
         if self.records.get(&key).await? != Some(Record::Entry(entry.clone())) {
             return Ok(Plan::Later("it is changing"));
@@ -188,7 +188,7 @@ impl<S: Source> Planner<S> {
                 "its names say different kinds: what it was is not known",
             ));
         }
-        let Key::Entry { dir, hash, name } = home else {
+        let Key::Entry { part, hash, name } = home else {
             return Ok(WELL);
         };
         let mut edit = self.edit();
@@ -226,7 +226,7 @@ impl<S: Source> Planner<S> {
             version: 1,
             acl: None,
         };
-        let (place, target) = ((dir, hash, name), Target::Inode(inode));
+        let (place, target) = ((part.dir, hash, name), Target::Inode(inode));
         let put = edit.put(&self.records, place, target, Vec::new()).await?;
         match put {
             Some(()) if !found.names.is_empty() => one(edit, does),
@@ -240,10 +240,10 @@ impl<S: Source> Planner<S> {
             let mut edit = self.edit();
             edit.expect(home.clone(), None);
             edit.take_away(&self.records, &key, &entry).await?;
-            if let Key::Entry { dir, name, .. } = &key {
+            if let Key::Entry { part, name, .. } = &key {
                 all.push(repair(
                     edit,
-                    format!("removed the name {} in {dir}, of nothing", quoted(name)),
+                    format!("removed the name {} in {part}, of nothing", quoted(name)),
                 ));
             }
         }

@@ -251,7 +251,7 @@ async fn lost_found<S: Source>(records: &Records<S>) -> Result<Lost, Unread> {
     };
     let hash = records.map.widths().name(root.salt, &name);
     let key = Key::Entry {
-        dir: DirId::ROOT,
+        part: DirId::ROOT.into(),
         hash,
         name,
     };

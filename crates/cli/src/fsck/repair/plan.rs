@@ -165,9 +165,9 @@ impl<S: Source> Planner<S> {
     }
 
     async fn counts(&self, id: DirId) -> Planned {
-        let key = Key::Touch(id);
+        let key = Key::Touch(id.into());
         let before = self.records.touch(id).await?;
-        let entries = self.records.entries(KeyRange::entries(id)).await?;
+        let entries = self.records.entries(KeyRange::entries(id.into())).await?;
         if before != self.records.touch(id).await? {
             return Ok(Plan::Later("it is changing"));
         }
@@ -238,7 +238,7 @@ impl<S: Source> Planner<S> {
         // Where it should be there is something else, or nothing.
         if let Some(parent) = self.records.head(head.parent).await? {
             let key = Key::Entry {
-                dir: head.parent,
+                part: head.parent.into(),
                 hash: self.records.map.widths().name(parent.salt, &head.name),
                 name: head.name.clone(),
             };
@@ -295,20 +295,20 @@ impl<S: Source> Planner<S> {
         let [(key, entry, access)] = &named[..] else {
             return Ok(Plan::Not("it has no name, or several: what it was is not known"));
         };
-        let Key::Entry { dir, name, .. } = key else {
+        let Key::Entry { part, name, .. } = key else {
             return Ok(WELL);
         };
         let mut edit = self.edit();
-        edit.expect(Key::Head(id), None);
+        edit.expect(Key::Head(id.into()), None);
         let birth = |version| Birth {
-            parent: *dir,
+            parent: part.dir,
             name: name.clone(),
             version,
         };
         let born = (0..VERSIONS)
             .map(birth)
             .find(|b| id == DirId::ROOT || self.records.map.widths().dir_id(b) == id);
-        let (Some(birth), Some(parent_generation)) = (born, self.records.generation(*dir).await?) else {
+        let (Some(birth), Some(parent_generation)) = (born, self.records.generation(part.dir).await?) else {
             // Where it was born would have to be guessed.
             edit.take_away(&self.records, key, entry).await?;
             edit.moved(id, access.generation);
@@ -333,7 +333,7 @@ impl<S: Source> Planner<S> {
             generation: access.generation,
             ino: access.ino,
             birth,
-            parent: *dir,
+            parent: part.dir,
             parent_generation,
             name: name.clone(),
             realm: access.realm,
@@ -343,7 +343,7 @@ impl<S: Source> Planner<S> {
             listed,
         };
         edit.expect(key.clone(), Some(Record::Entry(entry.clone())));
-        edit.set(Key::Head(id), None, Some(Record::Head(head)));
+        edit.set(Key::Head(id.into()), None, Some(Record::Head(head)));
         one(edit, "its content is there again, with what was left in it")
     }
 
@@ -351,14 +351,14 @@ impl<S: Source> Planner<S> {
         if self.records.head(id).await?.is_some() {
             return Ok(WELL);
         }
-        let entries = self.records.entries(KeyRange::entries(id)).await?;
+        let entries = self.records.entries(KeyRange::entries(id.into())).await?;
         if entries.is_empty() {
             let Some(touch) = self.records.touch(id).await? else {
                 return Ok(WELL);
             };
             let mut edit = self.edit();
-            edit.expect(Key::Head(id), None);
-            edit.set(Key::Touch(id), Some(Record::Touch(touch)), None);
+            edit.expect(Key::Head(id.into()), None);
+            edit.set(Key::Touch(id.into()), Some(Record::Touch(touch)), None);
             return one(edit, "removed the counts of a directory that is not there");
         }
         let mut all = Vec::new();
@@ -370,7 +370,7 @@ impl<S: Source> Planner<S> {
                 continue;
             }
             let mut edit = self.edit();
-            edit.expect(Key::Head(id), None);
+            edit.expect(Key::Head(id.into()), None);
             let attached = edit.take_away(&self.records, &key, &entry).await?;
             edit.request.touches.clear();
             let Key::Entry { name: was, .. } = &key else {
@@ -407,7 +407,7 @@ impl<S: Source> Planner<S> {
         };
         let named = self.named(id, finding).await?;
         let right = |(key, _, access): &&(Key, Entry, AccessRecord)| {
-            matches!(key, Key::Entry { dir, name, .. } if (*dir, name) == (head.parent, &head.name))
+            matches!(key, Key::Entry { part: dir, name, .. } if (*dir, name) == (head.parent.into(), &head.name))
                 && access.generation == head.generation
         };
         let Some((kept, entry, _)) = named.iter().find(right) else {
@@ -416,14 +416,14 @@ impl<S: Source> Planner<S> {
         let mut all = Vec::new();
         for (key, other, access) in named.iter().filter(|(key, ..)| key != kept) {
             let mut edit = self.edit();
-            edit.expect(Key::Head(id), Some(Record::Head(head.clone())));
+            edit.expect(Key::Head(id.into()), Some(Record::Head(head.clone())));
             edit.expect(kept.clone(), Some(Record::Entry(entry.clone())));
             edit.take_away(&self.records, key, other).await?;
             edit.moved(id, access.generation);
-            if let Key::Entry { dir, name, .. } = key {
+            if let Key::Entry { part, name, .. } = key {
                 all.push(repair(
                     edit,
-                    format!("removed its other name {} in {dir}", quoted(name)),
+                    format!("removed its other name {} in {part}", quoted(name)),
                 ));
             }
         }
@@ -441,7 +441,7 @@ impl<S: Source> Planner<S> {
         let [(key, entry, access)] = &named[..] else {
             return Ok(Plan::Later("its names come first"));
         };
-        let Key::Entry { dir, name, .. } = key else {
+        let Key::Entry { part, name, .. } = key else {
             return Ok(WELL);
         };
         if (access.generation, access.ino, access.salt) != (head.generation, head.ino, head.salt) {
@@ -449,12 +449,12 @@ impl<S: Source> Planner<S> {
                 "name and content are of two directories: which of them is meant is not known",
             ));
         }
-        let Some(generation) = self.records.generation(*dir).await? else {
+        let Some(generation) = self.records.generation(part.dir).await? else {
             return Ok(Plan::Later("its parent comes first"));
         };
         let mut edit = self.edit();
         edit.expect(key.clone(), Some(Record::Entry(entry.clone())));
-        edit.place(&self.records, id, &head, (*dir, generation, name.clone()))
+        edit.place(&self.records, id, &head, (part.dir, generation, name.clone()))
             .await?;
         for (key, now) in &mut edit.request.changes {
             if let (Key::Head(_), Some(Record::Head(head))) = (key, now) {
@@ -475,7 +475,7 @@ impl<S: Source> Planner<S> {
         let mut edit = self.edit();
         edit.enlist(&self.records, &now).await?;
         let (was, now) = (Some(Record::Head(head)), Some(Record::Head(now)));
-        edit.set(Key::Head(id), was, now);
+        edit.set(Key::Head(id.into()), was, now);
         one(edit, "it is on the rename list of its birth again")
     }
 
@@ -504,7 +504,7 @@ impl<S: Source> Planner<S> {
                 _ => {}
             }
             list.remove(version);
-            edit.expect(Key::Head(id), head.map(Record::Head));
+            edit.expect(Key::Head(id.into()), head.map(Record::Head));
         }
         if list == was {
             return Ok(WELL);
@@ -540,7 +540,7 @@ impl<S: Source> Planner<S> {
             return Ok(WELL);
         };
         let key = Key::Entry {
-            dir: head.parent,
+            part: head.parent.into(),
             hash: self.records.map.widths().name(parent.salt, &head.name),
             name: head.name.clone(),
         };

@@ -5,7 +5,7 @@ use super::links::home_of;
 use super::plan::{NAMES, Plan, Planned, Planner, WELL, one};
 use crate::fsck::range::prefixed;
 use pando_format::{AttachmentKind, Entry, InodeRecord, Key, Layout, NameHash, Record, Target};
-use pando_types::{DirId, FileKind, Name, ServerId};
+use pando_types::{DirId, FileKind, Name, Part, ServerId};
 
 /// Where a symbolic link leads that is made to be filled.
 pub const NOWHERE: &[u8] = b"?";
@@ -19,7 +19,7 @@ pub async fn plan<S: Source>(
 ) -> Planned {
     let mut prefix = dir.0.to_be_bytes().to_vec();
     prefix.extend_from_slice(&hash.0.to_be_bytes()[1..]);
-    let range = prefixed(dir.slot(), b'A', &prefix);
+    let range = prefixed(Part::whole(dir).slot(), b'A', &prefix);
     let found = planner.records.source.read(range).await?;
     let (mut edit, mut content) = (Edit::new(planner.now), None);
     for (key, record) in found {
@@ -27,7 +27,11 @@ pub async fn plan<S: Source>(
             continue;
         };
         let (name, kind) = (name.clone(), *kind);
-        let entry = Key::Entry { dir, hash, name };
+        let entry = Key::Entry {
+            part: dir.into(),
+            hash,
+            name,
+        };
         if entries.iter().any(|(key, _)| *key == entry) {
             continue;
         }
@@ -92,7 +96,7 @@ async fn fill<S: Source>(
         };
         let at = planner.records.map.widths().name(head.salt, &name);
         let place = Key::Entry {
-            dir: lost,
+            part: lost.into(),
             hash: at,
             name: name.clone(),
         };
@@ -120,7 +124,7 @@ async fn fill<S: Source>(
             ..there.clone()
         });
         let to = Key::Attachment {
-            dir: lost,
+            part: lost.into(),
             hash: at,
             name: name.clone(),
             kind: attached,

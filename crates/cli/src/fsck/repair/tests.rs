@@ -15,7 +15,7 @@ use pando_format::{
 };
 use pando_server::changes_of;
 use pando_types::{
-    BootEpoch, DirId, FileKind, Generation, Ino, Perm, Realm, ServerId, Slot, Timestamp, TxId,
+    BootEpoch, DirId, FileKind, Generation, Ino, Part, Perm, Realm, ServerId, Slot, Timestamp, TxId,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -67,7 +67,7 @@ impl Mended {
     }
 
     fn names_in(&self, dir: DirId) -> usize {
-        let range = KeyRange::entries(dir);
+        let range = KeyRange::entries(dir.into());
         self.tree.records.range(range.start..range.end).count()
     }
 }
@@ -202,7 +202,7 @@ fn a_sound_tree_stays_as_it_is() {
 fn counts_are_counted() {
     mended(|t| t.touch(t.d(), |s| s.entries += 7));
     mended(|t| t.touch(t.d(), |s| s.subdirs = 0));
-    let m = mended(|t| drop(t.remove(&Key::Touch(t.d()))));
+    let m = mended(|t| drop(t.remove(&Key::Touch(t.d().into()))));
     assert_eq!(m.did, ["counted 3 entries"]);
 }
 
@@ -217,12 +217,12 @@ fn a_directory_without_a_name_goes_to_lost_found() {
         .values()
         .find_map(|(_, key, record)| match (key, record) {
             (
-                Key::Entry { dir, .. },
+                Key::Entry { part, .. },
                 Record::Entry(Entry {
                     target: Target::Dir(d),
                     ..
                 }),
-            ) if *dir == lost => Some(d.clone()),
+            ) if *part == lost.into() => Some(d.clone()),
             _ => None,
         })
         .expect("there");
@@ -253,15 +253,15 @@ fn a_lost_found_that_others_get_at_is_not_used() {
 
 #[test]
 fn content_comes_back_or_what_is_left_of_it_is_kept() {
-    mended(|t| drop(t.remove(&Key::Head(e(t)))));
-    let m = mended(|t| drop(t.remove(&Key::Head(t.d()))));
+    mended(|t| drop(t.remove(&Key::Head(e(t).into()))));
+    let m = mended(|t| drop(t.remove(&Key::Head(t.d().into()))));
     assert_eq!(m.names_in(m.tree.d()), 3, "all that was in it");
-    mended(|t| drop(t.remove(&Key::Head(DirId::ROOT))));
+    mended(|t| drop(t.remove(&Key::Head(DirId::ROOT.into()))));
     // Neither name nor head: what is in it has names again.
     let m = mended(|t| {
         let d = t.d();
         lose(t, DirId::ROOT, "d", 1);
-        t.remove(&Key::Head(d));
+        t.remove(&Key::Head(d.into()));
     });
     let lost = m.dir(DirId::ROOT, "lost+found").expect("made");
     assert_eq!(m.names_in(lost), 3);
@@ -273,7 +273,7 @@ fn content_comes_back_or_what_is_left_of_it_is_kept() {
             panic!("an entry")
         };
         t.add(DirId::ROOT, "elsewhere", entry.target);
-        t.remove(&Key::Head(e));
+        t.remove(&Key::Head(e.into()));
     });
     assert!(
         m.did.iter().any(|d| d.contains("where it was born")),
@@ -284,7 +284,7 @@ fn content_comes_back_or_what_is_left_of_it_is_kept() {
     mended(|t| {
         let (d, e) = (t.d(), e(t));
         lose(t, d, "e", 1);
-        t.remove(&Key::Head(e));
+        t.remove(&Key::Head(e.into()));
     });
 }
 
@@ -385,7 +385,11 @@ fn entries_are_where_they_are_looked_for() {
             panic!()
         };
         let name = name("s");
-        let key = Key::Entry { dir: d, hash, name };
+        let key = Key::Entry {
+            part: d.into(),
+            hash,
+            name,
+        };
         t.records.insert(key.encode(), (server, key, record));
     });
     assert_eq!(m.names_in(m.tree.d()), 3);
@@ -399,11 +403,11 @@ fn layouts_fit() {
         AttachmentKind::Xattrs,
     );
     let gone = |t: &mut Tree, text: &str, kind| {
-        let Key::Entry { dir, hash, name } = t.key(DirId::ROOT, text) else {
+        let Key::Entry { part, hash, name } = t.key(DirId::ROOT, text) else {
             panic!()
         };
         let key = Key::Attachment {
-            dir,
+            part,
             hash,
             name,
             kind,
@@ -445,7 +449,7 @@ fn layouts_fit() {
 #[test]
 fn numbers_are_not_given_again() {
     let back = |t: &mut Tree| {
-        let slot = t.d().slot();
+        let slot = Part::whole(t.d()).slot();
         let used = CounterRecord {
             reserved: 3,
             epoch: 1,
@@ -453,7 +457,11 @@ fn numbers_are_not_given_again() {
         t.put(Key::Counter(slot), Record::Counter(used));
         slot
     };
-    let counter = |m: &Mended| match m.tree.records.get(&Key::Counter(m.tree.d().slot()).encode()) {
+    let counter = |m: &Mended| match m
+        .tree
+        .records
+        .get(&Key::Counter(Part::whole(m.tree.d()).slot()).encode())
+    {
         Some((_, _, Record::Counter(c))) => *c,
         other => panic!("{other:?}"),
     };
@@ -513,11 +521,11 @@ fn files_count_their_names() {
     assert_eq!((m.names_in(m.tree.d()), m.did.len()), (3, 1));
     assert!(m.did[0].contains("at home again"), "{:?}", m.did);
     let m = of(&|t, home| {
-        let Key::Entry { dir, name, .. } = home else {
+        let Key::Entry { part, name, .. } = home else {
             panic!()
         };
-        let (dir, text) = (*dir, name.to_string());
-        t.attach(dir, &text, AttachmentKind::Data, 7);
+        let (part, text) = (*part, name.to_string());
+        t.attach(part.dir, &text, AttachmentKind::Data, 7);
         t.remove(home);
     });
     assert_eq!(m.did.len(), 1, "{:?}", m.did);
@@ -527,12 +535,12 @@ fn files_count_their_names() {
         .values()
         .find_map(|(_, key, record)| match (key, record) {
             (
-                Key::Entry { dir, .. },
+                Key::Entry { part, .. },
                 Record::Entry(Entry {
                     target: Target::Inode(i),
                     ..
                 }),
-            ) if dir.is_homes() => Some(i),
+            ) if part.dir.is_homes() => Some(i),
             _ => None,
         });
     let home = home.expect("at home");
@@ -583,7 +591,10 @@ fn names_are_not_counted_while_one_is_prepared() {
         mutations: vec![Mutation::Insert { key, record }],
         reply: None,
     };
-    tree.put(Key::Prepared(DirId::ROOT.slot(), tx), Record::Prepared(part));
+    tree.put(
+        Key::Prepared(Part::whole(DirId::ROOT).slot(), tx),
+        Record::Prepared(part),
+    );
     assert_eq!(tree.kinds(), [Kind::Links]);
     let m = mend(tree);
     let now = m.tree.records.get(&home.encode()).map(|(_, _, r)| r.clone());
@@ -597,8 +608,8 @@ fn content_of_nothing_is_kept() {
         let m = mended(|t| t.attach(DirId::ROOT, "nobody", kind, 300));
         let kept = m.tree.records.values().filter(|(_, key, record)| {
             let lost = m.dir(DirId::ROOT, "lost+found").expect("made");
-            matches!((key, record), (Key::Attachment { dir, kind: k, .. }, Record::Attachment(b))
-                if *dir == lost && *k == kind && b.0.len() == 300)
+            matches!((key, record), (Key::Attachment { part: dir, kind: k, .. }, Record::Attachment(b))
+                if *dir == lost.into() && *k == kind && b.0.len() == 300)
         });
         assert_eq!(kept.count(), 1);
     }

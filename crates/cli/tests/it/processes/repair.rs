@@ -108,9 +108,9 @@ fn process_what_is_damaged_is_repaired_while_others_work() {
     cluster.run(&["down"]);
     {
         let stores = Stores::open(&cluster);
-        stores.set(&Key::Head(stores.dir("lost-head")), None);
+        stores.set(&Key::Head(stores.dir("lost-head").into()), None);
         stores.set(&stores.entry("lost-name").0, None);
-        let touch = Key::Touch(stores.dir("counted"));
+        let touch = Key::Touch(stores.dir("counted").into());
         let Record::Touch(mut counts) = stores.get(&touch) else {
             panic!("counts")
         };
