@@ -3,7 +3,6 @@
 
 use pando_format::{Key, KeyRange, Record};
 use pando_store::{Bundle, Exported, StoreError};
-use pando_types::Part;
 use rocksdb::{ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
 use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};
