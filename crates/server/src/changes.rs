@@ -5,7 +5,7 @@
 //! then it has a new count.
 
 use crate::MetaServer;
-use crate::execute::{Asked, Basis};
+use crate::pipeline::{Asked, Basis};
 use pando_format::{Batch, Key, Mutation, PreparedRecord, Record};
 use pando_types::{BootEpoch, Errno, Part, ServerId, Slot, Timestamp, TxId, plant};
 use pando_wire::{Answer, ChangeInfo, Op, Outcome, UNCHANGED};

@@ -2,7 +2,7 @@
 //! else (H100).
 
 use crate::account::Notes;
-use crate::execute::{Asked, Basis};
+use crate::pipeline::{Asked, Basis};
 use crate::statements::Dirs;
 use crate::{Failure, Limits, MetaServer};
 use pando_auth::{Fingerprint, Gate, Key};

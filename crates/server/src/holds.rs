@@ -37,6 +37,12 @@ pub(crate) struct Holds {
     orphans: BTreeSet<FileAt>,
 }
 
+/// A file is open under a session.
+pub(crate) struct OpenClaim {
+    session: SessionId,
+    open: Turned,
+}
+
 impl Holds {
     /// Of a server that starts with this map.
     pub fn starting(since: MapEpoch) -> Holds {
@@ -309,28 +315,25 @@ impl MetaServer {
         closed.iter().for_each(|file| holds.close(session, *file));
     }
 
-    /// A file was opened: it is held from now on, if its record is here. REQUIRES: the record is locked.
-    pub(crate) fn hold_opened(
+    /// The claim that an answer makes for the session of its asker: the file is open from now on, if its record is here. The answer says
+    /// whether there is one. REQUIRES: the record is locked.
+    pub(crate) fn open_claim(
         &self,
         keep: Option<&Keep>,
         slot: Option<Slot>,
         outcome: &mut Outcome,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<OpenClaim>, Failure> {
         let (Some(keep), Ok(Answer::Opened { entry, kept, .. })) = (keep.filter(|k| k.turn != 0), outcome)
         else {
-            return Ok(());
+            return Ok(None);
         };
-        let Some(slot) = entry
-            .home
-            .as_ref()
-            .map(|home| Part::whole(home.id).slot())
-            .or(slot)
-        else {
-            return Ok(());
+        let home = entry.home.as_ref();
+        let Some(slot) = home.map(|home| Part::whole(home.id).slot()).or(slot) else {
+            return Ok(None);
         };
         *kept = entry.attr.kind == FileKind::Regular && self.serves_slot(slot);
         if !*kept {
-            return Ok(());
+            return Ok(None);
         }
         // It may have ended since the operation came.
         if !self.sessions.borrow().knows(keep.session) {
@@ -342,8 +345,17 @@ impl MetaServer {
             generation: entry.attr.generation,
         };
         let turn = keep.turn;
-        self.holds.borrow_mut().note(keep.session, Turned { file, turn });
-        Ok(())
+        Ok(Some(OpenClaim {
+            session: keep.session,
+            open: Turned { file, turn },
+        }))
+    }
+
+    /// The file is open from now on.
+    pub(crate) fn note_open(&self, claim: Option<OpenClaim>) {
+        if let Some(OpenClaim { session, open }) = claim {
+            self.holds.borrow_mut().note(session, open);
+        }
     }
 
     /// What a session that keeps files open says.

@@ -4,8 +4,8 @@
 
 mod change;
 
-use crate::execute::Asked;
 use crate::locks::Unit;
+use crate::pipeline::Asked;
 use crate::recovery::all;
 use crate::{Failure, MetaServer};
 use pando_auth::{Fingerprint, Key as Secret};

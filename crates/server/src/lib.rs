@@ -7,16 +7,13 @@
 
 mod account;
 mod admin;
-mod at_once;
 mod changes;
 mod claims;
 mod coherence;
-mod commit;
 mod config;
 mod content;
 mod coordinator;
 mod cut;
-mod execute;
 mod filelocks;
 mod follow;
 mod graph;
@@ -35,6 +32,7 @@ mod orphans;
 mod outcomes;
 mod owed;
 mod participant;
+mod pipeline;
 mod private;
 mod probe;
 mod recovery;
@@ -210,7 +208,7 @@ pub struct MetaServer {
     /// Content of new directories that is owed to others.
     debts: RefCell<owed::Debts>,
     /// What has taken effect at once in this turn, in that order.
-    untold: RefCell<Vec<at_once::Untold>>,
+    untold: RefCell<Vec<pipeline::Untold>>,
     parts: RefCell<participant::TxParts>,
     space: Cell<Option<(Mono, Space)>>,
     stopped: Cell<bool>,

@@ -1,9 +1,9 @@
 //! From a message to an execution and back: boots, owners, sessions, lanes.
 
 use crate::account::Notes;
-use crate::at_once::AtOnce;
 use crate::claims::Entitled;
-use crate::execute::{Asked, Basis};
+use crate::pipeline::AtOnce;
+use crate::pipeline::{Asked, Basis};
 use crate::sessions::{Admission, Asker};
 use crate::statements::Dirs;
 use crate::{Failure, MetaServer};

@@ -4,7 +4,7 @@
 //! Kept in memory alone: what was made before a restart, or too long ago, is assumed to be known to others.
 
 use crate::MetaServer;
-use crate::execute::Asked;
+use crate::pipeline::Asked;
 use pando_format::{Entry, Mutation, Record, Target};
 use pando_types::{Bearer, DirId, Generation, Slot, plant};
 use pando_wire::Op;

@@ -1,7 +1,7 @@
 //! Answers to guesses: entries of directories the asker has no statement for (InfiniFS §3.3.2), sealed (H99).
 
 use crate::account::Notes;
-use crate::execute::{Asked, Basis};
+use crate::pipeline::{Asked, Basis};
 use crate::statements::Dirs;
 use crate::{Failure, MetaServer};
 use pando_auth::seal;

@@ -2,8 +2,7 @@
 //! out whether everything is still as it was found.
 
 use crate::account::Notes;
-use crate::commit::{Committed, Plan};
-use crate::execute::{Announced, Asked, Basis};
+use crate::pipeline::{Announced, Asked, Basis, Committed, Plan};
 use crate::statements::Dirs;
 use crate::txn::Txn;
 use crate::{Failure, MetaServer};
@@ -196,10 +195,10 @@ impl MetaServer {
             invalidates: Vec::new(),
         };
         let walked = Walked::new();
+        let mut effect = self.prepare(&asked, decision, announced, self.world.now())?;
+        self.begin_effect(&asked, &mut effect);
         let mut decided = Plan {
-            decision,
-            now: self.world.now(),
-            announced,
+            effect,
             moving: None,
             walked: &walked,
         };

@@ -1,7 +1,7 @@
 //! Statements: signed when they are told, checked when they come back (H98), joined to tickets.
 
 use crate::MetaServer;
-use crate::execute::{Asked, Basis};
+use crate::pipeline::{Asked, Basis};
 use pando_types::{Access, Bearer, Cred, IdentityId, Watermark, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Said, Scope, Statement};
 

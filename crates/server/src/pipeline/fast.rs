@@ -6,19 +6,20 @@
 //! instant they were read (H29), by the same function. What it tells waits until that cannot be lost, as there (rule 8). A change begins in
 //! its lane at that instant too: until then nothing has happened, and the long way finds everything as it was.
 
+use super::asked::Asked;
+use super::commit::{are_facts, is_new_head};
+use super::effect::{Announced, Done, Effect};
 use crate::account::Notes;
 use crate::claims::{Entitled, Turn};
-use crate::commit::{are_facts, is_new_head};
-use crate::execute::{Announced, Asked, Done};
 use crate::operate::Tried;
 use crate::sessions::Asker;
 use crate::txn::{Records, Unread};
 use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
-use pando_format::{Batch, Mutation};
+use pando_format::Mutation;
 use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
 use pando_store::{Level, Lsn, StoreError};
-use pando_types::{Bearer, Errno, MapEpoch, Part, RequestId, Timestamp, plant};
+use pando_types::{Bearer, Errno, MapEpoch, Part, RequestId, plant};
 use pando_wire::{Op, OpRequest, Outcome, Response};
 use std::collections::BTreeSet;
 
@@ -222,33 +223,46 @@ impl MetaServer {
         let private = self.private_to(asked.holder);
         let mut inputs = self.inputs(asked, &private);
         let mut snapshot = Snapshot::default();
-        let Decision {
-            mut outcome,
-            mutations,
-            invalidates,
-        } = self.decided_at_once(asked, &mut inputs, &mut snapshot)?;
-        let on_its_way =
-            outcome == Err(Errno::Stale) && asked.without_content(&snapshot, &BTreeSet::new()).is_some();
-        if on_its_way || !invalidates.is_empty() || !self.are_done_at_once(op, &mutations) {
+        let decision = self.decided_at_once(asked, &mut inputs, &mut snapshot)?;
+        let on_its_way = decision.outcome == Err(Errno::Stale)
+            && asked.without_content(&snapshot, &BTreeSet::new()).is_some();
+        let alone = decision.invalidates.is_empty() && self.are_done_at_once(op, &decision.mutations);
+        if on_its_way || !alone {
             return Err(Not::Now);
         }
         // The last that can stand in its way: from here on it happens.
         if op.mutates() && !self.begins(asker, asked.request, map, op) {
             return Err(Not::Now);
         }
-        self.sign(&mut outcome, asked);
-        self.give_handle(op, &mut outcome, asked.holder.identity);
-        if let Err(refused) = self.hold_opened(asked.keep, op.home(), &mut outcome) {
-            return Ok(Err(refused));
-        }
-        if mutations.is_empty() {
-            self.tell_look(asked, looked, &outcome, inputs.now);
-            return Ok(self.read_only(asked, inputs.now, outcome));
-        }
-        if !plant!(H191) {
+        let effect = match self.prepare(asked, decision, Announced::default(), inputs.now) {
+            Ok(effect) => effect,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        if !effect.batch.mutations.is_empty() && !plant!(H191) {
             self.locks.pass(snapshot.wanted());
         }
-        Ok(self.changed_at_once(asked, mutations, outcome, inputs.now))
+        Ok(self.effect_at_once(asked, effect, looked))
+    }
+
+    /// REQUIRES: nothing has happened since the records were read.
+    fn effect_at_once(
+        &self,
+        asked: &Asked<'_>,
+        mut effect: Effect,
+        looked: Option<u64>,
+    ) -> Result<Done, Failure> {
+        self.begin_effect(asked, &mut effect);
+        if effect.batch.mutations.is_empty() {
+            self.tell_look(asked, looked, &effect.outcome, effect.now);
+            return self.read_only(asked, effect.now, effect.outcome);
+        }
+        self.may_take_effect(asked)?;
+        let lsn = self.take_effect(asked, &effect)?;
+        Ok(Done {
+            outcome: effect.outcome,
+            lsn,
+            level: effect.until,
+        })
     }
 
     /// What is to be done, if all that must be known is here and free.
@@ -288,24 +302,5 @@ impl MetaServer {
     fn are_done_at_once(&self, op: &Op, mutations: &[Mutation]) -> bool {
         let here = |m: &Mutation| self.home_of_change(m) == self.id && !is_new_head(m);
         mutations.iter().all(here) && !are_facts(op, mutations) && !self.cuts.holds_still()
-    }
-
-    fn changed_at_once(
-        &self,
-        asked: &Asked<'_>,
-        mutations: Vec<Mutation>,
-        outcome: Outcome,
-        now: Timestamp,
-    ) -> Result<Done, Failure> {
-        self.keep_private(asked, &mutations);
-        let reply = self.reply_write(asked, &outcome);
-        let batch = Batch { mutations, reply };
-        self.may_take_effect(asked)?;
-        let lsn = self.take_effect(asked, &batch, &outcome, now, &Announced::default())?;
-        Ok(Done {
-            outcome,
-            lsn,
-            level: Level::Durable,
-        })
     }
 }
