@@ -9,7 +9,7 @@ use crate::{coordination, process, stores};
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
 use pando_blocks::Store;
-use pando_cluster::{ClusterFile, ClusterMap, DirectoryUpdates, PlanText, Profile, Server};
+use pando_cluster::{ClusterFile, ClusterMap, DirectoryUpdates, Placement, PlanText, Profile, Server};
 use pando_types::{AuthMode, SLOTS};
 use std::io::Read;
 
@@ -66,8 +66,11 @@ pub fn make(
             choices.profile
         );
     }
-    let decoupled = choices.without != Some(Without::Decoupling);
-    if !decoupled && choices.profile != "infinifs" {
+    let placement = match choices.without {
+        Some(Without::Decoupling) => Placement::Coupled,
+        None => Placement::Directory,
+    };
+    if choices.without.is_some() && choices.profile != "infinifs" {
         bail!(
             "--without is for experiments with --profile infinifs, not for a filesystem that is to be used"
         );
@@ -82,7 +85,7 @@ pub fn make(
         epoch: 1,
         profile: Profile {
             name: choices.profile.clone(),
-            placement: Profile::placement_word(decoupled),
+            placement: placement.word().into(),
             directory_updates: Profile::updates_word(updates),
             coherence: Profile::coherence_word(choices.coherence),
             store: "rocksdb".into(),

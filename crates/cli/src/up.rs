@@ -7,7 +7,7 @@ use crate::mount::start;
 use crate::server_options::ServerOptions;
 use crate::{addresses, format, process};
 use anyhow::{Result, bail};
-use pando_cluster::{ClusterFile, Coherence, Profile};
+use pando_cluster::{ClusterFile, Coherence, Placement, Profile};
 use pando_net::Waiting;
 use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
@@ -94,7 +94,7 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
         "none" => Profile::coherence_word(Coherence::Lazy),
         word => word.to_owned(),
     };
-    let coupled = Profile::placement_word(false);
+    let coupled: String = Placement::Coupled.word().into();
     let wants = [
         (
             "durability",

@@ -1,7 +1,7 @@
 //! `cluster.json`: the map and the choices fixed when a filesystem was made, as text. People edit it, so nothing in it is
 //! taken on trust.
 
-use crate::{ClusterMap, Coherence, DirectoryUpdates, MapError, Plan, ServerInfo, SlotMove};
+use crate::{ClusterMap, Coherence, DirectoryUpdates, MapError, Placement, Plan, ServerInfo, SlotMove};
 use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot, Term};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -123,22 +123,12 @@ pub struct Profile {
     pub store: String,
 }
 
-/// A directory with its entries, files, counts and times on one server.
-const DECOUPLED: &str = "per-directory";
-/// The same, but its counts and times on another.
-const COUPLED: &str = "per-directory-without-decoupling";
-
 /// Two-phase commit for everything that concerns two servers.
 const TWO_PHASE: &str = "two-phase-commit";
 /// The same, but for mkdir.
 const PARENT_FIRST: &str = "parent-first";
 
 impl Profile {
-    /// The word for a placement.
-    pub fn placement_word(decoupled: bool) -> String {
-        if decoupled { DECOUPLED } else { COUPLED }.into()
-    }
-
     /// The word for a coherence.
     pub fn coherence_word(coherence: Coherence) -> String {
         match coherence {
@@ -147,12 +137,8 @@ impl Profile {
         }
     }
 
-    fn decoupled(&self) -> Result<bool, FileError> {
-        match self.placement.as_str() {
-            DECOUPLED => Ok(true),
-            COUPLED => Ok(false),
-            other => Err(FileError::Placement(other.into())),
-        }
+    fn placement(&self) -> Result<Placement, FileError> {
+        Placement::of_word(&self.placement).ok_or_else(|| FileError::Placement(self.placement.clone()))
     }
 
     /// The word for a way to change directories of two servers.
@@ -241,7 +227,7 @@ pub enum FileError {
     #[error("cluster.json: coherence is \"{0}\", not lazy or lease=SECONDS")]
     Coherence(String),
     /// No way to place records.
-    #[error("cluster.json: placement is \"{0}\", not {DECOUPLED} or {COUPLED}")]
+    #[error("cluster.json: placement is \"{0}\", not one of: {words}", words = Placement::words())]
     Placement(String),
     /// No way to change directories of two servers.
     #[error("cluster.json: directory_updates is \"{0}\", not {TWO_PHASE} or {PARENT_FIRST}")]
@@ -302,7 +288,7 @@ impl ClusterFile {
             id_bits: self.id_bits,
             auth: self.auth_mode()?,
             coherence: self.profile.coherence()?,
-            decoupled: self.profile.decoupled()?,
+            placement: self.profile.placement()?,
             updates: self.profile.updates()?,
             plan: self.plan.plan(),
         };
@@ -380,7 +366,7 @@ mod tests {
             epoch: 1,
             profile: Profile {
                 name: "pando".into(),
-                placement: Profile::placement_word(true),
+                placement: Placement::Directory.word().into(),
                 directory_updates: Profile::updates_word(DirectoryUpdates::ParentFirst),
                 coherence: Profile::coherence_word(Coherence::Lazy),
                 store: String::new(),
@@ -484,7 +470,10 @@ mod tests {
         // As they were made before there was a choice.
         f.profile.coherence = "none".into();
         let map = f.map(Path::new("/d")).unwrap();
-        assert_eq!((map.coherence, map.decoupled), (Coherence::Lazy, true));
+        assert_eq!(
+            (map.coherence, map.placement),
+            (Coherence::Lazy, Placement::Directory)
+        );
     }
 
     #[test]
@@ -494,9 +483,9 @@ mod tests {
             let dir = pando_types::DirId((n << 64) | (n * 0x9E37_79B9_7F4A_7C15));
             let homes =
                 |map: &ClusterMap| [Key::Head(dir.into()), Key::Touch(dir.into())].map(|key| map.home(&key));
-            map.decoupled = true;
+            map.placement = Placement::Directory;
             assert_eq!(homes(&map)[0], homes(&map)[1]);
-            map.decoupled = false;
+            map.placement = Placement::Coupled;
             assert_ne!(homes(&map)[0], homes(&map)[1]);
         }
     }

@@ -4,10 +4,12 @@
 pub mod conformance;
 mod coord;
 mod file;
+mod placement;
 mod plan;
 
 pub use coord::{Coord, CoordError, MemCoord, Membership, View, may_replace};
 pub use file::{ClusterFile, FileError, PlanText, Profile, Server};
+pub use placement::Placement;
 pub use plan::{Plan, PlanError, SERVERS, SlotMove};
 
 use pando_format::{Codec, HashWidths, Key, codec_enum, codec_struct};
@@ -92,9 +94,8 @@ pub struct ClusterMap {
     pub auth: AuthMode,
     /// How what clients know of directories is kept true.
     pub coherence: Coherence,
-    /// Whether a directory's counts and times are where its entries are (InfiniFS §3.2). If not, an experiment, they are
-    /// placed as if they were part of something else, on another server.
-    pub decoupled: bool,
+    /// Where a directory's entries are, and its counts and times.
+    pub placement: Placement,
     /// How directories of two servers are changed.
     pub updates: DirectoryUpdates,
     /// What is to move where, and who is on its way out.
@@ -201,8 +202,7 @@ impl ClusterMap {
     /// their store.
     pub fn home(&self, key: &Key) -> ServerId {
         match key {
-            // Half of all slots further on: with more than one server never the same one.
-            Key::Touch(dir) if !self.decoupled => self.owner(Slot(dir.slot().0 ^ (SLOTS / 2))),
+            Key::Touch(part) => self.owner(self.placement.touch_slot(*part)),
             key => self.owner(key.slot()),
         }
     }
@@ -250,7 +250,7 @@ codec_struct!(ClusterMap {
     id_bits,
     auth,
     coherence,
-    decoupled,
+    placement,
     updates,
     plan
 });

@@ -337,7 +337,7 @@ impl ClusterMap {
     }
 
     fn may_move(&self) -> Result<(), PlanError> {
-        if self.decoupled {
+        if self.placement.by_key() {
             Ok(())
         } else {
             Err(PlanError::Coupled)
@@ -402,7 +402,7 @@ codec_struct!(Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Coherence;
+    use crate::{Coherence, Placement};
     use pando_types::{AuthMode, FsId, Term};
 
     fn info(id: u16) -> ServerInfo {
@@ -430,7 +430,7 @@ mod tests {
             id_bits: 128,
             auth: AuthMode::None,
             coherence: Coherence::Lazy,
-            decoupled: true,
+            placement: Placement::Directory,
             updates: crate::DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         }
@@ -633,7 +633,7 @@ mod tests {
         let two = map(2).with_drained(ServerId(0)).unwrap();
         assert_eq!(two.with_drained(ServerId(1)), Err(PlanError::Last(ServerId(1))));
         let mut coupled = map(4);
-        coupled.decoupled = false;
+        coupled.placement = Placement::Coupled;
         assert_eq!(coupled.rebalanced(), Err(PlanError::Coupled));
         let mut full = map(2);
         full.servers = (0..SERVERS as u16).map(info).collect();

@@ -1,7 +1,7 @@
 //! Coordination in memory keeps what every coordination promises.
 
 use pando_cluster::conformance::{self, Harness};
-use pando_cluster::{ClusterMap, Coherence, Coord, CoordError, MemCoord, ServerInfo, View};
+use pando_cluster::{ClusterMap, Coherence, Coord, CoordError, MemCoord, Placement, ServerInfo, View};
 use pando_env::LocalFuture;
 use pando_types::{AuthMode, FsId, MapEpoch, Mono, ServerId, Term};
 use std::cell::{Cell, RefCell};
@@ -36,7 +36,7 @@ fn map() -> ClusterMap {
         id_bits: 128,
         auth: AuthMode::None,
         coherence: Coherence::Lazy,
-        decoupled: true,
+        placement: Placement::Directory,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,
         plan: pando_cluster::Plan::default(),
     }

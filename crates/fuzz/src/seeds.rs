@@ -9,7 +9,7 @@ mod records;
 mod scripts;
 
 use pando_auth::{Acceptor, Greeting, Initiator, Introduction, Key, OpenGate, Step, payload, seal};
-use pando_cluster::{ClusterFile, Profile, Server};
+use pando_cluster::{ClusterFile, Placement, Profile, Server};
 use pando_format::Codec;
 use pando_types::AuthMode;
 use pando_wire::{Role, encode_frame};
@@ -119,7 +119,7 @@ fn maps_of() -> Vec<pando_cluster::ClusterMap> {
     let three = pando_cluster::ClusterMap {
         auth: AuthMode::Tls,
         coherence: pando_cluster::Coherence::Lease(1500),
-        decoupled: false,
+        placement: Placement::Coupled,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,
         ..two.clone()
     };

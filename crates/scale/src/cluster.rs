@@ -4,7 +4,7 @@ use crate::costs::Costs;
 use crate::world::{Busy, Process, Virtual};
 use pando_auth::{Secret, Secrets};
 use pando_client::{CACHE_BYTES, Client, ClientConfig};
-use pando_cluster::{ClusterMap, Coherence, MemCoord, Plan, ServerInfo};
+use pando_cluster::{ClusterMap, Coherence, MemCoord, Placement, Plan, ServerInfo};
 use pando_data::MemBlocks;
 use pando_env::Env;
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, Stats, format_store};
@@ -77,7 +77,7 @@ impl Setup {
             id_bits: 128,
             auth: AuthMode::None,
             coherence: self.coherence,
-            decoupled: true,
+            placement: Placement::Directory,
             updates: pando_cluster::DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         };

@@ -148,7 +148,7 @@ fn scattered(seed: u64) -> u64 {
 impl MetaServer {
     /// Whether all that changes a directory is at the server that has its names.
     fn counts(&self) -> bool {
-        self.map().decoupled
+        self.map().placement.by_key()
     }
 
     /// The count of the directory in which an operation is about to change names.

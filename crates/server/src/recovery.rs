@@ -165,7 +165,7 @@ impl MetaServer {
         let ours = |slot| moving.may_be_ours(&config.map, config.id, slot);
         let (debts, owed) = Debts::load(&*store, widths, (config.id, boot), &locks, ours).await?;
         let next = owed.len() as u64;
-        if config.map.decoupled {
+        if config.map.placement.by_key() {
             for slot in moving.not_served(&config.map, config.id) {
                 locks.set_open(slot, false);
             }

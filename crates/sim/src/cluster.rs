@@ -9,7 +9,7 @@ use crate::settings::Settings;
 use crate::violation::Kind;
 use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
-use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, ServerInfo};
+use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, Placement, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks, StoredBlock};
 use pando_env::Env;
 use pando_env::rng::Rng;
@@ -137,7 +137,7 @@ impl Cluster {
                 AuthMode::None
             },
             coherence: settings.lease.map_or(Coherence::Lazy, Coherence::Lease),
-            decoupled: true,
+            placement: Placement::Directory,
             updates: settings.updates,
             plan: pando_cluster::Plan::default(),
         };

@@ -312,7 +312,7 @@ fn failed(t: Tier) -> StoreError {
 mod tests {
     use super::*;
     use pando_format::NameHash;
-    use pando_types::{DirId, Name, Slot};
+    use pando_types::{DirId, Name, Part, Slot};
 
     #[test]
     fn later_pages_of_a_directory() {

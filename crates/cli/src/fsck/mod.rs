@@ -105,7 +105,7 @@ pub fn run(args: &Args, fsck: &FsckArgs) -> ExitCode {
         Ok(conn) => conn,
         Err(e) => return could_not(format!("{e:#}")),
     };
-    if !conn.client.map().decoupled {
+    if !conn.client.map().placement.by_key() {
         return could_not(
             "this filesystem was made without decoupling, an experiment that is not checked".into(),
         );

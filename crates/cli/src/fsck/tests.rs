@@ -2,7 +2,7 @@
 
 use super::check::Checker;
 use super::finding::{Kind, Subject};
-use pando_cluster::{ClusterMap, ServerInfo};
+use pando_cluster::{ClusterMap, Placement, ServerInfo};
 use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout,
@@ -44,7 +44,7 @@ pub(crate) fn map() -> ClusterMap {
         id_bits: 128,
         auth: pando_types::AuthMode::None,
         coherence: pando_cluster::Coherence::Lazy,
-        decoupled: true,
+        placement: Placement::Directory,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,
         plan: pando_cluster::Plan::default(),
     }

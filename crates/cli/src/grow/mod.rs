@@ -302,7 +302,7 @@ fn explain(why: &ClusterError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_cluster::{Coherence, DirectoryUpdates, Plan, ServerInfo};
+    use pando_cluster::{Coherence, DirectoryUpdates, Placement, Plan, ServerInfo};
     use pando_types::{AuthMode, FsId, MapEpoch, Term};
 
     /// Of so many servers, of which nothing moves.
@@ -328,7 +328,7 @@ mod tests {
             id_bits: 128,
             auth: AuthMode::None,
             coherence: Coherence::Lazy,
-            decoupled: true,
+            placement: Placement::Directory,
             updates: DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         }

@@ -1,7 +1,7 @@
 //! A world of one server: virtual time, no loss, and a record of all that was sent.
 
 use super::frames::FS;
-use pando_cluster::{ClusterMap, ServerInfo};
+use pando_cluster::{ClusterMap, Placement, ServerInfo};
 use pando_env::sync::{Sender, oneshot};
 use pando_env::{Env, Executor, LocalFuture, Peer, TaskOwner};
 use pando_format::Codec;
@@ -171,7 +171,7 @@ fn make_map() -> ClusterMap {
         id_bits: 12,
         auth: AuthMode::None,
         coherence: pando_cluster::Coherence::Lazy,
-        decoupled: true,
+        placement: Placement::Directory,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,
         plan: pando_cluster::Plan::default(),
     }

@@ -128,7 +128,7 @@ impl MetaServer {
             return true;
         }
         let here = match key {
-            Key::Prepared(..) => self.owner(slot) == self.id || !self.map().decoupled,
+            Key::Prepared(..) => self.owner(slot) == self.id || !self.map().placement.by_key(),
             key => self.home(key) == self.id,
         };
         here && self.may_serve(slot)
@@ -306,7 +306,7 @@ impl MetaServer {
     fn is_garbage(&self, slot: Slot) -> bool {
         let map = self.map();
         let moving = self.moving.borrow();
-        map.decoupled
+        map.placement.by_key()
             && moving.believes(&map)
             && map.owner(slot) != self.id
             && map.destination(slot) != Some(self.id)

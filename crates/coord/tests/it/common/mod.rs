@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each test uses its part
 
-use pando_cluster::{ClusterFile, ClusterMap, PlanText, Profile, Server};
+use pando_cluster::{ClusterFile, ClusterMap, Placement, PlanText, Profile, Server};
 use pando_types::FsId;
 use std::future::Future;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn file(coord: &str) -> ClusterFile {
         epoch: 1,
         profile: Profile {
             name: "pando".into(),
-            placement: Profile::placement_word(true),
+            placement: Placement::Directory.word().into(),
             directory_updates: "two-phase-commit".into(),
             coherence: "lazy".into(),
             store: "rocksdb".into(),

@@ -3,7 +3,7 @@
 
 use pando_auth::{Introduction, Secret, Secrets};
 use pando_client::ClientConfig;
-use pando_cluster::{ClusterMap, Coherence, MemCoord, ServerInfo};
+use pando_cluster::{ClusterMap, Coherence, MemCoord, Placement, ServerInfo};
 use pando_data::DirBlocks;
 use pando_fuse::NetCluster;
 use pando_net::{Options, Reactor, Stopper};
@@ -76,7 +76,7 @@ impl TestCluster {
             id_bits: std::env::var("PANDO_ID_BITS").map_or(128, |bits| bits.parse().unwrap()),
             auth: AuthMode::None,
             coherence: Coherence::Lazy,
-            decoupled: true,
+            placement: Placement::Directory,
             updates: pando_cluster::DirectoryUpdates::ParentFirst,
             plan: pando_cluster::Plan::default(),
         };
