@@ -6,69 +6,36 @@
 //! most changes of files, are executed in `dispatch` (`at_once`).
 
 mod account;
-mod admin;
-mod changes;
-mod claims;
-mod coherence;
+mod admission;
+mod care;
 mod config;
-mod content;
-mod coordinator;
-mod cut;
-mod filelocks;
-mod follow;
-mod graph;
-mod heard;
-mod holds;
-mod housekeeping;
-mod identities;
-mod lease;
-mod locks;
-mod mkfs;
-mod moving;
-mod numbers;
+mod facts;
+mod mounts;
 mod office;
-mod operate;
-mod orphans;
-mod outcomes;
-mod owed;
-mod participant;
 mod pipeline;
-mod private;
-mod probe;
-mod recovery;
-mod repair;
-mod restore;
-mod sessions;
-mod statements;
+mod slots;
 mod txn;
 
+pub use care::housekeeping::Removed;
+pub use care::repair::changes_of;
 pub use config::{Executed, Limits, Observer, ServerConfig};
-pub use filelocks::FileLockBounds;
-pub use housekeeping::Removed;
-pub use mkfs::{format_store, superblock};
-pub use moving::MoveStats;
-pub use recovery::StartError;
-pub use repair::changes_of;
-pub use restore::{Raise, Restore, RestoreError, Restored, restored};
+pub use mounts::filelocks::FileLockBounds;
+pub use slots::mkfs::{format_store, superblock};
+pub use slots::moving::MoveStats;
+pub use slots::recovery::StartError;
+pub use slots::restore::{Raise, Restore, RestoreError, Restored, restored};
 
 use account::Notes;
-use locks::Locks;
-use numbers::Numbers;
-use pando_cluster::{ClusterMap, Coord};
+use admission::sessions::Asker;
+use pando_cluster::ClusterMap;
 use pando_data::Blocks;
-use pando_env::sync::Sender;
 use pando_env::{CallError, Caller, LocalFuture, Node, Peer, World};
-use pando_format::{Codec, Invalidation};
+use pando_format::Codec;
 use pando_store::{Level, Lsn, Space, Store, StoreError};
-use pando_types::{
-    BootEpoch, IdentityId, MapEpoch, Mono, Name, PeerId, ServerId, SessionId, Term, TxId, Watermark, plant,
-};
-use pando_wire::{
-    Account, Accounted, Message, PeerAnswer, PeerRequest, Refusal, Request, Response, Statement,
-};
-use sessions::{Asker, Sessions};
+use pando_types::{BootEpoch, PeerId, ServerId, SessionId, plant};
+use pando_wire::{Account, Accounted, Message, PeerAnswer, PeerRequest, Refusal, Request, Response};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -87,8 +54,8 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<locks::Busy> for Failure {
-    fn from(_: locks::Busy) -> Failure {
+impl From<txn::locks::Busy> for Failure {
+    fn from(_: txn::locks::Busy) -> Failure {
         Failure::Refused(Refusal::Busy)
     }
 }
@@ -122,100 +89,31 @@ pub struct Stats {
     pub settles: u64,
 }
 
-/// What a coordinator remembers of its transactions.
-#[derive(Default)]
-pub(crate) struct Coordinated {
-    next: u64,
-    /// Not decided.
-    active: BTreeSet<u64>,
-    /// Committed and not confirmed by all.
-    decided: BTreeMap<TxId, Decided>,
-}
-
-/// Those who are woken, by being dropped, when one who tells for all is done.
-type Waiting = Rc<RefCell<Vec<Sender<()>>>>;
-
-/// A commit on its way to its participants.
-pub(crate) struct Decided {
-    /// Position of the decision: before that is synced nobody hears of it.
-    lsn: Lsn,
-    /// Who has not confirmed. Nobody from the beginning: it is no transaction, but what is owed.
-    waiting: BTreeSet<ServerId>,
-}
-
 /// One metadata server, one boot.
+///
+/// A shell: what all rooms may use, and the rooms. Each room owns its state. A new field belongs into a room.
 pub struct MetaServer {
     me: Weak<MetaServer>,
     id: ServerId,
     boot: BootEpoch,
     map: RefCell<Rc<ClusterMap>>,
-    secrets: pando_auth::Secrets,
-    keys: pando_auth::StatementKeys,
     limits: Limits,
     world: World,
     store: Rc<dyn Store>,
     blocks: Rc<dyn Blocks>,
     observer: Rc<dyn Observer>,
-    locks: Locks,
-    numbers: Numbers,
-    sessions: RefCell<Sessions>,
-    /// Which of them have which files open.
-    holds: RefCell<holds::Holds>,
-    /// Locks of programs on files in slots of this server.
-    file_locks: RefCell<filelocks::FileLocks>,
-    heard: RefCell<heard::Heard>,
-    /// With leases: what time it is.
-    clock: RefCell<lease::Clock>,
-    /// On the coordinator: which directory is in which, as far as moves need to know.
-    graph: RefCell<graph::Graph>,
-    /// On the coordinator: entries of the log that are not synced yet.
-    unsynced: RefCell<VecDeque<Invalidation>>,
-    /// On the coordinator: how far others have heard the log, and by which boot.
-    confirmed: RefCell<BTreeMap<ServerId, (BootEpoch, Watermark)>>,
-    /// On the coordinator: who is being told what it has missed, and who waits for that.
-    telling: RefCell<BTreeMap<ServerId, Waiting>>,
-    /// Epoch of the map under which this boot last got a slot or the office of coordinator.
-    gained: Cell<MapEpoch>,
-    /// And lost a slot.
-    lost: Cell<MapEpoch>,
-    coord: Rc<dyn Coord>,
-    office: RefCell<office::Office>,
-    /// With leases: what was changed in this term before this start is not known; another must begin.
-    needs_new_term: Cell<bool>,
-    /// The latest term that this boot began.
-    made_term: Cell<Term>,
-    /// What coordination last said: who is there, and why it cannot be asked.
-    members: RefCell<BTreeSet<ServerId>>,
-    coord_trouble: RefCell<Option<String>>,
-    /// What became of directories, in numbers.
-    changes: RefCell<changes::Changes>,
-    private: RefCell<private::Private>,
-    /// What the program around the server has to say with its status.
-    said: RefCell<BTreeMap<&'static str, admin::Saying>>,
-    /// What housekeeping found to be left of removed files, by the first slot of each part.
-    removed: RefCell<BTreeMap<u16, Removed>>,
-    moving: RefCell<moving::Moving>,
-    identities: RefCell<identities::Identities>,
-    /// The cut that there is here, if any.
-    cuts: cut::Cuts,
-    /// Requests of each identity that are being served.
-    in_flight: RefCell<BTreeMap<IdentityId, claims::InFlight>>,
     caller: Caller<Accounted>,
     boots: RefCell<BTreeMap<ServerId, BootEpoch>>,
-    coordinated: RefCell<Coordinated>,
-    /// Outcomes of which each server is to be told once more.
-    outcomes: RefCell<BTreeMap<ServerId, outcomes::Unconfirmed>>,
-    /// Content of new directories that is owed to others.
-    debts: RefCell<owed::Debts>,
+    stopped: Cell<bool>,
     /// What has taken effect at once in this turn, in that order.
     untold: RefCell<Vec<pipeline::Untold>>,
-    parts: RefCell<participant::TxParts>,
-    space: Cell<Option<(Mono, Space)>>,
-    stopped: Cell<bool>,
-    damage_logged: Cell<Option<Mono>>,
-    /// A guess that found something: what those that find nothing are made to take as long as (H99).
-    decoy: RefCell<Option<(Statement, Name)>>,
-    stats: Cell<Stats>,
+    admission: admission::State,
+    facts: facts::State,
+    txn: txn::State,
+    office: office::State,
+    slots: slots::State,
+    mounts: mounts::State,
+    care: care::State,
 }
 
 impl MetaServer {
@@ -231,7 +129,7 @@ impl MetaServer {
 
     /// Counts so far.
     pub fn stats(&self) -> Stats {
-        self.stats.get()
+        self.care.stats.get()
     }
 
     /// Whether it stopped serving after a failure of its store.
@@ -241,7 +139,7 @@ impl MetaServer {
 
     /// Whether a session has ended here.
     pub fn has_ended(&self, session: SessionId) -> bool {
-        self.sessions.borrow().has_ended(session)
+        self.admission.sessions.borrow().has_ended(session)
     }
 
     /// The cluster as known now.
@@ -250,9 +148,9 @@ impl MetaServer {
     }
 
     fn count(&self, f: impl FnOnce(&mut Stats)) {
-        let mut s = self.stats.get();
+        let mut s = self.care.stats.get();
         f(&mut s);
-        self.stats.set(s);
+        self.care.stats.set(s);
     }
 
     fn owner(&self, slot: pando_types::Slot) -> ServerId {
@@ -301,13 +199,13 @@ impl MetaServer {
     /// Free space, measured a moment ago at most.
     fn room(&self) -> Space {
         let now = self.world.mono();
-        if let Some((at, space)) = self.space.get()
+        if let Some((at, space)) = self.care.space.get()
             && now.since(at) < self.limits.space_memory
         {
             return space;
         }
         let space = self.store.space();
-        self.space.set(Some((now, space)));
+        self.care.space.set(Some((now, space)));
         space
     }
 

@@ -2,7 +2,7 @@
 
 use super::effect::Announced;
 use crate::account::Notes;
-use crate::statements::Dirs;
+use crate::facts::statements::Dirs;
 use crate::{Executed, MetaServer};
 use pando_namespace::{Incarnation, Inputs, Snapshot};
 use pando_store::Lsn;

@@ -2,7 +2,7 @@
 
 use super::asked::Asked;
 use super::commit::are_facts;
-use crate::holds::OpenClaim;
+use crate::mounts::holds::OpenClaim;
 use crate::{Executed, Failure, MetaServer};
 use pando_format::{Batch, Invalidation};
 use pando_namespace::Decision;

@@ -10,10 +10,10 @@ use super::asked::Asked;
 use super::commit::{are_facts, is_new_head};
 use super::effect::{Announced, Done, Effect};
 use crate::account::Notes;
-use crate::claims::{Entitled, Turn};
-use crate::operate::Tried;
-use crate::sessions::Asker;
-use crate::txn::{Records, Unread};
+use crate::admission::claims::{Entitled, Turn};
+use crate::admission::operate::Tried;
+use crate::admission::sessions::Asker;
+use crate::txn::attempt::{Records, Unread};
 use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_format::Mutation;
@@ -239,7 +239,7 @@ impl MetaServer {
             Err(refused) => return Ok(Err(refused)),
         };
         if !effect.batch.mutations.is_empty() && !plant!(H191) {
-            self.locks.pass(snapshot.wanted());
+            self.txn.locks.pass(snapshot.wanted());
         }
         Ok(self.effect_at_once(asked, effect, looked))
     }
@@ -276,7 +276,7 @@ impl MetaServer {
             match run(asked.op, inputs, snapshot) {
                 Step::Need(wants) => {
                     let here = wants.iter().all(|want| self.home_of(want) == self.id);
-                    if !here || !(self.locks.are_free(&wants) || plant!(H190)) {
+                    if !here || !(self.txn.locks.are_free(&wants) || plant!(H190)) {
                         return Err(Not::Now);
                     }
                     let mut records = Vec::with_capacity(wants.len());
@@ -301,6 +301,6 @@ impl MetaServer {
     /// Whether changes need no other server, and nothing that is waited for before or after.
     fn are_done_at_once(&self, op: &Op, mutations: &[Mutation]) -> bool {
         let here = |m: &Mutation| self.home_of_change(m) == self.id && !is_new_head(m);
-        mutations.iter().all(here) && !are_facts(op, mutations) && !self.cuts.holds_still()
+        mutations.iter().all(here) && !are_facts(op, mutations) && !self.slots.cuts.holds_still()
     }
 }

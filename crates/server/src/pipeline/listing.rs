@@ -28,7 +28,7 @@ impl MetaServer {
             return Ok(Listed::Page(Err(Errno::Invalid)));
         };
         // What is read may be as of before a change that comes and goes meanwhile (H136).
-        let watch = self.locks.watch(dir.id.into());
+        let watch = self.txn.locks.watch(dir.id.into());
         let range = KeyRange::entries_from(dir.id.into(), after.bucket());
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
@@ -40,7 +40,7 @@ impl MetaServer {
                 Page::Entries(Answer::Entries { entries, end: false }) if entries.is_empty() => limit *= 2,
                 Page::Entries(answer) => {
                     let changing = if plant!(H136) {
-                        self.locks.being_changed(dir.id.into())
+                        self.txn.locks.being_changed(dir.id.into())
                     } else {
                         watch.changed()
                     };

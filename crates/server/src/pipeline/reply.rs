@@ -28,7 +28,7 @@ impl MetaServer {
         };
         let Some(Record::Reply(reply)) = snapshot.get(&key) else {
             // It may have gone with its session since this was admitted (H46).
-            return match self.sessions.borrow().knows(request.session) {
+            return match self.admission.sessions.borrow().knows(request.session) {
                 true => Ok(None),
                 false => Err(Failure::Refused(Refusal::SessionUnknown)),
             };

@@ -5,8 +5,8 @@ use super::commit::{Committed, Plan};
 use super::effect::{Announced, Done, Effect};
 use super::listing::Listed;
 use super::reply::reply_key;
-use crate::graph::Moving;
-use crate::txn::{Got, Txn};
+use crate::office::graph::Moving;
+use crate::txn::attempt::{Got, Txn};
 use crate::{Failure, MetaServer};
 use pando_namespace::{Decision, Fresh, Incarnation, Inputs, Snapshot, Step, Walked, born, run};
 use pando_store::Level;
@@ -254,7 +254,7 @@ impl<'a> Rounds<'a> {
             return Err(Failure::Refused(Refusal::NotReady));
         }
         if plant!(H22) {
-            let tag = server.keys.tag(moved.0, moved.1);
+            let tag = server.facts.keys.tag(moved.0, moved.1);
             let into = asked.op.statements().into_iter().flatten().nth(1);
             return Ok(Some(into.is_some_and(|s| s.way.contains(&tag))));
         }

@@ -1,9 +1,9 @@
 //! What this server decides alone: one batch, with or without content that it owes to another.
 
 use super::{Committed, Plan, Shares};
-use crate::locks::Unit;
 use crate::pipeline::{Asked, Done};
-use crate::txn::Txn;
+use crate::txn::attempt::Txn;
+use crate::txn::locks::Unit;
 use crate::{Failure, MetaServer};
 use pando_format::{Key, Mutation, OwedRecord, Record};
 use pando_store::{Level, Lsn};

@@ -14,7 +14,7 @@ impl MetaServer {
         if let Some(reply) = &batch.reply
             && let Key::Reply(slot, session, _) = reply.key
         {
-            self.sessions.borrow_mut().wrote(session, slot);
+            self.admission.sessions.borrow_mut().wrote(session, slot);
         }
         self.apply_noted(batch)
     }
@@ -29,7 +29,11 @@ impl MetaServer {
         let (Some(request), Some(reply), false) = (asked.request, &batch.reply, coordinated) else {
             return self.apply(batch);
         };
-        let (ran_here, last) = self.sessions.borrow_mut().replies(request, reply.key.slot());
+        let (ran_here, last) = self
+            .admission
+            .sessions
+            .borrow_mut()
+            .replies(request, reply.key.slot());
         if !ran_here {
             return self.apply(batch);
         }

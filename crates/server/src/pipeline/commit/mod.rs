@@ -8,9 +8,9 @@ mod two_phase;
 
 use super::asked::Asked;
 use super::effect::{Done, Effect};
-use crate::graph::Moving;
-use crate::locks::{Unit, in_order, unit_of_mutation};
-use crate::txn::Txn;
+use crate::office::graph::Moving;
+use crate::txn::attempt::Txn;
+use crate::txn::locks::{Unit, in_order, unit_of_mutation};
 use crate::{Failure, MetaServer};
 use pando_format::{Entry, Key, Mutation, OwedRecord, Record, ReplyWrite, Target};
 use pando_namespace::Walked;
@@ -177,7 +177,7 @@ impl MetaServer {
     async fn take_ids(&self, txn: &Txn<'_>, local: &[Mutation]) -> Result<bool, Failure> {
         let new = local.iter().filter(|m| is_new_head(m));
         let units = in_order(new.filter_map(unit_of_mutation));
-        let acquire = self.locks.acquire(txn.holder(), units, || self.lock_wait());
+        let acquire = self.txn.locks.acquire(txn.holder(), units, || self.lock_wait());
         txn.notes.locking(acquire).await?;
         self.taken(local).await
     }

@@ -6,8 +6,9 @@
 use super::{Committed, Plan, Shares};
 use crate::account::Notes;
 use crate::pipeline::{Asked, Done};
-use crate::txn::Txn;
-use crate::{Decided, Failure, MetaServer};
+use crate::txn::Decided;
+use crate::txn::attempt::Txn;
+use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::{DecisionRecord, Key, Mutation, Record, ReplyWrite};
@@ -116,7 +117,7 @@ impl MetaServer {
             self.enter_moves(&shares.moves);
         }
         {
-            let mut c = self.coordinated.borrow_mut();
+            let mut c = self.txn.coordinated.borrow_mut();
             c.active.remove(&tx.number);
             c.decided.insert(tx, Decided { lsn, waiting });
         }

@@ -1,0 +1,27 @@
+//! Facts: what this server says of directories, and what it has heard that makes such sayings untrue.
+
+pub(crate) mod changes;
+pub(crate) mod coherence;
+pub(crate) mod heard;
+pub(crate) mod lease;
+pub(crate) mod private;
+pub(crate) mod probe;
+pub(crate) mod statements;
+
+use pando_auth::StatementKeys;
+use pando_types::Name;
+use pando_wire::Statement;
+use std::cell::RefCell;
+
+/// What this room knows.
+pub(crate) struct State {
+    pub keys: StatementKeys,
+    pub heard: RefCell<heard::Heard>,
+    /// With leases: what time it is.
+    pub clock: RefCell<lease::Clock>,
+    /// What became of directories, in numbers.
+    pub changes: RefCell<changes::Changes>,
+    pub private: RefCell<private::Private>,
+    /// A guess that found something: what those that find nothing are made to take as long as (H99).
+    pub decoy: RefCell<Option<(Statement, Name)>>,
+}

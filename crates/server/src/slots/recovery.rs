@@ -1,0 +1,308 @@
+//! Start: a new boot epoch, the locks of prepared transactions, decisions to deliver, sessions.
+
+use crate::admission::identities::Identities;
+use crate::admission::sessions::Sessions;
+use crate::facts::changes::Changes;
+use crate::facts::heard::Heard;
+use crate::mounts::filelocks::FileLocks;
+use crate::mounts::holds::Holds;
+use crate::office::tenure::Office;
+use crate::slots::moving::Moving;
+use crate::txn::locks::{Locks, in_order, units_of};
+use crate::txn::owed::Debts;
+use crate::txn::participant::{TxPart, TxParts};
+use crate::txn::{Coordinated, Decided};
+use crate::{MetaServer, Observer, ServerConfig, Stats, admission, care, facts, mounts, office, slots, txn};
+use pando_cluster::Coord;
+use pando_data::Blocks;
+use pando_env::{Caller, World};
+use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, OLDEST_FORMAT, Record, Superblock};
+use pando_store::{Level, Lsn, Store, StoreError};
+use pando_types::{AuthMode, BootEpoch, FsId, ServerId, plant};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+/// Records read at once while recovering.
+const RUN: usize = 1024;
+
+/// Why a server does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The store failed.
+    Store(StoreError),
+    /// The store has no superblock: it was never formatted.
+    NotFormatted,
+    /// The store is of a newer format.
+    NewerFormat(u32),
+    /// The store is of a format from before the first release.
+    OlderFormat(u32),
+    /// The store belongs to another filesystem or another server.
+    Foreign {
+        /// In the superblock.
+        found: (FsId, ServerId),
+        /// In the configuration.
+        wanted: (FsId, ServerId),
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Store(e) => write!(f, "{e}"),
+            StartError::NotFormatted => write!(f, "the store was never formatted; run `pando format` first"),
+            StartError::NewerFormat(v) => {
+                write!(
+                    f,
+                    "the store has format {v}, this program understands up to {FORMAT_VERSION}; use a newer pando"
+                )
+            }
+            StartError::OlderFormat(v) => {
+                write!(
+                    f,
+                    "the store has format {v}, from before the first release; this program needs {OLDEST_FORMAT} or newer: copy the files out with \
+                     the pando that made it (`pando get -r`), format anew and put them back"
+                )
+            }
+            StartError::Foreign { found, wanted } => write!(
+                f,
+                "the store belongs to server {} of filesystem {:032x}, not to server {} of {:032x}; check the directory",
+                found.1, found.0.0, wanted.1, wanted.0.0
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<StoreError> for StartError {
+    fn from(e: StoreError) -> StartError {
+        StartError::Store(e)
+    }
+}
+
+impl MetaServer {
+    /// Starts a server on its store. When this returns it serves; messages that came before are lost.
+    pub async fn start(
+        config: ServerConfig,
+        world: World,
+        store: Rc<dyn Store>,
+        blocks: Rc<dyn Blocks>,
+        observer: Rc<dyn Observer>,
+        coord: Rc<dyn Coord>,
+    ) -> Result<Rc<MetaServer>, StartError> {
+        let boot = begin_boot(&config, &*store).await?;
+        let locks = Locks::default();
+        let now = world.mono();
+        let mut parts = TxParts::default();
+        let mut changes = Changes::new(config.id, boot);
+        let mut stats = Stats::default();
+        // Transactions this server voted for stay locked until their coordinator has been asked (H37).
+        for (key, record) in all(&*store, KeyRange::all_prepared()).await? {
+            let (Key::Prepared(slot, tx), Record::Prepared(record)) = (key, record) else {
+                continue;
+            };
+            let part = parts.live.entry(tx).or_insert_with(|| TxPart {
+                holder: locks.holder(),
+                prepared: Default::default(),
+                records: Vec::new(),
+                heard: now,
+            });
+            if !plant!(H114) {
+                let units = in_order(units_of(&record.mutations, record.reply.as_ref()));
+                locks.restore(part.holder, units);
+            }
+            changes.prepare(slot, tx, &record);
+            part.prepared.insert(slot);
+            part.records.push((slot, record));
+        }
+        stats.in_doubt = parts.live.len() as u64;
+        let mut decided = BTreeMap::new();
+        for (key, record) in all(&*store, KeyRange::decisions()).await? {
+            if let (Key::Decision(tx), Record::Decision(d)) = (key, record) {
+                decided.insert(
+                    tx,
+                    Decided {
+                        lsn: Lsn(0),
+                        waiting: d.participants.into_iter().collect(),
+                    },
+                );
+            }
+        }
+        let mut sessions = Sessions::default();
+        let mut holds = Holds::starting(config.map.epoch);
+        for (key, record) in all(&*store, KeyRange::sessions()).await? {
+            if let (Key::Session(id), Record::Session(record)) = (key, record) {
+                if record.ended.is_some() {
+                    sessions.stays_ended(id, now);
+                } else {
+                    // A session gets its whole timeout again: its client may not have noticed the restart yet.
+                    sessions.reopen(id, now);
+                    holds.expect(id, now);
+                }
+            }
+        }
+        let heard = if config.map.coordinator == config.id {
+            let most = config.limits.invalidations;
+            crate::office::coordinator::load(&*store, config.map.term, &config.secrets.statement_keys(), most)
+                .await?
+        } else {
+            Heard::default()
+        };
+        let office = Office::new(config.limits.server_lease, now);
+        let needs_new_term = config.map.coordinator == config.id && config.map.coherence.lease().is_some();
+        let keeps = config.map.auth != AuthMode::None && config.map.keeper == config.id;
+        let identities = if keeps {
+            Identities::load(&*store).await?
+        } else {
+            Identities::default()
+        };
+        let kept = match store.get(&Key::HandOver).wait().await? {
+            Some(Record::HandOver(kept)) => kept,
+            _ => Default::default(),
+        };
+        let moving = Moving::starting(kept, &config.map, config.id);
+        let widths = config.map.widths();
+        let ours = |slot| moving.may_be_ours(&config.map, config.id, slot);
+        let (debts, owed) = Debts::load(&*store, widths, (config.id, boot), &locks, ours).await?;
+        let next = owed.len() as u64;
+        if config.map.placement.by_key() {
+            for slot in moving.not_served(&config.map, config.id) {
+                locks.set_open(slot, false);
+            }
+        }
+        let to_deliver: Vec<_> = decided.keys().copied().collect();
+        let server = Rc::new_cyclic(|me| MetaServer {
+            me: me.clone(),
+            id: config.id,
+            boot,
+            map: RefCell::new(Rc::new(config.map)),
+            limits: config.limits,
+            caller: Caller::new(world.clone()),
+            world,
+            store,
+            blocks,
+            observer,
+            boots: RefCell::new(BTreeMap::new()),
+            stopped: Cell::new(false),
+            untold: RefCell::default(),
+            facts: facts::State {
+                keys: config.secrets.statement_keys(),
+                heard: RefCell::new(heard),
+                clock: RefCell::default(),
+                changes: RefCell::new(changes),
+                private: RefCell::default(),
+                decoy: RefCell::default(),
+            },
+            mounts: mounts::State {
+                file_locks: RefCell::new(FileLocks::after_restart(sessions.live(), now)),
+                holds: RefCell::new(holds),
+            },
+            admission: admission::State {
+                secrets: config.secrets,
+                sessions: RefCell::new(sessions),
+                identities: RefCell::new(identities),
+                in_flight: RefCell::default(),
+            },
+            txn: txn::State {
+                locks,
+                coordinated: RefCell::new(Coordinated {
+                    decided: decided.into_iter().chain(owed).collect(),
+                    next,
+                    ..Coordinated::default()
+                }),
+                outcomes: RefCell::default(),
+                debts: RefCell::new(debts),
+                parts: RefCell::new(parts),
+            },
+            office: office::State {
+                coord,
+                tenure: RefCell::new(office),
+                graph: RefCell::default(),
+                unsynced: RefCell::default(),
+                confirmed: RefCell::default(),
+                telling: RefCell::default(),
+                needs_new_term: Cell::new(needs_new_term),
+                made_term: Cell::default(),
+                members: RefCell::default(),
+                coord_trouble: RefCell::default(),
+            },
+            slots: slots::State {
+                gained: Cell::default(),
+                lost: Cell::default(),
+                moving: RefCell::new(moving),
+                numbers: Default::default(),
+                cuts: Default::default(),
+            },
+            care: care::State {
+                said: RefCell::default(),
+                removed: RefCell::default(),
+                space: Cell::new(None),
+                damage_logged: Cell::new(None),
+                stats: Cell::new(stats),
+            },
+        });
+        if server.newest_told() < server.map().epoch {
+            server.believe_from(server.map().epoch)?;
+        }
+        for tx in to_deliver {
+            server.deliver(tx);
+        }
+        server.resume_debts();
+        server.spawn(|me| Box::pin(me.housekeeping()));
+        server.spawn(|me| Box::pin(me.attend()));
+        server.spawn(|me| Box::pin(me.follow()));
+        server.spawn(|me| Box::pin(me.follow_identities()));
+        server.spawn(|me| Box::pin(me.move_slots()));
+        server.spawn(|me| Box::pin(me.retire_servers()));
+        Ok(server)
+    }
+}
+
+/// Checks the superblock and makes the next boot epoch durable before anything is answered under it (rule 2).
+async fn begin_boot(config: &ServerConfig, store: &dyn Store) -> Result<BootEpoch, StartError> {
+    let Some(Record::Superblock(sb)) = store.get(&Key::Superblock).wait().await? else {
+        return Err(StartError::NotFormatted);
+    };
+    if sb.format > FORMAT_VERSION {
+        return Err(StartError::NewerFormat(sb.format));
+    }
+    if sb.format < OLDEST_FORMAT {
+        return Err(StartError::OlderFormat(sb.format));
+    }
+    let (found, wanted) = ((sb.fs, sb.server), (config.map.fs, config.id));
+    if found != wanted {
+        return Err(StartError::Foreign { found, wanted });
+    }
+    let boot = BootEpoch(sb.boot.0 + 1);
+    let record = Record::Superblock(Superblock {
+        format: FORMAT_VERSION,
+        boot,
+        clean: false,
+        ..sb
+    });
+    let lsn = store.apply(&Batch::of(vec![Mutation::Update {
+        key: Key::Superblock,
+        record,
+    }]))?;
+    store.wait(lsn, Level::Synced).await?;
+    Ok(boot)
+}
+
+/// All records of a range.
+pub(crate) async fn all(store: &dyn Store, mut range: KeyRange) -> Result<Vec<(Key, Record)>, StoreError> {
+    let mut found = Vec::new();
+    loop {
+        let run = store.list(&range, RUN).wait().await?;
+        let Some((last, _)) = run.last() else {
+            return Ok(found);
+        };
+        range = range.after(last);
+        let complete = run.len() < RUN;
+        found.extend(run);
+        if complete {
+            return Ok(found);
+        }
+    }
+}
