@@ -98,7 +98,7 @@ impl Place {
     }
 
     pub fn bucket(&self, mode: LockMode) -> LockWant {
-        LockWant::Bucket(self.part.dir.into(), self.hash, mode)
+        LockWant::Bucket(self.part, self.hash, mode)
     }
 }
 
@@ -220,7 +220,7 @@ impl<'a> Context<'a> {
     /// Wants to look at an entry.
     pub fn look_wants(&self, place: &Place) -> Vec<LockWant> {
         vec![
-            LockWant::Key(Key::Head(place.part.into()), LockMode::Shared),
+            LockWant::Key(Key::Head(place.part), LockMode::Shared),
             place.bucket(LockMode::Shared),
         ]
     }
@@ -282,7 +282,7 @@ impl<'a> Context<'a> {
             Mutation::Insert {
                 key: Key::Entry { part, hash, .. },
                 record: Record::Entry(e),
-            } if (*part, *hash) == (place.part.into(), place.hash) => Some(e.ordinal),
+            } if (*part, *hash) == (place.part, place.hash) => Some(e.ordinal),
             _ => None,
         }));
         (0..=u8::MAX)

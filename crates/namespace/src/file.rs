@@ -352,7 +352,7 @@ pub(crate) fn link(
     let src = cx.place(src_dir, src_name);
     let dst = cx.place(dst_dir, dst_name);
     let mut wants = cx.change_wants(&dst);
-    wants.push(LockWant::Key(Key::Head(src.part.into()), LockMode::Shared));
+    wants.push(LockWant::Key(Key::Head(src.part), LockMode::Shared));
     wants.push(src.bucket(LockMode::Exclusive));
     cx.require(wants)?;
     cx.enter(src_dir, Access::EXEC)?;

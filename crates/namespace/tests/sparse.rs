@@ -109,7 +109,7 @@ impl World {
                 .map(|r| (key.clone(), r.clone()))
                 .into_iter()
                 .collect(),
-            LockWant::Bucket(dir, hash, _) => range(KeyRange::bucket((*dir).into(), *hash)),
+            LockWant::Bucket(dir, hash, _) => range(KeyRange::bucket(*dir, *hash)),
             LockWant::Attachments(_) => {
                 let all = self.0.iter().filter(|(k, _)| matches!(k, Key::Attachment { .. }));
                 all.map(|(k, r)| (k.clone(), r.clone())).collect()

@@ -65,12 +65,12 @@ impl<'a> Build<'a> {
             Mutation::Update { key, record } => self.put(key, record),
             Mutation::Delete { key } => {
                 if let Key::Touch(part) = key {
-                    self.touches.insert(part.dir.into(), None);
+                    self.touches.insert(*part, None);
                 }
                 self.written.insert(key.encode(), None);
             }
             Mutation::Touch { part, delta } => {
-                let Some(mut touch) = self.touch(part.dir.into())? else {
+                let Some(mut touch) = self.touch(*part)? else {
                     panic!("touch of an absent directory: {part:?}")
                 };
                 touch.apply(delta);
@@ -84,7 +84,7 @@ impl<'a> Build<'a> {
         let bytes = key.encode();
         let value = record.encode(&bytes);
         if let (Key::Touch(part), Record::Touch(touch)) = (key, record) {
-            self.touches.insert(part.dir.into(), Some(*touch));
+            self.touches.insert(*part, Some(*touch));
         }
         self.written.insert(bytes, Some(value));
     }

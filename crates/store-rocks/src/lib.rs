@@ -310,11 +310,11 @@ impl RocksStore {
             match m {
                 Mutation::Insert {
                     key: Key::Head(part), ..
-                } => self.births.borrow_mut().born(part.dir.into()),
+                } => self.births.borrow_mut().born(*part),
                 Mutation::Delete { key } => {
                     self.deleted.set(self.deleted.get() + 1);
                     if let Key::Head(part) = key {
-                        self.births.borrow_mut().gone(part.dir.into());
+                        self.births.borrow_mut().gone(*part);
                     }
                 }
                 _ => {}

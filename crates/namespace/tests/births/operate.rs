@@ -34,7 +34,7 @@ fn unit(want: &LockWant) -> Option<(Unit, LockMode)> {
     match want {
         LockWant::Key(key, mode) => Some(((server_of(key), key.encode()), *mode)),
         LockWant::Bucket(dir, hash, mode) => {
-            let start = KeyRange::bucket((*dir).into(), *hash).start;
+            let start = KeyRange::bucket(*dir, *hash).start;
             Some(((usize::from(dir.slot().0 % 2), start), *mode))
         }
         LockWant::Attachments(_) => None,
@@ -259,7 +259,7 @@ impl World {
                 .into_iter()
                 .collect(),
             LockWant::Bucket(dir, hash, _) => {
-                let range = KeyRange::bucket((*dir).into(), *hash);
+                let range = KeyRange::bucket(*dir, *hash);
                 let keys = self.records.keys().filter(|k| range.contains(k));
                 keys.filter_map(|k| {
                     let key = Key::decode(k).ok()?;

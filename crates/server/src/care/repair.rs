@@ -34,7 +34,7 @@ fn is_of_the_tree(key: &Key) -> bool {
 fn wants_of(key: &Key) -> Vec<LockWant> {
     let exclusive = LockMode::Exclusive;
     match key {
-        Key::Entry { part, hash, .. } => vec![LockWant::Bucket(part.dir.into(), *hash, exclusive)],
+        Key::Entry { part, hash, .. } => vec![LockWant::Bucket(*part, *hash, exclusive)],
         Key::Attachment { part, hash, name, .. } => {
             let entry = Key::Entry {
                 part: *part,
@@ -42,7 +42,7 @@ fn wants_of(key: &Key) -> Vec<LockWant> {
                 name: name.clone(),
             };
             vec![
-                LockWant::Bucket(part.dir.into(), *hash, exclusive),
+                LockWant::Bucket(*part, *hash, exclusive),
                 LockWant::Attachments(entry),
             ]
         }

@@ -327,7 +327,7 @@ impl MetaServer {
                 return Ok(());
             }
             // A bucket has at most 256 ordinals.
-            LockWant::Bucket(dir, hash, _) => (KeyRange::bucket((*dir).into(), *hash), 257),
+            LockWant::Bucket(dir, hash, _) => (KeyRange::bucket(*dir, *hash), 257),
             LockWant::Attachments(Key::Entry { part, hash, name }) => {
                 (KeyRange::attachments(*part, *hash, name), 16)
             }
@@ -346,8 +346,8 @@ impl MetaServer {
         while let (Some(LockWant::Bucket(dir, first, _)), Some(LockWant::Bucket(_, last, _))) =
             (left.first(), left.last())
         {
-            let mut range = KeyRange::entries_from((*dir).into(), *first);
-            range.end = KeyRange::bucket((*dir).into(), *last).end;
+            let mut range = KeyRange::entries_from(*dir, *first);
+            range.end = KeyRange::bucket(*dir, *last).end;
             let limit = left.len() * 2;
             let found = self.store.list(&range, limit).wait().await?;
             // The last bucket may go on beyond what was read.
@@ -379,7 +379,7 @@ impl MetaServer {
         }
         for want in left {
             if let LockWant::Bucket(dir, hash, _) = want {
-                let bucket = KeyRange::bucket((*dir).into(), *hash);
+                let bucket = KeyRange::bucket(*dir, *hash);
                 records.extend(self.store.list(&bucket, 257).wait().await?);
             }
         }
