@@ -25,6 +25,7 @@
 use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
 use crate::record::AttachmentKind;
+use crate::tag::Tag;
 use pando_types::{
     BootEpoch, DirId, Generation, IdentityId, Ino, Name, Part, RequestSlot, ServerId, SessionId, Slot, TxId,
     Watermark,
@@ -123,33 +124,11 @@ impl Key {
         }
     }
 
-    fn tag(&self) -> u8 {
-        match self {
-            Key::Attachment { .. } => b'A',
-            Key::Counter(_) => b'C',
-            Key::Decision(_) => b'D',
-            Key::Entry { .. } => b'E',
-            Key::Garbage(..) => b'G',
-            Key::Orphan(..) => b'K',
-            Key::Head(_) => b'H',
-            Key::Owed(_) => b'O',
-            Key::Prepared(..) => b'P',
-            Key::RenameList { .. } => b'L',
-            Key::Reply(..) => b'R',
-            Key::Touch(_) => b'T',
-            Key::Superblock => b'B',
-            Key::Session(_) => b'S',
-            Key::Invalidation(_) => b'V',
-            Key::Identity(_) => b'U',
-            Key::HandOver => b'M',
-        }
-    }
-
     /// The encoded key; byte order is the store's order.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
         out.extend_from_slice(&self.slot().0.to_be_bytes());
-        out.push(self.tag());
+        out.push(self.tag().byte());
         match self {
             Key::Attachment {
                 part,
@@ -192,9 +171,9 @@ impl Key {
     pub fn decode(bytes: &[u8]) -> Result<Key, DecodeError> {
         let mut r = Reader::new(bytes);
         let slot = Slot(u16::from_be_bytes(array(&mut r)?));
-        let tag = r.bytes(1)?[0];
+        let tag = Tag::from_byte(r.bytes(1)?[0])?;
         let key = match tag {
-            b'A' => {
+            Tag::Attachment => {
                 let part = take_part(slot, &mut r)?;
                 let hash = take_hash(&mut r)?;
                 let rest = r.bytes(r.remaining())?;
@@ -209,7 +188,7 @@ impl Key {
                     kind,
                 }
             }
-            b'E' => {
+            Tag::Entry => {
                 let part = take_part(slot, &mut r)?;
                 let hash = take_hash(&mut r)?;
                 let rest = r.bytes(r.remaining())?;
@@ -219,37 +198,36 @@ impl Key {
                     name: take_name(rest)?,
                 }
             }
-            b'C' => Key::Counter(slot),
-            b'D' => Key::Decision(take_tx(&mut r)?),
-            b'O' => Key::Owed(take_tx(&mut r)?),
-            b'P' => Key::Prepared(Slot(u16::from_be_bytes(array(&mut r)?)), take_tx(&mut r)?),
-            b'G' => Key::Garbage(
+            Tag::Counter => Key::Counter(slot),
+            Tag::Decision => Key::Decision(take_tx(&mut r)?),
+            Tag::Owed => Key::Owed(take_tx(&mut r)?),
+            Tag::Prepared => Key::Prepared(Slot(u16::from_be_bytes(array(&mut r)?)), take_tx(&mut r)?),
+            Tag::Garbage => Key::Garbage(
                 slot,
                 Ino(u64::from_be_bytes(array(&mut r)?)),
                 Generation(u64::from_be_bytes(array(&mut r)?)),
             ),
-            b'K' => Key::Orphan(
+            Tag::Orphan => Key::Orphan(
                 slot,
                 Ino(u64::from_be_bytes(array(&mut r)?)),
                 Generation(u64::from_be_bytes(array(&mut r)?)),
             ),
-            b'H' => Key::Head(take_part(slot, &mut r)?),
-            b'T' => Key::Touch(take_part(slot, &mut r)?),
-            b'L' => Key::RenameList {
+            Tag::Head => Key::Head(take_part(slot, &mut r)?),
+            Tag::Touch => Key::Touch(take_part(slot, &mut r)?),
+            Tag::RenameList => Key::RenameList {
                 parent: take_dir(&mut r)?,
                 name: take_name(r.bytes(r.remaining())?)?,
             },
-            b'R' => Key::Reply(
+            Tag::Reply => Key::Reply(
                 slot,
                 SessionId(u128::from_be_bytes(array(&mut r)?)),
                 RequestSlot(u16::from_be_bytes(array(&mut r)?)),
             ),
-            b'B' => Key::Superblock,
-            b'M' => Key::HandOver,
-            b'S' => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
-            b'V' => Key::Invalidation(Watermark(u64::from_be_bytes(array(&mut r)?))),
-            b'U' => Key::Identity(IdentityId(u32::from_be_bytes(array(&mut r)?))),
-            tag => return Err(DecodeError::Tag { of: "Key", tag }),
+            Tag::Superblock => Key::Superblock,
+            Tag::HandOver => Key::HandOver,
+            Tag::Session => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
+            Tag::Invalidation => Key::Invalidation(Watermark(u64::from_be_bytes(array(&mut r)?))),
+            Tag::Identity => Key::Identity(IdentityId(u32::from_be_bytes(array(&mut r)?))),
         };
         r.finish()?;
         if key.slot() != slot {
@@ -275,10 +253,11 @@ impl KeyRange {
         KeyRange { start: prefix, end }
     }
 
-    fn of(slot: Slot, tag: u8, rest: &[u8]) -> KeyRange {
+    /// All keys of a kind in a slot that go on with `rest`.
+    pub fn tagged(slot: Slot, tag: Tag, rest: &[u8]) -> KeyRange {
         let mut p = Vec::with_capacity(3 + rest.len());
         p.extend_from_slice(&slot.0.to_be_bytes());
-        p.push(tag);
+        p.push(tag.byte());
         p.extend_from_slice(rest);
         KeyRange::prefix(p)
     }
@@ -290,7 +269,7 @@ impl KeyRange {
 
     /// All entries of a part of a directory.
     pub fn entries(part: Part) -> KeyRange {
-        KeyRange::of(part.slot(), b'E', &part.dir.0.to_be_bytes())
+        KeyRange::tagged(part.slot(), Tag::Entry, &part.dir.0.to_be_bytes())
     }
 
     /// The entries of a part from a bucket on.
@@ -305,7 +284,7 @@ impl KeyRange {
         let mut p = [0; 16 + 7];
         p[..16].copy_from_slice(&part.dir.0.to_be_bytes());
         p[16..].copy_from_slice(&bucket.0.to_be_bytes()[1..]);
-        KeyRange::of(part.slot(), b'E', &p)
+        KeyRange::tagged(part.slot(), Tag::Entry, &p)
     }
 
     /// The attachments of one entry.
@@ -313,67 +292,71 @@ impl KeyRange {
         let mut p = Vec::new();
         put_entry(&mut p, part.dir, hash, name);
         p.push(0);
-        KeyRange::of(part.slot(), b'A', &p)
+        KeyRange::tagged(part.slot(), Tag::Attachment, &p)
     }
 
     /// The rename lists of births in a directory.
     pub fn rename_lists(parent: DirId) -> KeyRange {
-        KeyRange::of(Part::whole(parent).slot(), b'L', &parent.0.to_be_bytes())
+        KeyRange::tagged(
+            Part::whole(parent).slot(),
+            Tag::RenameList,
+            &parent.0.to_be_bytes(),
+        )
     }
 
     /// All decisions of a store.
     pub fn decisions() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'D', &[])
+        KeyRange::tagged(LOCAL_SLOT, Tag::Decision, &[])
     }
 
     /// All contents of new directories that a store owes to others.
     pub fn all_owed() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'O', &[])
+        KeyRange::tagged(LOCAL_SLOT, Tag::Owed, &[])
     }
 
     /// All prepared parts of a store: one range, so that recovery reads little, and nothing else's damage.
     pub fn all_prepared() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'P', &[])
+        KeyRange::tagged(LOCAL_SLOT, Tag::Prepared, &[])
     }
 
     /// The prepared parts of a store for one slot.
     pub fn prepared(slot: Slot) -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'P', &slot.0.to_be_bytes())
+        KeyRange::tagged(LOCAL_SLOT, Tag::Prepared, &slot.0.to_be_bytes())
     }
 
     /// All file data to be deleted in a slot.
     pub fn garbage(slot: Slot) -> KeyRange {
-        KeyRange::of(slot, b'G', &[])
+        KeyRange::tagged(slot, Tag::Garbage, &[])
     }
 
     /// All files without a name of a slot.
     pub fn orphans(slot: Slot) -> KeyRange {
-        KeyRange::of(slot, b'K', &[])
+        KeyRange::tagged(slot, Tag::Orphan, &[])
     }
 
     /// A session's reply records in a slot.
     pub fn replies(slot: Slot, session: SessionId) -> KeyRange {
-        KeyRange::of(slot, b'R', &session.0.to_be_bytes())
+        KeyRange::tagged(slot, Tag::Reply, &session.0.to_be_bytes())
     }
 
     /// All reply records of a slot.
     pub fn all_replies(slot: Slot) -> KeyRange {
-        KeyRange::of(slot, b'R', &[])
+        KeyRange::tagged(slot, Tag::Reply, &[])
     }
 
     /// All sessions of a store.
     pub fn sessions() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'S', &[])
+        KeyRange::tagged(LOCAL_SLOT, Tag::Session, &[])
     }
 
     /// The invalidation log.
     pub fn invalidations() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'V', &[])
+        KeyRange::tagged(LOCAL_SLOT, Tag::Invalidation, &[])
     }
 
     /// All identities.
     pub fn identities() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'U', &[])
+        KeyRange::tagged(LOCAL_SLOT, Tag::Identity, &[])
     }
 
     /// Everything after `key` that is still in this range.

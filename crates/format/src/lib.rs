@@ -13,6 +13,7 @@ mod mutation;
 mod record;
 mod remnant;
 mod renames;
+mod tag;
 mod xattrs;
 
 pub use codec::{Codec, DecodeError, Reader};
@@ -28,6 +29,7 @@ pub use record::{
 };
 pub use remnant::{Left, Remains, Remnant};
 pub use renames::RenameList;
+pub use tag::Tag;
 pub use xattrs::{Marks, XattrSet};
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.

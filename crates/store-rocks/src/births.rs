@@ -7,7 +7,7 @@
 //! otherwise (with slots that move here) end this for all directories, as does a filter that is full.
 
 use crate::read::{BUCKET_PREFIX, successor};
-use pando_format::KeyRange;
+use pando_format::{KeyRange, Tag};
 use pando_types::{DirId, Part, Slot};
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ impl Births {
 
     /// Whether nothing is in the bucket of an entry. False: not known.
     pub(crate) fn is_first(&self, key: &[u8]) -> bool {
-        let Some(prefix) = key.get(..BUCKET_PREFIX).filter(|p| p[2] == b'E') else {
+        let Some(prefix) = key.get(..BUCKET_PREFIX).filter(|p| Tag::Entry.is_of(p)) else {
             return false;
         };
         part_of(key).is_some_and(|part| self.parts.contains(&part)) && self.has_nothing(prefix)
@@ -134,7 +134,7 @@ impl Births {
 
 /// The part of a directory in which a key has a bucket: that of an entry, or of what is attached to one.
 fn part_of(key: &[u8]) -> Option<Part> {
-    if !matches!(key.get(2)?, b'E' | b'A') {
+    if !Tag::Entry.is_of(key) && !Tag::Attachment.is_of(key) {
         return None;
     }
     let slot = Slot(u16::from_be_bytes(key.get(..2)?.try_into().ok()?));

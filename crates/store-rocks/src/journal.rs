@@ -17,7 +17,7 @@ use crate::gather::Written;
 use crate::read::{is_successor, raw_rows};
 use foldhash::fast::RandomState;
 use pando_format::codec::Reader;
-use pando_format::{Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Record};
+use pando_format::{Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Record, Tag};
 use pando_store::StoreError;
 use pando_types::Sequence;
 use rocksdb::{ColumnFamily, DB, WriteBatch};
@@ -51,7 +51,8 @@ struct Kept {
 
 impl Kept {
     fn new(key: &[u8]) -> Option<Kept> {
-        let of_its_kinds = matches!(key, [a, b, b'R' | b'T', ..] if [*a, *b] != LOCAL_SLOT.0.to_be_bytes());
+        let of_its_kinds = Tag::Reply.is_of(key) || Tag::Touch.is_of(key);
+        let of_its_kinds = of_its_kinds && !key.starts_with(&LOCAL_SLOT.0.to_be_bytes());
         let mut bytes = [0; LONGEST];
         bytes
             .get_mut(..key.len())

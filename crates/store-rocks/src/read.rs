@@ -1,9 +1,8 @@
 //! Reads, from memory only or from wherever the data is. Whatever fails a checksum, RocksDB's or the record's own, is
 //! an error and never a value.
 
-use pando_format::{Key, KeyRange, Record};
+use pando_format::{Key, KeyRange, Record, Tag};
 use pando_store::{Bundle, Exported, StoreError};
-use pando_types::Part;
 use rocksdb::{ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
 use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};
@@ -105,7 +104,7 @@ pub(crate) fn list(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, 
 fn is_later_page(range: &KeyRange) -> bool {
     let bucket = range.start.get(BUCKET_PREFIX - 7..BUCKET_PREFIX);
     let later = bucket.is_some_and(|bucket| bucket.iter().any(|b| *b != 0));
-    later && range.start.get(2) == Some(&b'E') && !within_bucket(range)
+    later && Tag::Entry.is_of(&range.start) && !within_bucket(range)
 }
 
 /// Records looked at between two looks at how many bytes they are.
@@ -313,7 +312,7 @@ fn failed(t: Tier) -> StoreError {
 mod tests {
     use super::*;
     use pando_format::NameHash;
-    use pando_types::{DirId, Name, Slot};
+    use pando_types::{DirId, Name, Part, Slot};
 
     #[test]
     fn later_pages_of_a_directory() {
