@@ -95,15 +95,6 @@ pub enum Key {
     HandOver,
 }
 
-/// A half-open range of encoded keys.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct KeyRange {
-    /// First key in.
-    pub start: Vec<u8>,
-    /// First key out.
-    pub end: Vec<u8>,
-}
-
 impl Key {
     /// The slot this record is placed by.
     pub fn slot(&self) -> Slot {
@@ -237,145 +228,7 @@ impl Key {
     }
 }
 
-impl KeyRange {
-    fn prefix(prefix: Vec<u8>) -> KeyRange {
-        let mut end = prefix.clone();
-        // The successor of a prefix. That of the local slot alone has none; no tag is 0xFF.
-        if end == LOCAL_SLOT.0.to_be_bytes() {
-            end.push(0xFE);
-        }
-        while let Some(last) = end.pop() {
-            if last < 0xFF {
-                end.push(last + 1);
-                break;
-            }
-        }
-        KeyRange { start: prefix, end }
-    }
-
-    /// All keys of a kind in a slot that go on with `rest`.
-    pub fn tagged(slot: Slot, tag: Tag, rest: &[u8]) -> KeyRange {
-        let mut p = Vec::with_capacity(3 + rest.len());
-        p.extend_from_slice(&slot.0.to_be_bytes());
-        p.push(tag.byte());
-        p.extend_from_slice(rest);
-        KeyRange::prefix(p)
-    }
-
-    /// All of a slot.
-    pub fn slot(slot: Slot) -> KeyRange {
-        KeyRange::prefix(slot.0.to_be_bytes().to_vec())
-    }
-
-    /// All entries of a part of a directory.
-    pub fn entries(part: Part) -> KeyRange {
-        KeyRange::tagged(part.slot(), Tag::Entry, &part.dir.0.to_be_bytes())
-    }
-
-    /// The entries of a part from a bucket on.
-    pub fn entries_from(part: Part, bucket: NameHash) -> KeyRange {
-        let mut range = KeyRange::entries(part);
-        range.start.extend_from_slice(&bucket.0.to_be_bytes()[1..]);
-        range
-    }
-
-    /// The entries of one bucket.
-    pub fn bucket(part: Part, bucket: NameHash) -> KeyRange {
-        let mut p = [0; 16 + 7];
-        p[..16].copy_from_slice(&part.dir.0.to_be_bytes());
-        p[16..].copy_from_slice(&bucket.0.to_be_bytes()[1..]);
-        KeyRange::tagged(part.slot(), Tag::Entry, &p)
-    }
-
-    /// The attachments of one entry.
-    pub fn attachments(part: Part, hash: NameHash, name: &Name) -> KeyRange {
-        let mut p = Vec::new();
-        put_entry(&mut p, part.dir, hash, name);
-        p.push(0);
-        KeyRange::tagged(part.slot(), Tag::Attachment, &p)
-    }
-
-    /// The rename lists of births in a directory.
-    pub fn rename_lists(parent: DirId) -> KeyRange {
-        KeyRange::tagged(
-            Part::whole(parent).slot(),
-            Tag::RenameList,
-            &parent.0.to_be_bytes(),
-        )
-    }
-
-    /// All decisions of a store.
-    pub fn decisions() -> KeyRange {
-        KeyRange::tagged(LOCAL_SLOT, Tag::Decision, &[])
-    }
-
-    /// All contents of new directories that a store owes to others.
-    pub fn all_owed() -> KeyRange {
-        KeyRange::tagged(LOCAL_SLOT, Tag::Owed, &[])
-    }
-
-    /// All prepared parts of a store: one range, so that recovery reads little, and nothing else's damage.
-    pub fn all_prepared() -> KeyRange {
-        KeyRange::tagged(LOCAL_SLOT, Tag::Prepared, &[])
-    }
-
-    /// The prepared parts of a store for one slot.
-    pub fn prepared(slot: Slot) -> KeyRange {
-        KeyRange::tagged(LOCAL_SLOT, Tag::Prepared, &slot.0.to_be_bytes())
-    }
-
-    /// All file data to be deleted in a slot.
-    pub fn garbage(slot: Slot) -> KeyRange {
-        KeyRange::tagged(slot, Tag::Garbage, &[])
-    }
-
-    /// All files without a name of a slot.
-    pub fn orphans(slot: Slot) -> KeyRange {
-        KeyRange::tagged(slot, Tag::Orphan, &[])
-    }
-
-    /// A session's reply records in a slot.
-    pub fn replies(slot: Slot, session: SessionId) -> KeyRange {
-        KeyRange::tagged(slot, Tag::Reply, &session.0.to_be_bytes())
-    }
-
-    /// All reply records of a slot.
-    pub fn all_replies(slot: Slot) -> KeyRange {
-        KeyRange::tagged(slot, Tag::Reply, &[])
-    }
-
-    /// All sessions of a store.
-    pub fn sessions() -> KeyRange {
-        KeyRange::tagged(LOCAL_SLOT, Tag::Session, &[])
-    }
-
-    /// The invalidation log.
-    pub fn invalidations() -> KeyRange {
-        KeyRange::tagged(LOCAL_SLOT, Tag::Invalidation, &[])
-    }
-
-    /// All identities.
-    pub fn identities() -> KeyRange {
-        KeyRange::tagged(LOCAL_SLOT, Tag::Identity, &[])
-    }
-
-    /// Everything after `key` that is still in this range.
-    pub fn after(&self, key: &Key) -> KeyRange {
-        let mut start = key.encode();
-        start.push(0);
-        KeyRange {
-            start,
-            end: self.end.clone(),
-        }
-    }
-
-    /// Whether `key` (encoded) falls into this range.
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.start.as_slice() <= key && key < self.end.as_slice()
-    }
-}
-
-fn put_entry(out: &mut Vec<u8>, dir: DirId, hash: NameHash, name: &Name) {
+pub(crate) fn put_entry(out: &mut Vec<u8>, dir: DirId, hash: NameHash, name: &Name) {
     out.extend_from_slice(&dir.0.to_be_bytes());
     out.extend_from_slice(&hash.0.to_be_bytes()[1..]);
     out.extend_from_slice(name.as_bytes());
@@ -434,17 +287,5 @@ impl crate::Codec for Key {
     fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let n = u16::take(r)? as usize;
         Key::decode(r.bytes(n)?)
-    }
-}
-
-impl crate::Codec for KeyRange {
-    fn put(&self, out: &mut Vec<u8>) {
-        crate::codec::Blob(self.start.clone()).put(out);
-        crate::codec::Blob(self.end.clone()).put(out);
-    }
-    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let start = crate::codec::Blob::take(r)?.0;
-        let end = crate::codec::Blob::take(r)?.0;
-        Ok(KeyRange { start, end })
     }
 }

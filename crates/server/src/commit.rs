@@ -13,7 +13,7 @@ use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::codec::Blob;
 use pando_format::{
-    Batch, Codec, DecisionRecord, Entry, Key, KeyRange, Mutation, Record, ReplyRecord, ReplyWrite, Target,
+    Batch, Codec, DecisionRecord, Entry, Key, Mutation, Record, ReplyRecord, ReplyWrite, Scan, Target,
 };
 use pando_namespace::{Decision, Walked};
 use pando_store::{Level, Lsn, StoreError};
@@ -351,7 +351,7 @@ impl MetaServer {
         for m in &batch.mutations {
             if let Mutation::Delete { key: Key::Head(part) } = m {
                 if plant!(H3) {
-                    self.store.delete_range(&KeyRange::rename_lists(part.dir))?;
+                    self.store.delete_range(&Scan::RenameLists(part.dir))?;
                 } else {
                     let late = Batch::of(vec![m.clone()]);
                     self.spawn(|me| {

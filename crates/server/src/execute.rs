@@ -6,7 +6,7 @@ use crate::graph::Moving;
 use crate::statements::Dirs;
 use crate::txn::{Got, Txn};
 use crate::{Executed, Failure, MetaServer};
-use pando_format::{Codec, Invalidation, Key, KeyRange, NameHash, Record};
+use pando_format::{Codec, Invalidation, Key, NameHash, Record, Scan};
 use pando_namespace::{Fresh, Incarnation, Inputs, Page, Snapshot, Step, Walked, born, page, run};
 use pando_store::{Level, Lsn};
 use pando_types::{
@@ -474,11 +474,11 @@ impl MetaServer {
         };
         // What is read may be as of before a change that comes and goes meanwhile (H136).
         let watch = self.locks.watch(dir.id.into());
-        let range = KeyRange::entries_from(dir.id.into(), after.bucket());
+        let scan = Scan::EntriesFrom(dir.id.into(), after.bucket());
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
             // One more than shown, to know whether the last bucket is whole.
-            let records = self.store.list(&range, limit + 1).wait().await?;
+            let records = self.store.list(&scan, limit + 1).wait().await?;
             let complete = records.len() <= limit;
             match page(cred, dir, &records, complete, *after, *plus) {
                 // A page of entries the caller has seen already says nothing: look further.

@@ -145,11 +145,11 @@ fn part_of(key: &[u8]) -> Option<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_format::{AttachmentKind, Key, NameHash};
+    use pando_format::{AttachmentKind, Key, NameHash, Scan};
     use pando_types::Name;
 
     fn bucket(dir: DirId, n: u64) -> KeyRange {
-        KeyRange::bucket(dir.into(), NameHash(n))
+        Scan::Bucket(dir.into(), NameHash(n)).range()
     }
 
     fn entry(dir: DirId, n: u64) -> Vec<u8> {
@@ -184,7 +184,7 @@ mod tests {
         }));
         // Nothing is known of a directory that was there before, and of more than a bucket.
         assert!((0..5_000).all(|n| !births.is_empty(&bucket(other, n * 977 + 1))));
-        assert!(!births.is_empty(&KeyRange::entries_from(dir.into(), NameHash(1))));
+        assert!(!births.is_empty(&Scan::EntriesFrom(dir.into(), NameHash(1)).range()));
         births.gone(dir.into());
         assert!(!births.is_empty(&bucket(dir, 1)));
     }
@@ -193,7 +193,7 @@ mod tests {
     fn what_is_attached_has_a_bucket_of_its_own() {
         let (dir, hash) = (DirId(7 << 64), NameHash(5));
         let name = Name::new(b"f").expect("a name");
-        let attached = KeyRange::attachments(dir.into(), hash, &name);
+        let attached = Scan::Attachments(dir.into(), hash, name.clone()).range();
         let mut births = Births::new(100);
         births.born(dir.into());
         births.noted(&entry(dir, 5));

@@ -35,7 +35,7 @@ use compactor::Compactor;
 use files::LockFile;
 use gather::Gathered;
 use journal::Journal;
-use pando_format::{Batch, Key, KeyRange, Mutation, Record, Touch};
+use pando_format::{Batch, Key, KeyRange, Mutation, Record, Scan, Touch};
 use pando_store::{
     Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Remains, Space, Store, StoreError,
 };
@@ -470,7 +470,8 @@ impl Store for RocksStore {
         )
     }
 
-    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
+    fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        let range = &scan.range();
         self.read(
             || {
                 let kept = self.records.borrow().list(range, limit);
@@ -591,15 +592,15 @@ impl Store for RocksStore {
         }
     }
 
-    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
+    fn export(&self, scan: &Scan, bytes: usize) -> Read<Exported> {
         // Large and rare: never on the event loop, never through the cache.
-        let waiting = self.settle_range(range).err();
+        let waiting = self.settle_range(&scan.range()).err();
         self.read(
             || waiting.map(Err),
             |_| Err(Tier::NotInMemory),
             || {
-                let range = range.clone();
-                move |db| read::export(db, range, bytes)
+                let scan = scan.clone();
+                move |db| read::export(db, &scan, bytes)
             },
         )
     }
@@ -628,13 +629,13 @@ impl Store for RocksStore {
         Ok(lsn)
     }
 
-    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
+    fn delete_range(&self, scan: &Scan) -> Result<Lsn, StoreError> {
         self.settle()?;
         // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the error of a
         // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a
         // damaged block, would list old records as if nothing had happened (the conformance suite found it).
         let mut batch = WriteBatch::default();
-        let keys = read::keys(&self.db, range)?;
+        let keys = read::keys(&self.db, &scan.range())?;
         self.deleted.set(self.deleted.get() + keys.len() as u64);
         keys.iter().for_each(|key| batch.delete(key));
         self.touches.borrow_mut().clear();
@@ -645,14 +646,14 @@ impl Store for RocksStore {
         Ok(lsn)
     }
 
-    fn remains(&self, range: &KeyRange) -> Read<Remains> {
+    fn remains(&self, scan: &Scan) -> Read<Remains> {
         // Rows that are not in tables are not looked for.
         let settled = self.settle().err();
         self.read(
             || settled.map(Err),
             |_| Err(Tier::NotInMemory),
             || {
-                let range = range.clone();
+                let range = scan.range();
                 move |db| {
                     let mut whole = FlushOptions::default();
                     whole.set_wait(true);

@@ -5,7 +5,8 @@ mod random;
 mod safety;
 
 use crate::{
-    Batch, Bundle, Durability, Key, KeyRange, Level, Lsn, Mutation, Record, ReplyWrite, Store, StoreError,
+    Batch, Bundle, Durability, Key, KeyRange, Level, Lsn, Mutation, Record, ReplyWrite, Scan, Store,
+    StoreError,
 };
 use pando_format::codec::Blob;
 use pando_format::{CounterRecord, LOCAL_SLOT, NameHash, ReplyRecord, SessionRecord, Touch, TouchDelta};
@@ -96,8 +97,8 @@ fn get(s: &Rc<dyn Store>, key: &Key) -> Option<Record> {
     ok(block_on(s.get(key).wait()))
 }
 
-fn list(s: &Rc<dyn Store>, range: &KeyRange, limit: usize) -> Vec<(Key, Record)> {
-    ok(block_on(s.list(range, limit).wait()))
+fn list(s: &Rc<dyn Store>, scan: &Scan, limit: usize) -> Vec<(Key, Record)> {
+    ok(block_on(s.list(scan, limit).wait()))
 }
 
 fn apply(s: &Rc<dyn Store>, mutations: Vec<Mutation>) -> Lsn {
@@ -138,11 +139,11 @@ fn delta(entries: i32, secs: i64) -> TouchDelta {
 }
 
 /// All slots; the store's own records are beyond.
-fn everything() -> KeyRange {
-    KeyRange {
+fn everything() -> Scan {
+    Scan::Keys(KeyRange {
         start: Vec::new(),
         end: LOCAL_SLOT.0.to_be_bytes().to_vec(),
-    }
+    })
 }
 
 /// A directory whose group is in `slot`.

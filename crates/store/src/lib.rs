@@ -1,4 +1,5 @@
-//! The store behind a metadata server: an ordered map of records with atomic batches and a log position.
+//! The store behind a metadata server: records by key with atomic batches and a log position. What is read together is said by a
+//! [`Scan`], so that a store may keep it otherwise than in an ordered map of encoded keys.
 //!
 //! A store knows records and batches, nothing of servers, slots' owners or operations. Every implementation passes
 //! the suite in `conformance`. One task applies at a time (the server's event loop), so `apply` needs no locking inside.
@@ -16,7 +17,7 @@ mod mem;
 pub use bundle::RawRecord;
 pub use disk::{Disk, DiskFaults, NoFaults};
 pub use mem::MemStore;
-pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, Remains, ReplyWrite};
+pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, Remains, ReplyWrite, Scan};
 
 use pando_types::Sequence;
 use std::future::Future;
@@ -79,12 +80,12 @@ pub struct Space {
     pub device: u64,
 }
 
-/// Records of a range, opaque: written by `export`, understood by `ingest` of any store of the same format.
+/// Records of a scan, opaque: written by `export`, understood by `ingest` of any store of the same format.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bundle(pub Vec<u8>);
 
-/// A part of a range, and what is left of it.
-pub type Exported = (Bundle, Option<KeyRange>);
+/// A part of a scan, and what is left of it: of an ordered store [`Scan::Rest`] with the first key.
+pub type Exported = (Bundle, Option<Scan>);
 
 /// Why a store did not do what was asked.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -136,13 +137,13 @@ impl StoreError {
     }
 }
 
-/// An ordered map of records with a log.
+/// Records by key, with a log.
 pub trait Store {
     /// The record under `key`.
     fn get(&self, key: &Key) -> Read<Option<Record>>;
 
-    /// Up to `limit` records of a range, in key order.
-    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>>;
+    /// Up to `limit` records of a scan, in key order.
+    fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>>;
 
     /// Applies a batch atomically; later reads see it at once. It is not durable yet: see [`Store::wait`].
     /// `Insert` of a present key, a touch of an absent directory and a count below zero are broken invariants and
@@ -169,19 +170,19 @@ pub trait Store {
     /// REQUIRES: this opening of the store has given out `lsn`. Dropping the future is harmless.
     fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>>;
 
-    /// The first records of a range, until they have so many bytes, and at least one; and what of the range is left.
+    /// The first records of a scan, until they have so many bytes, and at least one; and what of the scan is left.
     /// What is written meanwhile may or may not be among them.
-    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported>;
+    fn export(&self, scan: &Scan, bytes: usize) -> Read<Exported>;
 
     /// Writes the records of a bundle, in the place of those that are there.
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError>;
 
-    /// Deletes a range.
-    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError>;
+    /// Deletes all records of a scan.
+    fn delete_range(&self, scan: &Scan) -> Result<Lsn, StoreError>;
 
-    /// What is left of a range that cannot be read, because a part of the store is damaged; of what can be read, nothing.
-    fn remains(&self, range: &KeyRange) -> Read<Remains> {
-        let _ = range;
+    /// What is left of a scan that cannot be read, because a part of the store is damaged; of what can be read, nothing.
+    fn remains(&self, scan: &Scan) -> Read<Remains> {
+        let _ = scan;
         Read::Ready(Ok(Remains::default()))
     }
 
@@ -195,5 +196,5 @@ pub trait Store {
 /// A store as it was at one instant. Keeping it costs the space of what was replaced or deleted since.
 pub trait Picture {
     /// As [`Store::export`].
-    fn export(&self, range: &KeyRange, bytes: usize) -> LocalFuture<Result<Exported, StoreError>>;
+    fn export(&self, scan: &Scan, bytes: usize) -> LocalFuture<Result<Exported, StoreError>>;
 }

@@ -6,7 +6,7 @@ use super::finding::{Finding, Kind, Place, Subject};
 use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what};
 use crate::progress::Progress;
 use pando_client::Client;
-use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains, Tag};
+use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains, Scan, Tag};
 use pando_types::{DirId, Errno, Part, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
@@ -386,7 +386,7 @@ impl Collector {
 
     /// Whether a server still holds anything of a slot.
     pub async fn holds(&self, server: ServerId, slot: Slot) -> Result<Option<(Key, Record)>, Unread> {
-        let range = KeyRange::slot(slot);
+        let range = Scan::Slot(slot).range();
         match self.ask(server, &range, 1).await {
             Ok(records) => Ok(records.into_iter().next()),
             Err(Unread::Damaged) => Ok(None),
@@ -416,7 +416,7 @@ impl Collector {
         };
         let name = salt.map(|salt| self.client.map().widths().name(salt, &head.name));
         into.push((key, Record::Head(head)));
-        Ok(name.map(|hash| (parent, KeyRange::bucket(parent.into(), hash))))
+        Ok(name.map(|hash| (parent, Scan::Bucket(parent.into(), hash).range())))
     }
 
     /// What has to be read again to judge findings once more.

@@ -1,7 +1,7 @@
 //! The journal of touches and replies, as RocksDB has it.
 
 use pando_format::codec::Blob;
-use pando_format::{Batch, Key, KeyRange, Mutation, NameHash, Record, ReplyRecord, ReplyWrite, Superblock};
+use pando_format::{Batch, Key, Mutation, NameHash, Record, ReplyRecord, ReplyWrite, Scan, Superblock};
 use pando_store::conformance::block_on;
 use pando_store::{Durability, Level, Store, StoreError};
 use pando_store_rocks::{RocksOptions, RocksStore};
@@ -156,7 +156,7 @@ fn a_range_is_written_out_and_deleted_for_good() {
     RocksStore::create(dir.path(), crate::common::superblock()).expect("create");
     let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
     (0..9).for_each(|lane| answer(&store, lane, 1));
-    let range = KeyRange::replies(Slot(1), SessionId(7));
+    let range = Scan::Replies(Slot(1), SessionId(7));
     let listed = block_on(store.list(&range, 99).wait()).expect("list");
     assert_eq!(listed.len(), 9);
     // Deleted by name after it was written out; changed; and left.

@@ -11,27 +11,26 @@ pub(super) fn get_and_list(h: &mut dyn Harness) {
     }
     assert_eq!(s.applied(), Lsn(5));
     assert_eq!(get(&s, &counter(256)), Some(count(256)));
-    let keys = |range: &KeyRange, limit| -> Vec<Key> {
-        list(&s, range, limit).into_iter().map(|(k, _)| k).collect()
-    };
+    let keys =
+        |scan: &Scan, limit| -> Vec<Key> { list(&s, scan, limit).into_iter().map(|(k, _)| k).collect() };
     let all = [1, 3, 5, 255, 256].map(counter);
     assert_eq!(keys(&everything(), 100), all);
     assert_eq!(keys(&everything(), 2), all[..2]);
     assert_eq!(keys(&everything(), 0), []);
-    assert_eq!(keys(&everything().after(&all[1]), 2), all[2..4]);
-    assert_eq!(keys(&KeyRange::slot(Slot(255)), 9), all[3..4]);
+    assert_eq!(keys(&everything().after(all[1].clone()), 2), all[2..4]);
+    assert_eq!(keys(&Scan::Slot(Slot(255)), 9), all[3..4]);
     // The end is out, an inverted range is empty.
     let half = KeyRange {
         start: all[1].encode(),
         end: all[3].encode(),
     };
-    assert_eq!(keys(&half, 9), all[1..3]);
+    assert_eq!(keys(&Scan::Keys(half.clone()), 9), all[1..3]);
     assert_eq!(
         keys(
-            &KeyRange {
+            &Scan::Keys(KeyRange {
                 start: half.end,
                 end: half.start
-            },
+            }),
             9
         ),
         []
@@ -74,15 +73,15 @@ pub(super) fn delete_range(h: &mut dyn Harness) {
             ],
         );
     }
-    let lsn = ok(s.delete_range(&KeyRange {
+    let lsn = ok(s.delete_range(&Scan::Keys(KeyRange {
         start: counter(3).encode(),
         end: counter(5).encode(),
-    }));
+    })));
     assert_eq!(lsn, s.applied());
     // Deleted: counter 3, everything else of slot 3 (tags above C), nothing of 5.
-    assert_eq!(list(&s, &KeyRange::slot(Slot(3)), 9), []);
-    assert_eq!(list(&s, &KeyRange::slot(Slot(4)), 9), []);
-    assert_eq!(list(&s, &KeyRange::slot(Slot(5)), 9).len(), 2);
+    assert_eq!(list(&s, &Scan::Slot(Slot(3)), 9), []);
+    assert_eq!(list(&s, &Scan::Slot(Slot(4)), 9), []);
+    assert_eq!(list(&s, &Scan::Slot(Slot(5)), 9).len(), 2);
     // What was deleted can come back.
     apply(
         &s,
@@ -98,7 +97,7 @@ pub(super) fn delete_range(h: &mut dyn Harness) {
             delta: delta(1, 1),
         }],
     );
-    assert_eq!(list(&s, &KeyRange::slot(Slot(3)), 9).len(), 2);
+    assert_eq!(list(&s, &Scan::Slot(Slot(3)), 9).len(), 2);
     ok(s.delete_range(&everything()));
     assert_eq!(list(&s, &everything(), 9), []);
     // A touch is not remembered across a deletion.
@@ -123,8 +122,8 @@ pub(super) fn reply_with_effect(h: &mut dyn Harness) {
         ok(s.apply(&batch));
         assert_eq!(get(&s, &key), Some(Record::Reply(reply(sequence))));
     }
-    assert_eq!(list(&s, &KeyRange::replies(Slot(1), SessionId(77)), 9).len(), 1);
-    assert_eq!(list(&s, &KeyRange::replies(Slot(1), SessionId(78)), 9).len(), 0);
+    assert_eq!(list(&s, &Scan::Replies(Slot(1), SessionId(77)), 9).len(), 1);
+    assert_eq!(list(&s, &Scan::Replies(Slot(1), SessionId(78)), 9).len(), 0);
     drop(s);
     h.kill();
     assert_eq!(
@@ -171,7 +170,7 @@ pub(super) fn spent_replies(h: &mut dyn Harness) {
     );
     answer(&s, 3, 8);
     s.spent(&reply_key(3, 8, 0), Sequence(8));
-    let seen = list(&s, &KeyRange::all_replies(Slot(3)), 9);
+    let seen = list(&s, &Scan::AllReplies(Slot(3)), 9);
     apply(
         &s,
         seen.into_iter()
