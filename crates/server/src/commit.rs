@@ -333,7 +333,7 @@ impl MetaServer {
         }
         if let Some((slot, sequence)) = last {
             let key = Key::Reply(slot, request.session, request.slot);
-            self.store.spent(&key, sequence);
+            self.store.obsolete(&key, sequence.0);
         }
         self.apply_noted(batch)
     }

@@ -550,8 +550,8 @@ impl Store for RocksStore {
         Ok(lsn)
     }
 
-    fn spent(&self, reply: &Key, sequence: Sequence) {
-        self.journal.spent(&reply.encode(), sequence);
+    fn obsolete(&self, key: &Key, version: u64) {
+        self.journal.obsolete(&key.encode(), Sequence(version));
     }
 
     fn applied(&self) -> Lsn {

@@ -42,7 +42,7 @@ pub fn run(mut fresh: impl FnMut() -> Box<dyn Harness>) {
         ("get and list", basics::get_and_list),
         ("delete range", basics::delete_range),
         ("reply with effect", basics::reply_with_effect),
-        ("spent replies", basics::spent_replies),
+        ("obsolete replies", basics::obsolete_replies),
         ("touches commute", basics::touches_commute),
         ("broken invariants", basics::broken_invariants),
         ("waiting", safety::waiting),

@@ -19,7 +19,6 @@ pub use disk::{Disk, DiskFaults, NoFaults};
 pub use mem::MemStore;
 pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, Remains, ReplyWrite, Scan};
 
-use pando_types::Sequence;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -150,9 +149,9 @@ pub trait Store {
     /// panic; so is `Insert` of the head of a directory in which there is something, which need not be noticed. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError>;
 
-    /// Nobody asks any more for the reply record of this sequence under this key, if that is there: it may go, now or later, an older one
-    /// may be in its place then, and it may be there again when the store is opened. It may as well stay.
-    fn spent(&self, reply: &Key, sequence: Sequence);
+    /// Hint: the record `key` with this version is obsolete. The store may drop it, at any time or never. Afterwards an older record, or
+    /// after reopening this record, may be visible under the key. The version of a reply is its sequence; other records have none.
+    fn obsolete(&self, key: &Key, version: u64);
 
     /// Position of the last applied batch.
     fn applied(&self) -> Lsn;

@@ -5,7 +5,6 @@ use crate::{
     Batch, Bundle, Disk, DiskFaults, Durability, Exported, Key, KeyRange, Level, LocalFuture, Lsn, Mutation,
     NoFaults, Picture, Read, Record, Scan, Space, Store, StoreError,
 };
-use pando_types::Sequence;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -279,11 +278,11 @@ impl Store for MemStore {
         self.0.apply(batch)
     }
 
-    fn spent(&self, reply: &Key, sequence: Sequence) {
-        let key = reply.encode();
+    fn obsolete(&self, key: &Key, version: u64) {
+        let key = key.encode();
         let Ok(mut state) = self.0.state() else { return };
         let value = state.map.get(&key).map(|value| decode(&key, value));
-        if matches!(value, Some(Ok(Record::Reply(reply))) if reply.sequence == sequence) {
+        if matches!(value, Some(Ok(Record::Reply(reply))) if reply.sequence.0 == version) {
             state.map.remove(&key);
         }
     }

@@ -69,8 +69,8 @@ impl Store for Gathering {
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
         self.0.apply(batch)
     }
-    fn spent(&self, reply: &Key, sequence: Sequence) {
-        self.0.spent(reply, sequence);
+    fn obsolete(&self, key: &Key, version: u64) {
+        self.0.obsolete(key, version);
     }
     fn applied(&self) -> Lsn {
         self.0.applied()

@@ -117,7 +117,7 @@ fn all_places_are_taken_again() {
     RocksStore::create(dir.path(), crate::common::superblock()).expect("create");
     let (store, _) = RocksStore::open(dir.path(), with(1 << 30)).expect("open");
     answer(&store, 7, 1);
-    store.spent(&key(7), Sequence(1));
+    store.obsolete(&key(7), 1);
     answer(&store, 8, 1);
     for n in 0..10_000 {
         answer(&store, (n % 5) as u16, n);
@@ -131,7 +131,7 @@ fn all_places_are_taken_again() {
     assert_eq!(
         own,
         [8],
-        "what is written again and again, or spent, is never written by itself"
+        "what is written again and again, or obsolete, is never written by itself"
     );
     let (store, _) = RocksStore::open(dir.path(), with(1 << 30)).expect("open");
     store.compact().expect("compact");

@@ -133,7 +133,7 @@ pub(super) fn reply_with_effect(h: &mut dyn Harness) {
     );
 }
 
-pub(super) fn spent_replies(h: &mut dyn Harness) {
+pub(super) fn obsolete_replies(h: &mut dyn Harness) {
     let s = h.open();
     let answer = |s: &Rc<dyn Store>, slot, sequence| {
         let reply = Some(ReplyWrite {
@@ -149,19 +149,19 @@ pub(super) fn spent_replies(h: &mut dyn Harness) {
         other => panic!("{other:?}"),
     };
     answer(&s, 1, 5);
-    s.spent(&reply_key(1, 8, 0), Sequence(4));
-    s.spent(&reply_key(1, 8, 0), Sequence(6));
+    s.obsolete(&reply_key(1, 8, 0), 4);
+    s.obsolete(&reply_key(1, 8, 0), 6);
     assert_eq!(sequence(&s, 1), Some(5), "no other");
-    s.spent(&reply_key(2, 8, 0), Sequence(5));
-    s.spent(&reply_key(1, 8, 0), Sequence(5));
+    s.obsolete(&reply_key(2, 8, 0), 5);
+    s.obsolete(&reply_key(1, 8, 0), 5);
     assert!([None, Some(5)].contains(&sequence(&s, 1)));
     answer(&s, 2, 6);
     // Whatever became of it, a newer one is one like any other.
     answer(&s, 1, 7);
-    s.spent(&reply_key(1, 8, 0), Sequence(5));
+    s.obsolete(&reply_key(1, 8, 0), 5);
     assert_eq!(sequence(&s, 1), Some(7));
     // And who deletes it, by its name or having seen it, has it deleted for good.
-    s.spent(&reply_key(2, 8, 0), Sequence(6));
+    s.obsolete(&reply_key(2, 8, 0), 6);
     apply(
         &s,
         vec![Mutation::Delete {
@@ -169,7 +169,7 @@ pub(super) fn spent_replies(h: &mut dyn Harness) {
         }],
     );
     answer(&s, 3, 8);
-    s.spent(&reply_key(3, 8, 0), Sequence(8));
+    s.obsolete(&reply_key(3, 8, 0), 8);
     let seen = list(&s, &Scan::AllReplies(Slot(3)), 9);
     apply(
         &s,
