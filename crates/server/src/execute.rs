@@ -478,7 +478,11 @@ impl MetaServer {
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
             // One more than shown, to know whether the last bucket is whole.
-            let records = self.store.list(&scan, limit + 1).wait().await?;
+            let records = match plus {
+                true => self.store.list(&scan, limit + 1),
+                false => self.store.names(&scan, limit + 1),
+            };
+            let records = records.wait().await?;
             let complete = records.len() <= limit;
             match page(cred, dir, &records, complete, *after, *plus) {
                 // A page of entries the caller has seen already says nothing: look further.

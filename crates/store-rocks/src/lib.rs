@@ -37,7 +37,8 @@ use gather::Gathered;
 use journal::Journal;
 use pando_format::{Batch, Key, KeyRange, Mutation, Record, Scan, Touch};
 use pando_store::{
-    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Remains, Space, Store, StoreError,
+    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Remains, Space, Stats, Store,
+    StoreError,
 };
 use pando_types::{Part, Sequence};
 use pool::Pool;
@@ -112,31 +113,6 @@ impl Default for RocksOptions {
     }
 }
 
-/// Counts since the store was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Batches applied.
-    pub batches: u64,
-    /// Bytes of them in the WAL.
-    pub wal_bytes: u64,
-    /// Syncs of the WAL.
-    pub syncs: u64,
-    /// Reads completed inline, from memory.
-    pub hits: u64,
-    /// Of them, those for which RocksDB was not asked.
-    pub record_hits: u64,
-    /// Reads that went to the reader threads.
-    pub misses: u64,
-    /// Bytes in table files.
-    pub table_bytes: u64,
-    /// Bytes of the block cache in use.
-    pub cache_bytes: u64,
-    /// Bytes of records in front of it, about.
-    pub record_bytes: u64,
-    /// Bytes waiting for compaction: when this grows without end, the device is too slow.
-    pub compaction_debt_bytes: u64,
-}
-
 /// A store in a directory. Dropping it without waiting for a sync is like kill -9: nothing applied is lost.
 pub struct RocksStore {
     options: RocksOptions,
@@ -176,29 +152,6 @@ pub struct RocksStore {
 }
 
 impl RocksStore {
-    /// Counters for the metrics endpoint.
-    pub fn stats(&self) -> Stats {
-        let property = |name: &str| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        // Those of each family.
-        let of_all = |name: &str| {
-            let family = families::journal(&self.db);
-            let journal = family.and_then(|f| self.db.property_int_value_cf(f, name).ok().flatten());
-            property(name) + journal.unwrap_or(0)
-        };
-        Stats {
-            batches: self.applied.get().0,
-            wal_bytes: self.written.get(),
-            syncs: self.syncer.syncs(),
-            hits: self.hits.get(),
-            record_hits: self.record_hits.get(),
-            record_bytes: self.records.borrow().bytes(),
-            misses: self.misses.get(),
-            table_bytes: of_all("rocksdb.total-sst-files-size"),
-            cache_bytes: property("rocksdb.block-cache-usage"),
-            compaction_debt_bytes: of_all("rocksdb.estimate-pending-compaction-bytes"),
-        }
-    }
-
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -671,6 +624,33 @@ impl Store for RocksStore {
             .and_then(|()| self.syncer.check())
             .and_then(|()| picture::take(self.db.clone()));
         Box::pin(std::future::ready(taken))
+    }
+
+    fn records(&self) -> u64 {
+        let estimated = self.db.property_int_value("rocksdb.estimate-num-keys");
+        estimated.ok().flatten().unwrap_or(0)
+    }
+
+    fn stats(&self) -> Stats {
+        let property = |name: &str| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        // Those of each family.
+        let of_all = |name: &str| {
+            let family = families::journal(&self.db);
+            let journal = family.and_then(|f| self.db.property_int_value_cf(f, name).ok().flatten());
+            property(name) + journal.unwrap_or(0)
+        };
+        Stats {
+            batches: self.applied.get().0,
+            wal_bytes: self.written.get(),
+            syncs: self.syncer.syncs(),
+            hits: self.hits.get(),
+            record_hits: self.record_hits.get(),
+            record_bytes: self.records.borrow().bytes(),
+            misses: self.misses.get(),
+            table_bytes: of_all("rocksdb.total-sst-files-size"),
+            cache_bytes: property("rocksdb.block-cache-usage"),
+            compaction_debt_bytes: of_all("rocksdb.estimate-pending-compaction-bytes"),
+        }
     }
 
     fn space(&self) -> Space {

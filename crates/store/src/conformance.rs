@@ -5,12 +5,17 @@ mod random;
 mod safety;
 
 use crate::{
-    Batch, Bundle, Durability, Key, KeyRange, Level, Lsn, Mutation, Record, ReplyWrite, Scan, Store,
+    Batch, Bundle, Durability, Key, KeyRange, Level, Lsn, Mutation, Record, ReplyWrite, Scan, Stats, Store,
     StoreError,
 };
 use pando_format::codec::Blob;
-use pando_format::{CounterRecord, LOCAL_SLOT, NameHash, ReplyRecord, SessionRecord, Touch, TouchDelta};
-use pando_types::{DirId, DirStat, Part, RequestSlot, Sequence, SessionId, Slot, Timestamp};
+use pando_format::{
+    CounterRecord, Entry, LOCAL_SLOT, LinkRecord, NameHash, ReplyRecord, SessionRecord, Target, Touch,
+    TouchDelta,
+};
+use pando_types::{
+    DirId, DirStat, FileKind, Generation, Ino, Name, Part, RequestSlot, Sequence, SessionId, Slot, Timestamp,
+};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,8 +43,10 @@ type Case = fn(&mut dyn Harness);
 
 /// Runs the whole suite, each case on a fresh store.
 pub fn run(mut fresh: impl FnMut() -> Box<dyn Harness>) {
-    let cases: [(&str, Case); 14] = [
+    let cases: [(&str, Case); 16] = [
         ("get and list", basics::get_and_list),
+        ("names", basics::names),
+        ("counts", basics::counts),
         ("delete range", basics::delete_range),
         ("reply with effect", basics::reply_with_effect),
         ("obsolete replies", basics::obsolete_replies),

@@ -79,6 +79,31 @@ pub struct Space {
     pub device: u64,
 }
 
+/// Counts since the store was opened. What a store has nothing of is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Batches applied.
+    pub batches: u64,
+    /// Bytes of them in the log.
+    pub wal_bytes: u64,
+    /// Syncs of the log.
+    pub syncs: u64,
+    /// Reads completed inline, from memory.
+    pub hits: u64,
+    /// Of them, those answered by records that are kept decoded or encoded in front of everything else.
+    pub record_hits: u64,
+    /// Reads that went to the device.
+    pub misses: u64,
+    /// Bytes in table files.
+    pub table_bytes: u64,
+    /// Bytes of caches of blocks in use.
+    pub cache_bytes: u64,
+    /// Bytes of records in front of them, about.
+    pub record_bytes: u64,
+    /// Bytes waiting for compaction: when this grows without end, the device is too slow.
+    pub compaction_debt_bytes: u64,
+}
+
 /// Records of a scan, opaque: written by `export`, understood by `ingest` of any store of the same format.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bundle(pub Vec<u8>);
@@ -144,6 +169,12 @@ pub trait Store {
     /// Up to `limit` records of a scan, in key order.
     fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>>;
 
+    /// The same for those who want names alone: of an entry its ordinal counts, and the identity and kind of its target. The rest may
+    /// be any value, so that a store need not read it.
+    fn names(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        self.list(scan, limit)
+    }
+
     /// Applies a batch atomically; later reads see it at once. It is not durable yet: see [`Store::wait`].
     /// `Insert` of a present key, a touch of an absent directory and a count below zero are broken invariants and
     /// panic; so is `Insert` of the head of a directory in which there is something, which need not be noticed. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
@@ -190,6 +221,14 @@ pub trait Store {
 
     /// Free space now.
     fn space(&self) -> Space;
+
+    /// About how many records it has.
+    fn records(&self) -> u64;
+
+    /// What it has counted.
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
 }
 
 /// A store as it was at one instant. Keeping it costs the space of what was replaced or deleted since.

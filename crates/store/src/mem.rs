@@ -341,6 +341,10 @@ impl Store for MemStore {
     fn space(&self) -> Space {
         self.0.faults.space()
     }
+
+    fn records(&self) -> u64 {
+        self.0.disk.len() as u64
+    }
 }
 
 struct Wait {

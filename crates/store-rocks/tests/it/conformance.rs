@@ -5,7 +5,7 @@ use pando_format::codec::Blob;
 use pando_format::{Batch, Key, NameHash, Record, ReplyRecord, ReplyWrite, Scan};
 use pando_store::conformance::{self, Harness};
 use pando_store::{
-    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
+    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Stats, Store, StoreError,
 };
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{DirId, RequestSlot, Sequence, SessionId, Slot};
@@ -66,6 +66,9 @@ impl Store for Gathering {
     fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
         self.0.list(scan, limit)
     }
+    fn names(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        self.0.names(scan, limit)
+    }
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
         self.0.apply(batch)
     }
@@ -106,6 +109,12 @@ impl Store for Gathering {
     }
     fn space(&self) -> Space {
         self.0.space()
+    }
+    fn records(&self) -> u64 {
+        self.0.records()
+    }
+    fn stats(&self) -> Stats {
+        self.0.stats()
     }
 }
 

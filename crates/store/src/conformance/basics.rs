@@ -62,6 +62,78 @@ pub(super) fn get_and_list(h: &mut dyn Harness) {
     assert!(s.space().available <= s.space().total && s.space().total > 0);
 }
 
+pub(super) fn names(h: &mut dyn Harness) {
+    let s = h.open();
+    let part = Part::whole(dir_in(3));
+    let entry = |n: u8| {
+        let name = Name::new(&[b'a' + n]).expect("a name");
+        let hash = NameHash(u64::from(n / 2));
+        let target = LinkRecord {
+            slot: Slot(1),
+            kind: FileKind::Regular,
+            ino: Ino(u64::from(n)),
+            generation: Generation(1),
+        };
+        let entry = Entry {
+            ordinal: n % 2,
+            target: Target::Link(target),
+        };
+        (Key::Entry { part, hash, name }, Record::Entry(entry))
+    };
+    let all: Vec<(Key, Record)> = (0..9).map(entry).collect();
+    let inserts = all
+        .iter()
+        .map(|(key, record)| insert(key.clone(), record.clone()));
+    apply(&s, inserts.collect());
+    let told = |records: Vec<(Key, Record)>| -> Vec<_> {
+        let told = |(key, record)| match record {
+            Record::Entry(e) => (key, e.ordinal, e.target.identity(), e.target.kind()),
+            other => panic!("{other:?}"),
+        };
+        records.into_iter().map(told).collect()
+    };
+    let last = Scan::Entries(part).after(all[4].0.clone());
+    let from = Scan::EntriesFrom(part, NameHash(2));
+    for (scan, limit) in [
+        (Scan::Entries(part), 100),
+        (Scan::Entries(part), 4),
+        (from, 3),
+        (last, 100),
+    ] {
+        let names = ok(block_on(s.names(&scan, limit).wait()));
+        assert!(!names.is_empty());
+        assert_eq!(told(names), told(list(&s, &scan, limit)), "{scan:?}");
+    }
+    let among = Scan::Buckets {
+        part,
+        first: NameHash(1),
+        last: NameHash(2),
+    };
+    assert_eq!(list(&s, &among, 100), all[2..6]);
+}
+
+pub(super) fn counts(h: &mut dyn Harness) {
+    let s = h.open();
+    let before = s.records();
+    assert!(before <= 1, "nothing but a superblock: {before}");
+    let mut last = Lsn(0);
+    for slot in 0..200 {
+        last = apply(&s, vec![insert(counter(slot), count(1))]);
+    }
+    ok(block_on(s.wait(last, Level::Synced)));
+    let estimated = s.records();
+    assert!((100..=400).contains(&estimated), "200 records: {estimated}");
+    let stats = s.stats();
+    assert!(
+        stats == Stats::default() || stats.batches == 200 && stats.syncs > 0,
+        "{stats:?}"
+    );
+    drop(s);
+    h.kill();
+    let estimated = h.open().records();
+    assert!((100..=400).contains(&estimated), "200 records: {estimated}");
+}
+
 pub(super) fn delete_range(h: &mut dyn Harness) {
     let s = h.open();
     for slot in 1..=9 {
