@@ -127,7 +127,7 @@ pub fn publish(
     page: &SharedPage,
     counters: &Counters,
     server: &MetaServer,
-    store: &pando_store_rocks::Stats,
+    store: &pando_store::Stats,
     record_limit: usize,
     connections: usize,
 ) {

@@ -14,7 +14,7 @@ use pando_blocks::Aside;
 use pando_cluster::{ClusterFile, ClusterMap};
 use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
-use pando_store::Durability;
+use pando_store::{Durability, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{AuthMode, ServerId};
 use pando_wire::Role;

@@ -25,6 +25,7 @@
 use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
 use crate::record::AttachmentKind;
+use crate::tag::Tag;
 use pando_types::{
     BootEpoch, DirId, Generation, IdentityId, Ino, Name, Part, RequestSlot, ServerId, SessionId, Slot, TxId,
     Watermark,
@@ -94,15 +95,6 @@ pub enum Key {
     HandOver,
 }
 
-/// A half-open range of encoded keys.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct KeyRange {
-    /// First key in.
-    pub start: Vec<u8>,
-    /// First key out.
-    pub end: Vec<u8>,
-}
-
 impl Key {
     /// The slot this record is placed by.
     pub fn slot(&self) -> Slot {
@@ -123,33 +115,11 @@ impl Key {
         }
     }
 
-    fn tag(&self) -> u8 {
-        match self {
-            Key::Attachment { .. } => b'A',
-            Key::Counter(_) => b'C',
-            Key::Decision(_) => b'D',
-            Key::Entry { .. } => b'E',
-            Key::Garbage(..) => b'G',
-            Key::Orphan(..) => b'K',
-            Key::Head(_) => b'H',
-            Key::Owed(_) => b'O',
-            Key::Prepared(..) => b'P',
-            Key::RenameList { .. } => b'L',
-            Key::Reply(..) => b'R',
-            Key::Touch(_) => b'T',
-            Key::Superblock => b'B',
-            Key::Session(_) => b'S',
-            Key::Invalidation(_) => b'V',
-            Key::Identity(_) => b'U',
-            Key::HandOver => b'M',
-        }
-    }
-
     /// The encoded key; byte order is the store's order.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
         out.extend_from_slice(&self.slot().0.to_be_bytes());
-        out.push(self.tag());
+        out.push(self.tag().byte());
         match self {
             Key::Attachment {
                 part,
@@ -192,9 +162,9 @@ impl Key {
     pub fn decode(bytes: &[u8]) -> Result<Key, DecodeError> {
         let mut r = Reader::new(bytes);
         let slot = Slot(u16::from_be_bytes(array(&mut r)?));
-        let tag = r.bytes(1)?[0];
+        let tag = Tag::from_byte(r.bytes(1)?[0])?;
         let key = match tag {
-            b'A' => {
+            Tag::Attachment => {
                 let part = take_part(slot, &mut r)?;
                 let hash = take_hash(&mut r)?;
                 let rest = r.bytes(r.remaining())?;
@@ -209,7 +179,7 @@ impl Key {
                     kind,
                 }
             }
-            b'E' => {
+            Tag::Entry => {
                 let part = take_part(slot, &mut r)?;
                 let hash = take_hash(&mut r)?;
                 let rest = r.bytes(r.remaining())?;
@@ -219,37 +189,36 @@ impl Key {
                     name: take_name(rest)?,
                 }
             }
-            b'C' => Key::Counter(slot),
-            b'D' => Key::Decision(take_tx(&mut r)?),
-            b'O' => Key::Owed(take_tx(&mut r)?),
-            b'P' => Key::Prepared(Slot(u16::from_be_bytes(array(&mut r)?)), take_tx(&mut r)?),
-            b'G' => Key::Garbage(
+            Tag::Counter => Key::Counter(slot),
+            Tag::Decision => Key::Decision(take_tx(&mut r)?),
+            Tag::Owed => Key::Owed(take_tx(&mut r)?),
+            Tag::Prepared => Key::Prepared(Slot(u16::from_be_bytes(array(&mut r)?)), take_tx(&mut r)?),
+            Tag::Garbage => Key::Garbage(
                 slot,
                 Ino(u64::from_be_bytes(array(&mut r)?)),
                 Generation(u64::from_be_bytes(array(&mut r)?)),
             ),
-            b'K' => Key::Orphan(
+            Tag::Orphan => Key::Orphan(
                 slot,
                 Ino(u64::from_be_bytes(array(&mut r)?)),
                 Generation(u64::from_be_bytes(array(&mut r)?)),
             ),
-            b'H' => Key::Head(take_part(slot, &mut r)?),
-            b'T' => Key::Touch(take_part(slot, &mut r)?),
-            b'L' => Key::RenameList {
+            Tag::Head => Key::Head(take_part(slot, &mut r)?),
+            Tag::Touch => Key::Touch(take_part(slot, &mut r)?),
+            Tag::RenameList => Key::RenameList {
                 parent: take_dir(&mut r)?,
                 name: take_name(r.bytes(r.remaining())?)?,
             },
-            b'R' => Key::Reply(
+            Tag::Reply => Key::Reply(
                 slot,
                 SessionId(u128::from_be_bytes(array(&mut r)?)),
                 RequestSlot(u16::from_be_bytes(array(&mut r)?)),
             ),
-            b'B' => Key::Superblock,
-            b'M' => Key::HandOver,
-            b'S' => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
-            b'V' => Key::Invalidation(Watermark(u64::from_be_bytes(array(&mut r)?))),
-            b'U' => Key::Identity(IdentityId(u32::from_be_bytes(array(&mut r)?))),
-            tag => return Err(DecodeError::Tag { of: "Key", tag }),
+            Tag::Superblock => Key::Superblock,
+            Tag::HandOver => Key::HandOver,
+            Tag::Session => Key::Session(SessionId(u128::from_be_bytes(array(&mut r)?))),
+            Tag::Invalidation => Key::Invalidation(Watermark(u64::from_be_bytes(array(&mut r)?))),
+            Tag::Identity => Key::Identity(IdentityId(u32::from_be_bytes(array(&mut r)?))),
         };
         r.finish()?;
         if key.slot() != slot {
@@ -259,140 +228,7 @@ impl Key {
     }
 }
 
-impl KeyRange {
-    fn prefix(prefix: Vec<u8>) -> KeyRange {
-        let mut end = prefix.clone();
-        // The successor of a prefix. That of the local slot alone has none; no tag is 0xFF.
-        if end == LOCAL_SLOT.0.to_be_bytes() {
-            end.push(0xFE);
-        }
-        while let Some(last) = end.pop() {
-            if last < 0xFF {
-                end.push(last + 1);
-                break;
-            }
-        }
-        KeyRange { start: prefix, end }
-    }
-
-    fn of(slot: Slot, tag: u8, rest: &[u8]) -> KeyRange {
-        let mut p = Vec::with_capacity(3 + rest.len());
-        p.extend_from_slice(&slot.0.to_be_bytes());
-        p.push(tag);
-        p.extend_from_slice(rest);
-        KeyRange::prefix(p)
-    }
-
-    /// All of a slot.
-    pub fn slot(slot: Slot) -> KeyRange {
-        KeyRange::prefix(slot.0.to_be_bytes().to_vec())
-    }
-
-    /// All entries of a part of a directory.
-    pub fn entries(part: Part) -> KeyRange {
-        KeyRange::of(part.slot(), b'E', &part.dir.0.to_be_bytes())
-    }
-
-    /// The entries of a part from a bucket on.
-    pub fn entries_from(part: Part, bucket: NameHash) -> KeyRange {
-        let mut range = KeyRange::entries(part);
-        range.start.extend_from_slice(&bucket.0.to_be_bytes()[1..]);
-        range
-    }
-
-    /// The entries of one bucket.
-    pub fn bucket(part: Part, bucket: NameHash) -> KeyRange {
-        let mut p = [0; 16 + 7];
-        p[..16].copy_from_slice(&part.dir.0.to_be_bytes());
-        p[16..].copy_from_slice(&bucket.0.to_be_bytes()[1..]);
-        KeyRange::of(part.slot(), b'E', &p)
-    }
-
-    /// The attachments of one entry.
-    pub fn attachments(part: Part, hash: NameHash, name: &Name) -> KeyRange {
-        let mut p = Vec::new();
-        put_entry(&mut p, part.dir, hash, name);
-        p.push(0);
-        KeyRange::of(part.slot(), b'A', &p)
-    }
-
-    /// The rename lists of births in a directory.
-    pub fn rename_lists(parent: DirId) -> KeyRange {
-        KeyRange::of(Part::whole(parent).slot(), b'L', &parent.0.to_be_bytes())
-    }
-
-    /// All decisions of a store.
-    pub fn decisions() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'D', &[])
-    }
-
-    /// All contents of new directories that a store owes to others.
-    pub fn all_owed() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'O', &[])
-    }
-
-    /// All prepared parts of a store: one range, so that recovery reads little, and nothing else's damage.
-    pub fn all_prepared() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'P', &[])
-    }
-
-    /// The prepared parts of a store for one slot.
-    pub fn prepared(slot: Slot) -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'P', &slot.0.to_be_bytes())
-    }
-
-    /// All file data to be deleted in a slot.
-    pub fn garbage(slot: Slot) -> KeyRange {
-        KeyRange::of(slot, b'G', &[])
-    }
-
-    /// All files without a name of a slot.
-    pub fn orphans(slot: Slot) -> KeyRange {
-        KeyRange::of(slot, b'K', &[])
-    }
-
-    /// A session's reply records in a slot.
-    pub fn replies(slot: Slot, session: SessionId) -> KeyRange {
-        KeyRange::of(slot, b'R', &session.0.to_be_bytes())
-    }
-
-    /// All reply records of a slot.
-    pub fn all_replies(slot: Slot) -> KeyRange {
-        KeyRange::of(slot, b'R', &[])
-    }
-
-    /// All sessions of a store.
-    pub fn sessions() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'S', &[])
-    }
-
-    /// The invalidation log.
-    pub fn invalidations() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'V', &[])
-    }
-
-    /// All identities.
-    pub fn identities() -> KeyRange {
-        KeyRange::of(LOCAL_SLOT, b'U', &[])
-    }
-
-    /// Everything after `key` that is still in this range.
-    pub fn after(&self, key: &Key) -> KeyRange {
-        let mut start = key.encode();
-        start.push(0);
-        KeyRange {
-            start,
-            end: self.end.clone(),
-        }
-    }
-
-    /// Whether `key` (encoded) falls into this range.
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.start.as_slice() <= key && key < self.end.as_slice()
-    }
-}
-
-fn put_entry(out: &mut Vec<u8>, dir: DirId, hash: NameHash, name: &Name) {
+pub(crate) fn put_entry(out: &mut Vec<u8>, dir: DirId, hash: NameHash, name: &Name) {
     out.extend_from_slice(&dir.0.to_be_bytes());
     out.extend_from_slice(&hash.0.to_be_bytes()[1..]);
     out.extend_from_slice(name.as_bytes());
@@ -451,17 +287,5 @@ impl crate::Codec for Key {
     fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let n = u16::take(r)? as usize;
         Key::decode(r.bytes(n)?)
-    }
-}
-
-impl crate::Codec for KeyRange {
-    fn put(&self, out: &mut Vec<u8>) {
-        crate::codec::Blob(self.start.clone()).put(out);
-        crate::codec::Blob(self.end.clone()).put(out);
-    }
-    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let start = crate::codec::Blob::take(r)?.0;
-        let end = crate::codec::Blob::take(r)?.0;
-        Ok(KeyRange { start, end })
     }
 }

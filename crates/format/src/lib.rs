@@ -13,12 +13,14 @@ mod mutation;
 mod record;
 mod remnant;
 mod renames;
+mod scan;
+mod tag;
 mod xattrs;
 
 pub use codec::{Codec, DecodeError, Reader};
 pub use hash::{HashWidths, NameHash, Position};
 pub use identity::{IdentityKey, IdentityRecord, IdentityTable};
-pub use key::{Key, KeyRange, LOCAL_SLOT};
+pub use key::{Key, LOCAL_SLOT};
 pub use layout::HOLE_MIN;
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
@@ -28,6 +30,8 @@ pub use record::{
 };
 pub use remnant::{Left, Remains, Remnant};
 pub use renames::RenameList;
+pub use scan::{KeyRange, Scan};
+pub use tag::Tag;
 pub use xattrs::{Marks, XattrSet};
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.

@@ -556,10 +556,10 @@ fn keys_of_a_directory_sort_by_bucket_then_name() {
         key(1 << 54, b"a"),
     ];
     assert!(sorted.windows(2).all(|w| w[0].encode() < w[1].encode()));
-    let range = KeyRange::entries(DIR.into());
+    let range = Scan::Entries(DIR.into()).range();
     assert!(sorted.iter().all(|k| range.contains(&k.encode())));
     assert!(!range.contains(&Key::Head(DIR.into()).encode()));
-    let bucket = KeyRange::bucket(DIR.into(), NameHash(2));
+    let bucket = Scan::Bucket(DIR.into(), NameHash(2)).range();
     assert_eq!(sorted.iter().filter(|k| bucket.contains(&k.encode())).count(), 3);
 }
 

@@ -3,7 +3,7 @@
 use pando_format::codec::Blob;
 use pando_format::{
     AttachmentKind, Entry, HashWidths, Head, InodeRecord, Key, KeyRange, Layout, Marks, Mutation, Record,
-    Target,
+    Scan, Target,
 };
 use pando_namespace::{Inputs, Snapshot, Step, run};
 use pando_types::{
@@ -109,7 +109,7 @@ impl World {
                 .map(|r| (key.clone(), r.clone()))
                 .into_iter()
                 .collect(),
-            LockWant::Bucket(dir, hash, _) => range(KeyRange::bucket(*dir, *hash)),
+            LockWant::Bucket(dir, hash, _) => range(Scan::Bucket(*dir, *hash).range()),
             LockWant::Attachments(_) => {
                 let all = self.0.iter().filter(|(k, _)| matches!(k, Key::Attachment { .. }));
                 all.map(|(k, r)| (k.clone(), r.clone())).collect()

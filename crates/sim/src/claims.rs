@@ -6,7 +6,7 @@ use crate::workload::Workload;
 use crate::world::Life;
 use pando_client::Client;
 use pando_env::rng::Rng;
-use pando_format::KeyRange;
+use pando_format::Scan;
 use pando_server::Executed;
 use pando_types::{
     Access, BootEpoch, Claims, Cred, DirId, Errno, Generation, IdentityId, Perm, ServerId, SessionId, TxId,
@@ -241,7 +241,7 @@ impl Workload {
         };
         let request = match rng.below(7) {
             0 => Request::Scan {
-                range: KeyRange::sessions(),
+                range: Scan::Sessions.range(),
                 limit: 10,
             },
             1 => Request::Status,

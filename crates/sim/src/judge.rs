@@ -20,7 +20,7 @@ use crate::violation::Kind;
 use crate::world::{Life, Sim};
 use pando_auth::StatementKeys;
 use pando_cluster::ClusterMap;
-use pando_format::{Batch, Key, KeyRange, LOCAL_SLOT, Mutation};
+use pando_format::{Batch, Key, LOCAL_SLOT, Mutation, Scan};
 use pando_model::Model;
 use pando_server::Executed;
 use pando_store::{Disk, Durability, Lsn};
@@ -240,7 +240,7 @@ impl Judge {
     fn is_handed_over(&self, (slot, from, to): (Slot, ServerId, ServerId)) -> bool {
         let disk = |id| self.disks.iter().find(|(of, _)| *of == id).map(|(_, disk)| disk);
         match (disk(from), disk(to)) {
-            (Some(from), Some(to)) => from.is_same(to, &KeyRange::slot(slot), in_tree),
+            (Some(from), Some(to)) => from.is_same(to, &Scan::Slot(slot), in_tree),
             _ => false,
         }
     }

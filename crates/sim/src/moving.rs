@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use pando_env::rng::Rng;
-use pando_format::{Batch, Key, KeyRange, Mutation, Record};
+use pando_format::{Batch, Key, Mutation, Record, Scan};
 use pando_store::{MemStore, NoFaults, Read, Store, StoreError};
 use pando_types::{MapEpoch, Part, SLOTS, Slot, plant};
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
         .collect();
     let result = (|| {
         let mut moved = 0;
-        let owed = ready(source.list(&KeyRange::all_owed(), usize::MAX))?;
+        let owed = ready(source.list(&Scan::AllOwed, usize::MAX))?;
         let owing: BTreeSet<Slot> = owed
             .iter()
             .filter_map(|(_, record)| match record {
@@ -40,19 +40,19 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
             })
             .collect();
         for slot in slots {
-            if !ready(source.list(&KeyRange::prepared(slot), 1))?.is_empty() || owing.contains(&slot) {
+            if !ready(source.list(&Scan::Prepared(slot), 1))?.is_empty() || owing.contains(&slot) {
                 continue;
             }
-            let full = !ready(source.list(&KeyRange::slot(slot), 1))?.is_empty();
+            let full = !ready(source.list(&Scan::Slot(slot), 1))?.is_empty();
             if full {
                 // What an earlier owner left is not of this slot any more.
-                target.delete_range(&KeyRange::slot(slot))?;
-                let (bundle, _) = ready(source.export(&KeyRange::slot(slot), usize::MAX))?;
+                target.delete_range(&Scan::Slot(slot))?;
+                let (bundle, _) = ready(source.export(&Scan::Slot(slot), usize::MAX))?;
                 target.ingest(&bundle)?;
                 if plant!(H47) {
-                    target.delete_range(&KeyRange::all_replies(slot))?;
+                    target.delete_range(&Scan::AllReplies(slot))?;
                 }
-                source.delete_range(&KeyRange::slot(slot))?;
+                source.delete_range(&Scan::Slot(slot))?;
                 moved += 1;
             }
             map.slots[usize::from(slot.0)] = to.id;
@@ -81,7 +81,7 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
 /// records (H47): one that has ended on either side has ended for the receiver.
 fn move_sessions(source: &MemStore, target: &MemStore) -> Result<(), StoreError> {
     let mut batch = Batch::default();
-    for (key, record) in ready(source.list(&KeyRange::sessions(), usize::MAX))? {
+    for (key, record) in ready(source.list(&Scan::Sessions, usize::MAX))? {
         let (Key::Session(id), Record::Session(there)) = (&key, &record) else {
             continue;
         };
@@ -94,7 +94,7 @@ fn move_sessions(source: &MemStore, target: &MemStore) -> Result<(), StoreError>
         }
         if there.ended.is_some() {
             for slot in (0..SLOTS).map(Slot) {
-                let replies = ready(target.list(&KeyRange::replies(slot, *id), usize::MAX))?;
+                let replies = ready(target.list(&Scan::Replies(slot, *id), usize::MAX))?;
                 let gone = replies.into_iter().map(|(key, _)| Mutation::Delete { key });
                 batch.mutations.extend(gone);
             }

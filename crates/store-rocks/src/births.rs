@@ -7,7 +7,7 @@
 //! otherwise (with slots that move here) end this for all directories, as does a filter that is full.
 
 use crate::read::{BUCKET_PREFIX, successor};
-use pando_format::KeyRange;
+use pando_format::{KeyRange, Tag};
 use pando_types::{DirId, Part, Slot};
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ impl Births {
 
     /// Whether nothing is in the bucket of an entry. False: not known.
     pub(crate) fn is_first(&self, key: &[u8]) -> bool {
-        let Some(prefix) = key.get(..BUCKET_PREFIX).filter(|p| p[2] == b'E') else {
+        let Some(prefix) = key.get(..BUCKET_PREFIX).filter(|p| Tag::Entry.is_of(p)) else {
             return false;
         };
         part_of(key).is_some_and(|part| self.parts.contains(&part)) && self.has_nothing(prefix)
@@ -134,7 +134,7 @@ impl Births {
 
 /// The part of a directory in which a key has a bucket: that of an entry, or of what is attached to one.
 fn part_of(key: &[u8]) -> Option<Part> {
-    if !matches!(key.get(2)?, b'E' | b'A') {
+    if !Tag::Entry.is_of(key) && !Tag::Attachment.is_of(key) {
         return None;
     }
     let slot = Slot(u16::from_be_bytes(key.get(..2)?.try_into().ok()?));
@@ -145,11 +145,11 @@ fn part_of(key: &[u8]) -> Option<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_format::{AttachmentKind, Key, NameHash};
+    use pando_format::{AttachmentKind, Key, NameHash, Scan};
     use pando_types::Name;
 
     fn bucket(dir: DirId, n: u64) -> KeyRange {
-        KeyRange::bucket(dir.into(), NameHash(n))
+        Scan::Bucket(dir.into(), NameHash(n)).range()
     }
 
     fn entry(dir: DirId, n: u64) -> Vec<u8> {
@@ -184,7 +184,7 @@ mod tests {
         }));
         // Nothing is known of a directory that was there before, and of more than a bucket.
         assert!((0..5_000).all(|n| !births.is_empty(&bucket(other, n * 977 + 1))));
-        assert!(!births.is_empty(&KeyRange::entries_from(dir.into(), NameHash(1))));
+        assert!(!births.is_empty(&Scan::EntriesFrom(dir.into(), NameHash(1)).range()));
         births.gone(dir.into());
         assert!(!births.is_empty(&bucket(dir, 1)));
     }
@@ -193,7 +193,7 @@ mod tests {
     fn what_is_attached_has_a_bucket_of_its_own() {
         let (dir, hash) = (DirId(7 << 64), NameHash(5));
         let name = Name::new(b"f").expect("a name");
-        let attached = KeyRange::attachments(dir.into(), hash, &name);
+        let attached = Scan::Attachments(dir.into(), hash, name.clone()).range();
         let mut births = Births::new(100);
         births.born(dir.into());
         births.noted(&entry(dir, 5));

@@ -17,7 +17,7 @@ use crate::gather::Written;
 use crate::read::{is_successor, raw_rows};
 use foldhash::fast::RandomState;
 use pando_format::codec::Reader;
-use pando_format::{Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Record};
+use pando_format::{Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Record, Tag};
 use pando_store::StoreError;
 use pando_types::Sequence;
 use rocksdb::{ColumnFamily, DB, WriteBatch};
@@ -51,7 +51,8 @@ struct Kept {
 
 impl Kept {
     fn new(key: &[u8]) -> Option<Kept> {
-        let of_its_kinds = matches!(key, [a, b, b'R' | b'T', ..] if [*a, *b] != LOCAL_SLOT.0.to_be_bytes());
+        let of_its_kinds = Tag::Reply.is_of(key) || Tag::Touch.is_of(key);
+        let of_its_kinds = of_its_kinds && !key.starts_with(&LOCAL_SLOT.0.to_be_bytes());
         let mut bytes = [0; LONGEST];
         bytes
             .get_mut(..key.len())
@@ -81,7 +82,7 @@ enum Value {
     /// It has no row of its own either.
     Deleted,
     /// Nobody asks for it any more: it gets no row of its own only because the journal's is void.
-    Spent(Vec<u8>),
+    Obsolete(Vec<u8>),
 }
 
 /// A row that counts.
@@ -211,7 +212,7 @@ impl Journal {
     /// What a key has, if the journal knows: a value, or that it has none.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Vec<u8>>> {
         match &self.latest.borrow().get(&Kept::new(key)?)?.1 {
-            Value::Is(value) | Value::Written(value) | Value::Spent(value) => Some(Some(value.clone())),
+            Value::Is(value) | Value::Written(value) | Value::Obsolete(value) => Some(Some(value.clone())),
             Value::Deleted => Some(None),
         }
     }
@@ -249,7 +250,7 @@ impl Journal {
     pub(crate) fn write_out(&self, range: &KeyRange, batch: &mut WriteBatch) -> bool {
         let mut any = false;
         for (kept, (_, value)) in self.latest.borrow_mut().iter_mut() {
-            if let Value::Is(bytes) | Value::Spent(bytes) = value
+            if let Value::Is(bytes) | Value::Obsolete(bytes) = value
                 && range.contains(kept.key())
             {
                 batch.put(kept.key(), &*bytes);
@@ -260,14 +261,14 @@ impl Journal {
         any
     }
 
-    /// A reply that nobody asks for any more.
-    pub(crate) fn spent(&self, key: &[u8], sequence: Sequence) {
+    /// A reply that nobody asks for any more: see `Store::obsolete`.
+    pub(crate) fn obsolete(&self, key: &[u8], sequence: Sequence) {
         if let Some(kept) = Kept::new(key)
             && let Some((_, value)) = self.latest.borrow_mut().get_mut(&kept)
             && let Value::Is(encoded) = value
             && Record::sequence_of_reply(encoded) == Some(sequence)
         {
-            *value = Value::Spent(std::mem::take(encoded));
+            *value = Value::Obsolete(std::mem::take(encoded));
         }
     }
 
@@ -377,7 +378,7 @@ impl Journal {
                 Value::Is(value) => batch.put(kept.key(), value),
                 // Only after a replay it may have one.
                 Value::Deleted => batch.delete(kept.key()),
-                Value::Written(_) | Value::Spent(_) => {}
+                Value::Written(_) | Value::Obsolete(_) => {}
             }
         }
         let void = self.rows.take();

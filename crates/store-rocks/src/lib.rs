@@ -35,9 +35,10 @@ use compactor::Compactor;
 use files::LockFile;
 use gather::Gathered;
 use journal::Journal;
-use pando_format::{Batch, Key, KeyRange, Mutation, Record, Touch};
+use pando_format::{Batch, Key, KeyRange, Mutation, Record, Scan, Touch};
 use pando_store::{
-    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Remains, Space, Store, StoreError,
+    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Remains, Space, Stats, Store,
+    StoreError,
 };
 use pando_types::{Part, Sequence};
 use pool::Pool;
@@ -112,31 +113,6 @@ impl Default for RocksOptions {
     }
 }
 
-/// Counts since the store was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Batches applied.
-    pub batches: u64,
-    /// Bytes of them in the WAL.
-    pub wal_bytes: u64,
-    /// Syncs of the WAL.
-    pub syncs: u64,
-    /// Reads completed inline, from memory.
-    pub hits: u64,
-    /// Of them, those for which RocksDB was not asked.
-    pub record_hits: u64,
-    /// Reads that went to the reader threads.
-    pub misses: u64,
-    /// Bytes in table files.
-    pub table_bytes: u64,
-    /// Bytes of the block cache in use.
-    pub cache_bytes: u64,
-    /// Bytes of records in front of it, about.
-    pub record_bytes: u64,
-    /// Bytes waiting for compaction: when this grows without end, the device is too slow.
-    pub compaction_debt_bytes: u64,
-}
-
 /// A store in a directory. Dropping it without waiting for a sync is like kill -9: nothing applied is lost.
 pub struct RocksStore {
     options: RocksOptions,
@@ -176,29 +152,6 @@ pub struct RocksStore {
 }
 
 impl RocksStore {
-    /// Counters for the metrics endpoint.
-    pub fn stats(&self) -> Stats {
-        let property = |name: &str| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        // Those of each family.
-        let of_all = |name: &str| {
-            let family = families::journal(&self.db);
-            let journal = family.and_then(|f| self.db.property_int_value_cf(f, name).ok().flatten());
-            property(name) + journal.unwrap_or(0)
-        };
-        Stats {
-            batches: self.applied.get().0,
-            wal_bytes: self.written.get(),
-            syncs: self.syncer.syncs(),
-            hits: self.hits.get(),
-            record_hits: self.record_hits.get(),
-            record_bytes: self.records.borrow().bytes(),
-            misses: self.misses.get(),
-            table_bytes: of_all("rocksdb.total-sst-files-size"),
-            cache_bytes: property("rocksdb.block-cache-usage"),
-            compaction_debt_bytes: of_all("rocksdb.estimate-pending-compaction-bytes"),
-        }
-    }
-
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -470,7 +423,8 @@ impl Store for RocksStore {
         )
     }
 
-    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
+    fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        let range = &scan.range();
         self.read(
             || {
                 let kept = self.records.borrow().list(range, limit);
@@ -549,8 +503,8 @@ impl Store for RocksStore {
         Ok(lsn)
     }
 
-    fn spent(&self, reply: &Key, sequence: Sequence) {
-        self.journal.spent(&reply.encode(), sequence);
+    fn obsolete(&self, key: &Key, version: u64) {
+        self.journal.obsolete(&key.encode(), Sequence(version));
     }
 
     fn applied(&self) -> Lsn {
@@ -591,15 +545,15 @@ impl Store for RocksStore {
         }
     }
 
-    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
+    fn export(&self, scan: &Scan, bytes: usize) -> Read<Exported> {
         // Large and rare: never on the event loop, never through the cache.
-        let waiting = self.settle_range(range).err();
+        let waiting = self.settle_range(&scan.range()).err();
         self.read(
             || waiting.map(Err),
             |_| Err(Tier::NotInMemory),
             || {
-                let range = range.clone();
-                move |db| read::export(db, range, bytes)
+                let scan = scan.clone();
+                move |db| read::export(db, &scan, bytes)
             },
         )
     }
@@ -628,13 +582,13 @@ impl Store for RocksStore {
         Ok(lsn)
     }
 
-    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
+    fn delete_range(&self, scan: &Scan) -> Result<Lsn, StoreError> {
         self.settle()?;
         // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the error of a
         // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a
         // damaged block, would list old records as if nothing had happened (the conformance suite found it).
         let mut batch = WriteBatch::default();
-        let keys = read::keys(&self.db, range)?;
+        let keys = read::keys(&self.db, &scan.range())?;
         self.deleted.set(self.deleted.get() + keys.len() as u64);
         keys.iter().for_each(|key| batch.delete(key));
         self.touches.borrow_mut().clear();
@@ -645,14 +599,14 @@ impl Store for RocksStore {
         Ok(lsn)
     }
 
-    fn remains(&self, range: &KeyRange) -> Read<Remains> {
+    fn remains(&self, scan: &Scan) -> Read<Remains> {
         // Rows that are not in tables are not looked for.
         let settled = self.settle().err();
         self.read(
             || settled.map(Err),
             |_| Err(Tier::NotInMemory),
             || {
-                let range = range.clone();
+                let range = scan.range();
                 move |db| {
                     let mut whole = FlushOptions::default();
                     whole.set_wait(true);
@@ -670,6 +624,33 @@ impl Store for RocksStore {
             .and_then(|()| self.syncer.check())
             .and_then(|()| picture::take(self.db.clone()));
         Box::pin(std::future::ready(taken))
+    }
+
+    fn records(&self) -> u64 {
+        let estimated = self.db.property_int_value("rocksdb.estimate-num-keys");
+        estimated.ok().flatten().unwrap_or(0)
+    }
+
+    fn stats(&self) -> Stats {
+        let property = |name: &str| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        // Those of each family.
+        let of_all = |name: &str| {
+            let family = families::journal(&self.db);
+            let journal = family.and_then(|f| self.db.property_int_value_cf(f, name).ok().flatten());
+            property(name) + journal.unwrap_or(0)
+        };
+        Stats {
+            batches: self.applied.get().0,
+            wal_bytes: self.written.get(),
+            syncs: self.syncer.syncs(),
+            hits: self.hits.get(),
+            record_hits: self.record_hits.get(),
+            record_bytes: self.records.borrow().bytes(),
+            misses: self.misses.get(),
+            table_bytes: of_all("rocksdb.total-sst-files-size"),
+            cache_bytes: property("rocksdb.block-cache-usage"),
+            compaction_debt_bytes: of_all("rocksdb.estimate-pending-compaction-bytes"),
+        }
     }
 
     fn space(&self) -> Space {

@@ -2,7 +2,7 @@
 
 use crate::pool::promise;
 use crate::read;
-use pando_format::KeyRange;
+use pando_format::Scan;
 use pando_store::{Exported, LocalFuture, Picture, StoreError};
 use rocksdb::{DB, Snapshot};
 use std::rc::Rc;
@@ -43,10 +43,10 @@ pub(crate) fn take(db: Arc<DB>) -> Result<Rc<dyn Picture>, StoreError> {
 }
 
 impl Picture for RocksPicture {
-    fn export(&self, range: &KeyRange, bytes: usize) -> LocalFuture<Result<Exported, StoreError>> {
+    fn export(&self, scan: &Scan, bytes: usize) -> LocalFuture<Result<Exported, StoreError>> {
         let (promise, kept) = promise();
-        let range = range.clone();
-        let job: Job = Box::new(move |snapshot| promise.keep(read::export_at(snapshot, range, bytes)));
+        let scan = scan.clone();
+        let job: Job = Box::new(move |snapshot| promise.keep(read::export_at(snapshot, &scan, bytes)));
         if let Some(jobs) = &self.jobs {
             // A thread that is gone drops the job, and who waits is told.
             let _ = jobs.send(job);

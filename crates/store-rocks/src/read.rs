@@ -1,7 +1,7 @@
 //! Reads, from memory only or from wherever the data is. Whatever fails a checksum, RocksDB's or the record's own, is
 //! an error and never a value.
 
-use pando_format::{Key, KeyRange, Record};
+use pando_format::{Key, KeyRange, Record, Scan, Tag};
 use pando_store::{Bundle, Exported, StoreError};
 use rocksdb::{ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
 use serde::Deserialize;
@@ -104,30 +104,27 @@ pub(crate) fn list(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, 
 fn is_later_page(range: &KeyRange) -> bool {
     let bucket = range.start.get(BUCKET_PREFIX - 7..BUCKET_PREFIX);
     let later = bucket.is_some_and(|bucket| bucket.iter().any(|b| *b != 0));
-    later && range.start.get(2) == Some(&b'E') && !within_bucket(range)
+    later && Tag::Entry.is_of(&range.start) && !within_bucket(range)
 }
 
 /// Records looked at between two looks at how many bytes they are.
 const EXPORTED: usize = 64;
 
-pub(crate) fn export(db: &DB, range: KeyRange, bytes: usize) -> Result<Exported, StoreError> {
-    export_from(|options| db.raw_iterator_opt(options), range, bytes)
+pub(crate) fn export(db: &DB, scan: &Scan, bytes: usize) -> Result<Exported, StoreError> {
+    export_from(|options| db.raw_iterator_opt(options), scan, bytes)
 }
 
 /// The same of what was there when a snapshot was made.
-pub(crate) fn export_at(
-    snapshot: &Snapshot<'_>,
-    range: KeyRange,
-    bytes: usize,
-) -> Result<Exported, StoreError> {
-    export_from(|options| snapshot.raw_iterator_opt(options), range, bytes)
+pub(crate) fn export_at(snapshot: &Snapshot<'_>, scan: &Scan, bytes: usize) -> Result<Exported, StoreError> {
+    export_from(|options| snapshot.raw_iterator_opt(options), scan, bytes)
 }
 
 fn export_from<'a>(
     iterator: impl Fn(ReadOptions) -> DBRawIterator<'a>,
-    mut range: KeyRange,
+    scan: &Scan,
     bytes: usize,
 ) -> Result<Exported, StoreError> {
+    let mut range = scan.range();
     let (mut out, mut size) = (Vec::new(), 0);
     loop {
         let mut options = ReadOptions::default();
@@ -149,7 +146,7 @@ fn export_from<'a>(
             range.start.push(0);
         }
         if size >= bytes {
-            return Ok((Bundle::of(out), Some(range)));
+            return Ok((Bundle::of(out), Some(scan.rest(range.start))));
         }
     }
 }
@@ -317,11 +314,13 @@ mod tests {
     #[test]
     fn later_pages_of_a_directory() {
         let dir = DirId(7 << 64);
-        assert!(is_later_page(&KeyRange::entries_from(dir.into(), NameHash(5))));
-        assert!(!is_later_page(&KeyRange::entries_from(dir.into(), NameHash(0))));
-        assert!(!is_later_page(&KeyRange::entries(dir.into())));
-        assert!(!is_later_page(&KeyRange::bucket(dir.into(), NameHash(5))));
-        assert!(!is_later_page(&KeyRange::slot(Part::whole(dir).slot())));
+        assert!(is_later_page(&Scan::EntriesFrom(dir.into(), NameHash(5)).range()));
+        assert!(!is_later_page(
+            &Scan::EntriesFrom(dir.into(), NameHash(0)).range()
+        ));
+        assert!(!is_later_page(&Scan::Entries(dir.into()).range()));
+        assert!(!is_later_page(&Scan::Bucket(dir.into(), NameHash(5)).range()));
+        assert!(!is_later_page(&Scan::Slot(Part::whole(dir).slot()).range()));
     }
 
     #[test]
@@ -344,9 +343,11 @@ mod tests {
     fn ranges_within_a_bucket() {
         let (dir, name) = (DirId(77), Name::root());
         for hash in [NameHash(0), NameHash(0xFF), NameHash(5), NameHash::MAX] {
-            assert!(within_bucket(&KeyRange::bucket(dir.into(), hash)));
-            assert!(within_bucket(&KeyRange::attachments(dir.into(), hash, &name)));
-            assert!(within_bucket(&KeyRange::bucket(dir.into(), hash).after(
+            assert!(within_bucket(&Scan::Bucket(dir.into(), hash).range()));
+            assert!(within_bucket(
+                &Scan::Attachments(dir.into(), hash, name.clone()).range()
+            ));
+            assert!(within_bucket(&Scan::Bucket(dir.into(), hash).range().after(
                 &Key::Entry {
                     part: dir.into(),
                     hash,
@@ -355,9 +356,9 @@ mod tests {
             )));
         }
         for wide in [
-            KeyRange::entries(dir.into()),
-            KeyRange::entries_from(dir.into(), NameHash(5)),
-            KeyRange::slot(Slot(1)),
+            Scan::Entries(dir.into()).range(),
+            Scan::EntriesFrom(dir.into(), NameHash(5)).range(),
+            Scan::Slot(Slot(1)).range(),
         ] {
             assert!(!within_bucket(&wide));
         }

@@ -207,7 +207,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_format::{CounterRecord, NameHash};
+    use pando_format::{CounterRecord, NameHash, Scan};
     use pando_types::{DirId, Name, Slot};
 
     fn entry(dir: u128, name: &[u8]) -> Key {
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn buckets_follow_what_is_written() {
         let mut records = Records::new(1 << 20);
-        let bucket = KeyRange::bucket(DirId(7).into(), NameHash(5));
+        let bucket = Scan::Bucket(DirId(7).into(), NameHash(5)).range();
         let (a, b) = (entry(7, b"a").encode(), entry(7, b"b").encode());
         assert!(records.list(&bucket, 9).is_none() && records.has(&a).is_none());
         // What was never read is not known by being written.
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn the_first_of_a_bucket_is_all_of_it() {
         let mut records = Records::new(1 << 20);
-        let bucket = KeyRange::bucket(DirId(7).into(), NameHash(5));
+        let bucket = Scan::Bucket(DirId(7).into(), NameHash(5)).range();
         let (a, b) = (entry(7, b"a").encode(), entry(7, b"b").encode());
         records.is_alone(&b, &value(&b, 2));
         records.was_written(&a, Some(&value(&a, 1)));
@@ -274,11 +274,11 @@ mod tests {
     #[test]
     fn only_whole_buckets_and_heads() {
         let mut records = Records::new(1 << 20);
-        let bucket = KeyRange::bucket(DirId(7).into(), NameHash(5));
+        let bucket = Scan::Bucket(DirId(7).into(), NameHash(5)).range();
         for other in [
-            KeyRange::entries(DirId(7).into()),
+            Scan::Entries(DirId(7).into()).range(),
             bucket.after(&entry(7, b"a")),
-            KeyRange::slot(Slot(7)),
+            Scan::Slot(Slot(7)).range(),
         ] {
             assert!(!records.keeps_range(&other));
             records.was_listed(&other, Vec::new());
@@ -306,7 +306,7 @@ mod tests {
     fn bounded() {
         let mut records = Records::new(64 << 10);
         for dir in 0..10_000 {
-            let bucket = KeyRange::bucket(DirId(dir).into(), NameHash(5));
+            let bucket = Scan::Bucket(DirId(dir).into(), NameHash(5)).range();
             let key = entry(dir, b"a").encode();
             records.was_listed(&bucket, vec![(key.clone().into(), value(&key, 1).into())]);
         }
@@ -316,7 +316,7 @@ mod tests {
             records.bytes()
         );
         let mut none = Records::new(0);
-        let bucket = KeyRange::bucket(DirId(1).into(), NameHash(5));
+        let bucket = Scan::Bucket(DirId(1).into(), NameHash(5)).range();
         none.was_listed(&bucket, Vec::new());
         assert!(!none.keeps_range(&bucket) && none.list(&bucket, 9).is_none() && none.bytes() == 0);
     }

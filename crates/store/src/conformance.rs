@@ -5,11 +5,17 @@ mod random;
 mod safety;
 
 use crate::{
-    Batch, Bundle, Durability, Key, KeyRange, Level, Lsn, Mutation, Record, ReplyWrite, Store, StoreError,
+    Batch, Bundle, Durability, Key, KeyRange, Level, Lsn, Mutation, Record, ReplyWrite, Scan, Stats, Store,
+    StoreError,
 };
 use pando_format::codec::Blob;
-use pando_format::{CounterRecord, LOCAL_SLOT, NameHash, ReplyRecord, SessionRecord, Touch, TouchDelta};
-use pando_types::{DirId, DirStat, Part, RequestSlot, Sequence, SessionId, Slot, Timestamp};
+use pando_format::{
+    CounterRecord, Entry, LOCAL_SLOT, LinkRecord, NameHash, ReplyRecord, SessionRecord, Target, Touch,
+    TouchDelta,
+};
+use pando_types::{
+    DirId, DirStat, FileKind, Generation, Ino, Name, Part, RequestSlot, Sequence, SessionId, Slot, Timestamp,
+};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,11 +43,13 @@ type Case = fn(&mut dyn Harness);
 
 /// Runs the whole suite, each case on a fresh store.
 pub fn run(mut fresh: impl FnMut() -> Box<dyn Harness>) {
-    let cases: [(&str, Case); 14] = [
+    let cases: [(&str, Case); 16] = [
         ("get and list", basics::get_and_list),
+        ("names", basics::names),
+        ("counts", basics::counts),
         ("delete range", basics::delete_range),
         ("reply with effect", basics::reply_with_effect),
-        ("spent replies", basics::spent_replies),
+        ("obsolete replies", basics::obsolete_replies),
         ("touches commute", basics::touches_commute),
         ("broken invariants", basics::broken_invariants),
         ("waiting", safety::waiting),
@@ -96,8 +104,8 @@ fn get(s: &Rc<dyn Store>, key: &Key) -> Option<Record> {
     ok(block_on(s.get(key).wait()))
 }
 
-fn list(s: &Rc<dyn Store>, range: &KeyRange, limit: usize) -> Vec<(Key, Record)> {
-    ok(block_on(s.list(range, limit).wait()))
+fn list(s: &Rc<dyn Store>, scan: &Scan, limit: usize) -> Vec<(Key, Record)> {
+    ok(block_on(s.list(scan, limit).wait()))
 }
 
 fn apply(s: &Rc<dyn Store>, mutations: Vec<Mutation>) -> Lsn {
@@ -138,11 +146,11 @@ fn delta(entries: i32, secs: i64) -> TouchDelta {
 }
 
 /// All slots; the store's own records are beyond.
-fn everything() -> KeyRange {
-    KeyRange {
+fn everything() -> Scan {
+    Scan::Keys(KeyRange {
         start: Vec::new(),
         end: LOCAL_SLOT.0.to_be_bytes().to_vec(),
-    }
+    })
 }
 
 /// A directory whose group is in `slot`.

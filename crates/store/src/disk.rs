@@ -1,7 +1,7 @@
 //! The part of [`MemStore`](crate::MemStore) that survives the process: what is on the simulated device, what is only
 //! in the simulated page cache, and the faults of both.
 
-use crate::{Batch, Key, KeyRange, LocalFuture, Lsn, Record, Space};
+use crate::{Batch, Key, LocalFuture, Lsn, Record, Scan, Space};
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -106,10 +106,11 @@ impl Disk {
             .collect()
     }
 
-    /// Whether two disks hold the same in a range, of the records that count.
-    pub fn is_same(&self, other: &Disk, range: &KeyRange, counts: impl Fn(&Key) -> bool) -> bool {
+    /// Whether two disks hold the same in a scan, of the records that count.
+    pub fn is_same(&self, other: &Disk, scan: &Scan, counts: impl Fn(&Key) -> bool) -> bool {
         let (here, there) = (self.state(), other.state());
         let counts = |record: &(&Vec<u8>, &Vec<u8>)| Key::decode(record.0).is_ok_and(|key| counts(&key));
+        let range = scan.range();
         let within = || range.start.clone()..range.end.clone();
         let here = here.map.range(within()).filter(counts);
         here.eq(there.map.range(within()).filter(counts))

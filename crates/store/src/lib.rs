@@ -1,4 +1,5 @@
-//! The store behind a metadata server: an ordered map of records with atomic batches and a log position.
+//! The store behind a metadata server: records by key with atomic batches and a log position. What is read together is said by a
+//! [`Scan`], so that a store may keep it otherwise than in an ordered map of encoded keys.
 //!
 //! A store knows records and batches, nothing of servers, slots' owners or operations. Every implementation passes
 //! the suite in `conformance`. One task applies at a time (the server's event loop), so `apply` needs no locking inside.
@@ -16,9 +17,8 @@ mod mem;
 pub use bundle::RawRecord;
 pub use disk::{Disk, DiskFaults, NoFaults};
 pub use mem::MemStore;
-pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, Remains, ReplyWrite};
+pub use pando_format::{Batch, Key, KeyRange, Mutation, Record, Remains, ReplyWrite, Scan};
 
-use pando_types::Sequence;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -79,12 +79,37 @@ pub struct Space {
     pub device: u64,
 }
 
-/// Records of a range, opaque: written by `export`, understood by `ingest` of any store of the same format.
+/// Counts since the store was opened. What a store has nothing of is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Batches applied.
+    pub batches: u64,
+    /// Bytes of them in the log.
+    pub wal_bytes: u64,
+    /// Syncs of the log.
+    pub syncs: u64,
+    /// Reads completed inline, from memory.
+    pub hits: u64,
+    /// Of them, those answered by records that are kept decoded or encoded in front of everything else.
+    pub record_hits: u64,
+    /// Reads that went to the device.
+    pub misses: u64,
+    /// Bytes in table files.
+    pub table_bytes: u64,
+    /// Bytes of caches of blocks in use.
+    pub cache_bytes: u64,
+    /// Bytes of records in front of them, about.
+    pub record_bytes: u64,
+    /// Bytes waiting for compaction: when this grows without end, the device is too slow.
+    pub compaction_debt_bytes: u64,
+}
+
+/// Records of a scan, opaque: written by `export`, understood by `ingest` of any store of the same format.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bundle(pub Vec<u8>);
 
-/// A part of a range, and what is left of it.
-pub type Exported = (Bundle, Option<KeyRange>);
+/// A part of a scan, and what is left of it: of an ordered store [`Scan::Rest`] with the first key.
+pub type Exported = (Bundle, Option<Scan>);
 
 /// Why a store did not do what was asked.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -136,22 +161,28 @@ impl StoreError {
     }
 }
 
-/// An ordered map of records with a log.
+/// Records by key, with a log.
 pub trait Store {
     /// The record under `key`.
     fn get(&self, key: &Key) -> Read<Option<Record>>;
 
-    /// Up to `limit` records of a range, in key order.
-    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>>;
+    /// Up to `limit` records of a scan, in key order.
+    fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>>;
+
+    /// The same for those who want names alone: of an entry its ordinal counts, and the identity and kind of its target. The rest may
+    /// be any value, so that a store need not read it.
+    fn names(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        self.list(scan, limit)
+    }
 
     /// Applies a batch atomically; later reads see it at once. It is not durable yet: see [`Store::wait`].
     /// `Insert` of a present key, a touch of an absent directory and a count below zero are broken invariants and
     /// panic; so is `Insert` of the head of a directory in which there is something, which need not be noticed. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError>;
 
-    /// Nobody asks any more for the reply record of this sequence under this key, if that is there: it may go, now or later, an older one
-    /// may be in its place then, and it may be there again when the store is opened. It may as well stay.
-    fn spent(&self, reply: &Key, sequence: Sequence);
+    /// Hint: the record `key` with this version is obsolete. The store may drop it, at any time or never. Afterwards an older record, or
+    /// after reopening this record, may be visible under the key. The version of a reply is its sequence; other records have none.
+    fn obsolete(&self, key: &Key, version: u64);
 
     /// Position of the last applied batch.
     fn applied(&self) -> Lsn;
@@ -169,19 +200,19 @@ pub trait Store {
     /// REQUIRES: this opening of the store has given out `lsn`. Dropping the future is harmless.
     fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>>;
 
-    /// The first records of a range, until they have so many bytes, and at least one; and what of the range is left.
+    /// The first records of a scan, until they have so many bytes, and at least one; and what of the scan is left.
     /// What is written meanwhile may or may not be among them.
-    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported>;
+    fn export(&self, scan: &Scan, bytes: usize) -> Read<Exported>;
 
     /// Writes the records of a bundle, in the place of those that are there.
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError>;
 
-    /// Deletes a range.
-    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError>;
+    /// Deletes all records of a scan.
+    fn delete_range(&self, scan: &Scan) -> Result<Lsn, StoreError>;
 
-    /// What is left of a range that cannot be read, because a part of the store is damaged; of what can be read, nothing.
-    fn remains(&self, range: &KeyRange) -> Read<Remains> {
-        let _ = range;
+    /// What is left of a scan that cannot be read, because a part of the store is damaged; of what can be read, nothing.
+    fn remains(&self, scan: &Scan) -> Read<Remains> {
+        let _ = scan;
         Read::Ready(Ok(Remains::default()))
     }
 
@@ -190,10 +221,18 @@ pub trait Store {
 
     /// Free space now.
     fn space(&self) -> Space;
+
+    /// About how many records it has.
+    fn records(&self) -> u64;
+
+    /// What it has counted.
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
 }
 
 /// A store as it was at one instant. Keeping it costs the space of what was replaced or deleted since.
 pub trait Picture {
     /// As [`Store::export`].
-    fn export(&self, range: &KeyRange, bytes: usize) -> LocalFuture<Result<Exported, StoreError>>;
+    fn export(&self, scan: &Scan, bytes: usize) -> LocalFuture<Result<Exported, StoreError>>;
 }

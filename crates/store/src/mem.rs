@@ -3,9 +3,8 @@
 use crate::disk::{DiskState, Undo};
 use crate::{
     Batch, Bundle, Disk, DiskFaults, Durability, Exported, Key, KeyRange, Level, LocalFuture, Lsn, Mutation,
-    NoFaults, Picture, Read, Record, Space, Store, StoreError,
+    NoFaults, Picture, Read, Record, Scan, Space, Store, StoreError,
 };
-use pando_types::Sequence;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -127,8 +126,8 @@ impl Inner {
         Ok(out)
     }
 
-    fn export(&self, range: &KeyRange, bytes: usize) -> Result<Exported, StoreError> {
-        export(&self.state()?.map, range, bytes)
+    fn export(&self, scan: &Scan, bytes: usize) -> Result<Exported, StoreError> {
+        export(&self.state()?.map, scan, bytes)
     }
 
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
@@ -202,15 +201,11 @@ fn within<'a>(map: &'a Map, range: &KeyRange) -> impl Iterator<Item = (&'a Vec<u
     map.range::<[u8], _>((Bound::Included(range.start.as_slice()), Bound::Excluded(end)))
 }
 
-fn export(map: &Map, range: &KeyRange, bytes: usize) -> Result<Exported, StoreError> {
+fn export(map: &Map, scan: &Scan, bytes: usize) -> Result<Exported, StoreError> {
     let (mut out, mut size) = (Vec::new(), 0);
-    for (key, value) in within(map, range) {
+    for (key, value) in within(map, &scan.range()) {
         if size >= bytes {
-            let rest = KeyRange {
-                start: key.clone(),
-                end: range.end.clone(),
-            };
-            return Ok((Bundle::of(out), Some(rest)));
+            return Ok((Bundle::of(out), Some(scan.rest(key.clone()))));
         }
         decode(key, value)?;
         size += key.len() + value.len();
@@ -223,8 +218,8 @@ fn export(map: &Map, range: &KeyRange, bytes: usize) -> Result<Exported, StoreEr
 struct MemPicture(Map);
 
 impl Picture for MemPicture {
-    fn export(&self, range: &KeyRange, bytes: usize) -> LocalFuture<Result<Exported, StoreError>> {
-        Box::pin(std::future::ready(export(&self.0, range, bytes)))
+    fn export(&self, scan: &Scan, bytes: usize) -> LocalFuture<Result<Exported, StoreError>> {
+        Box::pin(std::future::ready(export(&self.0, scan, bytes)))
     }
 }
 
@@ -274,8 +269,8 @@ impl Store for MemStore {
         self.read(move |s| s.get(&key))
     }
 
-    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
-        let range = range.clone();
+    fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        let range = scan.range();
         self.read(move |s| s.list(&range, limit))
     }
 
@@ -283,11 +278,11 @@ impl Store for MemStore {
         self.0.apply(batch)
     }
 
-    fn spent(&self, reply: &Key, sequence: Sequence) {
-        let key = reply.encode();
+    fn obsolete(&self, key: &Key, version: u64) {
+        let key = key.encode();
         let Ok(mut state) = self.0.state() else { return };
         let value = state.map.get(&key).map(|value| decode(&key, value));
-        if matches!(value, Some(Ok(Record::Reply(reply))) if reply.sequence == sequence) {
+        if matches!(value, Some(Ok(Record::Reply(reply))) if reply.sequence.0 == version) {
             state.map.remove(&key);
         }
     }
@@ -317,9 +312,9 @@ impl Store for MemStore {
         })
     }
 
-    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
-        let range = range.clone();
-        self.read(move |s| s.export(&range, bytes))
+    fn export(&self, scan: &Scan, bytes: usize) -> Read<Exported> {
+        let scan = scan.clone();
+        self.read(move |s| s.export(&scan, bytes))
     }
 
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError> {
@@ -328,9 +323,9 @@ impl Store for MemStore {
         self.apply(&Batch::of(updates.collect()))
     }
 
-    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
+    fn delete_range(&self, scan: &Scan) -> Result<Lsn, StoreError> {
         let mut deletes = Vec::new();
-        self.0.scan(range, usize::MAX, |key, _| {
+        self.0.scan(&scan.range(), usize::MAX, |key, _| {
             let key = Key::decode(key).map_err(|e| StoreError::corrupt(key, e))?;
             deletes.push(Mutation::Delete { key });
             Ok(())
@@ -345,6 +340,10 @@ impl Store for MemStore {
 
     fn space(&self) -> Space {
         self.0.faults.space()
+    }
+
+    fn records(&self) -> u64 {
+        self.0.disk.len() as u64
     }
 }
 

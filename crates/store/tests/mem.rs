@@ -1,6 +1,6 @@
 //! `MemStore` against the conformance suite, and its faults.
 
-use pando_format::{CounterRecord, Key, KeyRange, Mutation, Record};
+use pando_format::{CounterRecord, Key, Mutation, Record, Scan};
 use pando_store::conformance::{self, Harness, block_on};
 use pando_store::{
     Batch, Disk, DiskFaults, Durability, Level, LocalFuture, Lsn, MemStore, NoFaults, Read, Store, StoreError,
@@ -198,7 +198,7 @@ fn a_failure_is_for_ever() {
             Read::Ready(Err(StoreError::Poisoned(_)))
         ));
         assert!(matches!(
-            s.list(&KeyRange::sessions(), 1),
+            s.list(&Scan::Sessions, 1),
             Read::Ready(Err(StoreError::Poisoned(_)))
         ));
         assert_eq!(faults.syncs.get(), syncs);

@@ -372,8 +372,8 @@ fn pages_that_say_something_else_than_the_code() {
         repo.add("crates/wire/src/lib.rs", code);
         repo.add("docs/protocol.md", page);
         repo.add(
-            "crates/format/src/key.rs",
-            "fn tag(&self) -> u8 {\n    match self {\n        Key::Head(_) => b'H',\n    }\n}\n",
+            "crates/format/src/tag.rs",
+            "pub enum Tag {\n    /// Heads.\n    Head = b'H',\n}\n",
         );
         repo.add("docs/format.md", "| tag | key |\n|---|---|\n| `H` 48 | head |\n");
         let found = check(&repo);
@@ -387,13 +387,36 @@ fn pages_that_say_something_else_than_the_code() {
     assert_eq!(found(code, "The version 10 that this page describes"), ["drift"]);
     assert_eq!(found(code, "A page without a number"), ["drift"]);
     let mut repo = clean();
-    repo.add("crates/format/src/key.rs", "        Key::Owed(_) => b'O',\n");
+    repo.add(
+        "crates/format/src/tag.rs",
+        "pub enum Tag {\n    Owed = b'O',\n}\n",
+    );
     repo.add("docs/format.md", "| tag | key |\n|---|---|\n| `H` 48 | head |\n");
     assert!(
         check(&repo)
             .iter()
             .any(|f| f.rule == "drift" && f.file == "docs/format.md")
     );
+}
+
+#[test]
+fn bytes_of_kinds_of_keys_outside_the_format() {
+    let text = "use pando_format::KeyRange;\nfn f(k: &[u8]) -> bool {\n    k[2] == b'E' // not b'A'\n}\n";
+    assert_eq!(hits("crates/cli/src/a.rs", text), [("tags", 3)]);
+    assert_eq!(hits("crates/format/src/a.rs", text), []);
+    assert_eq!(hits("crates/cli/tests/a.rs", text), []);
+    assert_eq!(
+        hits(
+            "crates/cli/src/a.rs",
+            &text.replace("use pando_format::KeyRange;", "")
+        ),
+        []
+    );
+    assert_eq!(
+        hits("crates/cli/src/a.rs", &text.replace("fn f", "#[cfg(test)]\nfn f")),
+        []
+    );
+    assert_eq!(hits("crates/cli/src/a.rs", &text.replace("b'E'", "b'e'")), []);
 }
 
 #[test]

@@ -3,10 +3,10 @@
 
 use super::check::Checker;
 use super::finding::{Finding, Kind, Place, Subject};
-use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what, prefixed};
+use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what};
 use crate::progress::Progress;
 use pando_client::Client;
-use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains};
+use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains, Scan, Tag};
 use pando_types::{DirId, Errno, Part, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
@@ -319,7 +319,7 @@ impl Collector {
                     if slot != LOCAL_SLOT {
                         // Entries come before the heads by which they are judged. Damage is met again in its turn.
                         let mut heads = Vec::new();
-                        let all = prefixed(slot, b'H', &[]);
+                        let all = KeyRange::tagged(slot, Tag::Head, &[]);
                         self.stream(server, all, &mut |k, r| heads.push((k, r)), &mut |_| {})
                             .await?;
                         for (key, record) in heads {
@@ -344,6 +344,14 @@ impl Collector {
         self.stream(server, range, &mut |k, r| out.push((k, r)), &mut |_| {})
             .await?;
         Ok(out)
+    }
+
+    /// What is attached to entries of a directory, or of one bucket of it, and then the entries.
+    async fn content(&self, slot: Slot, begin: &[u8], into: &mut Vec<(Key, Record)>) -> Result<(), Unread> {
+        for tag in [Tag::Attachment, Tag::Entry] {
+            into.extend(self.owned(slot, KeyRange::tagged(slot, tag, begin)).await?);
+        }
+        Ok(())
     }
 
     /// Whether a range of a server can still not be read.
@@ -378,11 +386,7 @@ impl Collector {
 
     /// Whether a server still holds anything of a slot.
     pub async fn holds(&self, server: ServerId, slot: Slot) -> Result<Option<(Key, Record)>, Unread> {
-        let start = slot.0.to_be_bytes().to_vec();
-        let range = KeyRange {
-            end: beyond(&start),
-            start,
-        };
+        let range = Scan::Slot(slot).range();
         match self.ask(server, &range, 1).await {
             Ok(records) => Ok(records.into_iter().next()),
             Err(Unread::Damaged) => Ok(None),
@@ -412,7 +416,7 @@ impl Collector {
         };
         let name = salt.map(|salt| self.client.map().widths().name(salt, &head.name));
         into.push((key, Record::Head(head)));
-        Ok(name.map(|hash| (parent, KeyRange::bucket(parent.into(), hash))))
+        Ok(name.map(|hash| (parent, Scan::Bucket(parent.into(), hash).range())))
     }
 
     /// What has to be read again to judge findings once more.
@@ -438,8 +442,7 @@ impl Collector {
             if let Some(before) = self.one(server, &touch).await? {
                 records.push((touch.clone(), before));
             }
-            records.extend(self.owned(slot, prefixed(slot, b'A', &id)).await?);
-            records.extend(self.owned(slot, prefixed(slot, b'E', &id)).await?);
+            self.content(slot, &id, &mut records).await?;
             if let Some(after) = self.one(server, &touch).await? {
                 records.push((touch, after));
             }
@@ -463,8 +466,7 @@ impl Collector {
             self.head_of(place.dir, &mut records).await?;
             let mut rest = place.dir.0.to_be_bytes().to_vec();
             rest.extend_from_slice(&place.hash.0.to_be_bytes()[1..]);
-            records.extend(self.owned(slot, prefixed(slot, b'A', &rest)).await?);
-            records.extend(self.owned(slot, prefixed(slot, b'E', &rest)).await?);
+            self.content(slot, &rest, &mut records).await?;
         }
         // Rename lists: those that findings name, and those of directories that should be on one.
         let mut lists: BTreeSet<Key> = findings.iter().flat_map(|f| f.keys.iter().cloned()).collect();

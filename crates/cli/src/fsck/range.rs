@@ -1,7 +1,6 @@
 //! Arithmetic on keys.
 
-use pando_format::{AttachmentKind, Key, KeyRange};
-use pando_types::Slot;
+use pando_format::{AttachmentKind, Key, KeyRange, Tag};
 
 /// Keys are told apart to this many bytes when a damaged range is narrowed down: slot, kind, directory, hash, and the
 /// beginning of the name.
@@ -22,17 +21,6 @@ pub fn beyond(prefix: &[u8]) -> Vec<u8> {
         }
     }
     vec![0xFF; PRECISION + 1]
-}
-
-/// Keys of a slot that begin so.
-pub fn prefixed(slot: Slot, tag: u8, rest: &[u8]) -> KeyRange {
-    let mut start = slot.0.to_be_bytes().to_vec();
-    start.push(tag);
-    start.extend_from_slice(rest);
-    KeyRange {
-        end: beyond(&start),
-        start,
-    }
 }
 
 /// One key.
@@ -98,18 +86,27 @@ pub fn of_what(key: &Key) -> String {
 /// A range of keys in words, as far as its first key says.
 pub fn describe(range: &KeyRange) -> String {
     let hex = |k: &[u8]| k.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let what = match range.start.get(2) {
-        Some(b'A') => "attachments",
-        Some(b'C') => "the counter",
-        Some(b'D') => "decisions",
-        Some(b'E') => "entries",
-        Some(b'G') => "garbage",
-        Some(b'H') => "heads of directories",
-        Some(b'L') => "rename lists",
-        Some(b'P') => "prepared transactions",
-        Some(b'R') => "reply records",
-        Some(b'T') => "counts of directories",
-        _ => "records",
+    let what = match Key::tag_of(&range.start) {
+        Some(Tag::Attachment) => "attachments",
+        Some(Tag::Counter) => "the counter",
+        Some(Tag::Decision) => "decisions",
+        Some(Tag::Entry) => "entries",
+        Some(Tag::Garbage) => "garbage",
+        Some(Tag::Head) => "heads of directories",
+        Some(Tag::RenameList) => "rename lists",
+        Some(Tag::Prepared) => "prepared transactions",
+        Some(Tag::Reply) => "reply records",
+        Some(Tag::Touch) => "counts of directories",
+        Some(
+            Tag::Superblock
+            | Tag::Orphan
+            | Tag::HandOver
+            | Tag::Owed
+            | Tag::Session
+            | Tag::Identity
+            | Tag::Invalidation,
+        )
+        | None => "records",
     };
     let slot = match range.start.first_chunk::<2>() {
         Some(slot) => u16::from_be_bytes(*slot).to_string(),
@@ -129,7 +126,7 @@ mod tests {
     #[test]
     fn the_middle_converges() {
         let mut range = KeyRange {
-            start: vec![0x12, 0x34, b'E', 1, 2, 3],
+            start: vec![0x12, 0x34, Tag::Entry.byte(), 1, 2, 3],
             end: vec![0xFF, 0xFF, 0xFF],
         };
         let mut steps = 0;

@@ -8,7 +8,7 @@ use crate::connect::Connection;
 use crate::text;
 use anyhow::Result;
 use pando_client::Client;
-use pando_format::{Key, KeyRange, LOCAL_SLOT, Record};
+use pando_format::{Key, KeyRange, LOCAL_SLOT, Record, Scan};
 use pando_types::{DirId, Part, ServerId};
 use pando_wire::{Request, Response};
 use serde_json::{Map, Value, json};
@@ -288,7 +288,7 @@ impl Paths {
 
     /// Of entries in one bucket, which is nearly always one, the first name.
     async fn name(&self, place: &Place) -> Option<Vec<u8>> {
-        let range = KeyRange::bucket(place.dir.into(), place.hash);
+        let range = Scan::Bucket(place.dir.into(), place.hash).range();
         match self.scan(place.dir, range).await?.first()? {
             (Key::Entry { name, .. }, _) => Some(name.as_bytes().to_vec()),
             _ => None,

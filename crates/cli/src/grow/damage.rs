@@ -5,8 +5,8 @@ use crate::status;
 use pando_cluster::ClusterMap;
 use pando_env::sync::{Either, first};
 use pando_env::{Env, LocalFuture};
-use pando_format::{Head, Key, KeyRange, Record};
-use pando_types::{DirId, ServerId, Slot};
+use pando_format::{Head, Key, KeyRange, Record, Tag};
+use pando_types::{DirId, Part, ServerId, Slot};
 use pando_wire::{Request, Response};
 
 /// Slots that are looked into, directories of each, and requests for the content of one: this is asked while somebody waits.
@@ -25,10 +25,7 @@ impl Operator {
     pub(super) fn damaged_paths(&self, map: &ClusterMap, server: ServerId, slots: &[u16]) -> String {
         let (mut text, mut unknown) = (String::new(), Vec::new());
         for slot in slots.iter().take(SLOTS) {
-            let heads = KeyRange {
-                start: prefix(Slot(*slot), b'H'),
-                end: prefix(Slot(*slot), b'H' + 1),
-            };
+            let heads = KeyRange::tagged(Slot(*slot), Tag::Head, &[]);
             let Some(heads) = self.scan(server, heads, DIRECTORIES) else {
                 unknown.push(slot.to_string());
                 continue;
@@ -52,13 +49,9 @@ impl Operator {
 
     /// Whether all that is in a directory can be read, as far as is looked.
     fn is_sound(&self, server: ServerId, dir: DirId) -> bool {
-        [b'E', b'A', b'T', b'L'].into_iter().all(|tag| {
-            let mut range = KeyRange::entries(dir.into());
-            for bound in [&mut range.start, &mut range.end] {
-                if let Some(of) = bound.get_mut(2) {
-                    *of = tag;
-                }
-            }
+        let kinds = [Tag::Entry, Tag::Attachment, Tag::Touch, Tag::RenameList];
+        kinds.into_iter().all(|tag| {
+            let mut range = KeyRange::tagged(Part::whole(dir).slot(), tag, &dir.0.to_be_bytes());
             for _ in 0..PIECES {
                 match self.scan(server, range.clone(), RECORDS) {
                     None => return false,
@@ -110,10 +103,4 @@ impl Operator {
             _ => None,
         }
     }
-}
-
-fn prefix(slot: Slot, tag: u8) -> Vec<u8> {
-    let mut key = slot.0.to_be_bytes().to_vec();
-    key.push(tag);
-    key
 }

@@ -120,7 +120,7 @@ proptest! {
         prop_assert_eq!(Key::decode(&key.encode()), Ok(key.clone()));
         prop_assert_eq!(Key::from_bytes(&key.to_bytes()), Ok(key.clone()));
         if key.slot() != LOCAL_SLOT {
-            prop_assert!(KeyRange::slot(key.slot()).contains(&key.encode()));
+            prop_assert!(Scan::Slot(key.slot()).range().contains(&key.encode()));
         }
     }
 

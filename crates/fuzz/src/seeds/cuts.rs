@@ -1,7 +1,7 @@
 //! What operators say about cuts and repairs.
 
 use super::records::{self, DIR, TIME};
-use pando_format::KeyRange;
+use pando_format::Scan;
 use pando_format::codec::Blob;
 use pando_format::{Key, Left, Remains, Remnant, TouchDelta};
 use pando_types::{MapEpoch, Slot};
@@ -18,7 +18,7 @@ pub(super) fn requests() -> Vec<CutRequest> {
         CutRequest::Take(CUT),
         CutRequest::Read {
             cut: CUT,
-            range: KeyRange::slot(Slot(1)),
+            range: Scan::Slot(Slot(1)).range(),
             bytes: 1000,
         },
         CutRequest::End(CUT),
@@ -60,7 +60,7 @@ pub(super) fn remains() -> Remains {
         tables: vec!["000012.sst".into()],
         found: found.collect(),
         more: true,
-        rest: Some(KeyRange::entries(DIR.into())),
+        rest: Some(Scan::Entries(DIR.into()).range()),
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn answers() -> Vec<Result<CutAnswer, CutError>> {
         Ok(CutAnswer::Taken(1234)),
         Ok(CutAnswer::Records(
             Blob(vec![0, 0, 0, 0]),
-            Some(KeyRange::slot(Slot(1))),
+            Some(Scan::Slot(Slot(1)).range()),
         )),
         Ok(CutAnswer::Records(Blob(Vec::new()), None)),
         Ok(CutAnswer::Ended(true)),

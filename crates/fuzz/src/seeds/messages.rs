@@ -4,7 +4,7 @@ use super::records::{self, DIR, SESSION, TIME, TX, name};
 use super::{cuts, filelocks, identities, moving};
 use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
-use pando_format::{Codec, Key, KeyRange, Layout, NameHash, Position};
+use pando_format::{Codec, Key, Layout, NameHash, Position, Scan};
 use pando_types::{
     Acl, AclKind, Acls, Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino,
     MapEpoch, Mono, Named, Perm, RequestId, RequestSlot, Sequence, ServerId, Slot, Term, TimeChange,
@@ -383,7 +383,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::GetMap,
         Request::Null(true),
         Request::Scan {
-            range: KeyRange::slot(Slot(1)),
+            range: Scan::Slot(Slot(1)).range(),
             limit: 10,
         },
         Request::Status,
@@ -424,7 +424,7 @@ pub(super) fn requests() -> Vec<Request> {
     all.extend(moving::wishes().into_iter().map(Request::Cluster));
     all.extend(cuts::requests().into_iter().map(Request::Cut));
     all.push(Request::Repair(cuts::repair()));
-    all.push(Request::Remains(KeyRange::entries(DIR.into())));
+    all.push(Request::Remains(Scan::Entries(DIR.into()).range()));
     all.extend(filelocks::requests().into_iter().map(Request::Lock));
     all
 }

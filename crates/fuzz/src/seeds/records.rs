@@ -3,8 +3,8 @@
 use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
-    GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key,
-    KeyRange, Layout, Marks, Mutation, NameHash, OwedRecord, PreparedRecord, Record, ReplyRecord, ReplyWrite,
+    GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key, Layout,
+    Marks, Mutation, NameHash, OwedRecord, PreparedRecord, Record, ReplyRecord, ReplyWrite, Scan,
     SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
 };
 use pando_store::Bundle;
@@ -91,20 +91,20 @@ pub(super) fn reply_key() -> Key {
 pub(super) fn ranges() -> Vec<Vec<u8>> {
     let slot = Part::whole(DIR).slot();
     let ranges = [
-        KeyRange::slot(slot),
-        KeyRange::entries(DIR.into()),
-        KeyRange::entries_from(DIR.into(), HASH),
-        KeyRange::bucket(DIR.into(), HASH),
-        KeyRange::attachments(DIR.into(), HASH, &name("hello.txt")),
-        KeyRange::decisions(),
-        KeyRange::all_prepared(),
-        KeyRange::prepared(slot),
-        KeyRange::garbage(slot),
-        KeyRange::replies(slot, SESSION),
-        KeyRange::sessions(),
-        KeyRange::rename_lists(DIR),
-        KeyRange::invalidations(),
-        KeyRange::identities(),
+        Scan::Slot(slot).range(),
+        Scan::Entries(DIR.into()).range(),
+        Scan::EntriesFrom(DIR.into(), HASH).range(),
+        Scan::Bucket(DIR.into(), HASH).range(),
+        Scan::Attachments(DIR.into(), HASH, name("hello.txt")).range(),
+        Scan::Decisions.range(),
+        Scan::AllPrepared.range(),
+        Scan::Prepared(slot).range(),
+        Scan::Garbage(slot).range(),
+        Scan::Replies(slot, SESSION).range(),
+        Scan::Sessions.range(),
+        Scan::RenameLists(DIR).range(),
+        Scan::Invalidations.range(),
+        Scan::Identities.range(),
     ];
     let keys = keys();
     let mut all: Vec<Vec<u8>> = ranges.iter().map(Codec::to_bytes).collect();

@@ -3,7 +3,7 @@
 use super::canonical;
 use crate::memory::bounded;
 use pando_format::{
-    Batch, Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Mutation, Record, ReplyWrite, Target, Touch,
+    Batch, Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Mutation, Record, ReplyWrite, Scan, Target, Touch,
     XattrSet,
 };
 use pando_store::Bundle;
@@ -17,32 +17,32 @@ pub(crate) fn key(input: &[u8]) {
     assert_eq!(key.encode(), input, "another form of {key:?}");
     assert_eq!(Key::from_bytes(&key.to_bytes()).as_ref(), Ok(&key));
     let slot = key.slot();
-    let range = KeyRange::slot(slot);
+    let range = Scan::Slot(slot).range();
     assert!(range.contains(input), "{key:?} is not in its slot");
     assert!(!range.after(&key).contains(input));
     let part = match &key {
-        Key::Attachment { part, hash, name, .. } => KeyRange::attachments(*part, *hash, name),
+        Key::Attachment { part, hash, name, .. } => Scan::Attachments(*part, *hash, name.clone()).range(),
         Key::Entry { part, hash, .. } => {
-            assert!(KeyRange::entries(*part).contains(input));
-            assert!(KeyRange::entries_from(*part, *hash).contains(input));
-            KeyRange::bucket(*part, *hash)
+            assert!(Scan::Entries(*part).range().contains(input));
+            assert!(Scan::EntriesFrom(*part, *hash).range().contains(input));
+            Scan::Bucket(*part, *hash).range()
         }
-        Key::Decision(_) => KeyRange::decisions(),
-        Key::Owed(_) => KeyRange::all_owed(),
+        Key::Decision(_) => Scan::Decisions.range(),
+        Key::Owed(_) => Scan::AllOwed.range(),
         Key::Prepared(of, _) => {
-            assert!(KeyRange::all_prepared().contains(input));
-            KeyRange::prepared(*of)
+            assert!(Scan::AllPrepared.range().contains(input));
+            Scan::Prepared(*of).range()
         }
-        Key::Garbage(..) => KeyRange::garbage(slot),
-        Key::Orphan(..) => KeyRange::orphans(slot),
+        Key::Garbage(..) => Scan::Garbage(slot).range(),
+        Key::Orphan(..) => Scan::Orphans(slot).range(),
         Key::Reply(_, session, _) => {
-            assert!(KeyRange::all_replies(slot).contains(input));
-            KeyRange::replies(slot, *session)
+            assert!(Scan::AllReplies(slot).range().contains(input));
+            Scan::Replies(slot, *session).range()
         }
-        Key::Session(_) => KeyRange::sessions(),
-        Key::RenameList { parent, .. } => KeyRange::rename_lists(*parent),
-        Key::Invalidation(_) => KeyRange::invalidations(),
-        Key::Identity(_) => KeyRange::identities(),
+        Key::Session(_) => Scan::Sessions.range(),
+        Key::RenameList { parent, .. } => Scan::RenameLists(*parent).range(),
+        Key::Invalidation(_) => Scan::Invalidations.range(),
+        Key::Identity(_) => Scan::Identities.range(),
         Key::Counter(_) | Key::Head(_) | Key::Touch(_) | Key::Superblock | Key::HandOver => range,
     };
     assert!(part.contains(input), "{key:?} is not in {part:?}");
@@ -184,7 +184,7 @@ pub(crate) fn bundle(input: &[u8]) {
         for ((key, record), (k, v)) in records.iter().zip(&raw) {
             assert!(record.fits(key));
             assert_eq!((key.encode(), record.encode(k)), (k.clone(), v.clone()));
-            assert!(KeyRange::slot(key.slot()).contains(k) || key.slot() == LOCAL_SLOT);
+            assert!(Scan::Slot(key.slot()).range().contains(k) || key.slot() == LOCAL_SLOT);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::world::{SALT, Setup, Txn, Unit, World, decode, server_of};
 use pando_format::codec::Codec;
-use pando_format::{AccessRecord, Key, KeyRange, Mutation, Record, Target};
+use pando_format::{AccessRecord, Key, Mutation, Record, Scan, Target};
 use pando_namespace::{Fresh, Inputs, Snapshot, Step, born, run};
 use pando_types::{Cred, DirId, Errno, Generation, Ino, Name, Perm, Timestamp, plant};
 use pando_wire::{LockMode, LockWant, Op, RenameMode, Said, Statement};
@@ -34,7 +34,7 @@ fn unit(want: &LockWant) -> Option<(Unit, LockMode)> {
     match want {
         LockWant::Key(key, mode) => Some(((server_of(key), key.encode()), *mode)),
         LockWant::Bucket(dir, hash, mode) => {
-            let start = KeyRange::bucket(*dir, *hash).start;
+            let start = Scan::Bucket(*dir, *hash).range().start;
             Some(((usize::from(dir.slot().0 % 2), start), *mode))
         }
         LockWant::Attachments(_) => None,
@@ -259,7 +259,7 @@ impl World {
                 .into_iter()
                 .collect(),
             LockWant::Bucket(dir, hash, _) => {
-                let range = KeyRange::bucket(*dir, *hash);
+                let range = Scan::Bucket(*dir, *hash).range();
                 let keys = self.records.keys().filter(|k| range.contains(k));
                 keys.filter_map(|k| {
                     let key = Key::decode(k).ok()?;

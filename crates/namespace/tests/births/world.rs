@@ -2,7 +2,7 @@
 //! locked, decided, delivered late or aborted, and nothing else.
 
 use pando_format::codec::Codec;
-use pando_format::{AccessRecord, Entry, HashWidths, Head, Key, KeyRange, Mutation, Record, Target, Touch};
+use pando_format::{AccessRecord, Entry, HashWidths, Head, Key, Mutation, Record, Scan, Target, Touch};
 use pando_types::{Birth, DirId, DirStat, Generation, Ino, Name, Realm, plant};
 use pando_wire::LockMode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,7 +130,7 @@ impl World {
                 if let Key::Head(part) = key {
                     // What the servers do with these rules taken out.
                     if plant!(H3) {
-                        let lists = KeyRange::rename_lists(part.dir);
+                        let lists = Scan::RenameLists(part.dir).range();
                         self.records.retain(|k, _| !lists.contains(k));
                     }
                     if plant!(H4) {

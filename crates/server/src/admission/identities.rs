@@ -10,7 +10,7 @@ use crate::txn::locks::Unit;
 use crate::{Failure, MetaServer};
 use pando_auth::{Fingerprint, Key as Secret};
 use pando_env::sync::join_all;
-use pando_format::{Batch, IdentityRecord, IdentityTable, Key, KeyRange, Mutation, Record};
+use pando_format::{Batch, IdentityRecord, IdentityTable, Key, Mutation, Record, Scan};
 use pando_store::{Level, Store, StoreError};
 use pando_types::{AuthMode, Claims, IdentityId, ServerId, Timestamp, Users, plant};
 use pando_wire::{
@@ -56,7 +56,7 @@ impl Identities {
     /// Of the server that keeps them: what its store has.
     pub async fn load(store: &dyn Store) -> Result<Identities, StoreError> {
         let mut kept = BTreeMap::new();
-        for (key, record) in all(store, KeyRange::identities()).await? {
+        for (key, record) in all(store, Scan::Identities).await? {
             if let (Key::Identity(id), Record::Identity(record)) = (key, record) {
                 kept.insert(id, record);
             }

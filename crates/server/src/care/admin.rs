@@ -2,7 +2,7 @@
 
 use crate::{Failure, MetaServer};
 use pando_format::codec::Blob;
-use pando_format::{Batch, Codec, KeyRange};
+use pando_format::{Batch, Codec, KeyRange, Scan};
 use pando_store::{Level, StoreError};
 use pando_types::Errno;
 use pando_wire::Response;
@@ -31,7 +31,9 @@ impl MetaServer {
 
     /// Raw records, for `fsck`. Shows only what is durable.
     pub(crate) async fn scan(&self, range: KeyRange, limit: u32) -> Result<Response, Failure> {
-        let listed = self.store.list(&range, (limit as usize).clamp(1, SCAN_RECORDS));
+        let listed = self
+            .store
+            .list(&Scan::Keys(range), (limit as usize).clamp(1, SCAN_RECORDS));
         let mut records = match listed.wait().await {
             // The range is told to be damaged, which is not the same as a server that cannot answer yet.
             Err(e @ StoreError::Corrupt { .. }) => {
@@ -53,7 +55,7 @@ impl MetaServer {
 
     /// What is left of a range that cannot be read.
     pub(crate) async fn remains(&self, range: KeyRange) -> Result<Response, Failure> {
-        let remains = match self.store.remains(&range).wait().await {
+        let remains = match self.store.remains(&Scan::Keys(range)).wait().await {
             Err(e @ StoreError::Corrupt { .. }) => {
                 self.report(&e);
                 return Ok(Err(Errno::Io).into());

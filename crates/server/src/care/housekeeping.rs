@@ -4,7 +4,7 @@ use crate::admission::sessions::{Sessions, Written};
 use crate::slots::recovery::all;
 use crate::{Failure, MetaServer};
 use pando_data::{BlockError, FileKey};
-use pando_format::{Batch, GarbageRecord, Key, KeyRange, Mutation, Record, SessionRecord};
+use pando_format::{Batch, GarbageRecord, Key, Mutation, Record, Scan, SessionRecord};
 use pando_store::StoreError;
 use pando_types::{SLOTS, SessionId, Slot, plant};
 use std::collections::BTreeSet;
@@ -214,7 +214,7 @@ impl MetaServer {
         };
         let mut replies = Vec::new();
         for slot in slots {
-            replies.extend(all(&*self.store, KeyRange::replies(slot, id)).await?);
+            replies.extend(all(&*self.store, Scan::Replies(slot, id)).await?);
         }
         // Slots that were given up while that was read have another server to look after them.
         let ours = replies
@@ -242,7 +242,7 @@ impl MetaServer {
         for slot in (from..SLOTS.min(from + GARBAGE_SLOTS)).map(Slot) {
             if self.serves_slot(slot) {
                 self.reap_slot(slot).await?;
-                found.extend(all(&*self.store, KeyRange::garbage(slot)).await?);
+                found.extend(all(&*self.store, Scan::Garbage(slot)).await?);
             }
         }
         let held = |g: &GarbageRecord| {

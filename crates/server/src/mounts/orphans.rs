@@ -3,7 +3,7 @@
 use crate::slots::recovery::all;
 use crate::txn::locks::{in_order, unit_of};
 use crate::{Failure, MetaServer};
-use pando_format::{Batch, Key, KeyRange};
+use pando_format::{Batch, Key, Scan};
 use pando_namespace::{Snapshot, reap, reap_wants};
 use pando_types::{Slot, plant};
 use pando_wire::{FileAt, Holders};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 impl MetaServer {
     /// Removes what nobody has open of a slot's files without a name.
     pub(crate) async fn reap_slot(&self, slot: Slot) -> Result<(), Failure> {
-        let notes = all(&*self.store, KeyRange::orphans(slot)).await?;
+        let notes = all(&*self.store, Scan::Orphans(slot)).await?;
         let file = |key: &Key| match *key {
             Key::Orphan(slot, ino, generation) => Some(FileAt {
                 slot,

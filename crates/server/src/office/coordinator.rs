@@ -11,7 +11,7 @@ use crate::{Failure, MetaServer};
 use pando_auth::StatementKeys;
 use pando_cluster::ClusterMap;
 use pando_env::sync::{first, join_all, oneshot};
-use pando_format::{Batch, Invalidation, Key, KeyRange, Mutation, Record};
+use pando_format::{Batch, Invalidation, Key, Mutation, Record, Scan};
 use pando_store::{Level, Store, StoreError};
 use pando_types::{BootEpoch, ServerId, Term, Watermark, plant};
 use pando_wire::{PeerAnswer, PeerRequest, Refusal};
@@ -37,7 +37,7 @@ pub(crate) async fn load(
 ) -> Result<Heard, StoreError> {
     let mut entries = Vec::new();
     let mut last = base(term);
-    for (key, record) in crate::slots::recovery::all(store, KeyRange::invalidations()).await? {
+    for (key, record) in crate::slots::recovery::all(store, Scan::Invalidations).await? {
         let (Key::Invalidation(at), Record::Invalidation(entry)) = (key, record) else {
             continue;
         };
@@ -62,7 +62,7 @@ impl MetaServer {
         if map.coordinator == self.id {
             heard.join(base(map.term), &[], &self.facts.keys, self.limits.invalidations);
             let begins = map.term == self.office.made_term.get() || plant!(H25) || plant!(H178);
-            if begins && let Err(e) = self.store.delete_range(&KeyRange::invalidations()) {
+            if begins && let Err(e) = self.store.delete_range(&Scan::Invalidations) {
                 self.fatal(&e);
             }
         }

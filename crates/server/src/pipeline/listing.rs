@@ -1,7 +1,7 @@
 //! Pages of listings, each of one moment.
 
 use crate::{Failure, MetaServer};
-use pando_format::{KeyRange, NameHash};
+use pando_format::{NameHash, Scan};
 use pando_namespace::{Page, page};
 use pando_types::{Cred, DirId, Errno, plant};
 use pando_wire::{Answer, LockMode, LockWant, Op, Outcome};
@@ -29,11 +29,15 @@ impl MetaServer {
         };
         // What is read may be as of before a change that comes and goes meanwhile (H136).
         let watch = self.txn.locks.watch(dir.id.into());
-        let range = KeyRange::entries_from(dir.id.into(), after.bucket());
+        let scan = Scan::EntriesFrom(dir.id.into(), after.bucket());
         let mut limit = (*limit).clamp(1, self.limits.page) as usize;
         loop {
             // One more than shown, to know whether the last bucket is whole.
-            let records = self.store.list(&range, limit + 1).wait().await?;
+            let records = match plus {
+                true => self.store.list(&scan, limit + 1),
+                false => self.store.names(&scan, limit + 1),
+            };
+            let records = records.wait().await?;
             let complete = records.len() <= limit;
             match page(cred, dir, &records, complete, *after, *plus) {
                 // A page of entries the caller has seen already says nothing: look further.

@@ -13,8 +13,8 @@
 
 use crate::{Failure, MetaServer};
 use pando_env::sync::{Sender, oneshot};
-use pando_format::KeyRange;
 use pando_format::codec::Blob;
+use pando_format::{KeyRange, Scan};
 use pando_store::{Picture, StoreError};
 use pando_types::{MapEpoch, Mono, plant};
 use pando_wire::{CutAnswer, CutError, CutId, CutRequest, Response};
@@ -129,7 +129,7 @@ impl MetaServer {
         let answer = match request {
             CutRequest::Hold { cut, map } => self.hold_still(cut, map),
             CutRequest::Take(cut) => self.take_picture(cut).await?,
-            CutRequest::Read { cut, range, bytes } => self.read_picture(cut, &range, bytes).await?,
+            CutRequest::Read { cut, range, bytes } => self.read_picture(cut, range, bytes).await?,
             CutRequest::End(cut) => Ok(self.end_cut(cut)),
         };
         Ok(Response::Cut(answer))
@@ -238,7 +238,7 @@ impl MetaServer {
     async fn read_picture(
         &self,
         cut: CutId,
-        range: &KeyRange,
+        range: KeyRange,
         bytes: u32,
     ) -> Result<Result<CutAnswer, CutError>, Failure> {
         self.end_idle_cut();
@@ -257,8 +257,14 @@ impl MetaServer {
                 _ => return Ok(Err(CutError::Over)),
             }
         };
-        match picture.export(range, bytes.min(PIECE) as usize).await {
-            Ok((bundle, rest)) => Ok(Ok(CutAnswer::Records(Blob(bundle.0), rest))),
+        match picture
+            .export(&Scan::Keys(range), bytes.min(PIECE) as usize)
+            .await
+        {
+            Ok((bundle, rest)) => {
+                let rest = rest.map(|rest| rest.range());
+                Ok(Ok(CutAnswer::Records(Blob(bundle.0), rest)))
+            }
             Err(e @ StoreError::Corrupt { .. }) => {
                 self.report(&e);
                 Ok(Err(CutError::Damaged))

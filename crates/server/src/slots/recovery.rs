@@ -16,7 +16,7 @@ use crate::{MetaServer, Observer, ServerConfig, Stats, admission, care, facts, m
 use pando_cluster::Coord;
 use pando_data::Blocks;
 use pando_env::{Caller, World};
-use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, OLDEST_FORMAT, Record, Superblock};
+use pando_format::{Batch, FORMAT_VERSION, Key, Mutation, OLDEST_FORMAT, Record, Scan, Superblock};
 use pando_store::{Level, Lsn, Store, StoreError};
 use pando_types::{AuthMode, BootEpoch, FsId, ServerId, plant};
 use std::cell::{Cell, RefCell};
@@ -99,7 +99,7 @@ impl MetaServer {
         let mut changes = Changes::new(config.id, boot);
         let mut stats = Stats::default();
         // Transactions this server voted for stay locked until their coordinator has been asked (H37).
-        for (key, record) in all(&*store, KeyRange::all_prepared()).await? {
+        for (key, record) in all(&*store, Scan::AllPrepared).await? {
             let (Key::Prepared(slot, tx), Record::Prepared(record)) = (key, record) else {
                 continue;
             };
@@ -119,7 +119,7 @@ impl MetaServer {
         }
         stats.in_doubt = parts.live.len() as u64;
         let mut decided = BTreeMap::new();
-        for (key, record) in all(&*store, KeyRange::decisions()).await? {
+        for (key, record) in all(&*store, Scan::Decisions).await? {
             if let (Key::Decision(tx), Record::Decision(d)) = (key, record) {
                 decided.insert(
                     tx,
@@ -132,7 +132,7 @@ impl MetaServer {
         }
         let mut sessions = Sessions::default();
         let mut holds = Holds::starting(config.map.epoch);
-        for (key, record) in all(&*store, KeyRange::sessions()).await? {
+        for (key, record) in all(&*store, Scan::Sessions).await? {
             if let (Key::Session(id), Record::Session(record)) = (key, record) {
                 if record.ended.is_some() {
                     sessions.stays_ended(id, now);
@@ -290,19 +290,17 @@ async fn begin_boot(config: &ServerConfig, store: &dyn Store) -> Result<BootEpoc
     Ok(boot)
 }
 
-/// All records of a range.
-pub(crate) async fn all(store: &dyn Store, mut range: KeyRange) -> Result<Vec<(Key, Record)>, StoreError> {
+/// All records of a scan.
+pub(crate) async fn all(store: &dyn Store, mut scan: Scan) -> Result<Vec<(Key, Record)>, StoreError> {
     let mut found = Vec::new();
     loop {
-        let run = store.list(&range, RUN).wait().await?;
-        let Some((last, _)) = run.last() else {
-            return Ok(found);
-        };
-        range = range.after(last);
+        let run = store.list(&scan, RUN).wait().await?;
+        let last = run.last().map(|(key, _)| key.clone());
         let complete = run.len() < RUN;
         found.extend(run);
-        if complete {
-            return Ok(found);
+        match last {
+            Some(last) if !complete => scan = scan.after(last),
+            _ => return Ok(found),
         }
     }
 }

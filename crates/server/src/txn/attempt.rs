@@ -5,7 +5,7 @@ use crate::txn::locks::{Holder, Unit, in_order, unit_of};
 use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
-use pando_format::{Key, KeyRange, Mutation, Record};
+use pando_format::{Key, Mutation, Record, Scan};
 use pando_namespace::Snapshot;
 use pando_store::{Read, StoreError};
 use pando_types::{ServerId, TxId};
@@ -327,9 +327,9 @@ impl MetaServer {
                 return Ok(());
             }
             // A bucket has at most 256 ordinals.
-            LockWant::Bucket(dir, hash, _) => (KeyRange::bucket(*dir, *hash), 257),
+            LockWant::Bucket(dir, hash, _) => (Scan::Bucket(*dir, *hash), 257),
             LockWant::Attachments(Key::Entry { part, hash, name }) => {
-                (KeyRange::attachments(*part, *hash, name), 16)
+                (Scan::Attachments(*part, *hash, name.clone()), 16)
             }
             LockWant::Attachments(_) => return Ok(()),
         };
@@ -346,10 +346,13 @@ impl MetaServer {
         while let (Some(LockWant::Bucket(dir, first, _)), Some(LockWant::Bucket(_, last, _))) =
             (left.first(), left.last())
         {
-            let mut range = KeyRange::entries_from(*dir, *first);
-            range.end = KeyRange::bucket(*dir, *last).end;
+            let scan = Scan::Buckets {
+                part: *dir,
+                first: *first,
+                last: *last,
+            };
             let limit = left.len() * 2;
-            let found = self.store.list(&range, limit).wait().await?;
+            let found = self.store.list(&scan, limit).wait().await?;
             // The last bucket may go on beyond what was read.
             let end = match found.last() {
                 Some((Key::Entry { hash, .. }, _)) if found.len() == limit => Some(*hash),
@@ -379,7 +382,7 @@ impl MetaServer {
         }
         for want in left {
             if let LockWant::Bucket(dir, hash, _) = want {
-                let bucket = KeyRange::bucket(*dir, *hash);
+                let bucket = Scan::Bucket(*dir, *hash);
                 records.extend(self.store.list(&bucket, 257).wait().await?);
             }
         }

@@ -19,7 +19,7 @@ use crate::txn::locks::{Holder, Locks, Unit};
 use crate::{Failure, MetaServer};
 use pando_cluster::DirectoryUpdates;
 use pando_env::sync::{Sender, first, oneshot};
-use pando_format::{Batch, Entry, HashWidths, Key, KeyRange, Mutation, OwedRecord, Record, Target};
+use pando_format::{Batch, Entry, HashWidths, Key, Mutation, OwedRecord, Record, Scan, Target};
 use pando_store::{Lsn, Store, StoreError};
 use pando_types::{BootEpoch, DirId, Generation, Part, ServerId, Slot, TxId};
 use pando_wire::{LockMode, Op, PeerAnswer, Refusal};
@@ -209,7 +209,7 @@ impl Debts {
         ours: impl Fn(Slot) -> bool,
     ) -> Result<(Debts, BTreeMap<TxId, Decided>), StoreError> {
         let (mut debts, mut txs, mut batch) = (Debts::default(), Vec::new(), Batch::default());
-        for (key, record) in all(store, KeyRange::all_owed()).await? {
+        for (key, record) in all(store, Scan::AllOwed).await? {
             let Record::Owed(content) = record else { continue };
             batch.mutations.push(Mutation::Delete { key });
             let holder = locks.holder();

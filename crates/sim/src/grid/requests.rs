@@ -356,7 +356,7 @@ pub(super) const CELLS: &[Cell] = &[
         ["G2"],
         "reads everybody's keys",
         async |a: Rc<Arena>| {
-            let range = pando_format::KeyRange::identities();
+            let range = pando_format::Scan::Identities.range();
             operator(&a, Request::Scan { range, limit: 100 }).await
         }
     ),

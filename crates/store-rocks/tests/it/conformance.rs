@@ -2,10 +2,10 @@
 
 use crate::common::Xfs;
 use pando_format::codec::Blob;
-use pando_format::{Batch, Key, KeyRange, NameHash, Record, ReplyRecord, ReplyWrite};
+use pando_format::{Batch, Key, NameHash, Record, ReplyRecord, ReplyWrite, Scan};
 use pando_store::conformance::{self, Harness};
 use pando_store::{
-    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Store, StoreError,
+    Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Stats, Store, StoreError,
 };
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{DirId, RequestSlot, Sequence, SessionId, Slot};
@@ -63,14 +63,17 @@ impl Store for Gathering {
     fn get(&self, key: &Key) -> Read<Option<Record>> {
         self.0.get(key)
     }
-    fn list(&self, range: &KeyRange, limit: usize) -> Read<Vec<(Key, Record)>> {
-        self.0.list(range, limit)
+    fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        self.0.list(scan, limit)
+    }
+    fn names(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        self.0.names(scan, limit)
     }
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError> {
         self.0.apply(batch)
     }
-    fn spent(&self, reply: &Key, sequence: Sequence) {
-        self.0.spent(reply, sequence);
+    fn obsolete(&self, key: &Key, version: u64) {
+        self.0.obsolete(key, version);
     }
     fn applied(&self) -> Lsn {
         self.0.applied()
@@ -92,20 +95,26 @@ impl Store for Gathering {
             wait.await
         })
     }
-    fn export(&self, range: &KeyRange, bytes: usize) -> Read<Exported> {
-        self.0.export(range, bytes)
+    fn export(&self, scan: &Scan, bytes: usize) -> Read<Exported> {
+        self.0.export(scan, bytes)
     }
     fn ingest(&self, bundle: &Bundle) -> Result<Lsn, StoreError> {
         self.0.ingest(bundle)
     }
-    fn delete_range(&self, range: &KeyRange) -> Result<Lsn, StoreError> {
-        self.0.delete_range(range)
+    fn delete_range(&self, scan: &Scan) -> Result<Lsn, StoreError> {
+        self.0.delete_range(scan)
     }
     fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>> {
         self.0.picture()
     }
     fn space(&self) -> Space {
         self.0.space()
+    }
+    fn records(&self) -> u64 {
+        self.0.records()
+    }
+    fn stats(&self) -> Stats {
+        self.0.stats()
     }
 }
 
@@ -232,7 +241,7 @@ fn what_is_gathered_is_written_before_the_journal_is() {
         store.flush().expect("flush");
         let before = store.stats().wal_bytes;
         let lsn = store.apply(&crate::common::batch(1)).expect("apply");
-        let range = KeyRange::replies(slot, session);
+        let range = Scan::Replies(slot, session);
         let listed = conformance::block_on(store.list(&range, 9).wait()).expect("list");
         assert_eq!(listed.len(), 1);
         assert!(store.stats().wal_bytes > before, "it was in the journal");

@@ -1,7 +1,7 @@
 //! kill -9 of real processes, torn logs, and power cuts.
 
 use crate::common::{Xfs, batch, open, prefix, superblock};
-use pando_format::KeyRange;
+use pando_format::Scan;
 use pando_store::conformance::block_on;
 use pando_store::{Durability, Level, Lsn, Store, StoreError};
 use pando_store_rocks::RocksStore;
@@ -74,7 +74,7 @@ fn victim() {
             assert!(matches!(wait, Err(StoreError::Poisoned(_))), "{wait:?}");
             assert!(store.check().is_err());
             assert!(block_on(store.get(&crate::common::key(1)).wait()).is_err());
-            let all = KeyRange::slot(Slot(0));
+            let all = Scan::Slot(Slot(0));
             assert!(block_on(store.list(&all, 1).wait()).is_err());
             assert!(block_on(store.export(&all, 1).wait()).is_err());
             writeln!(out, "\npoisoned").expect("print");

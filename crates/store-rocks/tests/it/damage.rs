@@ -2,7 +2,7 @@
 
 use crate::common::{open, superblock};
 use pando_format::{
-    Entry, InodeRecord, Key, KeyRange, Layout, Left, Marks, Mutation, NameHash, Record, Target,
+    Entry, InodeRecord, Key, KeyRange, Layout, Left, Marks, Mutation, NameHash, Record, Scan, Target,
 };
 use pando_store::conformance::block_on;
 use pando_store::{Batch, Durability, Store, StoreError};
@@ -106,11 +106,11 @@ fn flip(table: &Path, share: f64, bit: u32) {
     std::fs::write(table, bytes).expect("written");
 }
 
-fn all_entries() -> KeyRange {
-    KeyRange {
+fn all_entries() -> Scan {
+    Scan::Keys(KeyRange {
         start: vec![0],
         end: vec![0xFF],
-    }
+    })
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The journal of touches and replies, as RocksDB has it.
 
 use pando_format::codec::Blob;
-use pando_format::{Batch, Key, KeyRange, Mutation, NameHash, Record, ReplyRecord, ReplyWrite, Superblock};
+use pando_format::{Batch, Key, Mutation, NameHash, Record, ReplyRecord, ReplyWrite, Scan, Superblock};
 use pando_store::conformance::block_on;
 use pando_store::{Durability, Level, Store, StoreError};
 use pando_store_rocks::{RocksOptions, RocksStore};
@@ -117,7 +117,7 @@ fn all_places_are_taken_again() {
     RocksStore::create(dir.path(), crate::common::superblock()).expect("create");
     let (store, _) = RocksStore::open(dir.path(), with(1 << 30)).expect("open");
     answer(&store, 7, 1);
-    store.spent(&key(7), Sequence(1));
+    store.obsolete(&key(7), 1);
     answer(&store, 8, 1);
     for n in 0..10_000 {
         answer(&store, (n % 5) as u16, n);
@@ -131,7 +131,7 @@ fn all_places_are_taken_again() {
     assert_eq!(
         own,
         [8],
-        "what is written again and again, or spent, is never written by itself"
+        "what is written again and again, or obsolete, is never written by itself"
     );
     let (store, _) = RocksStore::open(dir.path(), with(1 << 30)).expect("open");
     store.compact().expect("compact");
@@ -156,7 +156,7 @@ fn a_range_is_written_out_and_deleted_for_good() {
     RocksStore::create(dir.path(), crate::common::superblock()).expect("create");
     let (store, _) = RocksStore::open(dir.path(), with(1 << 20)).expect("open");
     (0..9).for_each(|lane| answer(&store, lane, 1));
-    let range = KeyRange::replies(Slot(1), SessionId(7));
+    let range = Scan::Replies(Slot(1), SessionId(7));
     let listed = block_on(store.list(&range, 99).wait()).expect("list");
     assert_eq!(listed.len(), 9);
     // Deleted by name after it was written out; changed; and left.

@@ -3,7 +3,7 @@
 use crate::common::{batch, key, open, options, prefix, superblock};
 use pando_format::codec::Blob;
 use pando_format::{
-    AttachmentKind, Entry, InodeRecord, Key, KeyRange, Layout, Marks, Mutation, NameHash, Record, Superblock,
+    AttachmentKind, Entry, InodeRecord, Key, Layout, Marks, Mutation, NameHash, Record, Scan, Superblock,
     Target,
 };
 use pando_store::conformance::block_on;
@@ -206,33 +206,33 @@ fn ranges_over_many_tables() {
             store = RocksStore::open(dir.path(), small.clone()).expect("open").0;
         }
     }
-    let check = |range: &KeyRange, limit: usize| {
+    let check = |scan: &Scan, limit: usize| {
+        let range = scan.range();
         let expected: Vec<_> = reference
-            .range(range.start.clone()..range.end.clone())
+            .range(range.start..range.end)
             .take(limit)
             .map(|(_, r)| r.clone())
             .collect();
-        assert_eq!(
-            block_on(store.list(range, limit).wait()),
-            Ok(expected),
-            "{range:?}"
-        );
+        assert_eq!(block_on(store.list(scan, limit).wait()), Ok(expected), "{scan:?}");
     };
     for d in 9..19 {
         let dir = DirId(d);
-        check(&KeyRange::entries(dir.into()), usize::MAX);
+        check(&Scan::Entries(dir.into()), usize::MAX);
         for n in 0..200u64 {
-            check(&KeyRange::bucket(dir.into(), hash(n)), usize::MAX);
-            check(&KeyRange::bucket(dir.into(), NameHash(hash(n).0 + 7)), usize::MAX);
-            check(&KeyRange::entries_from(dir.into(), hash(n)), 3);
-            check(&KeyRange::attachments(dir.into(), hash(n), &name(n)), usize::MAX);
+            check(&Scan::Bucket(dir.into(), hash(n)), usize::MAX);
+            check(&Scan::Bucket(dir.into(), NameHash(hash(n).0 + 7)), usize::MAX);
+            check(&Scan::EntriesFrom(dir.into(), hash(n)), 3);
+            check(&Scan::Attachments(dir.into(), hash(n), name(n)), usize::MAX);
             let after = Key::Entry {
                 part: dir.into(),
                 hash: hash(n),
                 name: name(n),
             };
-            check(&KeyRange::bucket(dir.into(), hash(n)).after(&after), usize::MAX);
-            check(&KeyRange::entries(dir.into()).after(&after), 5);
+            check(
+                &Scan::Bucket(dir.into(), hash(n)).after(after.clone()),
+                usize::MAX,
+            );
+            check(&Scan::Entries(dir.into()).after(after.clone()), 5);
         }
     }
     assert!(store.stats().table_bytes > 0, "nothing was flushed");
@@ -258,12 +258,12 @@ fn a_miss_does_not_block() {
         "a warm read did not"
     );
     assert!(matches!(
-        store.list(&KeyRange::sessions(), usize::MAX),
+        store.list(&Scan::Sessions, usize::MAX),
         Read::Pending(_)
     ));
     assert_eq!(prefix(&store), 2000);
     assert!(matches!(
-        store.list(&KeyRange::sessions(), usize::MAX),
+        store.list(&Scan::Sessions, usize::MAX),
         Read::Ready(Ok(_))
     ));
     store.apply(&batch(2001)).expect("apply");
@@ -302,7 +302,7 @@ fn damaged_tables_are_reported() {
     bytes[middle] ^= 1;
     std::fs::write(&table, bytes).expect("write");
     let store = open(dir.path(), Durability::Sync);
-    let all = block_on(store.list(&KeyRange::sessions(), usize::MAX).wait());
+    let all = block_on(store.list(&Scan::Sessions, usize::MAX).wait());
     assert!(matches!(all, Err(StoreError::Corrupt { .. })), "{all:?}");
     let failed = (1..=2000)
         .filter(|n| block_on(store.get(&key(*n)).wait()).is_err())

@@ -11,27 +11,26 @@ pub(super) fn get_and_list(h: &mut dyn Harness) {
     }
     assert_eq!(s.applied(), Lsn(5));
     assert_eq!(get(&s, &counter(256)), Some(count(256)));
-    let keys = |range: &KeyRange, limit| -> Vec<Key> {
-        list(&s, range, limit).into_iter().map(|(k, _)| k).collect()
-    };
+    let keys =
+        |scan: &Scan, limit| -> Vec<Key> { list(&s, scan, limit).into_iter().map(|(k, _)| k).collect() };
     let all = [1, 3, 5, 255, 256].map(counter);
     assert_eq!(keys(&everything(), 100), all);
     assert_eq!(keys(&everything(), 2), all[..2]);
     assert_eq!(keys(&everything(), 0), []);
-    assert_eq!(keys(&everything().after(&all[1]), 2), all[2..4]);
-    assert_eq!(keys(&KeyRange::slot(Slot(255)), 9), all[3..4]);
+    assert_eq!(keys(&everything().after(all[1].clone()), 2), all[2..4]);
+    assert_eq!(keys(&Scan::Slot(Slot(255)), 9), all[3..4]);
     // The end is out, an inverted range is empty.
     let half = KeyRange {
         start: all[1].encode(),
         end: all[3].encode(),
     };
-    assert_eq!(keys(&half, 9), all[1..3]);
+    assert_eq!(keys(&Scan::Keys(half.clone()), 9), all[1..3]);
     assert_eq!(
         keys(
-            &KeyRange {
+            &Scan::Keys(KeyRange {
                 start: half.end,
                 end: half.start
-            },
+            }),
             9
         ),
         []
@@ -63,6 +62,78 @@ pub(super) fn get_and_list(h: &mut dyn Harness) {
     assert!(s.space().available <= s.space().total && s.space().total > 0);
 }
 
+pub(super) fn names(h: &mut dyn Harness) {
+    let s = h.open();
+    let part = Part::whole(dir_in(3));
+    let entry = |n: u8| {
+        let name = Name::new(&[b'a' + n]).expect("a name");
+        let hash = NameHash(u64::from(n / 2));
+        let target = LinkRecord {
+            slot: Slot(1),
+            kind: FileKind::Regular,
+            ino: Ino(u64::from(n)),
+            generation: Generation(1),
+        };
+        let entry = Entry {
+            ordinal: n % 2,
+            target: Target::Link(target),
+        };
+        (Key::Entry { part, hash, name }, Record::Entry(entry))
+    };
+    let all: Vec<(Key, Record)> = (0..9).map(entry).collect();
+    let inserts = all
+        .iter()
+        .map(|(key, record)| insert(key.clone(), record.clone()));
+    apply(&s, inserts.collect());
+    let told = |records: Vec<(Key, Record)>| -> Vec<_> {
+        let told = |(key, record)| match record {
+            Record::Entry(e) => (key, e.ordinal, e.target.identity(), e.target.kind()),
+            other => panic!("{other:?}"),
+        };
+        records.into_iter().map(told).collect()
+    };
+    let last = Scan::Entries(part).after(all[4].0.clone());
+    let from = Scan::EntriesFrom(part, NameHash(2));
+    for (scan, limit) in [
+        (Scan::Entries(part), 100),
+        (Scan::Entries(part), 4),
+        (from, 3),
+        (last, 100),
+    ] {
+        let names = ok(block_on(s.names(&scan, limit).wait()));
+        assert!(!names.is_empty());
+        assert_eq!(told(names), told(list(&s, &scan, limit)), "{scan:?}");
+    }
+    let among = Scan::Buckets {
+        part,
+        first: NameHash(1),
+        last: NameHash(2),
+    };
+    assert_eq!(list(&s, &among, 100), all[2..6]);
+}
+
+pub(super) fn counts(h: &mut dyn Harness) {
+    let s = h.open();
+    let before = s.records();
+    assert!(before <= 1, "nothing but a superblock: {before}");
+    let mut last = Lsn(0);
+    for slot in 0..200 {
+        last = apply(&s, vec![insert(counter(slot), count(1))]);
+    }
+    ok(block_on(s.wait(last, Level::Synced)));
+    let estimated = s.records();
+    assert!((100..=400).contains(&estimated), "200 records: {estimated}");
+    let stats = s.stats();
+    assert!(
+        stats == Stats::default() || stats.batches == 200 && stats.syncs > 0,
+        "{stats:?}"
+    );
+    drop(s);
+    h.kill();
+    let estimated = h.open().records();
+    assert!((100..=400).contains(&estimated), "200 records: {estimated}");
+}
+
 pub(super) fn delete_range(h: &mut dyn Harness) {
     let s = h.open();
     for slot in 1..=9 {
@@ -74,15 +145,15 @@ pub(super) fn delete_range(h: &mut dyn Harness) {
             ],
         );
     }
-    let lsn = ok(s.delete_range(&KeyRange {
+    let lsn = ok(s.delete_range(&Scan::Keys(KeyRange {
         start: counter(3).encode(),
         end: counter(5).encode(),
-    }));
+    })));
     assert_eq!(lsn, s.applied());
     // Deleted: counter 3, everything else of slot 3 (tags above C), nothing of 5.
-    assert_eq!(list(&s, &KeyRange::slot(Slot(3)), 9), []);
-    assert_eq!(list(&s, &KeyRange::slot(Slot(4)), 9), []);
-    assert_eq!(list(&s, &KeyRange::slot(Slot(5)), 9).len(), 2);
+    assert_eq!(list(&s, &Scan::Slot(Slot(3)), 9), []);
+    assert_eq!(list(&s, &Scan::Slot(Slot(4)), 9), []);
+    assert_eq!(list(&s, &Scan::Slot(Slot(5)), 9).len(), 2);
     // What was deleted can come back.
     apply(
         &s,
@@ -98,7 +169,7 @@ pub(super) fn delete_range(h: &mut dyn Harness) {
             delta: delta(1, 1),
         }],
     );
-    assert_eq!(list(&s, &KeyRange::slot(Slot(3)), 9).len(), 2);
+    assert_eq!(list(&s, &Scan::Slot(Slot(3)), 9).len(), 2);
     ok(s.delete_range(&everything()));
     assert_eq!(list(&s, &everything(), 9), []);
     // A touch is not remembered across a deletion.
@@ -123,8 +194,8 @@ pub(super) fn reply_with_effect(h: &mut dyn Harness) {
         ok(s.apply(&batch));
         assert_eq!(get(&s, &key), Some(Record::Reply(reply(sequence))));
     }
-    assert_eq!(list(&s, &KeyRange::replies(Slot(1), SessionId(77)), 9).len(), 1);
-    assert_eq!(list(&s, &KeyRange::replies(Slot(1), SessionId(78)), 9).len(), 0);
+    assert_eq!(list(&s, &Scan::Replies(Slot(1), SessionId(77)), 9).len(), 1);
+    assert_eq!(list(&s, &Scan::Replies(Slot(1), SessionId(78)), 9).len(), 0);
     drop(s);
     h.kill();
     assert_eq!(
@@ -134,7 +205,7 @@ pub(super) fn reply_with_effect(h: &mut dyn Harness) {
     );
 }
 
-pub(super) fn spent_replies(h: &mut dyn Harness) {
+pub(super) fn obsolete_replies(h: &mut dyn Harness) {
     let s = h.open();
     let answer = |s: &Rc<dyn Store>, slot, sequence| {
         let reply = Some(ReplyWrite {
@@ -150,19 +221,19 @@ pub(super) fn spent_replies(h: &mut dyn Harness) {
         other => panic!("{other:?}"),
     };
     answer(&s, 1, 5);
-    s.spent(&reply_key(1, 8, 0), Sequence(4));
-    s.spent(&reply_key(1, 8, 0), Sequence(6));
+    s.obsolete(&reply_key(1, 8, 0), 4);
+    s.obsolete(&reply_key(1, 8, 0), 6);
     assert_eq!(sequence(&s, 1), Some(5), "no other");
-    s.spent(&reply_key(2, 8, 0), Sequence(5));
-    s.spent(&reply_key(1, 8, 0), Sequence(5));
+    s.obsolete(&reply_key(2, 8, 0), 5);
+    s.obsolete(&reply_key(1, 8, 0), 5);
     assert!([None, Some(5)].contains(&sequence(&s, 1)));
     answer(&s, 2, 6);
     // Whatever became of it, a newer one is one like any other.
     answer(&s, 1, 7);
-    s.spent(&reply_key(1, 8, 0), Sequence(5));
+    s.obsolete(&reply_key(1, 8, 0), 5);
     assert_eq!(sequence(&s, 1), Some(7));
     // And who deletes it, by its name or having seen it, has it deleted for good.
-    s.spent(&reply_key(2, 8, 0), Sequence(6));
+    s.obsolete(&reply_key(2, 8, 0), 6);
     apply(
         &s,
         vec![Mutation::Delete {
@@ -170,8 +241,8 @@ pub(super) fn spent_replies(h: &mut dyn Harness) {
         }],
     );
     answer(&s, 3, 8);
-    s.spent(&reply_key(3, 8, 0), Sequence(8));
-    let seen = list(&s, &KeyRange::all_replies(Slot(3)), 9);
+    s.obsolete(&reply_key(3, 8, 0), 8);
+    let seen = list(&s, &Scan::AllReplies(Slot(3)), 9);
     apply(
         &s,
         seen.into_iter()

@@ -89,18 +89,18 @@ pub(super) fn random_batches(h: &mut dyn Harness) {
                 safe = lsn;
             }
         }
-        let range = KeyRange::slot(Slot(1 + rng.below(6) as u16));
+        let slot = Scan::Slot(Slot(1 + rng.below(6) as u16));
+        let range = slot.range();
         match rng.below(4) {
             0 => {
-                ok(s.delete_range(&range));
+                ok(s.delete_range(&slot));
                 now.retain(|k, _| !range.contains(k));
                 history.push(now.clone());
             }
             1 => {
-                let slot = Slot(u16::from_be_bytes([range.start[0], range.start[1]]));
-                let (bundle, rest) = ok(block_on(s.export(&KeyRange::slot(slot), usize::MAX).wait()));
+                let (bundle, rest) = ok(block_on(s.export(&slot, usize::MAX).wait()));
                 assert_eq!(rest, None);
-                ok(s.delete_range(&range));
+                ok(s.delete_range(&slot));
                 let mut without = now.clone();
                 without.retain(|k, _| !range.contains(k));
                 history.push(without);

@@ -128,19 +128,19 @@ pub(super) fn export_and_ingest(h: &mut dyn Harness) {
     };
     ok(s.apply(&answered));
     let before = list(&s, &everything(), 100);
-    let slot = KeyRange::slot(Slot(2));
+    let slot = Scan::Slot(Slot(2));
     let (bundle, rest) = ok(block_on(s.export(&slot, usize::MAX).wait()));
     assert_eq!(rest, None);
     // In pieces it is the same.
     let (mut pieces, mut rest) = (Vec::new(), Some(slot.clone()));
-    while let Some(range) = rest {
-        let (piece, left) = ok(block_on(s.export(&range, 1).wait()));
+    while let Some(scan) = rest {
+        let (piece, left) = ok(block_on(s.export(&scan, 1).wait()));
         pieces.extend(ok(piece.records()));
         rest = left;
     }
     assert_eq!(pieces, ok(bundle.records()));
-    ok(s.delete_range(&KeyRange::slot(Slot(2))));
-    assert_eq!(list(&s, &KeyRange::slot(Slot(2)), 9), []);
+    ok(s.delete_range(&Scan::Slot(Slot(2))));
+    assert_eq!(list(&s, &Scan::Slot(Slot(2)), 9), []);
     assert_eq!(list(&s, &everything(), 100).len(), 2);
     let lsn = ok(s.ingest(&bundle));
     assert_eq!(lsn, s.applied());
@@ -155,7 +155,7 @@ pub(super) fn export_and_ingest(h: &mut dyn Harness) {
     assert_eq!(entries(&s, 2), 6);
 
     // An empty slot travels too; damaged bundles do not.
-    let empty = ok(block_on(s.export(&KeyRange::slot(Slot(9)), 1).wait()));
+    let empty = ok(block_on(s.export(&Scan::Slot(Slot(9)), 1).wait()));
     assert_eq!(empty, (Bundle::of(Vec::new()), None));
     // What is there already is replaced, and counted on from there.
     ok(s.ingest(&bundle));
@@ -163,7 +163,7 @@ pub(super) fn export_and_ingest(h: &mut dyn Harness) {
     assert_eq!(entries(&s, 2), 5);
     apply(&s, vec![touch_by(2, 2)]);
     assert_eq!(entries(&s, 2), 7);
-    ok(s.delete_range(&KeyRange::slot(Slot(2))));
+    ok(s.delete_range(&Scan::Slot(Slot(2))));
     for i in [0, bundle.0.len() / 2, bundle.0.len() - 1] {
         let mut bad = bundle.clone();
         bad.0[i] ^= 1;
@@ -179,7 +179,7 @@ pub(super) fn export_and_ingest(h: &mut dyn Harness) {
             "cut at {i}"
         );
     }
-    assert_eq!(list(&s, &KeyRange::slot(Slot(2)), 9), []);
+    assert_eq!(list(&s, &Scan::Slot(Slot(2)), 9), []);
 }
 
 pub(super) fn damage(h: &mut dyn Harness) {
@@ -195,7 +195,7 @@ pub(super) fn damage(h: &mut dyn Harness) {
     assert!(matches!(all, Err(StoreError::Corrupt { .. })), "{all:?}");
     let one = block_on(s.get(&counter(2)).wait());
     assert!(matches!(one, Err(StoreError::Corrupt { .. })), "{one:?}");
-    let slot = block_on(s.export(&KeyRange::slot(Slot(2)), usize::MAX).wait());
+    let slot = block_on(s.export(&Scan::Slot(Slot(2)), usize::MAX).wait());
     assert!(matches!(slot, Err(StoreError::Corrupt { .. })), "{slot:?}");
     // A batch that would build on it is refused whole, the rest of the store lives on.
     let built = s.apply(&Batch::of(vec![insert(counter(7), count(1)), touch_by(4, 1)]));
@@ -218,15 +218,15 @@ pub(super) fn pictures(h: &mut dyn Harness) {
     });
     apply(&s, changed.collect());
     apply(&s, vec![insert(counter(900), count(1)), touch_by(4, 3)]);
-    ok(s.delete_range(&KeyRange::slot(Slot(50))));
+    ok(s.delete_range(&Scan::Slot(Slot(50))));
     let (mut pieces, mut rest) = (Vec::new(), Some(everything()));
-    while let Some(range) = rest {
-        let (piece, left) = ok(block_on(picture.export(&range, 100)));
+    while let Some(scan) = rest {
+        let (piece, left) = ok(block_on(picture.export(&scan, 100)));
         pieces.extend(ok(piece.records()));
         rest = left;
     }
     assert_eq!(pieces, ok(before.records()));
-    let empty = ok(block_on(picture.export(&KeyRange::slot(Slot(900)), 1)));
+    let empty = ok(block_on(picture.export(&Scan::Slot(Slot(900)), 1)));
     assert_eq!(empty, (Bundle::of(Vec::new()), None));
     // Another one is of another time.
     let later = ok(block_on(s.picture()));

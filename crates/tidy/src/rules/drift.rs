@@ -3,7 +3,7 @@
 use super::error;
 use crate::{Finding, Repo};
 
-const KEYS: &str = "crates/format/src/key.rs";
+const TAGS: &str = "crates/format/src/tag.rs";
 const FORMAT: &str = "docs/format.md";
 const PROTOCOL: &str = "docs/protocol.md";
 
@@ -38,13 +38,10 @@ fn number_after(text: &str, words: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// Tags in `Key::...=> b'X',`.
+/// Tags in `Name = b'X',`.
 fn tags(text: &str) -> Vec<char> {
-    let lines = text.lines().filter(|l| l.trim_start().starts_with("Key::"));
-    lines
-        .filter_map(|l| l.split_once("=> b'"))
-        .filter_map(|(_, rest)| rest.chars().next())
-        .collect()
+    let bytes = text.lines().filter_map(|l| l.split_once(" = b'"));
+    bytes.filter_map(|(_, rest)| rest.chars().next()).collect()
 }
 
 pub(crate) fn check(repo: &Repo, rule: &'static str) -> Vec<Finding> {
@@ -69,8 +66,8 @@ pub(crate) fn check(repo: &Repo, rule: &'static str) -> Vec<Finding> {
             ));
         }
     }
-    if let (Some(keys), Some(page)) = (repo.file(KEYS), repo.file(FORMAT)) {
-        for tag in tags(keys) {
+    if let (Some(list), Some(page)) = (repo.file(TAGS), repo.file(FORMAT)) {
+        for tag in tags(list) {
             if !page.contains(&format!("\n| `{tag}` ")) {
                 let what = format!("the table of keys lacks the tag `{tag}`");
                 findings.push(error(rule, FORMAT, 0, what, "add its row"));

@@ -11,6 +11,7 @@ mod never;
 mod plant;
 mod shown;
 mod simulation;
+mod tags;
 mod text;
 mod unfinished;
 
@@ -20,7 +21,7 @@ use crate::{Finding, Repo, Severity};
 pub(crate) type Rule = fn(&Repo, &'static str) -> Vec<Finding>;
 
 /// All of them.
-pub(crate) const ALL: [(&str, Rule); 15] = [
+pub(crate) const ALL: [(&str, Rule); 16] = [
     ("ambient", ambient::check),
     ("dependencies", dependencies::check),
     ("direction", direction::check),
@@ -33,6 +34,7 @@ pub(crate) const ALL: [(&str, Rule); 15] = [
     ("plant", plant::check),
     ("shown", shown::check),
     ("simulation", simulation::check),
+    ("tags", tags::check),
     ("unfinished", unfinished::unfinished),
     ("unwrap", unfinished::unwrap),
     ("wording", text::wording),

@@ -6,10 +6,10 @@ use super::Figures;
 use super::meter::{Measured, Meter};
 use anyhow::{Context, Result};
 use pando_env::rng::mix;
-use pando_format::{Batch, FORMAT_VERSION, HashWidths, Key, KeyRange, NameHash, Superblock};
+use pando_format::{Batch, FORMAT_VERSION, HashWidths, Key, NameHash, Scan, Superblock};
 use pando_net::process_cpu;
-use pando_store::{Durability, Level, Lsn, Read, Store, StoreError};
-use pando_store_rocks::{RocksOptions, RocksStore, Stats};
+use pando_store::{Durability, Level, Lsn, Read, Stats, Store, StoreError};
+use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{BootEpoch, DirId, FsId, Name, ServerId, Slot};
 use records::{dir, head};
 use serde_json::json;
@@ -263,7 +263,7 @@ impl<'a> Bench<'a> {
     /// As every look at a name begins. Whether the name is there.
     fn read_name(&self, dir: DirId, hash: NameHash) -> Result<bool> {
         let head = read(self.store.get(&Key::Head(dir.into())))?;
-        let bucket = read(self.store.list(&KeyRange::bucket(dir.into(), hash), BUCKET))?;
+        let bucket = read(self.store.list(&Scan::Bucket(dir.into(), hash), BUCKET))?;
         Ok(head.is_some() && !bucket.is_empty())
     }
 

@@ -86,8 +86,8 @@ impl Bench<'_> {
         if let Some(before) = self.replied[lane].replace(Part::whole(in_dir).slot())
             && before != Part::whole(in_dir).slot()
         {
-            let last = Sequence(self.sequence - LANES as u64);
-            self.store.spent(&reply(before, lane), last);
+            let last = self.sequence - LANES as u64;
+            self.store.obsolete(&reply(before, lane), last);
         }
         let record = ReplyRecord {
             sequence: Sequence(self.sequence),

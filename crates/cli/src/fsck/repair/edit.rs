@@ -5,7 +5,7 @@ use pando_cluster::ClusterMap;
 use pando_env::LocalFuture;
 use pando_format::{
     AttachmentKind, Entry, FactChange, Head, Invalidation, Key, KeyRange, NameHash, Position, Record,
-    RenameList, Target, Touch, TouchDelta,
+    RenameList, Scan, Target, Touch, TouchDelta,
 };
 use pando_types::{DirId, Generation, Name, ServerId, Timestamp};
 use pando_wire::RepairRequest;
@@ -73,7 +73,7 @@ impl<S: Source> Records<S> {
     }
 
     pub async fn bucket(&self, dir: DirId, hash: NameHash) -> Result<Vec<(Key, Entry)>, Unread> {
-        self.entries(KeyRange::bucket(dir.into(), hash)).await
+        self.entries(Scan::Bucket(dir.into(), hash).range()).await
     }
 
     /// What is attached to an entry.
@@ -83,7 +83,7 @@ impl<S: Source> Records<S> {
         };
         let found = self
             .source
-            .read(KeyRange::attachments(*part, *hash, name))
+            .read(Scan::Attachments(*part, *hash, name.clone()).range())
             .await?;
         let attachment = |(key, record)| match &key {
             Key::Attachment { kind, .. } => Some((key.clone(), *kind, record)),

@@ -6,7 +6,7 @@ use crate::fsck::collect::Unread;
 use crate::fsck::finding::{Finding, Kind, Subject};
 use crate::text::quoted;
 use pando_format::{
-    AccessRecord, AttachmentKind, Entry, Head, Key, KeyRange, Marks, Position, Record, Target, Touch,
+    AccessRecord, AttachmentKind, Entry, Head, Key, Marks, Position, Record, Scan, Target, Touch,
 };
 use pando_types::{Birth, DirId, DirStat, FileKind, Ino, Name, Perm, Slot, Timestamp};
 use pando_wire::RepairRequest;
@@ -167,7 +167,7 @@ impl<S: Source> Planner<S> {
     async fn counts(&self, id: DirId) -> Planned {
         let key = Key::Touch(id.into());
         let before = self.records.touch(id).await?;
-        let entries = self.records.entries(KeyRange::entries(id.into())).await?;
+        let entries = self.records.entries(Scan::Entries(id.into()).range()).await?;
         if before != self.records.touch(id).await? {
             return Ok(Plan::Later("it is changing"));
         }
@@ -351,7 +351,7 @@ impl<S: Source> Planner<S> {
         if self.records.head(id).await?.is_some() {
             return Ok(WELL);
         }
-        let entries = self.records.entries(KeyRange::entries(id.into())).await?;
+        let entries = self.records.entries(Scan::Entries(id.into()).range()).await?;
         if entries.is_empty() {
             let Some(touch) = self.records.touch(id).await? else {
                 return Ok(WELL);

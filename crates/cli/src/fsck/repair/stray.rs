@@ -3,8 +3,9 @@
 use super::edit::{Edit, Source};
 use super::links::home_of;
 use super::plan::{NAMES, Plan, Planned, Planner, WELL, one};
-use crate::fsck::range::prefixed;
-use pando_format::{AttachmentKind, Entry, InodeRecord, Key, Layout, NameHash, Record, Target};
+use pando_format::{
+    AttachmentKind, Entry, InodeRecord, Key, KeyRange, Layout, NameHash, Record, Tag, Target,
+};
 use pando_types::{DirId, FileKind, Name, Part, ServerId};
 
 /// Where a symbolic link leads that is made to be filled.
@@ -19,7 +20,7 @@ pub async fn plan<S: Source>(
 ) -> Planned {
     let mut prefix = dir.0.to_be_bytes().to_vec();
     prefix.extend_from_slice(&hash.0.to_be_bytes()[1..]);
-    let range = prefixed(Part::whole(dir).slot(), b'A', &prefix);
+    let range = KeyRange::tagged(Part::whole(dir).slot(), Tag::Attachment, &prefix);
     let found = planner.records.source.read(range).await?;
     let (mut edit, mut content) = (Edit::new(planner.now), None);
     for (key, record) in found {

@@ -11,7 +11,7 @@ use pando_env::LocalFuture;
 use pando_format::codec::Blob;
 use pando_format::{
     AttachmentKind, CounterRecord, Entry, GarbageRecord, Key, KeyRange, Layout, Marks, Mutation,
-    PreparedRecord, Record, Target,
+    PreparedRecord, Record, Scan, Target,
 };
 use pando_server::changes_of;
 use pando_types::{
@@ -67,7 +67,7 @@ impl Mended {
     }
 
     fn names_in(&self, dir: DirId) -> usize {
-        let range = KeyRange::entries(dir.into());
+        let range = Scan::Entries(dir.into()).range();
         self.tree.records.range(range.start..range.end).count()
     }
 }

@@ -1,7 +1,7 @@
 //! One flipped byte in a table of a store: what is lost is named, everything else stays, and the store is sound again.
 
 use crate::cluster::Cluster;
-use pando_format::{Key, KeyRange, Left};
+use pando_format::{Key, KeyRange, Left, Scan};
 use pando_store::Store;
 use pando_store_rocks::{RocksOptions, RocksStore};
 use std::collections::BTreeSet;
@@ -63,11 +63,11 @@ fn flip(store: &Path, share: f64) {
     panic!("no byte of {} from {share} on will do", table.display());
 }
 
-fn all() -> KeyRange {
-    KeyRange {
+fn all() -> Scan {
+    Scan::Keys(KeyRange {
         start: vec![0],
         end: vec![0xFF; 3],
-    }
+    })
 }
 
 fn opened(store: &Path) -> RocksStore {

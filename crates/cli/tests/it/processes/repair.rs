@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::hammering::{Hammer, verify};
-use pando_format::{Batch, Entry, Key, KeyRange, Mutation, Record, Target};
+use pando_format::{Batch, Entry, Key, KeyRange, Mutation, Record, Scan, Target};
 use pando_store::{Level, Read, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::DirId;
@@ -31,10 +31,10 @@ impl Stores {
     }
 
     fn all(&self) -> BTreeMap<Key, (usize, Record)> {
-        let everything = KeyRange {
+        let everything = Scan::Keys(KeyRange {
             start: vec![0],
             end: vec![0xFF, 0xFF],
-        };
+        });
         let stores = self.0.iter().enumerate();
         let all = stores.flat_map(|(n, store)| {
             let found = ready(store.list(&everything, usize::MAX));

@@ -2,7 +2,7 @@
 
 use crate::pipeline::Asked;
 use crate::{Failure, MetaServer};
-use pando_format::{Batch, Key, KeyRange, Mutation};
+use pando_format::{Batch, Key, Mutation, Scan};
 use pando_store::{Lsn, StoreError};
 use pando_types::plant;
 use pando_wire::Op;
@@ -39,7 +39,7 @@ impl MetaServer {
         }
         if let Some((slot, sequence)) = last {
             let key = Key::Reply(slot, request.session, request.slot);
-            self.store.spent(&key, sequence);
+            self.store.obsolete(&key, sequence.0);
         }
         self.apply_noted(batch)
     }
@@ -57,7 +57,7 @@ impl MetaServer {
         for m in &batch.mutations {
             if let Mutation::Delete { key: Key::Head(part) } = m {
                 if plant!(H3) {
-                    self.store.delete_range(&KeyRange::rename_lists(part.dir))?;
+                    self.store.delete_range(&Scan::RenameLists(part.dir))?;
                 } else {
                     let late = Batch::of(vec![m.clone()]);
                     self.spawn(|me| {

@@ -18,7 +18,7 @@ mod target;
 
 use crate::{Failure, MetaServer};
 use pando_cluster::ClusterMap;
-use pando_format::{Batch, HandOverRecord, Key, KeyRange, LOCAL_SLOT, Mutation};
+use pando_format::{Batch, HandOverRecord, Key, LOCAL_SLOT, Mutation, Scan};
 use pando_store::{Lsn, StoreError};
 use pando_types::{MapEpoch, Mono, SLOTS, ServerId, Slot, plant};
 use pando_wire::{CopyId, Refusal};
@@ -283,7 +283,7 @@ impl MetaServer {
         let mut records = 0;
         for slot in slots {
             while records < SWEPT_IN_ALL && self.is_garbage(slot) {
-                let found = self.store.list(&KeyRange::slot(slot), SWEPT).wait().await?;
+                let found = self.store.list(&Scan::Slot(slot), SWEPT).wait().await?;
                 // While that was read a copy may have begun, or become the slot.
                 if !self.is_garbage(slot) {
                     break;

@@ -6,7 +6,7 @@ use crate::{Failure, MetaServer};
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::codec::Blob;
-use pando_format::{Key, KeyRange};
+use pando_format::{Key, Scan};
 use pando_store::{Bundle, RawRecord, StoreError};
 use pando_types::{MapEpoch, ServerId, Slot, plant};
 use pando_wire::{CopyId, Holds, MoveAnswer, MoveRequest, PeerAnswer, PeerRequest, Refusal};
@@ -260,9 +260,9 @@ impl MetaServer {
     async fn send_all(&self, copy: &mut Copy) -> Result<(), Stopped> {
         let (mut window, mut records, mut bytes) = (Vec::new(), Vec::new(), 0);
         for slot in copy.slots.clone() {
-            let mut rest = Some(KeyRange::slot(slot));
-            while let Some(range) = rest {
-                let (bundle, left) = match self.store.export(&range, PIECE).wait().await {
+            let mut rest = Some(Scan::Slot(slot));
+            while let Some(scan) = rest {
+                let (bundle, left) = match self.store.export(&scan, PIECE).wait().await {
                     Ok(exported) => exported,
                     Err(e) => {
                         self.without_damaged(copy, slot, e).await?;
@@ -453,7 +453,7 @@ impl MetaServer {
     /// Sessions that ended while slots were not served have left reply records there.
     pub(super) async fn note_replies(&self, slots: &BTreeSet<Slot>) -> Result<(), Failure> {
         for slot in slots {
-            let replies = all(&*self.store, KeyRange::all_replies(*slot)).await?;
+            let replies = all(&*self.store, Scan::AllReplies(*slot)).await?;
             let mut sessions = self.admission.sessions.borrow_mut();
             for (key, _) in replies {
                 if let Key::Reply(_, session, _) = key {

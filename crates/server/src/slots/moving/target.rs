@@ -2,7 +2,7 @@
 
 use crate::slots::recovery::all;
 use crate::{Failure, MetaServer};
-use pando_format::{Batch, Key, KeyRange, Mutation, Record, SessionRecord};
+use pando_format::{Batch, Key, Mutation, Record, Scan, SessionRecord};
 use pando_store::{Bundle, Level};
 use pando_types::{MapEpoch, SessionId, Slot, plant};
 use pando_wire::{CopyId, Holds, MoveAnswer, Refusal};
@@ -73,7 +73,7 @@ impl MetaServer {
         self.drop_debts(|slot| slots.contains(&slot));
         for slot in slots {
             loop {
-                let found = self.store.list(&KeyRange::slot(slot), CLEARED).wait().await?;
+                let found = self.store.list(&Scan::Slot(slot), CLEARED).wait().await?;
                 if !self.is_of(copy, |_| true) {
                     return Ok(MoveAnswer::Lost);
                 }
@@ -189,7 +189,7 @@ impl MetaServer {
         for slot in slots {
             let sessions = self.sessions_of(slot).await?;
             if plant!(H47) {
-                self.store.delete_range(&KeyRange::all_replies(slot))?;
+                self.store.delete_range(&Scan::AllReplies(slot))?;
             }
             for session in sessions {
                 self.comes_with(session, slot)?;
@@ -210,12 +210,12 @@ impl MetaServer {
     /// Sessions that have reply records in a slot, or removed files open.
     async fn sessions_of(&self, slot: Slot) -> Result<BTreeSet<SessionId>, Failure> {
         let mut sessions = BTreeSet::new();
-        for (key, _) in all(&*self.store, KeyRange::all_replies(slot)).await? {
+        for (key, _) in all(&*self.store, Scan::AllReplies(slot)).await? {
             if let Key::Reply(_, session, _) = key {
                 sessions.insert(session);
             }
         }
-        for (_, record) in all(&*self.store, KeyRange::garbage(slot)).await? {
+        for (_, record) in all(&*self.store, Scan::Garbage(slot)).await? {
             if let Record::Garbage(garbage) = record {
                 sessions.extend(garbage.holder);
             }

@@ -75,7 +75,7 @@ pub fn prefix(store: &dyn Store) -> u64 {
         None => 0,
         other => panic!("{other:?}"),
     };
-    let all = block_on(store.list(&pando_format::KeyRange::sessions(), usize::MAX).wait()).expect("list");
+    let all = block_on(store.list(&pando_format::Scan::Sessions, usize::MAX).wait()).expect("list");
     let found: Vec<Key> = all.into_iter().map(|(k, _)| k).collect();
     assert_eq!(
         found,
