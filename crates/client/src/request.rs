@@ -6,8 +6,8 @@ use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer, World};
 use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{
-    Answer, ChangeInfo, EntryView, FsStat, Message, Op, OpRequest, Outcome, Refusal, Request, Response,
-    Statement,
+    Answer, ChangeInfo, EntryView, FsStat, Message, Object, Op, OpRequest, Outcome, Refusal, Request,
+    Response, Statement,
 };
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -363,8 +363,14 @@ impl Client {
             (
                 Op::Lookup { dir, name }
                 | Op::Mkdir { dir, name, .. }
-                | Op::SetAttr { dir, name, .. }
-                | Op::SetAcl { dir, name, .. },
+                | Op::SetAttr {
+                    object: Object { dir, name, .. },
+                    ..
+                }
+                | Op::SetAcl {
+                    object: Object { dir, name, .. },
+                    ..
+                },
                 Ok(Answer::Entry(e)),
             ) => {
                 cache.insert(dir, name, e, self.good_until(asked));

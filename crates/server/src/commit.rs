@@ -18,7 +18,7 @@ use pando_format::{
 use pando_namespace::{Decision, Walked};
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, plant};
-use pando_wire::{Answer, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
+use pando_wire::{Answer, Object, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -376,20 +376,37 @@ impl MetaServer {
             | Op::Mkdir { dir, name, .. }
             | Op::Rmdir { dir, name }
             | Op::Unlink { dir, name, .. }
-            | Op::SetAttr { dir, name, .. }
-            | Op::SetXattr { dir, name, .. }
-            | Op::RemoveXattr { dir, name, .. }
-            | Op::SetAcl { dir, name, .. }
-            | Op::Publish { dir, name, .. }
-            | Op::Accessed { dir, name, .. }
+            | Op::SetAttr {
+                object: Object { dir, name, .. },
+                ..
+            }
+            | Op::SetXattr {
+                object: Object { dir, name, .. },
+                ..
+            }
+            | Op::RemoveXattr {
+                object: Object { dir, name, .. },
+                ..
+            }
+            | Op::SetAcl {
+                object: Object { dir, name, .. },
+                ..
+            }
+            | Op::Publish {
+                object: Object { dir, name, .. },
+                ..
+            }
+            | Op::Accessed {
+                object: Object { dir, name, .. },
+                ..
+            }
             | Op::Rename {
                 src: dir,
                 src_name: name,
                 ..
             }
             | Op::Link {
-                src: dir,
-                src_name: name,
+                object: Object { dir, name, .. },
                 ..
             } => (dir.id, self.map().widths().name(dir.salt, name)),
             Op::UnlinkMany { dir, names } => {

@@ -3,7 +3,7 @@
 use crate::MetaServer;
 use crate::execute::{Asked, Basis};
 use pando_types::{Access, Bearer, Cred, IdentityId, Watermark, plant};
-use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Said, Scope, Statement};
+use pando_wire::{Answer, EntryView, Object, Op, Outcome, Refusal, Said, Scope, Statement};
 
 /// Longest way: as many directories as a path can have.
 const LONGEST: usize = 2048;
@@ -97,8 +97,7 @@ impl MetaServer {
             ..
         }
         | Op::Accessed {
-            ino,
-            generation,
+            object: Object { ino, generation, .. },
             proof,
             ..
         } = op
@@ -109,18 +108,12 @@ impl MetaServer {
             return Err(Refusal::BadHandle);
         }
         let (handle, file) = match op {
-            Op::Publish {
-                ino,
-                generation,
-                handle,
-                ..
-            }
+            Op::Publish { object, handle, .. }
             | Op::SetAttr {
-                ino,
-                generation,
+                object,
                 handle: Some(handle),
                 ..
-            } => (*handle, (*ino, *generation)),
+            } => (*handle, object.id()),
             _ => return Ok(()),
         };
         if plant!(H100) || plant!(G11) || self.keys.opened(handle, file, holder) {

@@ -8,7 +8,7 @@
 use crate::linear::{Act, Event, KEYS, Maybe, Saw, State, Verdict, check};
 use pando_format::{HashWidths, Position};
 use pando_types::{Attr, DirId, Errno, Name};
-use pando_wire::{Answer, EntryView, Fate, Op, Outcome, RenameMode, Statement};
+use pando_wire::{Answer, EntryView, Fate, Object, Op, Outcome, RenameMode, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How a finding of this checker begins.
@@ -295,14 +295,38 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         | Op::Mkdir { dir, name, .. }
         | Op::Rmdir { dir, name }
         | Op::Unlink { dir, name, .. }
-        | Op::SetAttr { dir, name, .. }
-        | Op::GetXattr { dir, name, .. }
-        | Op::ListXattr { dir, name, .. }
-        | Op::SetXattr { dir, name, .. }
-        | Op::RemoveXattr { dir, name, .. }
-        | Op::SetAcl { dir, name, .. }
-        | Op::Accessed { dir, name, .. }
-        | Op::Publish { dir, name, .. } => [place(dir, name), None],
+        | Op::SetAttr {
+            object: Object { dir, name, .. },
+            ..
+        }
+        | Op::GetXattr {
+            object: Object { dir, name, .. },
+            ..
+        }
+        | Op::ListXattr {
+            object: Object { dir, name, .. },
+            ..
+        }
+        | Op::SetXattr {
+            object: Object { dir, name, .. },
+            ..
+        }
+        | Op::RemoveXattr {
+            object: Object { dir, name, .. },
+            ..
+        }
+        | Op::SetAcl {
+            object: Object { dir, name, .. },
+            ..
+        }
+        | Op::Accessed {
+            object: Object { dir, name, .. },
+            ..
+        }
+        | Op::Publish {
+            object: Object { dir, name, .. },
+            ..
+        } => [place(dir, name), None],
         Op::UnlinkMany { dir, names } => [names.first().and_then(|name| place(dir, name)), None],
         Op::Rename {
             src,
@@ -312,8 +336,12 @@ fn places(op: &Op) -> [Option<Place>; 2] {
             ..
         }
         | Op::Link {
-            src,
-            src_name,
+            object:
+                Object {
+                    dir: src,
+                    name: src_name,
+                    ..
+                },
             dst,
             dst_name,
             ..
@@ -482,9 +510,17 @@ fn single(
             let (object, attr) = whole(e);
             (Saw::There(object, None), Some(State::There(object, attr)))
         }
-        (Op::GetXattr { ino, .. } | Op::ListXattr { ino, .. }, Ok(_)) => {
-            (Saw::There(Some(ino.0), None), None)
-        }
+        (
+            Op::GetXattr {
+                object: Object { ino, .. },
+                ..
+            }
+            | Op::ListXattr {
+                object: Object { ino, .. },
+                ..
+            },
+            Ok(_),
+        ) => (Saw::There(Some(ino.0), None), None),
         (Op::ReadLink { .. }, Ok(_)) => (Saw::There(None, None), None),
         _ => return None,
     })

@@ -377,18 +377,12 @@ impl Judge {
             .or_default() += 1;
         *s.by_server.entry(server).or_default() += 1;
         let forged_handle = match e.op {
-            Op::Publish {
-                ino,
-                generation,
-                handle,
-                ..
-            }
+            Op::Publish { object, handle, .. }
             | Op::SetAttr {
-                ino,
-                generation,
+                object,
                 handle: Some(handle),
                 ..
-            } => !s.keys.opened(*handle, (*ino, *generation), e.holder.identity),
+            } => !s.keys.opened(*handle, object.id(), e.holder.identity),
             _ => false,
         };
         let mut believed = e.op.statements().into_iter().flatten();
@@ -706,8 +700,8 @@ impl State {
 /// The object whose attributes an execution changed.
 fn changed_dir(e: &Executed<'_>) -> Option<pando_model::NodeId> {
     match e.op {
-        Op::SetAttr { ino, generation, .. } | Op::SetAcl { ino, generation, .. } if e.changed => {
-            Some(pando_model::NodeId::new(*ino, *generation))
+        Op::SetAttr { object, .. } | Op::SetAcl { object, .. } if e.changed => {
+            Some(pando_model::NodeId::new(object.ino, object.generation))
         }
         _ => None,
     }

@@ -2,7 +2,7 @@
 
 use pando_env::rng::Rng;
 use pando_types::{FileKind, Generation, Ino, Name, Part, Slot};
-use pando_wire::{Answer, EntryView, Fate, Handle, Op, Outcome, Statement};
+use pando_wire::{Answer, EntryView, Fate, Handle, Object, Op, Outcome, Statement};
 use std::collections::VecDeque;
 
 /// A file, symlink or directory as it was seen.
@@ -73,11 +73,26 @@ impl Knowledge {
                 | Op::Mkdir { dir, name, .. }
                 | Op::Symlink { dir, name, .. }
                 | Op::Mknod { dir, name, .. }
-                | Op::SetAttr { dir, name, .. }
-                | Op::SetXattr { dir, name, .. }
-                | Op::RemoveXattr { dir, name, .. }
-                | Op::SetAcl { dir, name, .. }
-                | Op::Publish { dir, name, .. },
+                | Op::SetAttr {
+                    object: Object { dir, name, .. },
+                    ..
+                }
+                | Op::SetXattr {
+                    object: Object { dir, name, .. },
+                    ..
+                }
+                | Op::RemoveXattr {
+                    object: Object { dir, name, .. },
+                    ..
+                }
+                | Op::SetAcl {
+                    object: Object { dir, name, .. },
+                    ..
+                }
+                | Op::Publish {
+                    object: Object { dir, name, .. },
+                    ..
+                },
                 Ok(Answer::Entry(e)),
             )
             | (

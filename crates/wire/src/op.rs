@@ -1,8 +1,10 @@
 //! Operations on the tree, as clients ask for them and servers answer.
 
 mod codec;
+mod object;
 mod statement;
 
+pub use object::Object;
 pub use statement::{Said, Scope, Statement};
 
 use pando_format::codec::Blob;
@@ -155,8 +157,7 @@ pub struct FsStat {
     pub device: u64,
 }
 
-/// An operation on the tree. `ino` and `generation` name the object the caller means; if the name now stands for
-/// another, the answer is ESTALE.
+/// An operation on the tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// The entry of a name. Needs search permission.
@@ -206,27 +207,15 @@ pub enum Op {
     },
     /// The value of an extended attribute of the object meant.
     GetXattr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Which attribute.
         attr: XattrName,
     },
     /// The names of the extended attributes of the object meant, as far as the caller may see them.
     ListXattr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
     },
     /// Where a file is that others may have renamed or removed since the caller opened it: at home, or not any more.
     Home {
@@ -322,14 +311,8 @@ pub enum Op {
     },
     /// Changes attributes.
     SetAttr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// What to change.
         change: AttrChange,
         /// A truncate through a handle opened for writing: permission was checked at open, as this shows.
@@ -337,14 +320,8 @@ pub enum Op {
     },
     /// Sets an extended attribute.
     SetXattr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Which attribute.
         attr: XattrName,
         /// Its value.
@@ -354,14 +331,8 @@ pub enum Op {
     },
     /// Sets an access control list, and with an access list permission bits, or removes it. Lists are shown with entries.
     SetAcl {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Which of its lists.
         kind: AclKind,
         /// The list; `None` removes it.
@@ -369,27 +340,15 @@ pub enum Op {
     },
     /// Removes an extended attribute.
     RemoveXattr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Which attribute.
         attr: XattrName,
     },
     /// Publishes written content through a handle opened for writing.
     Publish {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Permission was checked at open, as this shows.
         handle: Handle,
         /// The data.
@@ -403,14 +362,8 @@ pub enum Op {
     },
     /// A file was read. Its atime follows as with `relatime`: if it is not later than its last change, or a day old.
     Accessed {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Shows that the caller opened it.
         proof: Handle,
         /// How long ago, in nanoseconds.
@@ -433,14 +386,8 @@ pub enum Op {
     },
     /// Gives a file, symlink or device another name. It moves to its home, if it is not there yet (H96).
     Link {
-        /// Where it has a name.
-        src: Statement,
-        /// Which.
-        src_name: Name,
-        /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        /// The object meant, by a name that it has.
+        object: Object,
         /// Where it gets another.
         dst: Statement,
         /// Which.
@@ -611,24 +558,14 @@ impl Op {
     /// server finds out: who holds a directory open, or has it as root, need not know.
     pub fn means_itself(&self) -> Option<&Statement> {
         match self {
-            Op::SetAttr {
-                dir, ino, generation, ..
+            Op::SetAttr { object, .. }
+            | Op::GetXattr { object, .. }
+            | Op::ListXattr { object, .. }
+            | Op::SetXattr { object, .. }
+            | Op::RemoveXattr { object, .. }
+            | Op::SetAcl { object, .. } => {
+                Some(&object.dir).filter(|d| (d.ino, d.generation) == object.id() && !d.id.is_homes())
             }
-            | Op::GetXattr {
-                dir, ino, generation, ..
-            }
-            | Op::ListXattr {
-                dir, ino, generation, ..
-            }
-            | Op::SetXattr {
-                dir, ino, generation, ..
-            }
-            | Op::RemoveXattr {
-                dir, ino, generation, ..
-            }
-            | Op::SetAcl {
-                dir, ino, generation, ..
-            } => Some(dir).filter(|d| (d.ino, d.generation) == (*ino, *generation) && !d.id.is_homes()),
             _ => None,
         }
     }
@@ -649,16 +586,17 @@ impl Op {
             | Op::Mkdir { dir, .. }
             | Op::Rmdir { dir, .. }
             | Op::Unlink { dir, .. }
-            | Op::UnlinkMany { dir, .. }
-            | Op::SetAttr { dir, .. }
-            | Op::GetXattr { dir, .. }
-            | Op::ListXattr { dir, .. }
-            | Op::SetXattr { dir, .. }
-            | Op::RemoveXattr { dir, .. }
-            | Op::SetAcl { dir, .. }
-            | Op::Accessed { dir, .. }
-            | Op::Publish { dir, .. } => [Some(dir), None],
-            Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
+            | Op::UnlinkMany { dir, .. } => [Some(dir), None],
+            Op::SetAttr { object, .. }
+            | Op::GetXattr { object, .. }
+            | Op::ListXattr { object, .. }
+            | Op::SetXattr { object, .. }
+            | Op::RemoveXattr { object, .. }
+            | Op::SetAcl { object, .. }
+            | Op::Accessed { object, .. }
+            | Op::Publish { object, .. } => [Some(&object.dir), None],
+            Op::Rename { src, dst, .. } => [Some(src), Some(dst)],
+            Op::Link { object, dst, .. } => [Some(&object.dir), Some(dst)],
             Op::Release { .. } | Op::Home { .. } | Op::StatFs | Op::Sync => [None, None],
         }
     }
@@ -679,16 +617,17 @@ impl Op {
             | Op::Mkdir { dir, .. }
             | Op::Rmdir { dir, .. }
             | Op::Unlink { dir, .. }
-            | Op::UnlinkMany { dir, .. }
-            | Op::SetAttr { dir, .. }
-            | Op::GetXattr { dir, .. }
-            | Op::ListXattr { dir, .. }
-            | Op::SetXattr { dir, .. }
-            | Op::RemoveXattr { dir, .. }
-            | Op::SetAcl { dir, .. }
-            | Op::Accessed { dir, .. }
-            | Op::Publish { dir, .. } => [Some(dir), None],
-            Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
+            | Op::UnlinkMany { dir, .. } => [Some(dir), None],
+            Op::SetAttr { object, .. }
+            | Op::GetXattr { object, .. }
+            | Op::ListXattr { object, .. }
+            | Op::SetXattr { object, .. }
+            | Op::RemoveXattr { object, .. }
+            | Op::SetAcl { object, .. }
+            | Op::Accessed { object, .. }
+            | Op::Publish { object, .. } => [Some(&mut object.dir), None],
+            Op::Rename { src, dst, .. } => [Some(src), Some(dst)],
+            Op::Link { object, dst, .. } => [Some(&mut object.dir), Some(dst)],
             Op::Release { .. } | Op::Home { .. } | Op::StatFs | Op::Sync => [None, None],
         }
     }

@@ -4,7 +4,7 @@ use crate::text::printable;
 use pando_client::explain::{Exchange, How};
 use pando_env::CallError;
 use pando_types::{DirId, Name};
-use pando_wire::{ErrandEnd, Op, Refusal, Request, Response, Scope, Statement, Task, Vote};
+use pando_wire::{ErrandEnd, Object, Op, Refusal, Request, Response, Scope, Statement, Task, Vote};
 
 pub fn refusal(why: &Refusal) -> &'static str {
     match why {
@@ -101,7 +101,9 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
                     src_name, dst_name, ..
                 }
                 | Op::Link {
-                    src_name, dst_name, ..
+                    object: Object { name: src_name, .. },
+                    dst_name,
+                    ..
                 } => [Some(src_name), Some(dst_name)],
                 Op::Lookup { name, .. }
                 | Op::ReadLink { name, .. }
@@ -112,14 +114,38 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
                 | Op::Mkdir { name, .. }
                 | Op::Rmdir { name, .. }
                 | Op::Unlink { name, .. }
-                | Op::SetAttr { name, .. }
-                | Op::GetXattr { name, .. }
-                | Op::ListXattr { name, .. }
-                | Op::SetXattr { name, .. }
-                | Op::RemoveXattr { name, .. }
-                | Op::SetAcl { name, .. }
-                | Op::Accessed { name, .. }
-                | Op::Publish { name, .. } => [Some(name), None],
+                | Op::SetAttr {
+                    object: Object { name, .. },
+                    ..
+                }
+                | Op::GetXattr {
+                    object: Object { name, .. },
+                    ..
+                }
+                | Op::ListXattr {
+                    object: Object { name, .. },
+                    ..
+                }
+                | Op::SetXattr {
+                    object: Object { name, .. },
+                    ..
+                }
+                | Op::RemoveXattr {
+                    object: Object { name, .. },
+                    ..
+                }
+                | Op::SetAcl {
+                    object: Object { name, .. },
+                    ..
+                }
+                | Op::Accessed {
+                    object: Object { name, .. },
+                    ..
+                }
+                | Op::Publish {
+                    object: Object { name, .. },
+                    ..
+                } => [Some(name), None],
                 Op::Reopen { .. }
                 | Op::Tmpfile { .. }
                 | Op::UnlinkMany { .. }

@@ -26,7 +26,7 @@ use pando_types::{
     Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, RequestSlot,
     Sequence, SessionId, Timestamp,
 };
-use pando_wire::{Answer, EntryView, Message, Op, OpRequest, Request, Response, Scope, Statement};
+use pando_wire::{Answer, EntryView, Message, Object, Op, OpRequest, Request, Response, Scope, Statement};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -404,9 +404,18 @@ impl Run {
 /// The object an operation means.
 fn object(op: &mut Op) -> Option<(&mut Ino, &mut Generation)> {
     match op {
-        Op::SetAttr { ino, generation, .. }
-        | Op::SetAcl { ino, generation, .. }
-        | Op::Publish { ino, generation, .. }
+        Op::SetAttr {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::SetAcl {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::Publish {
+            object: Object { ino, generation, .. },
+            ..
+        }
         | Op::Release { ino, generation, .. } => Some((ino, generation)),
         _ => None,
     }

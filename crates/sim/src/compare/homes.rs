@@ -3,20 +3,47 @@
 use super::name_of;
 use pando_model::{Model, NodeId};
 use pando_types::Errno;
-use pando_wire::{Answer, Op, Outcome, Statement};
+use pando_wire::{Answer, Object, Op, Outcome, Statement};
 
 /// Whether an operation means the file whose home it shows.
 pub(super) fn means(op: &Op, home: &Statement) -> bool {
     match op {
-        Op::GetXattr { ino, generation, .. }
-        | Op::ListXattr { ino, generation, .. }
-        | Op::SetAttr { ino, generation, .. }
-        | Op::SetXattr { ino, generation, .. }
-        | Op::SetAcl { ino, generation, .. }
-        | Op::RemoveXattr { ino, generation, .. }
-        | Op::Publish { ino, generation, .. }
-        | Op::Accessed { ino, generation, .. }
-        | Op::Link { ino, generation, .. }
+        Op::GetXattr {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::ListXattr {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::SetAttr {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::SetXattr {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::SetAcl {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::RemoveXattr {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::Publish {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::Accessed {
+            object: Object { ino, generation, .. },
+            ..
+        }
+        | Op::Link {
+            object: Object { ino, generation, .. },
+            ..
+        }
         | Op::Release { ino, generation, .. } => (*ino, *generation) == (home.ino, home.generation),
         _ => true,
     }
@@ -36,7 +63,10 @@ pub(super) fn abuses_a_home(op: &Op) -> bool {
             | Op::UnlinkMany { .. }
     );
     let name = match op {
-        Op::Link { src_name, .. } => Some(src_name),
+        Op::Link {
+            object: Object { name: src_name, .. },
+            ..
+        } => Some(src_name),
         Op::ReadLink { name, .. } => Some(name),
         op => name_of(op),
     };
