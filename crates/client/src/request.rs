@@ -6,8 +6,8 @@ use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer, World};
 use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{
-    Answer, ChangeInfo, EntryView, FsStat, Message, Object, Op, OpRequest, Outcome, Refusal, Request,
-    Response, Statement,
+    Answer, ChangeInfo, EntryView, FsStat, Message, Op, OpRequest, Outcome, Refusal, Request, Response,
+    Statement,
 };
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -94,10 +94,11 @@ impl Client {
             return Err(Errno::Invalid);
         };
         // What is rare, or waits, has a place of its own, so that no operation has one for it.
-        match asked.op {
-            Op::StatFs => return Box::pin(self.space()).await.map(Answer::FsStat),
-            Op::Sync => return Box::pin(self.sync_all()).await.map(|()| Answer::Done),
-            _ => {}
+        if matches!(asked.op, Op::StatFs) {
+            return Box::pin(self.space()).await.map(Answer::FsStat);
+        }
+        if matches!(asked.op, Op::Sync) {
+            return Box::pin(self.sync_all()).await.map(|()| Answer::Done);
         }
         let home = asked.op.home().ok_or(Errno::Invalid)?;
         let mut lane = if asked.op.mutates() {
@@ -359,24 +360,15 @@ impl Client {
             handles.learn(s);
         }
         drop(handles);
-        match (op, outcome) {
-            (
-                Op::Lookup { dir, name }
-                | Op::Mkdir { dir, name, .. }
-                | Op::SetAttr {
-                    object: Object { dir, name, .. },
-                    ..
+        match outcome {
+            Ok(Answer::Entry(e)) => {
+                let named = op.subjects()[0].filter(|_| op.traits().learnt);
+                if let Some((dir, name)) = named.and_then(|s| Some((s.dir(), s.name()?))) {
+                    cache.insert(dir, name, e, self.good_until(asked));
                 }
-                | Op::SetAcl {
-                    object: Object { dir, name, .. },
-                    ..
-                },
-                Ok(Answer::Entry(e)),
-            ) => {
-                cache.insert(dir, name, e, self.good_until(asked));
             }
-            (_, Ok(Answer::Removed(EntryView { dir: Some(gone), .. }))) => cache.forget(gone.tag()),
-            (_, Ok(Answer::Renamed { moved, other })) => {
+            Ok(Answer::Removed(EntryView { dir: Some(gone), .. })) => cache.forget(gone.tag()),
+            Ok(Answer::Renamed { moved, other }) => {
                 for s in [moved.dir.as_ref(), other.as_ref().and_then(|o| o.dir.as_ref())]
                     .into_iter()
                     .flatten()
@@ -384,7 +376,7 @@ impl Client {
                     cache.forget(s.tag());
                 }
             }
-            (_, Err(Errno::Stale)) => {
+            Err(Errno::Stale) => {
                 drop(cache);
                 self.forget(op);
             }

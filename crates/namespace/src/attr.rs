@@ -7,9 +7,7 @@ use crate::xattr::drop_capability;
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target, Touch,
 };
-use pando_types::{
-    Access, AttrChange, Cred, Errno, FileKind, Perm, TimeChange, Timestamp, plant,
-};
+use pando_types::{Access, AttrChange, Cred, Errno, FileKind, Perm, TimeChange, Timestamp, plant};
 use pando_wire::{Answer, LockMode, LockWant, Object};
 
 /// Largest file size.

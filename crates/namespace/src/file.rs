@@ -42,48 +42,9 @@ impl File {
 /// What operations may name the home of a file instead of a directory: those that look at it or change it, and only the one
 /// that the statement is of. It has no name to be taken or given there.
 pub(crate) fn check_homes(op: &Op) -> Result<(), Stop> {
-    let home = match op {
-        Op::Lookup { dir, name }
-        | Op::ReadLink { dir, name }
-        | Op::Open { dir, name, .. }
-        | Op::SetAttr {
-            object: Object { dir, name, .. },
-            ..
-        }
-        | Op::GetXattr {
-            object: Object { dir, name, .. },
-            ..
-        }
-        | Op::ListXattr {
-            object: Object { dir, name, .. },
-            ..
-        }
-        | Op::SetXattr {
-            object: Object { dir, name, .. },
-            ..
-        }
-        | Op::RemoveXattr {
-            object: Object { dir, name, .. },
-            ..
-        }
-        | Op::SetAcl {
-            object: Object { dir, name, .. },
-            ..
-        }
-        | Op::Publish {
-            object: Object { dir, name, .. },
-            ..
-        }
-        | Op::Accessed {
-            object: Object { dir, name, .. },
-            ..
-        }
-        | Op::Link {
-            object: Object { dir, name, .. },
-            ..
-        } if dir.id.is_homes() => Some(dir).filter(|dir| dir.name == *name || plant!(G62)),
-        _ => None,
-    };
+    let home = op.subjects()[0]
+        .filter(|first| first.dir().id.is_homes() && op.traits().at_home)
+        .filter(|first| first.name() == Some(&first.dir().name) || plant!(G62));
     let homes = |s: &&Statement| s.id.is_homes();
     let named = op.statements().iter().flatten().filter(|s| homes(s)).count();
     if named == usize::from(home.is_some()) || plant!(G63) {

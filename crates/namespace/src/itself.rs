@@ -39,13 +39,7 @@ pub(crate) fn said_above(dir: &Statement) -> Statement {
 pub(crate) fn carry_out(cx: &mut Context<'_>, op: &Op, dir: &Statement) -> Result<Answer, Stop> {
     let (parent, name) = whereabouts(cx, dir)?;
     let mut there = op.clone();
-    if let Op::SetAttr { object, .. }
-    | Op::GetXattr { object, .. }
-    | Op::ListXattr { object, .. }
-    | Op::SetXattr { object, .. }
-    | Op::RemoveXattr { object, .. }
-    | Op::SetAcl { object, .. } = &mut there
-    {
+    if let Some(object) = there.object_mut() {
         object.name = name;
     }
     there

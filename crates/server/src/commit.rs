@@ -18,7 +18,7 @@ use pando_format::{
 use pando_namespace::{Decision, Walked};
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Errno, ServerId, Timestamp, plant};
-use pando_wire::{Answer, Object, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
+use pando_wire::{Answer, Op, Outcome, PeerAnswer, PeerRequest, Refusal, Task, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -72,11 +72,7 @@ fn is_of_dir(m: &Mutation) -> bool {
 /// Whether statements are made of what is changed. It is shown to nobody before it is synced, in either durability: they would outlive
 /// its loss.
 pub(crate) fn are_facts(op: &Op, mutations: &[Mutation]) -> bool {
-    let may = matches!(
-        op,
-        Op::SetAttr { .. } | Op::SetAcl { .. } | Op::Rename { .. } | Op::Sync
-    );
-    may && mutations.iter().any(is_of_dir)
+    op.traits().facts && mutations.iter().any(is_of_dir)
 }
 
 /// Whether it creates the content of a directory.
@@ -320,10 +316,7 @@ impl MetaServer {
     /// The same for what a request does that runs here. Its lane's last reply record is not needed any more then (H46), but for what may be
     /// asked of a coordinator: the next one may be asked too, late, and looks for the record here.
     fn apply_asked(&self, asked: &Asked<'_>, batch: &Batch) -> Result<Lsn, Failure> {
-        let coordinated = matches!(
-            asked.op,
-            Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. }
-        );
+        let coordinated = asked.op.traits().coordinated;
         let (Some(request), Some(reply), false) = (asked.request, &batch.reply, coordinated) else {
             return self.apply(batch);
         };
@@ -368,52 +361,15 @@ impl MetaServer {
 
     pub(crate) fn reply_write(&self, asked: &Asked<'_>, outcome: &Outcome) -> Option<ReplyWrite> {
         let request = asked.request?;
-        let (dir, hash) = match asked.op {
-            Op::Tmpfile { dir, .. } => (dir.id, pando_format::NameHash(0)),
-            Op::Create { dir, name, .. }
-            | Op::Symlink { dir, name, .. }
-            | Op::Mknod { dir, name, .. }
-            | Op::Mkdir { dir, name, .. }
-            | Op::Rmdir { dir, name }
-            | Op::Unlink { dir, name, .. }
-            | Op::SetAttr {
-                object: Object { dir, name, .. },
-                ..
+        let (dir, hash) = match asked.op.subjects() {
+            [Some(first), _] => {
+                let hash_of = |name| self.map().widths().name(first.dir().salt, name);
+                (
+                    first.dir().id,
+                    first.first_name().map_or(pando_format::NameHash(0), hash_of),
+                )
             }
-            | Op::SetXattr {
-                object: Object { dir, name, .. },
-                ..
-            }
-            | Op::RemoveXattr {
-                object: Object { dir, name, .. },
-                ..
-            }
-            | Op::SetAcl {
-                object: Object { dir, name, .. },
-                ..
-            }
-            | Op::Publish {
-                object: Object { dir, name, .. },
-                ..
-            }
-            | Op::Accessed {
-                object: Object { dir, name, .. },
-                ..
-            }
-            | Op::Rename {
-                src: dir,
-                src_name: name,
-                ..
-            }
-            | Op::Link {
-                object: Object { dir, name, .. },
-                ..
-            } => (dir.id, self.map().widths().name(dir.salt, name)),
-            Op::UnlinkMany { dir, names } => {
-                let first = names.first().map(|name| self.map().widths().name(dir.salt, name));
-                (dir.id, first.unwrap_or(pando_format::NameHash(0)))
-            }
-            _ => (pando_types::DirId::ABOVE_ROOT, pando_format::NameHash(0)),
+            [None, _] => (pando_types::DirId::ABOVE_ROOT, pando_format::NameHash(0)),
         };
         let answer = Blob(outcome.to_bytes());
         let record = ReplyRecord {

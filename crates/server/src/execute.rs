@@ -12,6 +12,7 @@ use pando_store::{Level, Lsn};
 use pando_types::{
     Bearer, Cred, DirId, Errno, Generation, Ino, MapEpoch, Part, RequestId, Term, Timestamp, Watermark, plant,
 };
+use pando_wire::traits::Rests;
 use pando_wire::{
     Answer, ChangeInfo, FsStat, Keep, LockMode, LockWant, Op, Outcome, Refusal, Scope, Statement,
 };
@@ -85,17 +86,16 @@ impl Asked<'_> {
     /// The statements that must be true at the instant it takes effect. Who has a file open may go on writing it, and who
     /// has a directory open may ask what has become of it.
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
-        let handle = match self.op {
-            _ if self.basis != Basis::Shown => Some(true),
-            Op::Publish { .. } | Op::Accessed { .. } | Op::SetAttr { handle: Some(_), .. } => Some(true),
-            Op::Reopen { .. } => Some(false),
+        let rests = match self.op.traits().rests {
+            _ if self.basis != Basis::Shown => Rests::Nothing,
             // Its own record says who may do what. What a change of that makes untrue is the statement it came with.
-            op if op.means_itself().is_some() => Some(false),
-            _ => None,
+            Rests::Everything if self.op.means_itself().is_some() => Rests::Ways,
+            rests => rests,
         };
-        self.dirs.all().filter(move |s| match handle {
-            None => true,
-            Some(any) => !any && s.scope != Scope::Handle,
+        self.dirs.all().filter(move |s| match rests {
+            Rests::Everything => true,
+            Rests::Ways => s.scope != Scope::Handle,
+            Rests::Nothing => false,
         })
     }
 }
@@ -168,18 +168,15 @@ impl MetaServer {
 
     pub(crate) async fn execute(&self, asked: &Asked<'_>, unknown: bool) -> Result<Done, Failure> {
         let Asked { cred, op, notes, .. } = *asked;
-        match op {
-            Op::Sync => {
-                return Ok(Done {
-                    outcome: Ok(Answer::Done),
-                    lsn: self.store.applied(),
-                    level: Level::Synced,
-                });
-            }
-            Op::StatFs => {
-                return self.read_only(asked, self.world.now(), Ok(Answer::FsStat(self.stat_fs())));
-            }
-            _ => {}
+        if matches!(op, Op::Sync) {
+            return Ok(Done {
+                outcome: Ok(Answer::Done),
+                lsn: self.store.applied(),
+                level: Level::Synced,
+            });
+        }
+        if matches!(op, Op::StatFs) {
+            return self.read_only(asked, self.world.now(), Ok(Answer::FsStat(self.stat_fs())));
         }
         // Whether the coordinator of before has executed it is looked for when that one can decide nothing any more (H116).
         if unknown && self.is_coordinated(op) && !self.may_coordinate(asked.term) && !plant!(H116) {

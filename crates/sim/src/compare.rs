@@ -12,7 +12,7 @@ use pando_model::{
     Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
 };
 use pando_types::{Access, Acls, Attr, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
-use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Outcome, Statement};
+use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Outcome, Statement, Subject};
 
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
 /// positions of entries, which the model leaves to the implementation.
@@ -375,7 +375,8 @@ fn same_answer(
     cred: &Cred,
     map: &ClusterMap,
 ) -> Result<(), String> {
-    let place = name_of(op);
+    // (A link's answer shows no directory, and only a directory's name is compared.)
+    let place = op.subjects()[0].and_then(Subject::name);
     match (expected, got) {
         (ModelAnswer::Identity(fault), _) => Err(fault.to_string()),
         (ModelAnswer::Entry(a), Answer::Entry(b)) => same_view(a, b, place, None, map),
@@ -413,15 +414,18 @@ fn same_answer(
         }
         (ModelAnswer::Removed(a), Answer::Removed(b)) => same_view(a, b, place, None, map),
         (ModelAnswer::Renamed { moved: a, other: oa }, Answer::Renamed { moved: b, other: ob }) => {
-            let (dst, other) = match op {
-                Op::Rename {
-                    dst_name,
-                    src_name,
-                    mode: pando_wire::RenameMode::Exchange,
-                    ..
-                } => (dst_name, src_name),
-                Op::Rename { dst_name, .. } => (dst_name, dst_name),
-                _ => return Err("an answer to another operation".into()),
+            let Op::Rename {
+                src_name,
+                dst_name: dst,
+                mode,
+                ..
+            } = op
+            else {
+                return Err("an answer to another operation".into());
+            };
+            let other = match mode {
+                pando_wire::RenameMode::Exchange => src_name,
+                pando_wire::RenameMode::Replace | pando_wire::RenameMode::NoReplace => dst,
             };
             same_view(a, b, Some(dst), None, map)?;
             match (oa, ob) {
@@ -435,44 +439,6 @@ fn same_answer(
         (ModelAnswer::Value(a), Answer::Value(b)) if *a == b.0 => Ok(()),
         (ModelAnswer::Names(a), Answer::Names(b)) if a == b => Ok(()),
         _ => Err("another answer".into()),
-    }
-}
-
-fn name_of(op: &Op) -> Option<&Name> {
-    match op {
-        Op::Lookup { name, .. }
-        | Op::Open { name, .. }
-        | Op::Create { name, .. }
-        | Op::Symlink { name, .. }
-        | Op::Mknod { name, .. }
-        | Op::Mkdir { name, .. }
-        | Op::Rmdir { name, .. }
-        | Op::Unlink { name, .. }
-        | Op::SetAttr {
-            object: Object { name, .. },
-            ..
-        }
-        | Op::SetXattr {
-            object: Object { name, .. },
-            ..
-        }
-        | Op::RemoveXattr {
-            object: Object { name, .. },
-            ..
-        }
-        | Op::SetAcl {
-            object: Object { name, .. },
-            ..
-        }
-        | Op::Accessed {
-            object: Object { name, .. },
-            ..
-        }
-        | Op::Publish {
-            object: Object { name, .. },
-            ..
-        } => Some(name),
-        _ => None,
     }
 }
 

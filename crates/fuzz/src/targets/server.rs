@@ -26,7 +26,7 @@ use pando_types::{
     Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, RequestSlot,
     Sequence, SessionId, Timestamp,
 };
-use pando_wire::{Answer, EntryView, Message, Object, Op, OpRequest, Request, Response, Scope, Statement};
+use pando_wire::{Answer, EntryView, Message, Op, OpRequest, Request, Response, Scope, Statement};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -403,22 +403,10 @@ impl Run {
 
 /// The object an operation means.
 fn object(op: &mut Op) -> Option<(&mut Ino, &mut Generation)> {
-    match op {
-        Op::SetAttr {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::SetAcl {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::Publish {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::Release { ino, generation, .. } => Some((ino, generation)),
-        _ => None,
+    if let Op::Release { ino, generation, .. } = op {
+        return Some((ino, generation));
     }
+    op.object_mut().map(|o| (&mut o.ino, &mut o.generation))
 }
 
 #[cfg(test)]

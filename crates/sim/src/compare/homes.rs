@@ -1,52 +1,12 @@
 //! Files at home: what may be said of them, and what is learnt from it.
 
-use super::name_of;
 use pando_model::{Model, NodeId};
 use pando_types::Errno;
-use pando_wire::{Answer, Object, Op, Outcome, Statement};
+use pando_wire::{Answer, Op, Outcome, Statement, Subject};
 
 /// Whether an operation means the file whose home it shows.
 pub(super) fn means(op: &Op, home: &Statement) -> bool {
-    match op {
-        Op::GetXattr {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::ListXattr {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::SetAttr {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::SetXattr {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::SetAcl {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::RemoveXattr {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::Publish {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::Accessed {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::Link {
-            object: Object { ino, generation, .. },
-            ..
-        }
-        | Op::Release { ino, generation, .. } => (*ino, *generation) == (home.ino, home.generation),
-        _ => true,
-    }
+    op.object().is_none_or(|o| o.id() == (home.ino, home.generation))
 }
 
 /// Whether it takes the home of a file for a directory, or for that of another file.
@@ -61,15 +21,9 @@ pub(super) fn abuses_a_home(op: &Op) -> bool {
             | Op::Rmdir { .. }
             | Op::Unlink { .. }
             | Op::UnlinkMany { .. }
+            | Op::Rename { .. }
     );
-    let name = match op {
-        Op::Link {
-            object: Object { name: src_name, .. },
-            ..
-        } => Some(src_name),
-        Op::ReadLink { name, .. } => Some(name),
-        op => name_of(op),
-    };
+    let name = op.subjects()[0].and_then(Subject::name);
     let right = looks_or_changes && first.is_none_or(|s| name == Some(&s.name));
     second.is_some() || first.is_some() && !right
 }
