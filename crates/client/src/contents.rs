@@ -15,7 +15,7 @@
 mod tests;
 
 use pando_types::{DirId, DirStat, Errno, FileKind, Generation, Mono, Name, Timestamp};
-use pando_wire::{Answer, ChangeInfo, Op, Outcome, RenameMode, Statement, UNCHANGED};
+use pando_wire::{Answer, ChangeInfo, EntryView, Op, Outcome, RenameMode, Statement, UNCHANGED};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -170,21 +170,25 @@ impl Delta {
             time,
             ..Delta::default()
         };
-        match (op, answer) {
-            (Op::Create { name, .. }, Answer::Opened { created: true, .. })
-            | (Op::Symlink { name, .. } | Op::Mknod { name, .. }, Answer::Entry(_)) => Some(come(name, 0)),
-            (Op::Mkdir { name, .. }, Answer::Entry(_)) => Some(come(name, 1)),
-            (Op::Unlink { name, .. }, Answer::Removed(_)) => Some(gone(name, 0)),
-            (Op::Rmdir { name, .. }, Answer::Removed(_)) => Some(gone(name, 1)),
-            (
-                Op::Rename {
-                    src_name,
-                    dst_name,
-                    mode,
-                    ..
-                },
-                Answer::Renamed { other, .. },
-            ) if *mode != RenameMode::Exchange => {
+        match op {
+            Op::Create { name, .. } => {
+                matches!(answer, Answer::Opened { created: true, .. }).then(|| come(name, 0))
+            }
+            Op::Symlink { name, .. } | Op::Mknod { name, .. } => {
+                matches!(answer, Answer::Entry(_)).then(|| come(name, 0))
+            }
+            Op::Mkdir { name, .. } => matches!(answer, Answer::Entry(_)).then(|| come(name, 1)),
+            Op::Unlink { name, .. } => matches!(answer, Answer::Removed(_)).then(|| gone(name, 0)),
+            Op::Rmdir { name, .. } => matches!(answer, Answer::Removed(_)).then(|| gone(name, 1)),
+            Op::Rename {
+                src_name,
+                dst_name,
+                mode: RenameMode::Replace | RenameMode::NoReplace,
+                ..
+            } => {
+                let Answer::Renamed { other, .. } = answer else {
+                    return None;
+                };
                 let replaced = other
                     .as_ref()
                     .map(|o| i64::from(o.attr.kind == FileKind::Directory));
@@ -196,7 +200,31 @@ impl Delta {
                     time,
                 })
             }
-            _ => None,
+            Op::Rename {
+                mode: RenameMode::Exchange,
+                ..
+            }
+            | Op::UnlinkMany { .. }
+            | Op::Link { .. }
+            | Op::Tmpfile { .. }
+            | Op::SetAttr { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::SetAcl { .. }
+            | Op::Publish { .. }
+            | Op::Accessed { .. }
+            | Op::Release { .. }
+            | Op::Lookup { .. }
+            | Op::Reopen { .. }
+            | Op::DirStat { .. }
+            | Op::ReadLink { .. }
+            | Op::Open { .. }
+            | Op::ReadDir { .. }
+            | Op::GetXattr { .. }
+            | Op::ListXattr { .. }
+            | Op::Home { .. }
+            | Op::StatFs
+            | Op::Sync => None,
         }
     }
 }
@@ -289,7 +317,24 @@ fn meant(op: &Op) -> [Option<(Dir, &Name)>; 2] {
             ..
         } => [Some((key(src), src_name)), Some((key(dst), dst_name))],
         Op::Link { dst, dst_name, .. } => [Some((key(dst), dst_name)), None],
-        _ => [None, None],
+        Op::ReadLink { .. }
+        | Op::SetAttr { .. }
+        | Op::GetXattr { .. }
+        | Op::ListXattr { .. }
+        | Op::SetXattr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::SetAcl { .. }
+        | Op::Publish { .. }
+        | Op::Accessed { .. }
+        | Op::UnlinkMany { .. }
+        | Op::Reopen { .. }
+        | Op::DirStat { .. }
+        | Op::ReadDir { .. }
+        | Op::Tmpfile { .. }
+        | Op::Home { .. }
+        | Op::Release { .. }
+        | Op::StatFs
+        | Op::Sync => [None, None],
     }
 }
 
@@ -428,41 +473,61 @@ impl State {
     }
 
     fn made(&mut self, op: &Op, answer: &Answer, change: Option<ChangeInfo>, times: Times) {
-        match (op, answer) {
+        match op {
             // Nothing of what is in its directory.
-            (
-                Op::SetXattr { .. }
-                | Op::RemoveXattr { .. }
-                | Op::SetAcl { .. }
-                | Op::Publish { .. }
-                | Op::Accessed { .. }
-                | Op::Release { .. }
-                | Op::Tmpfile { .. },
-                _,
-            ) => return self.changes += 1,
-            (Op::Create { dir, name, .. }, Answer::Opened { created: false, .. }) => {
-                return self.show(key(dir), name);
+            Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::SetAcl { .. }
+            | Op::Publish { .. }
+            | Op::Accessed { .. }
+            | Op::Release { .. }
+            | Op::Tmpfile { .. } => return self.changes += 1,
+            Op::Create { dir, name, .. } => {
+                if matches!(answer, Answer::Opened { created: false, .. }) {
+                    return self.show(key(dir), name);
+                }
             }
             // Times of a directory are its own.
-            (Op::SetAttr { .. }, Answer::Entry(view)) => {
-                self.changes += 1;
-                if let Some(dir) = &view.dir {
-                    self.change(key(dir), times.heard);
-                    self.with(key(dir), |known| known.stat = None);
+            Op::SetAttr { .. } => {
+                if let Answer::Entry(view) = answer {
+                    self.changes += 1;
+                    if let Some(dir) = &view.dir {
+                        self.change(key(dir), times.heard);
+                        self.with(key(dir), |known| known.stat = None);
+                    }
+                    return;
                 }
-                return;
             }
-            (Op::Rmdir { .. }, Answer::Removed(view)) => {
-                if let Some(dir) = &view.dir {
+            Op::Rmdir { .. } => {
+                if let Answer::Removed(EntryView { dir: Some(dir), .. }) = answer {
                     self.forget(key(dir));
                 }
             }
-            (Op::Mkdir { .. }, Answer::Entry(view)) => {
-                if let Some(dir) = &view.dir {
+            Op::Mkdir { .. } => {
+                if let Answer::Entry(view) = answer
+                    && let Some(dir) = &view.dir
+                {
                     self.born(key(dir), view.attr.ctime, times);
                 }
             }
-            _ => {}
+            Op::Symlink { .. }
+            | Op::Mknod { .. }
+            | Op::Unlink { .. }
+            | Op::UnlinkMany { .. }
+            | Op::Rename { .. }
+            | Op::Link { .. } => {}
+            // They change nothing.
+            Op::Lookup { .. }
+            | Op::Reopen { .. }
+            | Op::DirStat { .. }
+            | Op::ReadLink { .. }
+            | Op::Open { .. }
+            | Op::ReadDir { .. }
+            | Op::GetXattr { .. }
+            | Op::ListXattr { .. }
+            | Op::Home { .. }
+            | Op::StatFs
+            | Op::Sync => {}
         }
         let delta = change.and_then(|c| Some((c, Delta::of(op, answer, c.time)?)));
         let dirs = op.statements().into_iter().flatten();

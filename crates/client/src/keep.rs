@@ -14,6 +14,7 @@ use crate::{Beside, Client};
 use pando_env::CallError;
 use pando_env::sync::join_all;
 use pando_types::{Cred, Errno, FileKind, MapEpoch, Part, ServerId, SessionId, Slot, plant};
+use pando_wire::traits::Opens;
 use pando_wire::{
     Answer, CLOSED_MAX, EntryView, FileAt, HOLDING_MAX, Held, Holding, Keep, Op, Outcome, Refusal, Request,
     Response,
@@ -32,9 +33,9 @@ impl Client {
         let Some(keeping) = &self.config.keeping else {
             return (self.op(cred, op).await, None);
         };
-        let want = match &op {
-            Op::Open { want, .. } | Op::Create { want, .. } => Some(*want),
-            _ => None,
+        let want = match op.traits().opens {
+            Opens::Named(want) => Some(want),
+            Opens::Unnamed | Opens::No => None,
         };
         let mut asked = self.asked(cred, op);
         for _ in 0..AGAIN {

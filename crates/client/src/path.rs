@@ -8,7 +8,7 @@ use crate::whole::whole;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, Mode, Name};
-use pando_wire::{Answer, DirEntry, EntryView, Fate, Op, RenameMode, Scope, Statement, UNLINK_MAX};
+use pando_wire::{Answer, DirEntry, EntryView, Fate, Object, Op, RenameMode, Scope, Statement, UNLINK_MAX};
 use std::collections::VecDeque;
 
 /// Symlinks followed in one path, as Linux allows.
@@ -376,10 +376,7 @@ impl Client {
             let found = self.walk(cred, from, false, Want::Entry).await?;
             let (dst, dst_name) = self.parent_of(cred, to).await.map_err(exists_if_busy)?;
             let link = Op::Link {
-                src: found.parent,
-                src_name: found.name,
-                ino: found.entry.attr.ino,
-                generation: found.entry.attr.generation,
+                object: Object::shown(found.parent, found.name, &found.entry.attr),
                 dst,
                 dst_name,
             };
@@ -442,10 +439,7 @@ impl Client {
             let attr = found.entry.attr;
             let (dir, name) = self.place_of(&found).await?;
             let op = Op::SetAttr {
-                dir,
-                name,
-                ino: attr.ino,
-                generation: attr.generation,
+                object: Object::shown(dir, name, &attr),
                 change,
                 handle: None,
             };

@@ -94,10 +94,11 @@ impl Client {
             return Err(Errno::Invalid);
         };
         // What is rare, or waits, has a place of its own, so that no operation has one for it.
-        match asked.op {
-            Op::StatFs => return Box::pin(self.space()).await.map(Answer::FsStat),
-            Op::Sync => return Box::pin(self.sync_all()).await.map(|()| Answer::Done),
-            _ => {}
+        if matches!(asked.op, Op::StatFs) {
+            return Box::pin(self.space()).await.map(Answer::FsStat);
+        }
+        if matches!(asked.op, Op::Sync) {
+            return Box::pin(self.sync_all()).await.map(|()| Answer::Done);
         }
         let home = asked.op.home().ok_or(Errno::Invalid)?;
         let mut lane = if asked.op.mutates() {
@@ -359,18 +360,15 @@ impl Client {
             handles.learn(s);
         }
         drop(handles);
-        match (op, outcome) {
-            (
-                Op::Lookup { dir, name }
-                | Op::Mkdir { dir, name, .. }
-                | Op::SetAttr { dir, name, .. }
-                | Op::SetAcl { dir, name, .. },
-                Ok(Answer::Entry(e)),
-            ) => {
-                cache.insert(dir, name, e, self.good_until(asked));
+        match outcome {
+            Ok(Answer::Entry(e)) => {
+                let named = op.subjects()[0].filter(|_| op.traits().learnt);
+                if let Some((dir, name)) = named.and_then(|s| Some((s.dir(), s.name()?))) {
+                    cache.insert(dir, name, e, self.good_until(asked));
+                }
             }
-            (_, Ok(Answer::Removed(EntryView { dir: Some(gone), .. }))) => cache.forget(gone.tag()),
-            (_, Ok(Answer::Renamed { moved, other })) => {
+            Ok(Answer::Removed(EntryView { dir: Some(gone), .. })) => cache.forget(gone.tag()),
+            Ok(Answer::Renamed { moved, other }) => {
                 for s in [moved.dir.as_ref(), other.as_ref().and_then(|o| o.dir.as_ref())]
                     .into_iter()
                     .flatten()
@@ -378,7 +376,7 @@ impl Client {
                     cache.forget(s.tag());
                 }
             }
-            (_, Err(Errno::Stale)) => {
+            Err(Errno::Stale) => {
                 drop(cache);
                 self.forget(op);
             }

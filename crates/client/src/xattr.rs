@@ -4,7 +4,7 @@ use crate::Client;
 use crate::path::{Want, entry, exists_if_busy};
 use pando_format::codec::Blob;
 use pando_types::{Acl, AclKind, Cred, Errno, FileKind, Mode, XattrMode, XattrName};
-use pando_wire::{Answer, EntryView, Op};
+use pando_wire::{Answer, EntryView, Object, Op};
 
 impl Client {
     /// The value of an extended attribute of what a path leads to.
@@ -19,10 +19,7 @@ impl Client {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
             let (dir, name) = self.place_of(&found).await?;
             let op = Op::GetXattr {
-                dir,
-                name,
-                ino: found.entry.attr.ino,
-                generation: found.entry.attr.generation,
+                object: Object::shown(dir, name, &found.entry.attr),
                 attr: attr.clone(),
             };
             match self.op(cred, op).await? {
@@ -39,10 +36,7 @@ impl Client {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
             let (dir, name) = self.place_of(&found).await?;
             let op = Op::ListXattr {
-                dir,
-                name,
-                ino: found.entry.attr.ino,
-                generation: found.entry.attr.generation,
+                object: Object::shown(dir, name, &found.entry.attr),
             };
             match self.op(cred, op).await? {
                 Answer::Names(names) => Ok(names),
@@ -66,10 +60,7 @@ impl Client {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
             let (dir, name) = self.place_of(&found).await?;
             let op = Op::SetXattr {
-                dir,
-                name,
-                ino: found.entry.attr.ino,
-                generation: found.entry.attr.generation,
+                object: Object::shown(dir, name, &found.entry.attr),
                 attr: attr.clone(),
                 value: Blob(value.to_vec()),
                 mode,
@@ -91,10 +82,7 @@ impl Client {
             let found = self.walk(cred, path, follow, Want::Entry).await?;
             let (dir, name) = self.place_of(&found).await?;
             let op = Op::RemoveXattr {
-                dir,
-                name,
-                ino: found.entry.attr.ino,
-                generation: found.entry.attr.generation,
+                object: Object::shown(dir, name, &found.entry.attr),
                 attr: attr.clone(),
             };
             entry(self.op(cred, op).await?)
@@ -114,10 +102,7 @@ impl Client {
             let found = self.walk(cred, path, true, Want::Entry).await?;
             let (dir, name) = self.place_of(&found).await?;
             let op = Op::SetAcl {
-                dir,
-                name,
-                ino: found.entry.attr.ino,
-                generation: found.entry.attr.generation,
+                object: Object::shown(dir, name, &found.entry.attr),
                 kind,
                 list: list.cloned(),
             };

@@ -9,7 +9,7 @@ use crate::join::all;
 use foldhash::HashMap;
 use pando_client::file::{OpenFile, Ops, Place};
 use pando_types::{Attr, Errno, Generation, Ino, Timestamp};
-use pando_wire::{Answer, Handle, Op, Outcome};
+use pando_wire::{Answer, Handle, Object, Op, Outcome};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -204,10 +204,12 @@ impl<C: Cluster> Core<C> {
 
 fn accessed(ino: Ino, read: &Read, Place { dir, name }: Place) -> Op {
     Op::Accessed {
-        dir,
-        name,
-        ino,
-        generation: read.generation,
+        object: Object {
+            dir,
+            name,
+            ino,
+            generation: read.generation,
+        },
         proof: read.proof,
         ago: u64::try_from(read.at.elapsed().as_nanos()).unwrap_or(u64::MAX),
     }

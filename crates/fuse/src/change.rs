@@ -8,7 +8,7 @@ use pando_format::codec::Blob;
 use pando_types::{
     Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Part, Perm, Slot, TimeChange,
 };
-use pando_wire::{Answer, EntryView, Op, Outcome, RenameMode};
+use pando_wire::{Answer, EntryView, Object, Op, Outcome, RenameMode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,10 +121,12 @@ impl<C: Cluster> Core<C> {
     ) -> Result<EntryView, Errno> {
         let Place { dir, name } = place;
         let op = Op::SetAttr {
-            dir,
-            name,
-            ino,
-            generation,
+            object: Object {
+                dir,
+                name,
+                ino,
+                generation,
+            },
             change,
             handle: None,
         };
@@ -569,10 +571,12 @@ impl<C: Cluster> Core<C> {
         let view = self.in_dir(d, parent, |dst| {
             self.in_place(d, ino, |src| {
                 let op = Op::Link {
-                    src: src.dir,
-                    src_name: src.name,
-                    ino,
-                    generation,
+                    object: Object {
+                        dir: src.dir,
+                        name: src.name,
+                        ino,
+                        generation,
+                    },
                     dst: dst.clone(),
                     dst_name: name.clone(),
                 };

@@ -4,21 +4,14 @@ use crate::core::{Core, entry};
 use crate::driver::{Cluster, Driver};
 use pando_client::file::{Ops, Place};
 use pando_format::codec::Blob;
-use pando_types::{Acl, AclKind, AttrChange, Cred, Errno, FileKind, Generation, Ino, XattrMode, XattrName};
-use pando_wire::{Answer, EntryView, Op, Outcome};
+use pando_types::{Acl, AclKind, AttrChange, Cred, Errno, FileKind, Ino, XattrMode, XattrName};
+use pando_wire::{Answer, EntryView, Object, Op, Outcome};
 use std::time::{Duration, Instant};
 
 const LISTS: [(AclKind, &[u8]); 2] = [
     (AclKind::Access, b"system.posix_acl_access"),
     (AclKind::Default, b"system.posix_acl_default"),
 ];
-
-/// Which object is meant, by its number in the filesystem.
-#[derive(Clone, Copy)]
-struct Object {
-    ino: Ino,
-    generation: Generation,
-}
 
 /// The access control list that an attribute stands for.
 fn list_of(attr: &[u8]) -> Option<AclKind> {
@@ -42,14 +35,9 @@ impl<C: Cluster> Core<C> {
             return Err(Errno::NoData);
         }
         let asked = Instant::now();
-        let answer = self.at_object(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
-            Op::GetXattr {
-                dir,
-                name,
-                ino,
-                generation,
-                attr: attr.clone(),
-            }
+        let answer = self.at_object(d, cred, ino, |object| Op::GetXattr {
+            object,
+            attr: attr.clone(),
         });
         match answer {
             Ok(Answer::Value(value)) => Ok(value.0),
@@ -66,14 +54,7 @@ impl<C: Cluster> Core<C> {
         if self.is_removed(ino) {
             return Ok(Vec::new());
         }
-        let answer = self.at_object(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
-            Op::ListXattr {
-                dir,
-                name,
-                ino,
-                generation,
-            }
-        })?;
+        let answer = self.at_object(d, cred, ino, |object| Op::ListXattr { object })?;
         let Answer::Names(names) = answer else {
             return Err(Errno::Io);
         };
@@ -103,16 +84,11 @@ impl<C: Cluster> Core<C> {
             return self.set_list(d, cred, ino, kind, Some(list));
         }
         let attr = XattrName::new(attr)?;
-        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
-            Op::SetXattr {
-                dir,
-                name,
-                ino,
-                generation,
-                attr: attr.clone(),
-                value: Blob(value.to_vec()),
-                mode,
-            }
+        self.change_xattr(d, cred, ino, |object| Op::SetXattr {
+            object,
+            attr: attr.clone(),
+            value: Blob(value.to_vec()),
+            mode,
         })
     }
 
@@ -121,14 +97,9 @@ impl<C: Cluster> Core<C> {
             return self.set_list(d, cred, ino, kind, None);
         }
         let attr = XattrName::new(attr)?;
-        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
-            Op::RemoveXattr {
-                dir,
-                name,
-                ino,
-                generation,
-                attr: attr.clone(),
-            }
+        self.change_xattr(d, cred, ino, |object| Op::RemoveXattr {
+            object,
+            attr: attr.clone(),
         })
     }
 
@@ -185,15 +156,10 @@ impl<C: Cluster> Core<C> {
                 return Ok(());
             }
         }
-        self.change_xattr(d, cred, ino, |Place { dir, name }, Object { ino, generation }| {
-            Op::SetAcl {
-                dir,
-                name,
-                ino,
-                generation,
-                kind,
-                list: list.clone(),
-            }
+        self.change_xattr(d, cred, ino, |object| Op::SetAcl {
+            object,
+            kind,
+            list: list.clone(),
         })
     }
 
@@ -202,7 +168,7 @@ impl<C: Cluster> Core<C> {
         d: &C::Driver,
         cred: &Cred,
         ino: Ino,
-        op: impl Fn(Place, Object) -> Op,
+        op: impl Fn(Object) -> Op,
     ) -> Result<(), Errno> {
         let slot = self.nodes().file(ino);
         let mut state = slot.as_ref().map(|s| s.write());
@@ -225,16 +191,21 @@ impl<C: Cluster> Core<C> {
     }
 
     /// Does something with an object where it is.
-    fn at_object(&self, d: &C::Driver, cred: &Cred, ino: Ino, op: impl Fn(Place, Object) -> Op) -> Outcome {
-        let object = {
+    fn at_object(&self, d: &C::Driver, cred: &Cred, ino: Ino, op: impl Fn(Object) -> Op) -> Outcome {
+        let (number, generation) = {
             let nodes = self.nodes();
             let node = nodes.get(ino).ok_or(Errno::Stale)?;
-            Object {
-                ino: node.attr.ino,
-                generation: node.generation,
-            }
+            (node.attr.ino, node.generation)
         };
-        self.at_name(d, ino, |place| self.op(d, cred, op(place, object)))
+        self.at_name(d, ino, |Place { dir, name }| {
+            let object = Object {
+                dir,
+                name,
+                ino: number,
+                generation,
+            };
+            self.op(d, cred, op(object))
+        })
     }
 
     /// Whether it is a file that lives on as long as it is open.

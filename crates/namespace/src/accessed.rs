@@ -3,21 +3,16 @@
 use crate::context::Context;
 use crate::snapshot::Stop;
 use pando_format::{InodeRecord, Key};
-use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Timestamp, plant};
-use pando_wire::{Answer, LockMode, LockWant, Statement};
+use pando_types::{Access, Errno, FileKind, Timestamp, plant};
+use pando_wire::{Answer, LockMode, LockWant, Object};
 
 /// An atime that is older follows a read in any case (Linux, `relatime_need_update`).
 const OLD: i128 = 24 * 60 * 60 * 1_000_000_000;
 
 /// Takes note that a file was read by who has it open: permission was checked then. Its ctime stays.
-pub(crate) fn accessed(
-    cx: &mut Context<'_>,
-    dir: &Statement,
-    name: &Name,
-    object: (Ino, Generation),
-    ago: u64,
-) -> Result<Answer, Stop> {
-    let place = cx.place(dir, name);
+pub(crate) fn accessed(cx: &mut Context<'_>, object: &Object, ago: u64) -> Result<Answer, Stop> {
+    let dir = &object.dir;
+    let place = cx.place(dir, &object.name);
     cx.require(vec![
         LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
@@ -25,7 +20,7 @@ pub(crate) fn accessed(
     cx.enter(dir, Access(0))?;
     // Whether there is such a name is nothing to tell (H99).
     let entry = cx
-        .entry_of(&place, object)
+        .entry_of(&place, object.id())
         .map_err(|_| Stop::Fail(Errno::Stale))?;
     let Some(file) = cx.file(&place, entry, LockMode::Exclusive)? else {
         return Err(Errno::Invalid.into());

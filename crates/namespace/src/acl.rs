@@ -3,26 +3,25 @@
 use crate::attr::reseal;
 use crate::context::{Context, view_dir};
 use crate::snapshot::Stop;
-use crate::xattr::Meant;
 use pando_format::{AccessRecord, Entry, FactChange, InodeRecord, Key, Record, Target};
 use pando_types::{Access, Acl, AclKind, Cred, Errno, Extended, FileKind, Mode, Perm, plant};
-use pando_wire::{Answer, LockMode, LockWant, Statement};
+use pando_wire::{Answer, LockMode, LockWant, Object, Statement};
 
 /// Sets a list, or removes it. The checks are Linux's (`set_posix_acl`), in its order.
 pub(crate) fn set(
     cx: &mut Context<'_>,
-    meant: &Meant<'_>,
+    meant: &Object,
     kind: AclKind,
     list: Option<&Acl>,
 ) -> Result<Answer, Stop> {
-    let (dir, name) = (meant.dir, meant.name);
+    let (dir, name) = (&meant.dir, &meant.name);
     let place = cx.place(dir, name);
     cx.require(vec![
         LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
     cx.enter(dir, Access::EXEC)?;
-    let entry = cx.entry_of(&place, meant.object)?;
+    let entry = cx.entry_of(&place, meant.id())?;
     if let Target::Dir(old) = &entry.target {
         owned(cx.inputs.cred, old.uid)?;
         let new = set_dir(cx, old, kind, list)?;

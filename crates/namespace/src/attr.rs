@@ -7,10 +7,8 @@ use crate::xattr::drop_capability;
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target, Touch,
 };
-use pando_types::{
-    Access, AttrChange, Cred, Errno, FileKind, Generation, Ino, Name, Perm, TimeChange, Timestamp, plant,
-};
-use pando_wire::{Answer, LockMode, LockWant, Statement};
+use pando_types::{Access, AttrChange, Cred, Errno, FileKind, Perm, TimeChange, Timestamp, plant};
+use pando_wire::{Answer, LockMode, LockWant, Object};
 
 /// Largest file size.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
@@ -18,12 +16,11 @@ pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Changes attributes of the object meant.
 pub(crate) fn set_attr(
     cx: &mut Context<'_>,
-    dir: &Statement,
-    name: &Name,
-    object: (Ino, Generation),
+    object: &Object,
     change: &AttrChange,
     through_handle: bool,
 ) -> Result<Answer, Stop> {
+    let (dir, name) = (&object.dir, &object.name);
     let place = cx.place(dir, name);
     cx.require(vec![
         LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
@@ -31,10 +28,12 @@ pub(crate) fn set_attr(
     ])?;
     cx.enter(dir, if through_handle { Access(0) } else { Access::EXEC })?;
     // Through a handle the directory need not be searchable: whether there is such a name is nothing to tell (H99).
-    let entry = cx.entry_of(&place, object).map_err(|stop| match through_handle {
-        true if !plant!(G57) => Stop::Fail(Errno::Stale),
-        _ => stop,
-    })?;
+    let entry = cx
+        .entry_of(&place, object.id())
+        .map_err(|stop| match through_handle {
+            true if !plant!(G57) => Stop::Fail(Errno::Stale),
+            _ => stop,
+        })?;
     if *change == AttrChange::default() {
         return Ok(Answer::Entry(cx.view(dir, &place, entry)?));
     }

@@ -12,7 +12,9 @@ use pando_format::{
     AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record, Target,
 };
 use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Part, Slot, Watermark, plant};
-use pando_wire::{Answer, EntryView, FileAt, Holders, LockMode, LockWant, Op, Said, Scope, Statement};
+use pando_wire::{
+    Answer, EntryView, FileAt, Holders, LockMode, LockWant, Object, Op, Said, Scope, Statement,
+};
 
 /// A file and where its record and its attachments are.
 pub(crate) struct File {
@@ -40,25 +42,9 @@ impl File {
 /// What operations may name the home of a file instead of a directory: those that look at it or change it, and only the one
 /// that the statement is of. It has no name to be taken or given there.
 pub(crate) fn check_homes(op: &Op) -> Result<(), Stop> {
-    let home = match op {
-        Op::Lookup { dir, name }
-        | Op::ReadLink { dir, name }
-        | Op::Open { dir, name, .. }
-        | Op::SetAttr { dir, name, .. }
-        | Op::GetXattr { dir, name, .. }
-        | Op::ListXattr { dir, name, .. }
-        | Op::SetXattr { dir, name, .. }
-        | Op::RemoveXattr { dir, name, .. }
-        | Op::SetAcl { dir, name, .. }
-        | Op::Publish { dir, name, .. }
-        | Op::Accessed { dir, name, .. }
-        | Op::Link {
-            src: dir,
-            src_name: name,
-            ..
-        } if dir.id.is_homes() => Some(dir).filter(|dir| dir.name == *name || plant!(G62)),
-        _ => None,
-    };
+    let home = op.subjects()[0]
+        .filter(|first| first.dir().id.is_homes() && op.traits().at_home)
+        .filter(|first| first.name() == Some(&first.dir().name) || plant!(G62));
     let homes = |s: &&Statement| s.id.is_homes();
     let named = op.statements().iter().flatten().filter(|s| homes(s)).count();
     if named == usize::from(home.is_some()) || plant!(G63) {
@@ -345,18 +331,17 @@ fn home_of(widths: HashWidths, slot: Slot, ino: Ino, generation: Generation) -> 
 /// Gives what is not a directory another name. The order of the checks is Linux's.
 pub(crate) fn link(
     cx: &mut Context<'_>,
-    (src_dir, src_name): (&Statement, &Name),
-    object: (Ino, Generation),
+    object: &Object,
     (dst_dir, dst_name): (&Statement, &Name),
 ) -> Result<Answer, Stop> {
-    let src = cx.place(src_dir, src_name);
+    let src = cx.place(&object.dir, &object.name);
     let dst = cx.place(dst_dir, dst_name);
     let mut wants = cx.change_wants(&dst);
     wants.push(LockWant::Key(Key::Head(src.part), LockMode::Shared));
     wants.push(src.bucket(LockMode::Exclusive));
     cx.require(wants)?;
-    cx.enter(src_dir, Access::EXEC)?;
-    let entry = cx.entry_of(&src, object)?;
+    cx.enter(&object.dir, Access::EXEC)?;
+    let entry = cx.entry_of(&src, object.id())?;
     cx.enter(dst_dir, pando_types::Access::EXEC)?;
     if cx.entry(&dst).is_some() {
         return Err(Errno::Exists.into());

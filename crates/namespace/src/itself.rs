@@ -39,14 +39,8 @@ pub(crate) fn said_above(dir: &Statement) -> Statement {
 pub(crate) fn carry_out(cx: &mut Context<'_>, op: &Op, dir: &Statement) -> Result<Answer, Stop> {
     let (parent, name) = whereabouts(cx, dir)?;
     let mut there = op.clone();
-    if let Op::SetAttr { name: at, .. }
-    | Op::GetXattr { name: at, .. }
-    | Op::ListXattr { name: at, .. }
-    | Op::SetXattr { name: at, .. }
-    | Op::RemoveXattr { name: at, .. }
-    | Op::SetAcl { name: at, .. } = &mut there
-    {
-        *at = name;
+    if let Some(object) = there.object_mut() {
+        object.name = name;
     }
     there
         .statements_mut()
@@ -71,6 +65,7 @@ mod tests {
     use crate::{Inputs, Snapshot, Step, Walked, run};
     use pando_format::{AccessRecord, Entry, HashWidths, Head, Marks, Mutation, NameHash, Record, Target};
     use pando_types::{Acls, AttrChange, Birth, Cred, Generation, Ino, Perm, Realm, Timestamp};
+    use pando_wire::Object;
 
     const ABOVE: DirId = DirId(7);
     const DIR: DirId = DirId(8);
@@ -160,10 +155,12 @@ mod tests {
             ..Said::above_root()
         });
         let op = Op::SetAttr {
-            name: dir.name.clone(),
-            ino: dir.ino,
-            generation: dir.generation,
-            dir,
+            object: Object {
+                name: dir.name.clone(),
+                ino: dir.ino,
+                generation: dir.generation,
+                dir,
+            },
             change: AttrChange {
                 perm: Some(Perm::new(0o700)),
                 ..AttrChange::default()

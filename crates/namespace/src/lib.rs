@@ -30,9 +30,7 @@ pub use readdir::{Page, page};
 pub use snapshot::{Snapshot, Stop};
 
 use context::Context;
-use pando_types::{Generation, Ino, Name};
-use pando_wire::{Answer, LockWant, Op, Statement};
-use xattr::Meant;
+use pando_wire::{Answer, LockWant, Op};
 
 /// What comes of looking at a snapshot.
 pub enum Step {
@@ -102,55 +100,22 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             generation,
         } => remove::release(cx, *slot, *ino, *generation),
         Op::SetAttr {
-            dir,
-            name,
-            ino,
-            generation,
+            object,
             change,
             handle,
-        } => attr::set_attr(cx, dir, name, (*ino, *generation), change, handle.is_some()),
-        Op::GetXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr,
-        } => xattr::get(cx, &meant(dir, name, *ino, *generation), attr),
-        Op::ListXattr {
-            dir,
-            name,
-            ino,
-            generation,
-        } => xattr::list(cx, &meant(dir, name, *ino, *generation)),
+        } => attr::set_attr(cx, object, change, handle.is_some()),
+        Op::GetXattr { object, attr } => xattr::get(cx, object, attr),
+        Op::ListXattr { object } => xattr::list(cx, object),
         Op::SetXattr {
-            dir,
-            name,
-            ino,
-            generation,
+            object,
             attr,
             value,
             mode,
-        } => xattr::set(cx, &meant(dir, name, *ino, *generation), attr, &value.0, *mode),
-        Op::RemoveXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr,
-        } => xattr::remove(cx, &meant(dir, name, *ino, *generation), attr),
-        Op::SetAcl {
-            dir,
-            name,
-            ino,
-            generation,
-            kind,
-            list,
-        } => acl::set(cx, &meant(dir, name, *ino, *generation), *kind, list.as_ref()),
+        } => xattr::set(cx, object, attr, &value.0, *mode),
+        Op::RemoveXattr { object, attr } => xattr::remove(cx, object, attr),
+        Op::SetAcl { object, kind, list } => acl::set(cx, object, *kind, list.as_ref()),
         Op::Publish {
-            dir,
-            name,
-            ino,
-            generation,
+            object,
             handle: _,
             content,
             size,
@@ -158,16 +123,13 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             base,
         } => {
             let when = (*mtime, *base);
-            publish::publish(cx, dir, name, (*ino, *generation), content, *size, when)
+            publish::publish(cx, object, content, *size, when)
         }
         Op::Accessed {
-            dir,
-            name,
-            ino,
-            generation,
+            object,
             proof: _,
             ago,
-        } => accessed::accessed(cx, dir, name, (*ino, *generation), *ago),
+        } => accessed::accessed(cx, object, *ago),
         Op::Rename {
             src,
             src_name,
@@ -177,13 +139,10 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             held,
         } => rename::rename(cx, (src, src_name), (dst, dst_name), *mode, *held),
         Op::Link {
-            src,
-            src_name,
-            ino,
-            generation,
+            object,
             dst,
             dst_name,
-        } => file::link(cx, (src, src_name), (*ino, *generation), (dst, dst_name)),
+        } => file::link(cx, object, (dst, dst_name)),
         Op::Home {
             slot,
             ino,
@@ -194,9 +153,4 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
         Op::ReadDir { dir, .. } => readdir::check(cx, dir),
         Op::StatFs | Op::Sync => Err(Stop::Fail(pando_types::Errno::Unsupported)),
     }
-}
-
-fn meant<'a>(dir: &'a Statement, name: &'a Name, ino: Ino, generation: Generation) -> Meant<'a> {
-    let object = (ino, generation);
-    Meant { dir, name, object }
 }

@@ -6,20 +6,19 @@ use crate::context::Context;
 use crate::snapshot::Stop;
 use crate::xattr::drop_capability;
 use pando_format::{AttachmentKind, Key, Layout, Record};
-use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Timestamp, plant};
-use pando_wire::{Answer, Content, LockMode, LockWant, Statement};
+use pando_types::{Access, Errno, FileKind, Timestamp, plant};
+use pando_wire::{Answer, Content, LockMode, LockWant, Object};
 
 /// Publishes content through a handle that was opened for writing; permission was checked then.
 pub(crate) fn publish(
     cx: &mut Context<'_>,
-    dir: &Statement,
-    name: &Name,
-    object: (Ino, Generation),
+    object: &Object,
     content: &Content,
     size: u64,
     (mtime, base): (Option<Timestamp>, Option<u64>),
 ) -> Result<Answer, Stop> {
-    let place = cx.place(dir, name);
+    let dir = &object.dir;
+    let place = cx.place(dir, &object.name);
     cx.require(vec![
         LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
@@ -27,7 +26,7 @@ pub(crate) fn publish(
     cx.enter(dir, Access(0))?;
     // Through a handle a missing name means: renamed or removed by somebody else.
     let entry = cx
-        .entry_of(&place, object)
+        .entry_of(&place, object.id())
         .map_err(|_| Stop::Fail(Errno::Stale))?;
     let Some(file) = cx.file(&place, entry, LockMode::Exclusive)? else {
         return Err(Errno::Invalid.into());

@@ -7,20 +7,12 @@ use crate::snapshot::Stop;
 use pando_format::codec::{Blob, Codec};
 use pando_format::{AttachmentKind, Entry, InodeRecord, Key, Record, Target, XattrSet};
 use pando_types::{
-    Access, Errno, FileKind, Generation, Ino, Name, XATTR_VALUE_MAX, XattrMode, XattrName, XattrSpace,
-    may_xattr, plant,
+    Access, Errno, FileKind, XATTR_VALUE_MAX, XattrMode, XattrName, XattrSpace, may_xattr, plant,
 };
-use pando_wire::{Answer, EntryView, LockMode, LockWant, Statement};
-
-/// The object meant: its name, and which of all that had it.
-pub(crate) struct Meant<'a> {
-    pub dir: &'a Statement,
-    pub name: &'a Name,
-    pub object: (Ino, Generation),
-}
+use pando_wire::{Answer, EntryView, LockMode, LockWant, Object};
 
 /// One attribute's value.
-pub(crate) fn get(cx: &mut Context<'_>, meant: &Meant<'_>, attr: &XattrName) -> Result<Answer, Stop> {
+pub(crate) fn get(cx: &mut Context<'_>, meant: &Object, attr: &XattrName) -> Result<Answer, Stop> {
     let object = find(cx, meant)?;
     may(cx, &object.target, attr.space(), false)?;
     let set = load(cx, &object.body, &object.target)?;
@@ -29,7 +21,7 @@ pub(crate) fn get(cx: &mut Context<'_>, meant: &Meant<'_>, attr: &XattrName) -> 
 }
 
 /// The names. Needs no permission on the object: as on Linux, whoever may stat it may know them, but those of the superuser.
-pub(crate) fn list(cx: &mut Context<'_>, meant: &Meant<'_>) -> Result<Answer, Stop> {
+pub(crate) fn list(cx: &mut Context<'_>, meant: &Object) -> Result<Answer, Stop> {
     let object = find(cx, meant)?;
     let set = load(cx, &object.body, &object.target)?;
     let shown = set.iter().map(|(name, _)| name);
@@ -40,7 +32,7 @@ pub(crate) fn list(cx: &mut Context<'_>, meant: &Meant<'_>) -> Result<Answer, St
 /// Sets one.
 pub(crate) fn set(
     cx: &mut Context<'_>,
-    meant: &Meant<'_>,
+    meant: &Object,
     attr: &XattrName,
     value: &[u8],
     mode: XattrMode,
@@ -56,32 +48,32 @@ pub(crate) fn set(
 }
 
 /// Removes one.
-pub(crate) fn remove(cx: &mut Context<'_>, meant: &Meant<'_>, attr: &XattrName) -> Result<Answer, Stop> {
+pub(crate) fn remove(cx: &mut Context<'_>, meant: &Object, attr: &XattrName) -> Result<Answer, Stop> {
     change(cx, meant, attr, |set| match set.remove(attr) {
         true => Ok(()),
         false => Err(Errno::NoData),
     })
 }
 
-/// The object meant, where it is.
-struct Object {
+/// The object meant as it was found, where it is.
+struct Found {
     body: Place,
     ordinal: u8,
     /// Never a link.
     target: Target,
 }
 
-impl Object {
-    fn of(cx: &Context<'_>, meant: &Meant<'_>, mode: LockMode) -> Result<Object, Stop> {
-        let place = cx.place(meant.dir, meant.name);
-        let entry = cx.entry_of(&place, meant.object)?;
+impl Found {
+    fn of(cx: &Context<'_>, meant: &Object, mode: LockMode) -> Result<Found, Stop> {
+        let place = cx.place(&meant.dir, &meant.name);
+        let entry = cx.entry_of(&place, meant.id())?;
         Ok(match cx.file(&place, entry, mode)? {
-            Some(file) => Object {
+            Some(file) => Found {
                 ordinal: file.ordinal,
                 target: Target::Inode(file.inode),
                 body: file.body,
             },
-            None => Object {
+            None => Found {
                 ordinal: entry.ordinal,
                 target: entry.target.clone(),
                 body: place,
@@ -89,9 +81,9 @@ impl Object {
         })
     }
 
-    fn view(&self, meant: &Meant<'_>) -> EntryView {
+    fn view(&self, meant: &Object) -> EntryView {
         match &self.target {
-            Target::Dir(d) => view_dir(meant.dir, meant.name, d),
+            Target::Dir(d) => view_dir(&meant.dir, &meant.name, d),
             Target::Inode(i) => view_file(i, self.body.part.dir),
             Target::Link(_) => unreachable!("a link was followed"),
         }
@@ -99,26 +91,26 @@ impl Object {
 }
 
 /// Looks for the object meant, to read.
-fn find(cx: &Context<'_>, meant: &Meant<'_>) -> Result<Object, Stop> {
-    let place = cx.place(meant.dir, meant.name);
+fn find(cx: &Context<'_>, meant: &Object) -> Result<Found, Stop> {
+    let place = cx.place(&meant.dir, &meant.name);
     cx.require(cx.look_wants(&place))?;
-    cx.enter(meant.dir, Access::EXEC)?;
-    Object::of(cx, meant, LockMode::Shared)
+    cx.enter(&meant.dir, Access::EXEC)?;
+    Found::of(cx, meant, LockMode::Shared)
 }
 
 fn change(
     cx: &mut Context<'_>,
-    meant: &Meant<'_>,
+    meant: &Object,
     attr: &XattrName,
     how: impl FnOnce(&mut XattrSet) -> Result<(), Errno>,
 ) -> Result<Answer, Stop> {
-    let place = cx.place(meant.dir, meant.name);
+    let place = cx.place(&meant.dir, &meant.name);
     cx.require(vec![
         LockWant::Key(Key::Head(meant.dir.id.into()), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
-    cx.enter(meant.dir, Access::EXEC)?;
-    let mut object = Object::of(cx, meant, LockMode::Exclusive)?;
+    cx.enter(&meant.dir, Access::EXEC)?;
+    let mut object = Found::of(cx, meant, LockMode::Exclusive)?;
     may(cx, &object.target, attr.space(), true)?;
     let old = load(cx, &object.body, &object.target)?;
     let mut set = old.clone();
@@ -138,7 +130,7 @@ fn change(
         Target::Link(_) => {}
     }
     let shown = object.view(meant);
-    let Object {
+    let Found {
         body,
         ordinal,
         target,

@@ -9,7 +9,7 @@ use pando_namespace::{Inputs, Snapshot, Step, run};
 use pando_types::{
     AttrChange, Birth, Cred, DirId, Errno, FileKind, Generation, Ino, Name, Perm, Realm, Timestamp,
 };
-use pando_wire::{Answer, Content, EntryView, Handle, LockWant, Op, Said, Statement};
+use pando_wire::{Answer, Content, EntryView, Handle, LockWant, Object, Op, Said, Statement};
 use std::collections::BTreeMap;
 
 const BLOCK: u32 = 1 << 22;
@@ -165,10 +165,12 @@ impl World {
 
     fn publish(&mut self, content: Content, size: u64) -> Result<Layout, Errno> {
         let view = self.run(&Op::Publish {
-            dir: root(),
-            name: name(),
-            ino: INO,
-            generation: GENERATION,
+            object: Object {
+                dir: root(),
+                name: name(),
+                ino: INO,
+                generation: GENERATION,
+            },
             handle: Handle(1),
             content,
             size,
@@ -185,10 +187,12 @@ impl World {
             ..AttrChange::default()
         };
         let view = self.run(&Op::SetAttr {
-            dir: root(),
-            name: name(),
-            ino: INO,
-            generation: GENERATION,
+            object: Object {
+                dir: root(),
+                name: name(),
+                ino: INO,
+                generation: GENERATION,
+            },
             change,
             handle: None,
         });

@@ -3,7 +3,7 @@
 use crate::world::Time;
 use pando_cluster::ClusterMap;
 use pando_types::{Birth, DirId, Name, Part, ServerId};
-use pando_wire::{Message, Op, PeerAnswer, PeerRequest, Request, Response};
+use pando_wire::{Message, Op, PeerAnswer, PeerRequest, Request, Response, Statement};
 use std::collections::BTreeMap;
 
 /// What was measured, in nanoseconds.
@@ -114,14 +114,27 @@ fn operation(op: &Op, map: &ClusterMap, me: ServerId) -> &'static str {
             .slot(),
         ) == me
     };
-    match op {
-        Op::Mkdir { dir, name, .. } if content(dir.id, name) => "mkdir on one server",
-        Op::Rmdir { dir, name } if content(dir.id, name) => "rmdir on one server",
-        // Of a directory: one that is not here is asked of the coordinator only.
-        Op::Rename { src, .. } if map.owner(Part::whole(src.id).slot()) != me => "rename as coordinator",
-        Op::Rename { dst, .. } if map.owner(Part::whole(dst.id).slot()) == me => "rename on one server",
-        _ => op.kind(),
+    let here = |dir: &Statement| map.owner(Part::whole(dir.id).slot()) == me;
+    if let Op::Mkdir { dir, name, .. } = op
+        && content(dir.id, name)
+    {
+        return "mkdir on one server";
     }
+    if let Op::Rmdir { dir, name } = op
+        && content(dir.id, name)
+    {
+        return "rmdir on one server";
+    }
+    if let Op::Rename { src, dst, .. } = op {
+        // Of a directory: one that is not here is asked of the coordinator only.
+        if !here(src) {
+            return "rename as coordinator";
+        }
+        if here(dst) {
+            return "rename on one server";
+        }
+    }
+    op.kind()
 }
 
 #[cfg(test)]

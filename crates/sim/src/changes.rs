@@ -1,7 +1,8 @@
 //! What servers tell of directories' change attributes (H179, H180): a count that comes a second time is of the state it was of.
 
+use crate::nature::Nature;
 use pando_server::Executed;
-use pando_types::{DirId, ServerId};
+use pando_types::{AttrChange, DirId, ServerId};
 use pando_wire::{Answer, Op, UNCHANGED};
 use std::collections::BTreeMap;
 
@@ -25,24 +26,24 @@ fn changed_in(e: &Executed<'_>) -> Vec<DirId> {
     if !e.changed {
         return Vec::new();
     }
-    match (e.op, e.outcome) {
-        (Op::Create { dir, .. }, Ok(Answer::Opened { created: true, .. }))
-        | (
-            Op::Symlink { dir, .. }
-            | Op::Mknod { dir, .. }
-            | Op::Mkdir { dir, .. }
-            | Op::Rmdir { dir, .. }
-            | Op::Unlink { dir, .. }
-            | Op::UnlinkMany { dir, .. },
-            Ok(_),
-        ) => vec![dir.id],
-        (Op::Link { dst, .. }, Ok(_)) => vec![dst.id],
-        (Op::Rename { src, dst, .. }, Ok(_)) if src.id == dst.id => vec![src.id],
-        (Op::Rename { src, dst, .. }, Ok(_)) => vec![src.id, dst.id],
-        (Op::SetAttr { change, .. }, Ok(Answer::Entry(view)))
-            if change.atime.is_some() || change.mtime.is_some() =>
-        {
-            view.dir.iter().map(|d| d.id).collect()
+    let Ok(answer) = e.outcome else {
+        return Vec::new();
+    };
+    let dirs = e.op.statements();
+    match (Nature::of(e.op), answer) {
+        // Their answers say whether.
+        (Nature::Makes, Answer::Opened { created: false, .. }) => Vec::new(),
+        (Nature::Makes | Nature::Removes, _) => dirs[0].iter().map(|d| d.id).collect(),
+        (Nature::Links, _) => dirs[1].iter().map(|d| d.id).collect(),
+        (Nature::Moves, _) => {
+            let mut dirs: Vec<DirId> = dirs.into_iter().flatten().map(|d| d.id).collect();
+            dirs.dedup();
+            dirs
+        }
+        (Nature::Changes, Answer::Entry(view)) => {
+            let times = |c: &AttrChange| c.atime.is_some() || c.mtime.is_some();
+            let sets = matches!(e.op, Op::SetAttr { change, .. } if times(change));
+            view.dir.iter().filter(|_| sets).map(|d| d.id).collect()
         }
         _ => Vec::new(),
     }

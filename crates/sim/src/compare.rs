@@ -12,7 +12,7 @@ use pando_model::{
     Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
 };
 use pando_types::{Access, Acls, Attr, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
-use pando_wire::{Answer, DirEntry, EntryView, Op, Outcome, Statement};
+use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Outcome, Statement, Subject};
 
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
 /// positions of entries, which the model leaves to the implementation.
@@ -197,99 +197,66 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             name: name.clone(),
         },
         Op::SetAttr {
-            dir,
-            name,
-            ino,
-            generation,
+            object,
             change,
             handle,
         } => ModelOp::SetAttr {
-            dir: dir_ref(dir),
-            name: name.clone(),
-            id: NodeId::new(*ino, *generation),
+            dir: dir_ref(&object.dir),
+            name: object.name.clone(),
+            id: node_of(object),
             change: *change,
             through_handle: handle.is_some(),
         },
-        Op::GetXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr,
-        } => ModelOp::GetXattr {
-            dir: dir_ref(dir),
-            name: name.clone(),
-            id: NodeId::new(*ino, *generation),
+        Op::GetXattr { object, attr } => ModelOp::GetXattr {
+            dir: dir_ref(&object.dir),
+            name: object.name.clone(),
+            id: node_of(object),
             attr: attr.clone(),
         },
-        Op::ListXattr {
-            dir,
-            name,
-            ino,
-            generation,
-        } => ModelOp::ListXattr {
-            dir: dir_ref(dir),
-            name: name.clone(),
-            id: NodeId::new(*ino, *generation),
+        Op::ListXattr { object } => ModelOp::ListXattr {
+            dir: dir_ref(&object.dir),
+            name: object.name.clone(),
+            id: node_of(object),
         },
         Op::SetXattr {
-            dir,
-            name,
-            ino,
-            generation,
+            object,
             attr,
             value,
             mode,
         } => ModelOp::SetXattr {
-            dir: dir_ref(dir),
-            name: name.clone(),
-            id: NodeId::new(*ino, *generation),
+            dir: dir_ref(&object.dir),
+            name: object.name.clone(),
+            id: node_of(object),
             attr: attr.clone(),
             value: Some(value.0.clone()),
             mode: *mode,
         },
-        Op::RemoveXattr {
-            dir,
-            name,
-            ino,
-            generation,
-            attr,
-        } => ModelOp::SetXattr {
-            dir: dir_ref(dir),
-            name: name.clone(),
-            id: NodeId::new(*ino, *generation),
+        Op::RemoveXattr { object, attr } => ModelOp::SetXattr {
+            dir: dir_ref(&object.dir),
+            name: object.name.clone(),
+            id: node_of(object),
             attr: attr.clone(),
             value: None,
             mode: XattrMode::Replace,
         },
-        Op::SetAcl {
-            dir,
-            name,
-            ino,
-            generation,
-            kind,
-            list,
-        } => ModelOp::SetAcl {
-            dir: dir_ref(dir),
-            name: name.clone(),
-            id: NodeId::new(*ino, *generation),
+        Op::SetAcl { object, kind, list } => ModelOp::SetAcl {
+            dir: dir_ref(&object.dir),
+            name: object.name.clone(),
+            id: node_of(object),
             kind: *kind,
             list: list.clone(),
         },
         Op::Publish {
-            dir,
-            name,
-            ino,
-            generation,
+            object,
             handle: _,
             content,
             size,
             mtime,
             base,
         } => ModelOp::Publish {
-            dir: dir_ref(dir),
-            name: name.clone(),
-            id: NodeId::new(*ino, *generation),
+            dir: dir_ref(&object.dir),
+            name: object.name.clone(),
+            id: node_of(object),
             content: match content {
                 pando_wire::Content::None => Content::Sparse,
                 pando_wire::Content::Inline(b) => Content::Bytes(b.0.clone().into()),
@@ -305,16 +272,13 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             base: *base,
         },
         Op::Accessed {
-            dir,
-            name,
-            ino,
-            generation,
+            object,
             proof: _,
             ago,
         } => ModelOp::Accessed {
-            dir: dir_ref(dir),
-            name: name.clone(),
-            id: NodeId::new(*ino, *generation),
+            dir: dir_ref(&object.dir),
+            name: object.name.clone(),
+            id: node_of(object),
             ago: *ago,
         },
         Op::Rename {
@@ -339,16 +303,13 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             },
         },
         Op::Link {
-            src,
-            src_name,
-            ino,
-            generation,
+            object,
             dst,
             dst_name,
         } => ModelOp::Link {
-            src: dir_ref(src),
-            src_name: src_name.clone(),
-            id: NodeId::new(*ino, *generation),
+            src: dir_ref(&object.dir),
+            src_name: object.name.clone(),
+            id: node_of(object),
             dst: DirRef {
                 second: true,
                 ..dir_ref(dst)
@@ -373,6 +334,10 @@ fn wide(map: &ClusterMap, id: DirId, ino: Ino) -> DirId {
     } else {
         id
     }
+}
+
+fn node_of(object: &Object) -> NodeId {
+    NodeId::new(object.ino, object.generation)
 }
 
 /// What statements say of lists.
@@ -410,7 +375,8 @@ fn same_answer(
     cred: &Cred,
     map: &ClusterMap,
 ) -> Result<(), String> {
-    let place = name_of(op);
+    // (A link's answer shows no directory, and only a directory's name is compared.)
+    let place = op.subjects()[0].and_then(Subject::name);
     match (expected, got) {
         (ModelAnswer::Identity(fault), _) => Err(fault.to_string()),
         (ModelAnswer::Entry(a), Answer::Entry(b)) => same_view(a, b, place, None, map),
@@ -448,15 +414,18 @@ fn same_answer(
         }
         (ModelAnswer::Removed(a), Answer::Removed(b)) => same_view(a, b, place, None, map),
         (ModelAnswer::Renamed { moved: a, other: oa }, Answer::Renamed { moved: b, other: ob }) => {
-            let (dst, other) = match op {
-                Op::Rename {
-                    dst_name,
-                    src_name,
-                    mode: pando_wire::RenameMode::Exchange,
-                    ..
-                } => (dst_name, src_name),
-                Op::Rename { dst_name, .. } => (dst_name, dst_name),
-                _ => return Err("an answer to another operation".into()),
+            let Op::Rename {
+                src_name,
+                dst_name: dst,
+                mode,
+                ..
+            } = op
+            else {
+                return Err("an answer to another operation".into());
+            };
+            let other = match mode {
+                pando_wire::RenameMode::Exchange => src_name,
+                pando_wire::RenameMode::Replace | pando_wire::RenameMode::NoReplace => dst,
             };
             same_view(a, b, Some(dst), None, map)?;
             match (oa, ob) {
@@ -470,26 +439,6 @@ fn same_answer(
         (ModelAnswer::Value(a), Answer::Value(b)) if *a == b.0 => Ok(()),
         (ModelAnswer::Names(a), Answer::Names(b)) if a == b => Ok(()),
         _ => Err("another answer".into()),
-    }
-}
-
-fn name_of(op: &Op) -> Option<&Name> {
-    match op {
-        Op::Lookup { name, .. }
-        | Op::Open { name, .. }
-        | Op::Create { name, .. }
-        | Op::Symlink { name, .. }
-        | Op::Mknod { name, .. }
-        | Op::Mkdir { name, .. }
-        | Op::Rmdir { name, .. }
-        | Op::Unlink { name, .. }
-        | Op::SetAttr { name, .. }
-        | Op::SetXattr { name, .. }
-        | Op::RemoveXattr { name, .. }
-        | Op::SetAcl { name, .. }
-        | Op::Accessed { name, .. }
-        | Op::Publish { name, .. } => Some(name),
-        _ => None,
     }
 }
 

@@ -136,8 +136,8 @@ impl Facts {
 /// The directories whose name, parent or permissions an operation changed.
 fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChange)> {
     let dir = |e: &EntryView| e.dir.as_ref().map(|s| (s.id, s.generation));
-    match (op, answer) {
-        (Op::SetAttr { .. } | Op::SetAcl { .. }, Answer::Entry(e)) => {
+    match answer {
+        Answer::Entry(e) if matches!(op, Op::SetAttr { .. } | Op::SetAcl { .. }) => {
             let facts = |a: &pando_types::Attr| (a.perm, a.uid, a.gid);
             let same = before.is_some_and(|b| facts(&b.attr) == facts(&e.attr) && b.acls == e.acls());
             dir(e)
@@ -146,12 +146,29 @@ fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChan
                 .into_iter()
                 .collect()
         }
-        (Op::Rename { mode, .. }, Answer::Renamed { moved, other }) => {
-            let other = other.as_deref().filter(|_| *mode == RenameMode::Exchange);
+        Answer::Renamed { moved, other } => {
+            let exchanged = matches!(
+                op,
+                Op::Rename {
+                    mode: RenameMode::Exchange,
+                    ..
+                }
+            );
+            let other = other.as_deref().filter(|_| exchanged);
             let both = [Some(&**moved), other].into_iter().flatten();
             both.filter_map(dir).map(|d| (d, FactChange::Moved)).collect()
         }
-        _ => Vec::new(),
+        Answer::Entry(_)
+        | Answer::Opened { .. }
+        | Answer::Removed(_)
+        | Answer::Done
+        | Answer::DirStat(_)
+        | Answer::Target(_)
+        | Answer::Entries { .. }
+        | Answer::FsStat(_)
+        | Answer::Value(_)
+        | Answer::Names(_)
+        | Answer::Fates(_) => Vec::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use pando_types::{
     Access, AttrChange, Cred, FileKind, Mode, NAME_MAX, Name, Perm, TimeChange, Timestamp, XATTR_VALUE_MAX,
     XattrMode, XattrName,
 };
-use pando_wire::{Content, Handle, Op, RenameMode, Statement};
+use pando_wire::{Content, Handle, Object, Op, RenameMode, Statement};
 
 /// One thing to do.
 #[derive(Clone, Debug)]
@@ -309,10 +309,12 @@ impl Generator {
                     Some(f) => {
                         let f = if rng.percent(20) { f.at_home() } else { f };
                         Op::Link {
-                            src: f.dir,
-                            src_name: f.name,
-                            ino: f.ino,
-                            generation: f.generation,
+                            object: Object {
+                                dir: f.dir,
+                                name: f.name,
+                                ino: f.ino,
+                                generation: f.generation,
+                            },
                             dst: dir,
                             dst_name: name,
                         }
@@ -430,23 +432,29 @@ impl Generator {
         } = f;
         match rng.below(20) {
             0..=3 => Op::GetXattr {
-                dir,
-                name,
-                ino,
-                generation,
+                object: Object {
+                    dir,
+                    name,
+                    ino,
+                    generation,
+                },
                 attr,
             },
             4..=6 => Op::ListXattr {
-                dir,
-                name,
-                ino,
-                generation,
+                object: Object {
+                    dir,
+                    name,
+                    ino,
+                    generation,
+                },
             },
             7..=8 => Op::RemoveXattr {
-                dir,
-                name,
-                ino,
-                generation,
+                object: Object {
+                    dir,
+                    name,
+                    ino,
+                    generation,
+                },
                 attr,
             },
             n => {
@@ -456,10 +464,12 @@ impl Generator {
                     _ => rng.index(40),
                 };
                 Op::SetXattr {
-                    dir,
-                    name,
-                    ino,
-                    generation,
+                    object: Object {
+                        dir,
+                        name,
+                        ino,
+                        generation,
+                    },
                     attr,
                     value: Blob(vec![rng.next() as u8; size]),
                     mode: match n {
@@ -485,10 +495,12 @@ impl Generator {
         let mtime = rng.percent(40).then(|| stamp(rng));
         let base = rng.percent(30).then(|| rng.below(3));
         let op = |content, size| Op::Publish {
-            dir: f.dir.clone(),
-            name: f.name.clone(),
-            ino: f.ino,
-            generation: f.generation,
+            object: Object {
+                dir: f.dir.clone(),
+                name: f.name.clone(),
+                ino: f.ino,
+                generation: f.generation,
+            },
             handle,
             content,
             size,
@@ -562,10 +574,12 @@ fn mode(rng: &mut Rng) -> Mode {
 
 fn set(f: Seen, change: AttrChange, handle: Option<Handle>) -> Op {
     Op::SetAttr {
-        dir: f.dir,
-        name: f.name,
-        ino: f.ino,
-        generation: f.generation,
+        object: Object {
+            dir: f.dir,
+            name: f.name,
+            ino: f.ino,
+            generation: f.generation,
+        },
         change,
         handle,
     }

@@ -6,6 +6,7 @@
 //! beginning and its end. Listings count as reads of all names in their stretch.
 
 use crate::linear::{Act, Event, KEYS, Maybe, Saw, State, Verdict, check};
+use crate::nature::Nature;
 use pando_format::{HashWidths, Position};
 use pando_types::{Attr, DirId, Errno, Name};
 use pando_wire::{Answer, EntryView, Fate, Op, Outcome, RenameMode, Statement};
@@ -261,16 +262,14 @@ impl<'a> Sorted<'a> {
 
 /// What is said of each name apart: that many go at one moment is the judge's to check.
 fn parts(op: &Op) -> Vec<Op> {
-    match op {
-        Op::UnlinkMany { dir, names } => names
-            .iter()
-            .map(|name| Op::UnlinkMany {
-                dir: dir.clone(),
-                names: vec![name.clone()],
-            })
-            .collect(),
-        op => vec![op.clone()],
+    if let Op::UnlinkMany { dir, names } = op {
+        let each = names.iter().map(|name| Op::UnlinkMany {
+            dir: dir.clone(),
+            names: vec![name.clone()],
+        });
+        return each.collect();
     }
+    vec![op.clone()]
 }
 
 fn directory(dir: &Statement) -> (u64, u64) {
@@ -285,48 +284,10 @@ fn places(op: &Op) -> [Option<Place>; 2] {
         let named = dir.id != DirId::ABOVE_ROOT && !dir.id.is_homes();
         named.then(|| (ino, generation, name.clone()))
     };
-    match op {
-        Op::Lookup { dir, name }
-        | Op::Open { dir, name, .. }
-        | Op::ReadLink { dir, name }
-        | Op::Create { dir, name, .. }
-        | Op::Symlink { dir, name, .. }
-        | Op::Mknod { dir, name, .. }
-        | Op::Mkdir { dir, name, .. }
-        | Op::Rmdir { dir, name }
-        | Op::Unlink { dir, name, .. }
-        | Op::SetAttr { dir, name, .. }
-        | Op::GetXattr { dir, name, .. }
-        | Op::ListXattr { dir, name, .. }
-        | Op::SetXattr { dir, name, .. }
-        | Op::RemoveXattr { dir, name, .. }
-        | Op::SetAcl { dir, name, .. }
-        | Op::Accessed { dir, name, .. }
-        | Op::Publish { dir, name, .. } => [place(dir, name), None],
-        Op::UnlinkMany { dir, names } => [names.first().and_then(|name| place(dir, name)), None],
-        Op::Rename {
-            src,
-            src_name,
-            dst,
-            dst_name,
-            ..
-        }
-        | Op::Link {
-            src,
-            src_name,
-            dst,
-            dst_name,
-            ..
-        } => [place(src, src_name), place(dst, dst_name)],
-        Op::ReadDir { .. }
-        | Op::DirStat { .. }
-        | Op::Reopen { .. }
-        | Op::Tmpfile { .. }
-        | Op::StatFs
-        | Op::Sync
-        | Op::Home { .. }
-        | Op::Release { .. } => [None, None],
-    }
+    op.subjects().map(|s| {
+        let subject = s?;
+        place(subject.dir(), subject.first_name()?)
+    })
 }
 
 /// What a call says of these names, if anything.
@@ -351,79 +312,96 @@ fn act(call: &Call, places: &[&Place], widths: HashWidths, attrs: &mut Vec<Attr>
         None => return Some(Act::Perhaps(perhaps(&call.op, first, second)?)),
         Some(outcome) => outcome,
     };
-    match (&call.op, outcome) {
-        (Op::ReadDir { dir, after, .. }, Ok(Answer::Entries { entries, end })) => {
-            for (n, (ino, generation, name)) in places.iter().copied().enumerate() {
-                if (*ino, *generation) != directory(dir) {
-                    continue;
-                }
-                if let Some(e) = entries.iter().find(|e| e.name == *name) {
-                    let shown = e.view.as_deref().map(&mut whole);
-                    let (object, attr) = shown.unwrap_or((Some(e.ino.0), None));
-                    saw[n] = Saw::There(object, attr);
-                } else {
-                    // Names of one bucket are on one page.
-                    let bucket = widths.name(dir.salt, name);
-                    let begun = *after == Position::START || bucket > after.bucket();
-                    if begun && (*end || entries.last().is_some_and(|e| bucket <= e.position.bucket())) {
-                        saw[n] = Saw::Absent;
+    match Nature::of(&call.op) {
+        Nature::Lists => {
+            if let (Op::ReadDir { dir, after, .. }, Ok(Answer::Entries { entries, end })) =
+                (&call.op, outcome)
+            {
+                for (n, (ino, generation, name)) in places.iter().copied().enumerate() {
+                    if (*ino, *generation) != directory(dir) {
+                        continue;
+                    }
+                    if let Some(e) = entries.iter().find(|e| e.name == *name) {
+                        let shown = e.view.as_deref().map(&mut whole);
+                        let (object, attr) = shown.unwrap_or((Some(e.ino.0), None));
+                        saw[n] = Saw::There(object, attr);
+                    } else {
+                        // Names of one bucket are on one page.
+                        let bucket = widths.name(dir.salt, name);
+                        let begun = *after == Position::START || bucket > after.bucket();
+                        if begun && (*end || entries.last().is_some_and(|e| bucket <= e.position.bucket())) {
+                            saw[n] = Saw::Absent;
+                        }
                     }
                 }
             }
         }
-        // If both were names of it, nothing happened; else it moved.
-        (Op::Rename { .. }, Ok(Answer::Renamed { moved, other: None })) if moved.home.is_some() => {
-            return Some(Act::Perhaps(perhaps(&call.op, first, second)?));
-        }
-        (Op::Link { .. }, Ok(Answer::Entry(e))) => {
-            let (object, _) = whole(e);
-            if let Some(n) = first {
-                (saw[n], left[n]) = (Saw::There(object, None), Some(State::There(object, None)));
+        Nature::Links => match outcome {
+            Ok(Answer::Entry(e)) => {
+                let (object, _) = whole(e);
+                if let Some(n) = first {
+                    (saw[n], left[n]) = (Saw::There(object, None), Some(State::There(object, None)));
+                }
+                if let Some(n) = second {
+                    (saw[n], left[n]) = (Saw::Absent, Some(State::There(object, None)));
+                }
             }
-            if let Some(n) = second {
-                (saw[n], left[n]) = (Saw::Absent, Some(State::There(object, None)));
-            }
-        }
-        (Op::Link { .. }, Err(e)) => match e {
-            Errno::NotFound => saw[first?] = Saw::Absent,
-            Errno::Exists => saw[second?] = Saw::There(None, None),
+            Err(Errno::NotFound) => saw[first?] = Saw::Absent,
+            Err(Errno::Exists) => saw[second?] = Saw::There(None, None),
             _ => return None,
         },
-        (Op::Rename { mode, .. }, Ok(Answer::Renamed { moved, other })) => {
-            let (object, attr) = whole(moved);
-            match (first, second) {
-                // Both are one name: nothing happens.
-                (Some(a), Some(b)) if a == b => saw[a] = Saw::There(object, None),
-                (first, second) => {
-                    let exchanged = other.as_ref().filter(|_| *mode == RenameMode::Exchange);
-                    if let Some(n) = first {
-                        saw[n] = Saw::There(object, None);
-                        left[n] = Some(match exchanged {
-                            Some(e) => {
-                                let (object, attr) = whole(e);
-                                State::There(object, attr)
+        Nature::Moves => {
+            let Op::Rename { mode, .. } = &call.op else {
+                return None;
+            };
+            match (outcome, mode) {
+                // If both were names of it, nothing happened; else it moved.
+                (Ok(Answer::Renamed { moved, other: None }), _) if moved.home.is_some() => {
+                    return Some(Act::Perhaps(perhaps(&call.op, first, second)?));
+                }
+                (Ok(Answer::Renamed { moved, other }), _) => {
+                    let (object, attr) = whole(moved);
+                    match (first, second) {
+                        // Both are one name: nothing happens.
+                        (Some(a), Some(b)) if a == b => saw[a] = Saw::There(object, None),
+                        (first, second) => {
+                            let exchanged = other.as_ref().filter(|_| *mode == RenameMode::Exchange);
+                            if let Some(n) = first {
+                                saw[n] = Saw::There(object, None);
+                                left[n] = Some(match exchanged {
+                                    Some(e) => {
+                                        let (object, attr) = whole(e);
+                                        State::There(object, attr)
+                                    }
+                                    None => State::Absent,
+                                });
                             }
-                            None => State::Absent,
-                        });
-                    }
-                    if let Some(n) = second {
-                        saw[n] = match other {
-                            Some(e) => Saw::There(Some(e.attr.ino.0), None),
-                            None => Saw::Absent,
-                        };
-                        left[n] = Some(State::There(object, attr));
+                            if let Some(n) = second {
+                                saw[n] = match other {
+                                    Some(e) => Saw::There(Some(e.attr.ino.0), None),
+                                    None => Saw::Absent,
+                                };
+                                left[n] = Some(State::There(object, attr));
+                            }
+                        }
                     }
                 }
+                (Err(Errno::NotFound), RenameMode::Replace | RenameMode::NoReplace) => {
+                    saw[first?] = Saw::Absent;
+                }
+                (Err(Errno::Exists), _) => saw[second?] = Saw::There(None, None),
+                _ => return None,
             }
         }
-        (Op::Rename { mode, .. }, Err(e)) => match (e, mode) {
-            (Errno::NotFound, RenameMode::Replace | RenameMode::NoReplace) => saw[first?] = Saw::Absent,
-            (Errno::Exists, _) => saw[second?] = Saw::There(None, None),
-            _ => return None,
-        },
-        (op, outcome) => {
+        Nature::Looks
+        | Nature::LooksInto
+        | Nature::Reads
+        | Nature::Makes
+        | Nature::Removes
+        | Nature::Changes
+        | Nature::Other => {
             let n = first?;
-            (saw[n], left[n]) = single(op, outcome, &mut whole)?;
+            (saw[n], left[n]) = single(&call.op, outcome, &mut whole)?;
         }
     }
     (saw != [Saw::Nothing; KEYS]).then_some(Act::Did(saw, left))
@@ -435,82 +413,74 @@ fn single(
     outcome: &Outcome,
     whole: &mut impl FnMut(&EntryView) -> (Option<u64>, Option<u32>),
 ) -> Option<(Saw, Option<State>)> {
-    Some(match (op, outcome) {
+    let nature = Nature::of(op);
+    let answer = match outcome {
         // An empty target of a symlink is ENOENT too.
-        (
-            Op::Create { .. } | Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. },
-            Err(Errno::NotFound),
-        ) => return None,
-        (_, Err(Errno::NotFound)) => (Saw::Absent, None),
-        (_, Err(Errno::Exists | Errno::NotEmpty)) => (Saw::There(None, None), None),
-        (Op::Lookup { .. }, Ok(Answer::Entry(e)))
-        | (Op::Open { .. }, Ok(Answer::Opened { entry: e, .. }))
+        Err(Errno::NotFound) if nature == Nature::Makes => return None,
+        Err(Errno::NotFound) => return Some((Saw::Absent, None)),
+        Err(Errno::Exists | Errno::NotEmpty) => return Some((Saw::There(None, None), None)),
+        Err(_) => return None,
+        Ok(answer) => answer,
+    };
+    Some(match (nature, answer) {
+        (Nature::Looks, Answer::Entry(e) | Answer::Opened { entry: e, .. })
         | (
-            Op::Create { .. },
-            Ok(Answer::Opened {
+            Nature::Makes,
+            Answer::Opened {
                 entry: e,
                 created: false,
                 ..
-            }),
+            },
         ) => {
             let (object, attr) = whole(e);
             (Saw::There(object, attr), None)
         }
-        (Op::Create { .. }, Ok(Answer::Opened { entry: e, .. }))
-        | (Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. }, Ok(Answer::Entry(e))) => {
+        (Nature::Makes, Answer::Entry(e) | Answer::Opened { entry: e, .. }) => {
             let (object, attr) = whole(e);
             (Saw::Absent, Some(State::There(object, attr)))
         }
-        (Op::Unlink { .. } | Op::Rmdir { .. }, Ok(Answer::Removed(e))) => {
-            (Saw::There(Some(e.attr.ino.0), None), Some(State::Absent))
-        }
-        (Op::UnlinkMany { .. }, Ok(Answer::Fates(fates))) => match fates[..] {
+        (Nature::Removes, Answer::Removed(e)) => (Saw::There(Some(e.attr.ino.0), None), Some(State::Absent)),
+        (Nature::Removes, Answer::Fates(fates)) => match fates[..] {
             [Fate::Gone] => (Saw::There(None, None), Some(State::Absent)),
             [Fate::Alone] => (Saw::There(None, None), None),
             [Fate::Not(Errno::NotFound)] => (Saw::Absent, None),
             _ => return None,
         },
-        (
-            Op::SetAttr { .. }
-            | Op::SetXattr { .. }
-            | Op::RemoveXattr { .. }
-            | Op::SetAcl { .. }
-            | Op::Accessed { .. }
-            | Op::Publish { .. },
-            Ok(Answer::Entry(e)),
-        ) => {
+        (Nature::Changes, Answer::Entry(e)) => {
             let (object, attr) = whole(e);
             (Saw::There(object, None), Some(State::There(object, attr)))
         }
-        (Op::GetXattr { ino, .. } | Op::ListXattr { ino, .. }, Ok(_)) => {
-            (Saw::There(Some(ino.0), None), None)
-        }
-        (Op::ReadLink { .. }, Ok(_)) => (Saw::There(None, None), None),
+        (Nature::LooksInto, _) => (Saw::There(Some(op.object()?.ino.0), None), None),
+        (Nature::Reads, _) => (Saw::There(None, None), None),
         _ => return None,
     })
 }
 
 /// What an operation would do of which nobody knows whether it happened.
 fn perhaps(op: &Op, first: Option<usize>, second: Option<usize>) -> Option<Maybe> {
-    Some(match op {
-        Op::Create { .. } | Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. } => Maybe::Make(first?),
-        Op::Link { .. } => Maybe::Make(second?),
-        Op::Unlink { .. } | Op::UnlinkMany { .. } | Op::Rmdir { .. } => Maybe::Remove(first?),
-        Op::SetAttr { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::SetAcl { .. }
-        | Op::Accessed { .. }
-        | Op::Publish { .. } => Maybe::Change(first?),
-        Op::Rename { mode, .. } => match (first, second, *mode == RenameMode::Exchange) {
-            (Some(a), Some(b), _) if a == b => return None,
-            (Some(a), Some(b), true) => Maybe::Swap(a, b),
-            (Some(a), Some(b), false) => Maybe::Move(a, b),
-            (Some(a), None, false) => Maybe::Remove(a),
-            (Some(a), None, true) => Maybe::Put(a),
-            (None, Some(b), _) => Maybe::Put(b),
-            (None, None, _) => return None,
-        },
-        _ => return None,
+    Some(match Nature::of(op) {
+        Nature::Makes => Maybe::Make(first?),
+        Nature::Links => Maybe::Make(second?),
+        Nature::Removes => Maybe::Remove(first?),
+        Nature::Changes => Maybe::Change(first?),
+        Nature::Moves => {
+            let exchanges = matches!(
+                op,
+                Op::Rename {
+                    mode: RenameMode::Exchange,
+                    ..
+                }
+            );
+            match (first, second, exchanges) {
+                (Some(a), Some(b), _) if a == b => return None,
+                (Some(a), Some(b), true) => Maybe::Swap(a, b),
+                (Some(a), Some(b), false) => Maybe::Move(a, b),
+                (Some(a), None, false) => Maybe::Remove(a),
+                (Some(a), None, true) => Maybe::Put(a),
+                (None, Some(b), _) => Maybe::Put(b),
+                (None, None, _) => return None,
+            }
+        }
+        Nature::Looks | Nature::LooksInto | Nature::Reads | Nature::Lists | Nature::Other => return None,
     })
 }

@@ -376,21 +376,18 @@ impl Judge {
             .entry((e.op.kind(), outcome_word(e.outcome)))
             .or_default() += 1;
         *s.by_server.entry(server).or_default() += 1;
-        let forged_handle = match e.op {
-            Op::Publish {
-                ino,
-                generation,
-                handle,
-                ..
-            }
-            | Op::SetAttr {
-                ino,
-                generation,
-                handle: Some(handle),
-                ..
-            } => !s.keys.opened(*handle, (*ino, *generation), e.holder.identity),
-            _ => false,
+        let shown = if let Op::Publish { object, handle, .. }
+        | Op::SetAttr {
+            object,
+            handle: Some(handle),
+            ..
+        } = e.op
+        {
+            Some((*handle, object.id()))
+        } else {
+            None
         };
+        let forged_handle = shown.is_some_and(|(h, file)| !s.keys.opened(h, file, e.holder.identity));
         let mut believed = e.op.statements().into_iter().flatten();
         let before = changed_dir(e).and_then(|id| s.model.view(id));
         let revoked = self.revocations.borrow().check(e.holder.identity, server, life);
@@ -705,12 +702,12 @@ impl State {
 
 /// The object whose attributes an execution changed.
 fn changed_dir(e: &Executed<'_>) -> Option<pando_model::NodeId> {
-    match e.op {
-        Op::SetAttr { ino, generation, .. } | Op::SetAcl { ino, generation, .. } if e.changed => {
-            Some(pando_model::NodeId::new(*ino, *generation))
-        }
-        _ => None,
+    if let Op::SetAttr { object, .. } | Op::SetAcl { object, .. } = e.op
+        && e.changed
+    {
+        return Some(pando_model::NodeId::new(object.ino, object.generation));
     }
+    None
 }
 
 /// The records that count: of each slot its owner's.

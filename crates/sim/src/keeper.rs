@@ -13,7 +13,7 @@ use pando_env::Env;
 use pando_env::rng::Rng;
 use pando_format::codec::Blob;
 use pando_types::{AttrChange, Cred, Errno, Name, Perm, SessionId};
-use pando_wire::{Answer, Content, EntryView, Handle, Op, RenameMode, Statement};
+use pando_wire::{Answer, Content, EntryView, Handle, Object, Op, RenameMode, Statement};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -229,10 +229,12 @@ impl Keeper {
     fn read(&self, rng: &mut Rng, which: usize, dir: Statement, name: Name) -> Op {
         let kept = &self.held[which].kept;
         Op::Accessed {
-            dir,
-            name,
-            ino: kept.file().ino,
-            generation: kept.file().generation,
+            object: Object {
+                dir,
+                name,
+                ino: kept.file().ino,
+                generation: kept.file().generation,
+            },
             proof: kept.proof(),
             ago: rng.skewed(2_000 * MS),
         }
@@ -251,19 +253,23 @@ impl Keeper {
                     return;
                 };
                 Op::Link {
-                    src: dir,
-                    src_name: name,
-                    ino,
-                    generation,
+                    object: Object {
+                        dir,
+                        name,
+                        ino,
+                        generation,
+                    },
                     dst,
                     dst_name,
                 }
             }
             (0, Some(handle)) => Op::Publish {
-                dir,
-                name,
-                ino,
-                generation,
+                object: Object {
+                    dir,
+                    name,
+                    ino,
+                    generation,
+                },
                 handle,
                 content: Content::Inline(Blob(vec![rng.next() as u8; 8])),
                 size: 8 + rng.below(8),
@@ -271,10 +277,12 @@ impl Keeper {
                 base: rng.percent(20).then(|| rng.below(3)),
             },
             (1, handle @ Some(_)) => Op::SetAttr {
-                dir,
-                name,
-                ino,
-                generation,
+                object: Object {
+                    dir,
+                    name,
+                    ino,
+                    generation,
+                },
                 change: AttrChange {
                     size: Some(rng.below(64)),
                     ..AttrChange::default()
@@ -339,10 +347,7 @@ impl Keeper {
                     return;
                 };
                 Op::Link {
-                    src,
-                    src_name,
-                    ino: e.attr.ino,
-                    generation: e.attr.generation,
+                    object: Object::shown(src, src_name, &e.attr),
                     dst,
                     dst_name,
                 }

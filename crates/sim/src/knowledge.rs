@@ -67,82 +67,48 @@ impl Knowledge {
 
     /// Learns from what an operation came to.
     pub fn learn(&mut self, op: &Op, outcome: &Outcome) {
-        match (op, outcome) {
-            (
-                Op::Lookup { dir, name }
-                | Op::Mkdir { dir, name, .. }
-                | Op::Symlink { dir, name, .. }
-                | Op::Mknod { dir, name, .. }
-                | Op::SetAttr { dir, name, .. }
-                | Op::SetXattr { dir, name, .. }
-                | Op::RemoveXattr { dir, name, .. }
-                | Op::SetAcl { dir, name, .. }
-                | Op::Publish { dir, name, .. },
-                Ok(Answer::Entry(e)),
-            )
-            | (
-                Op::Open { dir, name, .. } | Op::Create { dir, name, .. },
-                Ok(Answer::Opened { entry: e, .. }),
-            ) => {
-                self.saw(dir, name, e);
-                if let Ok(Answer::Opened {
-                    handle: Some(handle), ..
-                }) = outcome
+        match outcome {
+            Ok(Answer::Entry(e)) => {
+                // Under the name that it has got, or that it has. (Of what was read nothing is learnt.)
+                let subjects = op.subjects().into_iter().flatten();
+                let named = subjects.last().and_then(|s| Some((s.dir(), s.name()?)));
+                if let Some((dir, name)) = named
+                    && !matches!(op, Op::Accessed { .. })
                 {
-                    self.opened(e, *handle);
+                    self.saw(dir, name, e);
                 }
             }
-            (Op::Link { dst, dst_name, .. }, Ok(Answer::Entry(e))) => self.saw(dst, dst_name, e),
-            (Op::Rmdir { .. }, Ok(Answer::Removed(e))) => {
-                if let Some(d) = &e.dir {
-                    self.died(d);
-                }
-            }
-            (Op::Unlink { dir, held, .. }, Ok(Answer::Removed(e))) => {
-                self.files
-                    .retain(|f| (f.ino, f.generation) != (e.attr.ino, e.attr.generation));
-                if *held && e.attr.nlink == 1 {
-                    self.held
-                        .push((Part::whole(dir.id).slot(), e.attr.ino, e.attr.generation));
-                }
-            }
-            (Op::UnlinkMany { dir, names }, Ok(Answer::Fates(fates))) => {
-                let fates = names.iter().zip(fates);
-                let gone: Vec<&Name> = fates
-                    .filter(|(_, f)| **f == Fate::Gone)
-                    .map(|(name, _)| name)
-                    .collect();
-                self.files
-                    .retain(|f| !(f.dir.is_of(dir.id, dir.generation) && gone.contains(&&f.name)));
-            }
-            (
-                Op::Rename {
-                    src,
-                    src_name,
-                    dst,
-                    dst_name,
-                    mode,
-                    ..
-                },
-                Ok(Answer::Renamed { moved, other }),
-            ) => {
-                self.saw(dst, dst_name, moved);
-                if let Some(o) = other {
-                    if *mode == pando_wire::RenameMode::Exchange {
-                        self.saw(src, src_name, o);
-                    } else if let Some(d) = &o.dir {
-                        self.died(d);
+            Ok(Answer::Opened { entry: e, handle, .. }) => {
+                if let Op::Open { dir, name, .. } | Op::Create { dir, name, .. } = op {
+                    self.saw(dir, name, e);
+                    if let Some(handle) = handle {
+                        self.opened(e, *handle);
                     }
                 }
             }
-            (Op::ReadDir { dir, .. }, Ok(Answer::Entries { entries, .. })) => {
-                for e in entries {
-                    if let Some(view) = &e.view {
-                        self.saw(dir, &e.name, view);
+            Ok(Answer::Removed(e)) => self.removed(op, e),
+            Ok(Answer::Fates(fates)) => {
+                if let Op::UnlinkMany { dir, names } = op {
+                    let fates = names.iter().zip(fates);
+                    let gone: Vec<&Name> = fates
+                        .filter(|(_, f)| **f == Fate::Gone)
+                        .map(|(name, _)| name)
+                        .collect();
+                    self.files
+                        .retain(|f| !(f.dir.is_of(dir.id, dir.generation) && gone.contains(&&f.name)));
+                }
+            }
+            Ok(Answer::Renamed { moved, other }) => self.renamed(op, moved, other.as_deref()),
+            Ok(Answer::Entries { entries, .. }) => {
+                if let Op::ReadDir { dir, .. } = op {
+                    for e in entries {
+                        if let Some(view) = &e.view {
+                            self.saw(dir, &e.name, view);
+                        }
                     }
                 }
             }
-            (op, Err(pando_types::Errno::Stale)) => {
+            Err(pando_types::Errno::Stale) => {
                 if let [Some(d), _] = op.statements()
                     && !d.id.is_homes()
                 {
@@ -150,7 +116,51 @@ impl Knowledge {
                     self.died(&d);
                 }
             }
-            _ => {}
+            Ok(
+                Answer::Done
+                | Answer::DirStat(_)
+                | Answer::Target(_)
+                | Answer::FsStat(_)
+                | Answer::Value(_)
+                | Answer::Names(_),
+            )
+            | Err(_) => {}
+        }
+    }
+
+    fn removed(&mut self, op: &Op, e: &EntryView) {
+        if let Some(d) = e.dir.as_ref().filter(|_| matches!(op, Op::Rmdir { .. })) {
+            self.died(d);
+        }
+        if let Op::Unlink { dir, held, .. } = op {
+            self.files
+                .retain(|f| (f.ino, f.generation) != (e.attr.ino, e.attr.generation));
+            if *held && e.attr.nlink == 1 {
+                self.held
+                    .push((Part::whole(dir.id).slot(), e.attr.ino, e.attr.generation));
+            }
+        }
+    }
+
+    fn renamed(&mut self, op: &Op, moved: &EntryView, other: Option<&EntryView>) {
+        let Op::Rename {
+            src,
+            src_name,
+            dst,
+            dst_name,
+            mode,
+            ..
+        } = op
+        else {
+            return;
+        };
+        self.saw(dst, dst_name, moved);
+        if let Some(o) = other {
+            if *mode == pando_wire::RenameMode::Exchange {
+                self.saw(src, src_name, o);
+            } else if let Some(d) = &o.dir {
+                self.died(d);
+            }
         }
     }
 

@@ -45,6 +45,7 @@ mod linear;
 mod lockers;
 mod many;
 mod moving;
+mod nature;
 mod net;
 mod opposed;
 mod plant;

@@ -1,6 +1,6 @@
 //! Messages and operations in a few words, as traces and findings show them.
 
-use pando_wire::{Message, OpRequest, PeerRequest, Request, Response};
+use pando_wire::{Message, Object, OpRequest, PeerRequest, Request, Response};
 
 /// A message in one line.
 pub fn describe(message: &Message) -> String {
@@ -88,6 +88,7 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             d.at.0 & 0xFFFF_FFFF
         )
     };
+    let meant = |o: &Object| format!("{}/{} ino {}", at(&o.dir), short(&o.name), o.ino);
     match op {
         Op::Home { slot, ino, .. } => format!("home of {ino} in slot {slot}"),
         Op::Lookup { dir, name } | Op::ReadLink { dir, name } | Op::Rmdir { dir, name } => {
@@ -131,13 +132,7 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             let names: Vec<String> = names.iter().map(short).collect();
             format!("unlinkmany {}/{{{}}}", at(dir), names.join(","))
         }
-        Op::SetAttr {
-            dir,
-            name,
-            ino,
-            change,
-            ..
-        } => format!("setattr {}/{} ino {ino} {change:?}", at(dir), short(name)),
+        Op::SetAttr { object, change, .. } => format!("setattr {} {change:?}", meant(object)),
         Op::Mknod {
             dir,
             name,
@@ -151,69 +146,42 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             mode.perm.bits()
         ),
         Op::SetAcl {
-            dir,
-            name,
-            ino,
-            kind,
-            list,
-            ..
+            object, kind, list, ..
         } => {
             let list = list.as_ref().map(|l| l.lines().join(","));
-            format!("setacl {}/{} ino {ino} {kind:?} {list:?}", at(dir), short(name))
+            format!("setacl {} {kind:?} {list:?}", meant(object))
         }
-        Op::ListXattr { dir, name, ino, .. } => format!("listxattr {}/{} ino {ino}", at(dir), short(name)),
-        Op::GetXattr {
-            dir, name, ino, attr, ..
+        Op::ListXattr { object } => format!("listxattr {}", meant(object)),
+        Op::GetXattr { object, attr, .. } | Op::RemoveXattr { object, attr, .. } => {
+            format!("{} {} {attr}", op.kind(), meant(object))
         }
-        | Op::RemoveXattr {
-            dir, name, ino, attr, ..
-        } => format!("{} {}/{} ino {ino} {attr}", op.kind(), at(dir), short(name)),
         Op::SetXattr {
-            dir,
-            name,
-            ino,
+            object,
             attr,
             value,
             mode,
             ..
         } => format!(
-            "setxattr {}/{} ino {ino} {attr} {mode:?} {} bytes",
-            at(dir),
-            short(name),
+            "setxattr {} {attr} {mode:?} {} bytes",
+            meant(object),
             value.0.len()
         ),
-        Op::Accessed {
-            dir, name, ino, ago, ..
-        } => format!("accessed {}/{} ino {ino} {ago} ns ago", at(dir), short(name)),
+        Op::Accessed { object, ago, .. } => format!("accessed {} {ago} ns ago", meant(object)),
         Op::Publish {
-            dir,
-            name,
-            ino,
+            object,
             content,
             size,
             base,
             ..
         } => {
-            format!(
-                "publish {}/{} ino {ino} {content:?} size {size} base {base:?}",
-                at(dir),
-                short(name)
-            )
+            format!("publish {} {content:?} size {size} base {base:?}", meant(object))
         }
         Op::Link {
-            src,
-            src_name,
-            ino,
+            object,
             dst,
             dst_name,
             ..
-        } => format!(
-            "link {}/{} ino {ino} to {}/{}",
-            at(src),
-            short(src_name),
-            at(dst),
-            short(dst_name)
-        ),
+        } => format!("link {} to {}/{}", meant(object), at(dst), short(dst_name)),
         Op::Rename {
             src,
             src_name,

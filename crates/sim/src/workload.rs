@@ -17,7 +17,7 @@ use pando_env::sync::{Either, first};
 use pando_format::Position;
 use pando_model::{Listed, NodeId as ModelId};
 use pando_types::{AttrChange, Cred, DirId, Errno, IdentityId, Instance, Name, PeerId, Perm};
-use pando_wire::{Answer, Op, Outcome, Statement};
+use pando_wire::{Answer, Object, Op, Outcome, Statement};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -480,7 +480,11 @@ impl Workload {
                 self.op(life, client, cred, own, op).await;
             }
             Task::Write { blocks, publish } => {
-                let Op::Publish { ino, generation, .. } = &publish else {
+                let Op::Publish {
+                    object: Object { ino, generation, .. },
+                    ..
+                } = &publish
+                else {
                     return;
                 };
                 let file = FileKey {
@@ -656,10 +660,12 @@ impl Workload {
     pub async fn open_root(&self, life: &Rc<Life>, client: &Client) {
         let mut own = Knowledge::new(8);
         let op = Op::SetAttr {
-            dir: Statement::above_root(),
-            name: Name::root(),
-            ino: pando_types::Ino::ROOT,
-            generation: pando_types::Generation::ROOT,
+            object: Object {
+                dir: Statement::above_root(),
+                name: Name::root(),
+                ino: pando_types::Ino::ROOT,
+                generation: pando_types::Generation::ROOT,
+            },
             change: AttrChange {
                 perm: Some(Perm::new(0o777)),
                 ..AttrChange::default()

@@ -8,6 +8,7 @@
 //! are never of different states of a directory. Whoever sees a count that it does not know asks, as it would have without.
 
 use crate::Op;
+use crate::op::traits::Counts;
 use pando_format::codec_struct;
 use pando_types::{DirId, Timestamp};
 
@@ -31,23 +32,14 @@ impl Op {
     /// The one directory whose names it changes, if it does and there is one: the answer can say what became of its change
     /// attribute.
     pub fn changes_names_in(&self) -> Option<DirId> {
-        match self {
-            Op::Create { dir, .. }
-            | Op::Symlink { dir, .. }
-            | Op::Mknod { dir, .. }
-            | Op::Mkdir { dir, .. }
-            | Op::Rmdir { dir, .. }
-            | Op::Unlink { dir, .. } => Some(dir.id),
-            Op::Rename { src, dst, .. } if src.id == dst.id => Some(dst.id),
-            _ => None,
-        }
+        self.statements()[0]
+            .filter(|_| self.traits().counts == Counts::Names)
+            .map(|dir| dir.id)
     }
 
     /// The directory of whose state the answer says something, with the change attribute it is of.
     pub fn looks_at(&self) -> Option<DirId> {
-        match self {
-            Op::DirStat { dir } | Op::Lookup { dir, .. } => Some(dir.id),
-            _ => None,
-        }
+        let looks = matches!(self.traits().counts, Counts::Name | Counts::Content);
+        self.statements()[0].filter(|_| looks).map(|dir| dir.id)
     }
 }

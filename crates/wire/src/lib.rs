@@ -29,8 +29,9 @@ pub use message::{
 };
 pub use moving::{ClusterError, ClusterRequest, CopyId, Holds, MoveAnswer, MoveRequest};
 pub use op::{
-    Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX, Op,
-    Probe, RenameMode, Said, Scope, SealKey, Statement, UNLINK_MAX,
+    Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, INLINE_LIMIT_DEFAULT, INLINE_LIMIT_MAX,
+    Object, Op, Probe, RenameMode, Said, Scope, SealKey, Shows, Statement, Subject, SubjectMut, UNLINK_MAX,
+    traits,
 };
 pub use repair::{RepairRequest, Repaired};
 

@@ -1,15 +1,18 @@
 //! Operations on the tree, as clients ask for them and servers answer.
 
 mod codec;
+mod object;
 mod statement;
+pub mod traits;
 
+pub use object::{Object, Shows, Subject, SubjectMut};
 pub use statement::{Said, Scope, Statement};
 
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{
     Acl, AclKind, Acls, Attr, AttrChange, DirId, DirStat, Errno, Extended, FileKind, Generation, Guard, Ino,
-    Mode, Name, Part, Slot, Timestamp, XattrMode, XattrName,
+    Mode, Name, Slot, Timestamp, XattrMode, XattrName,
 };
 
 /// Largest file kept beside its record, unless configured otherwise.
@@ -155,8 +158,7 @@ pub struct FsStat {
     pub device: u64,
 }
 
-/// An operation on the tree. `ino` and `generation` name the object the caller means; if the name now stands for
-/// another, the answer is ESTALE.
+/// An operation on the tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// The entry of a name. Needs search permission.
@@ -206,27 +208,15 @@ pub enum Op {
     },
     /// The value of an extended attribute of the object meant.
     GetXattr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Which attribute.
         attr: XattrName,
     },
     /// The names of the extended attributes of the object meant, as far as the caller may see them.
     ListXattr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
     },
     /// Where a file is that others may have renamed or removed since the caller opened it: at home, or not any more.
     Home {
@@ -322,14 +312,8 @@ pub enum Op {
     },
     /// Changes attributes.
     SetAttr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// What to change.
         change: AttrChange,
         /// A truncate through a handle opened for writing: permission was checked at open, as this shows.
@@ -337,14 +321,8 @@ pub enum Op {
     },
     /// Sets an extended attribute.
     SetXattr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Which attribute.
         attr: XattrName,
         /// Its value.
@@ -354,14 +332,8 @@ pub enum Op {
     },
     /// Sets an access control list, and with an access list permission bits, or removes it. Lists are shown with entries.
     SetAcl {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Which of its lists.
         kind: AclKind,
         /// The list; `None` removes it.
@@ -369,27 +341,15 @@ pub enum Op {
     },
     /// Removes an extended attribute.
     RemoveXattr {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Which attribute.
         attr: XattrName,
     },
     /// Publishes written content through a handle opened for writing.
     Publish {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Permission was checked at open, as this shows.
         handle: Handle,
         /// The data.
@@ -403,14 +363,8 @@ pub enum Op {
     },
     /// A file was read. Its atime follows as with `relatime`: if it is not later than its last change, or a day old.
     Accessed {
-        /// Where.
-        dir: Statement,
-        /// What.
-        name: Name,
         /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        object: Object,
         /// Shows that the caller opened it.
         proof: Handle,
         /// How long ago, in nanoseconds.
@@ -433,14 +387,8 @@ pub enum Op {
     },
     /// Gives a file, symlink or device another name. It moves to its home, if it is not there yet (H96).
     Link {
-        /// Where it has a name.
-        src: Statement,
-        /// Which.
-        src_name: Name,
-        /// The object meant.
-        ino: Ino,
-        /// Its incarnation.
-        generation: Generation,
+        /// The object meant, by a name that it has.
+        object: Object,
         /// Where it gets another.
         dst: Statement,
         /// Which.
@@ -518,199 +466,4 @@ pub enum Answer {
     Names(Vec<XattrName>),
     /// What became of each name, in the order they were given (UnlinkMany).
     Fates(Vec<Fate>),
-}
-
-impl Op {
-    /// The name of the operation, as metrics and logs show it.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Op::Lookup { .. } => "lookup",
-            Op::Reopen { .. } => "reopen",
-            Op::DirStat { .. } => "statdir",
-            Op::ReadLink { .. } => "readlink",
-            Op::Open { .. } => "open",
-            Op::ReadDir { .. } => "readdir",
-            Op::GetXattr { .. } => "getxattr",
-            Op::ListXattr { .. } => "listxattr",
-            Op::Home { .. } => "home",
-            Op::StatFs => "statfs",
-            Op::Sync => "sync",
-            Op::Create { .. } => "create",
-            Op::Tmpfile { .. } => "tmpfile",
-            Op::Symlink { .. } => "symlink",
-            Op::Mknod { .. } => "mknod",
-            Op::Mkdir { .. } => "mkdir",
-            Op::Rmdir { .. } => "rmdir",
-            Op::Unlink { .. } => "unlink",
-            Op::UnlinkMany { .. } => "unlinkmany",
-            Op::SetAttr { .. } => "setattr",
-            Op::SetXattr { .. } => "setxattr",
-            Op::RemoveXattr { .. } => "removexattr",
-            Op::SetAcl { .. } => "setacl",
-            Op::Publish { .. } => "publish",
-            Op::Accessed { .. } => "accessed",
-            Op::Rename { .. } => "rename",
-            Op::Link { .. } => "link",
-            Op::Release { .. } => "release",
-        }
-    }
-
-    /// Whether the operation may change something, and so needs a request identity.
-    pub fn mutates(&self) -> bool {
-        !matches!(
-            self,
-            Op::Lookup { .. }
-                | Op::Reopen { .. }
-                | Op::DirStat { .. }
-                | Op::ReadLink { .. }
-                | Op::Open { .. }
-                | Op::ReadDir { .. }
-                | Op::GetXattr { .. }
-                | Op::ListXattr { .. }
-                | Op::Home { .. }
-                | Op::StatFs
-                | Op::Sync
-        )
-    }
-
-    /// The directory in which it may create something that needs a number of its own.
-    pub fn creates_in(&self) -> Option<DirId> {
-        match self {
-            Op::Create { dir, .. }
-            | Op::Tmpfile { dir, .. }
-            | Op::Symlink { dir, .. }
-            | Op::Mknod { dir, .. }
-            | Op::Mkdir { dir, .. } => Some(dir.id),
-            _ => None,
-        }
-    }
-
-    /// Whether it needs room in the store: refused below the watermark, where removals go on.
-    pub fn grows(&self) -> bool {
-        match self {
-            Op::Create { .. }
-            | Op::Tmpfile { .. }
-            | Op::Symlink { .. }
-            | Op::Mknod { .. }
-            | Op::Mkdir { .. }
-            | Op::SetXattr { .. }
-            | Op::SetAcl { list: Some(_), .. }
-            | Op::Rename { .. }
-            | Op::Link { .. } => true,
-            Op::Publish { content, .. } => !matches!(content, Content::None),
-            _ => false,
-        }
-    }
-
-    /// Whether it asks for the root directory, as every client does first.
-    pub fn is_root_lookup(&self) -> bool {
-        matches!(self, Op::Lookup { dir, name } if *dir == Statement::above_root() && *name == Name::root())
-    }
-
-    /// The directory it means, if that is the one its statement is of, and not what has a name in it. Where that has its name, and which, the
-    /// server finds out: who holds a directory open, or has it as root, need not know.
-    pub fn means_itself(&self) -> Option<&Statement> {
-        match self {
-            Op::SetAttr {
-                dir, ino, generation, ..
-            }
-            | Op::GetXattr {
-                dir, ino, generation, ..
-            }
-            | Op::ListXattr {
-                dir, ino, generation, ..
-            }
-            | Op::SetXattr {
-                dir, ino, generation, ..
-            }
-            | Op::RemoveXattr {
-                dir, ino, generation, ..
-            }
-            | Op::SetAcl {
-                dir, ino, generation, ..
-            } => Some(dir).filter(|d| (d.ino, d.generation) == (*ino, *generation) && !d.id.is_homes()),
-            _ => None,
-        }
-    }
-
-    /// What the operation says about directories.
-    pub fn statements(&self) -> [Option<&Statement>; 2] {
-        match self {
-            Op::Lookup { dir, .. }
-            | Op::Reopen { dir }
-            | Op::DirStat { dir }
-            | Op::ReadLink { dir, .. }
-            | Op::Open { dir, .. }
-            | Op::ReadDir { dir, .. }
-            | Op::Create { dir, .. }
-            | Op::Tmpfile { dir, .. }
-            | Op::Symlink { dir, .. }
-            | Op::Mknod { dir, .. }
-            | Op::Mkdir { dir, .. }
-            | Op::Rmdir { dir, .. }
-            | Op::Unlink { dir, .. }
-            | Op::UnlinkMany { dir, .. }
-            | Op::SetAttr { dir, .. }
-            | Op::GetXattr { dir, .. }
-            | Op::ListXattr { dir, .. }
-            | Op::SetXattr { dir, .. }
-            | Op::RemoveXattr { dir, .. }
-            | Op::SetAcl { dir, .. }
-            | Op::Accessed { dir, .. }
-            | Op::Publish { dir, .. } => [Some(dir), None],
-            Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
-            Op::Release { .. } | Op::Home { .. } | Op::StatFs | Op::Sync => [None, None],
-        }
-    }
-
-    /// The same, to be changed.
-    pub fn statements_mut(&mut self) -> [Option<&mut Statement>; 2] {
-        match self {
-            Op::Lookup { dir, .. }
-            | Op::Reopen { dir }
-            | Op::DirStat { dir }
-            | Op::ReadLink { dir, .. }
-            | Op::Open { dir, .. }
-            | Op::ReadDir { dir, .. }
-            | Op::Create { dir, .. }
-            | Op::Tmpfile { dir, .. }
-            | Op::Symlink { dir, .. }
-            | Op::Mknod { dir, .. }
-            | Op::Mkdir { dir, .. }
-            | Op::Rmdir { dir, .. }
-            | Op::Unlink { dir, .. }
-            | Op::UnlinkMany { dir, .. }
-            | Op::SetAttr { dir, .. }
-            | Op::GetXattr { dir, .. }
-            | Op::ListXattr { dir, .. }
-            | Op::SetXattr { dir, .. }
-            | Op::RemoveXattr { dir, .. }
-            | Op::SetAcl { dir, .. }
-            | Op::Accessed { dir, .. }
-            | Op::Publish { dir, .. } => [Some(dir), None],
-            Op::Rename { src, dst, .. } | Op::Link { src, dst, .. } => [Some(src), Some(dst)],
-            Op::Release { .. } | Op::Home { .. } | Op::StatFs | Op::Sync => [None, None],
-        }
-    }
-
-    /// The slot besides its home in which it may leave a removed file that is held open.
-    pub fn leaves_held(&self) -> Option<Slot> {
-        match self {
-            Op::Rename { dst, held: true, .. } => Some(Part::whole(dst.id).slot()),
-            _ => None,
-        }
-    }
-
-    /// Whether it may leave a file without a name that is open somewhere.
-    pub fn may_orphan(&self) -> bool {
-        matches!(self, Op::Unlink { .. } | Op::Rename { .. })
-    }
-
-    /// The slot of the first name: the operation's home. `None` goes to any server.
-    pub fn home(&self) -> Option<Slot> {
-        match self {
-            Op::Release { slot, .. } | Op::Home { slot, .. } => Some(*slot),
-            _ => self.statements()[0].map(|dir| Part::whole(dir.id).slot()),
-        }
-    }
 }

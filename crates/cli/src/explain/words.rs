@@ -4,7 +4,7 @@ use crate::text::printable;
 use pando_client::explain::{Exchange, How};
 use pando_env::CallError;
 use pando_types::{DirId, Name};
-use pando_wire::{ErrandEnd, Op, Refusal, Request, Response, Scope, Statement, Task, Vote};
+use pando_wire::{ErrandEnd, Refusal, Request, Response, Scope, Statement, Task, Vote};
 
 pub fn refusal(why: &Refusal) -> &'static str {
     match why {
@@ -95,43 +95,8 @@ pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
     match request {
         Request::Probe { probes, .. } => probes.iter().map(|p| (p.dir, Some(&p.name))).collect(),
         Request::Op(asked) => {
-            let op = &asked.op;
-            let names = match op {
-                Op::Rename {
-                    src_name, dst_name, ..
-                }
-                | Op::Link {
-                    src_name, dst_name, ..
-                } => [Some(src_name), Some(dst_name)],
-                Op::Lookup { name, .. }
-                | Op::ReadLink { name, .. }
-                | Op::Open { name, .. }
-                | Op::Create { name, .. }
-                | Op::Symlink { name, .. }
-                | Op::Mknod { name, .. }
-                | Op::Mkdir { name, .. }
-                | Op::Rmdir { name, .. }
-                | Op::Unlink { name, .. }
-                | Op::SetAttr { name, .. }
-                | Op::GetXattr { name, .. }
-                | Op::ListXattr { name, .. }
-                | Op::SetXattr { name, .. }
-                | Op::RemoveXattr { name, .. }
-                | Op::SetAcl { name, .. }
-                | Op::Accessed { name, .. }
-                | Op::Publish { name, .. } => [Some(name), None],
-                Op::Reopen { .. }
-                | Op::Tmpfile { .. }
-                | Op::UnlinkMany { .. }
-                | Op::DirStat { .. }
-                | Op::ReadDir { .. }
-                | Op::StatFs
-                | Op::Sync
-                | Op::Home { .. }
-                | Op::Release { .. } => [None, None],
-            };
-            let dirs = op.statements().into_iter().flatten().map(|s| s.id);
-            dirs.zip(names).collect()
+            let subjects = asked.op.subjects().into_iter().flatten();
+            subjects.map(|s| (s.dir().id, s.name())).collect()
         }
         _ => Vec::new(),
     }

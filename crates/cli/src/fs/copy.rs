@@ -4,7 +4,7 @@ use super::{Fs, Why};
 use pando_client::file::{self, OpenFile, Place};
 use pando_cluster::ClusterFile;
 use pando_types::{Access, AttrChange, Errno, Mode, Perm, TimeChange, Timestamp};
-use pando_wire::{Answer, EntryView, Op};
+use pando_wire::{Answer, EntryView, Object, Op};
 use std::io::{Read, Write};
 
 /// Bytes moved at once. A multiple of nothing in particular; blocks are larger, inline files not.
@@ -131,10 +131,7 @@ pub async fn set(
     change: AttrChange,
 ) -> Result<EntryView, Errno> {
     let op = Op::SetAttr {
-        dir: place.dir.clone(),
-        name: place.name.clone(),
-        ino: object.ino,
-        generation: object.generation,
+        object: Object::shown(place.dir.clone(), place.name.clone(), object),
         change,
         handle: None,
     };

@@ -13,7 +13,7 @@ use pando_env::LocalFuture;
 use pando_env::sync::join_all;
 use pando_format::Layout;
 use pando_types::{Access, Attr, Errno, FileKind, Name};
-use pando_wire::{Answer, DirEntry, EntryView, Op, Statement};
+use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Statement};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -370,20 +370,24 @@ async fn xattrs(fs: &Fs, place: &Place, view: &EntryView) -> Result<Vec<(Vec<u8>
     let (ino, generation) = (view.attr.ino, view.attr.generation);
     let (dir, name) = (place.dir.clone(), place.name.clone());
     let list = Op::ListXattr {
-        dir: dir.clone(),
-        name: name.clone(),
-        ino,
-        generation,
+        object: Object {
+            dir: dir.clone(),
+            name: name.clone(),
+            ino,
+            generation,
+        },
     };
     let Answer::Names(names) = fs.client().op(&fs.cred, list).await? else {
         return Err(Errno::Io);
     };
     for attr in names {
         let get = Op::GetXattr {
-            dir: dir.clone(),
-            name: name.clone(),
-            ino,
-            generation,
+            object: Object {
+                dir: dir.clone(),
+                name: name.clone(),
+                ino,
+                generation,
+            },
             attr: attr.clone(),
         };
         match fs.client().op(&fs.cred, get).await {

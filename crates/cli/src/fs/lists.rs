@@ -4,7 +4,7 @@ use crate::fs::{Fs, Why};
 use pando_client::file::Place;
 use pando_dump::Entry;
 use pando_types::{Acl, AclKind, Errno, FileKind};
-use pando_wire::{EntryView, Op};
+use pando_wire::{EntryView, Object, Op};
 
 const LISTS: [(AclKind, &[u8]); 2] = [
     (AclKind::Access, b"system.posix_acl_access"),
@@ -48,10 +48,7 @@ pub async fn bring(fs: &Fs, place: &Place, entry: &Entry) -> Result<(), Why> {
             continue;
         }
         let op = Op::SetAcl {
-            dir: place.dir.clone(),
-            name: place.name.clone(),
-            ino: view.attr.ino,
-            generation: view.attr.generation,
+            object: Object::shown(place.dir.clone(), place.name.clone(), &view.attr),
             kind,
             list: wanted,
         };

@@ -10,7 +10,7 @@ use pando_client::Client;
 use pando_env::Env;
 use pando_net::{Reactor, Waiting};
 use pando_types::{AttrChange, Cred, Errno, Generation, Ino, Name, Part, Perm, ServerId};
-use pando_wire::{Op, RenameMode, Statement};
+use pando_wire::{Object, Op, RenameMode, Statement};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -186,10 +186,12 @@ impl Task {
                 }
             }
             Kind::Chmod => Op::SetAttr {
-                dir,
-                name: name(child)?,
-                ino: self.child.0,
-                generation: self.child.1,
+                object: Object {
+                    dir,
+                    name: name(child)?,
+                    ino: self.child.0,
+                    generation: self.child.1,
+                },
                 change: AttrChange {
                     perm: Some(Perm::new(if back { 0o755 } else { 0o750 })),
                     ..AttrChange::default()

@@ -10,7 +10,7 @@ use pando_env::Env;
 use pando_format::codec::Blob;
 use pando_net::{Reactor, Waiting};
 use pando_types::{AttrChange, Cred, Errno, Name, Perm};
-use pando_wire::{Answer, Content, Op, RenameMode, Statement};
+use pando_wire::{Answer, Content, Object, Op, RenameMode, Statement};
 use std::cell::RefCell;
 use std::io::Write;
 use std::rc::Rc;
@@ -205,10 +205,12 @@ impl Task {
                     ..AttrChange::default()
                 };
                 Op::SetAttr {
-                    dir: dir(*s),
-                    name: name(n)?,
-                    ino,
-                    generation,
+                    object: Object {
+                        dir: dir(*s),
+                        name: name(n)?,
+                        ino,
+                        generation,
+                    },
                     change,
                     handle: None,
                 }
@@ -218,10 +220,12 @@ impl Task {
                 let data = Content::Inline(Blob(content.clone().into_bytes()));
                 let size = content.len() as u64;
                 Op::Publish {
-                    dir: dir(*s),
-                    name: name(n)?,
-                    ino,
-                    generation,
+                    object: Object {
+                        dir: dir(*s),
+                        name: name(n)?,
+                        ino,
+                        generation,
+                    },
                     handle,
                     content: data,
                     size,

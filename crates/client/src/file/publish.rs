@@ -4,10 +4,10 @@ use super::append::Turn;
 use super::merge::Changes;
 use super::open::with_bytes;
 use super::{Body, DataSync, OpenFile, Ops, Place, SIZE_MAX, block_errno};
-use pando_data::Blocks;
+use pando_data::{Blocks, FileKey};
 use pando_format::codec::Blob;
 use pando_types::{Access, AttrChange, Cred, Errno, Part, Timestamp};
-use pando_wire::{Answer, Content, EntryView, Op};
+use pando_wire::{Answer, Content, EntryView, Object, Op};
 
 /// How often a publish is made anew because others publish all the time.
 const MERGES: usize = 100;
@@ -105,10 +105,7 @@ impl OpenFile {
         let (mut retried, mut sought) = (false, false);
         let answer = loop {
             let op = Op::Publish {
-                dir: place.dir.clone(),
-                name: place.name.clone(),
-                ino: self.key.ino,
-                generation: self.key.generation,
+                object: self.meant_at(place.clone()),
                 handle,
                 content: content.clone(),
                 size: self.size,
@@ -304,6 +301,17 @@ impl OpenFile {
         }
     }
 
+    /// The file, by a name that it has.
+    pub(super) fn meant_at(&self, Place { dir, name }: Place) -> Object {
+        let FileKey { ino, generation } = self.key;
+        Object {
+            dir,
+            name,
+            ino,
+            generation,
+        }
+    }
+
     async fn set_size(
         &mut self,
         ops: &impl Ops,
@@ -316,10 +324,7 @@ impl OpenFile {
             false => None,
         };
         let op = |place: Place| Op::SetAttr {
-            dir: place.dir,
-            name: place.name,
-            ino: self.key.ino,
-            generation: self.key.generation,
+            object: self.meant_at(place),
             change: AttrChange {
                 size: Some(size),
                 ..AttrChange::default()

@@ -14,7 +14,7 @@ use pando_data::conformance::now as ready;
 use pando_data::{BlockCall, Blocks, MemBlocks};
 use pando_format::codec::Blob;
 use pando_types::{Access, DirId, Generation, Ino, Part, Realm};
-use pando_wire::{Answer, Content, Said};
+use pando_wire::{Answer, Content, Object, Said};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -136,7 +136,11 @@ impl Fake {
                     proof: pando_wire::Handle(2),
                 })
             }
-            Op::SetAttr { name, change, .. } => {
+            Op::SetAttr {
+                object: Object { name, .. },
+                change,
+                ..
+            } => {
                 named(&name)?;
                 let Some(size) = change.size else {
                     self.set.borrow_mut().push(change);
@@ -163,11 +167,10 @@ impl Fake {
                 Ok(Answer::Entry(s.view.clone()))
             }
             Op::Publish {
-                name,
+                object: Object { name, ino, .. },
                 content,
                 size,
                 mtime,
-                ino,
                 base,
                 ..
             } => {

@@ -197,12 +197,8 @@ impl OpenFile {
 
     fn telling(&self) -> Option<(Cred, Op)> {
         let (maker, waiting) = (self.maker.clone()?, self.waiting.as_ref()?);
-        let place = self.location.get();
         let op = Op::SetAttr {
-            dir: place.dir,
-            name: place.name,
-            ino: self.key.ino,
-            generation: self.key.generation,
+            object: self.meant_at(self.location.get()),
             change: waiting.change,
             handle: None,
         };

@@ -12,7 +12,7 @@ use pando_types::{
 };
 use pando_wire::{
     Account, Answer, ChangeInfo, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt, FsStat,
-    Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Op, OpRequest, PeerAnswer,
+    Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Object, Op, OpRequest, PeerAnswer,
     PeerRequest, Probe, Refreshed, Refusal, RenameMode, Repaired, Request, Response, Said, Scope, SealKey,
     Statement, Stored, Task, Turned, TxState, Vote,
 };
@@ -156,10 +156,12 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         mtime: Some(TimeChange::To(TIME)),
     };
     let publish = |content| Op::Publish {
-        dir: dir(),
-        name: n(),
-        ino,
-        generation,
+        object: Object {
+            dir: dir(),
+            name: n(),
+            ino,
+            generation,
+        },
         content,
         size: 5,
         mtime: Some(TIME),
@@ -168,19 +170,23 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
     };
     let attr = XattrName::capability;
     let set = |mode| Op::SetXattr {
-        dir: dir(),
-        name: n(),
-        ino,
-        generation,
+        object: Object {
+            dir: dir(),
+            name: n(),
+            ino,
+            generation,
+        },
         attr: attr(),
         value: Blob(vec![1, 0, 0, 2]),
         mode,
     };
     let list_set = |kind, list| Op::SetAcl {
-        dir: dir(),
-        name: n(),
-        ino,
-        generation,
+        object: Object {
+            dir: dir(),
+            name: n(),
+            ino,
+            generation,
+        },
         kind,
         list,
     };
@@ -223,10 +229,12 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             want: 6,
         },
         Op::Accessed {
-            dir: dir(),
-            name: n(),
-            ino,
-            generation,
+            object: Object {
+                dir: dir(),
+                name: n(),
+                ino,
+                generation,
+            },
             proof: Handle(6),
             ago: 1_000_000_000,
         },
@@ -266,10 +274,12 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             names: vec![n(), name("other")],
         },
         Op::SetAttr {
-            dir: dir(),
-            name: n(),
-            ino,
-            generation,
+            object: Object {
+                dir: dir(),
+                name: n(),
+                ino,
+                generation,
+            },
             change,
             handle: Some(Handle(7)),
         },
@@ -296,25 +306,31 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         },
         Op::Reopen { dir: dir() },
         Op::Link {
-            src: dir(),
-            src_name: n(),
-            ino,
-            generation,
+            object: Object {
+                dir: dir(),
+                name: n(),
+                ino,
+                generation,
+            },
             dst: statement(which + 1),
             dst_name: name("g"),
         },
         Op::GetXattr {
-            dir: dir(),
-            name: n(),
-            ino,
-            generation,
+            object: Object {
+                dir: dir(),
+                name: n(),
+                ino,
+                generation,
+            },
             attr: attr(),
         },
         Op::ListXattr {
-            dir: dir(),
-            name: n(),
-            ino,
-            generation,
+            object: Object {
+                dir: dir(),
+                name: n(),
+                ino,
+                generation,
+            },
         },
         set(XattrMode::Any),
         set(XattrMode::Create),
@@ -323,10 +339,12 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
         list_set(AclKind::Default, Some(list())),
         list_set(AclKind::Default, None),
         Op::RemoveXattr {
-            dir: dir(),
-            name: n(),
-            ino,
-            generation,
+            object: Object {
+                dir: dir(),
+                name: n(),
+                ino,
+                generation,
+            },
             attr: attr(),
         },
     ]

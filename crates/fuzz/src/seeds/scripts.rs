@@ -6,7 +6,7 @@ use crate::targets::{BOOT, EXPLAIN, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENT
 use pando_format::Codec;
 use pando_format::codec::Blob;
 use pando_types::{AttrChange, Generation, Ino, Name, Part, Perm, TimeChange, Timestamp};
-use pando_wire::{Content, Handle, Op, RenameMode, Request};
+use pando_wire::{Content, Handle, Object, Op, RenameMode, Request};
 
 /// The root, and the place above it, by the number under which the target knows them.
 const ABOVE: u128 = 0;
@@ -71,10 +71,12 @@ impl Script {
 
     fn publish(&mut self, dir: u128, text: &str, object: u64, content: Content, size: u64) {
         self.op(Op::Publish {
-            dir: statement(dir),
-            name: name(text),
-            ino: Ino(object),
-            generation: Generation(0),
+            object: Object {
+                dir: statement(dir),
+                name: name(text),
+                ino: Ino(object),
+                generation: Generation(0),
+            },
             content,
             size,
             mtime: None,
@@ -204,10 +206,12 @@ fn attributes() -> Script {
     s.mkdir(ROOT, "d");
     for (text, object) in [("f", 1), ("d", 2)] {
         s.op(Op::SetAttr {
-            dir: statement(ROOT),
-            name: name(text),
-            ino: Ino(object),
-            generation: Generation(0),
+            object: Object {
+                dir: statement(ROOT),
+                name: name(text),
+                ino: Ino(object),
+                generation: Generation(0),
+            },
             change: AttrChange {
                 perm: Some(Perm::new(0o7777)),
                 uid: Some(u32::MAX),

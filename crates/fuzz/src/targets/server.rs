@@ -403,13 +403,10 @@ impl Run {
 
 /// The object an operation means.
 fn object(op: &mut Op) -> Option<(&mut Ino, &mut Generation)> {
-    match op {
-        Op::SetAttr { ino, generation, .. }
-        | Op::SetAcl { ino, generation, .. }
-        | Op::Publish { ino, generation, .. }
-        | Op::Release { ino, generation, .. } => Some((ino, generation)),
-        _ => None,
+    if let Op::Release { ino, generation, .. } = op {
+        return Some((ino, generation));
     }
+    op.object_mut().map(|o| (&mut o.ino, &mut o.generation))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use pando_auth::{Fingerprint, Gate, Key};
 use pando_types::{
     AuthMode, Bearer, Claims, Cred, DirId, Errno, Generation, IdentityId, Name, PeerId, SessionId, plant,
 };
+use pando_wire::traits::Home;
 use pando_wire::{
     Denial, FileLockRequest, Op, OpRequest, Outcome, Refusal, Request, Role, Said, Statement, Way,
 };
@@ -197,14 +198,14 @@ fn check(holder: IdentityId, claims: &Claims, request: &Request) -> Result<(), R
             if keep.as_ref().is_some_and(|k| !mine(&k.session)) && !plant!(G70) {
                 return Err(Refusal::NotAllowed);
             }
-            // These two say and do nothing on anybody's behalf.
-            if !claims.covers(cred) && !matches!(op, Op::StatFs | Op::Sync) && !plant!(G3) {
+            // Some say and do nothing on anybody's behalf.
+            if !claims.covers(cred) && op.traits().home != Home::Anywhere && !plant!(G3) {
                 return Err(Refusal::NotAllowed);
             }
             if request.is_some_and(|r| !mine(&r.session)) && !plant!(G5) {
                 return Err(Refusal::NotAllowed);
             }
-            if claims.read_only && changes(op) && !plant!(G8) {
+            if claims.read_only && op.traits().writes && !plant!(G8) {
                 return Err(Refusal::ReadOnly);
             }
             // The place above the root is the one directory that nobody needs a statement of. To whom a subtree is all
@@ -226,14 +227,6 @@ fn check(holder: IdentityId, claims: &Claims, request: &Request) -> Result<(), R
         }
         Request::KeepAlive(all) if !all.iter().all(mine) && !plant!(G7) => Err(Refusal::NotAllowed),
         _ => Ok(()),
-    }
-}
-
-/// Whether an operation changes anything, or asks to.
-fn changes(op: &Op) -> bool {
-    match op {
-        Op::Open { want, .. } => want & pando_types::Access::WRITE.0 != 0,
-        op => op.mutates(),
     }
 }
 

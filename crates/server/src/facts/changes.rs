@@ -8,7 +8,8 @@ use crate::MetaServer;
 use crate::pipeline::{Asked, Basis};
 use pando_format::{Batch, Key, Mutation, PreparedRecord, Record};
 use pando_types::{BootEpoch, Errno, Part, ServerId, Slot, Timestamp, TxId, plant};
-use pando_wire::{Answer, ChangeInfo, Op, Outcome, UNCHANGED};
+use pando_wire::traits::Counts;
+use pando_wire::{Answer, ChangeInfo, Outcome, UNCHANGED};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Directories whose counts are remembered. Beyond it all are forgotten, and those who knew one ask again.
@@ -177,10 +178,10 @@ impl MetaServer {
         let shown = asked.basis == Basis::Shown && self.counts();
         let dir = asked.op.looks_at().filter(|_| shown)?;
         let mut changes = self.facts.changes.borrow_mut();
-        match asked.op {
-            Op::DirStat { .. } => changes.known_from_now_on(dir.into()),
+        match asked.op.traits().counts {
+            Counts::Content => changes.known_from_now_on(dir.into()),
             // What nobody knows does not become known by a look at one name.
-            _ => changes.known(dir.into()),
+            Counts::Name | Counts::Names | Counts::Nothing => changes.known(dir.into()),
         }
     }
 

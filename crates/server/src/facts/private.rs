@@ -7,7 +7,7 @@ use crate::MetaServer;
 use crate::pipeline::Asked;
 use pando_format::{Entry, Mutation, Record, Target};
 use pando_types::{Bearer, DirId, Generation, Slot, plant};
-use pando_wire::Op;
+use pando_wire::traits::Leaves;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Directories remembered.
@@ -92,10 +92,10 @@ impl MetaServer {
                     ..
                 }) = record
             {
-                match asked.op {
-                    Op::Mkdir { .. } => private.made(d.id, d.generation, asked.holder),
-                    Op::SetAttr { .. } | Op::SetAcl { .. } => private.told(d.id, d.generation, asked.holder),
-                    _ => private.left(d.id, d.generation),
+                match asked.op.traits().leaves {
+                    Leaves::Made => private.made(d.id, d.generation, asked.holder),
+                    Leaves::Told => private.told(d.id, d.generation, asked.holder),
+                    Leaves::Open => private.left(d.id, d.generation),
                 }
             }
         }

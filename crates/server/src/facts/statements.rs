@@ -3,7 +3,8 @@
 use crate::MetaServer;
 use crate::pipeline::{Asked, Basis};
 use pando_types::{Access, Bearer, Cred, IdentityId, Watermark, plant};
-use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Said, Scope, Statement};
+use pando_wire::traits::Opens;
+use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Said, Scope, Shows, Statement};
 
 /// Longest way: as many directories as a path can have.
 const LONGEST: usize = 2048;
@@ -90,40 +91,14 @@ impl MetaServer {
 
     /// Whether a handle that an operation comes through was given to whoever asks.
     pub(crate) fn check_handle(&self, op: &Op, holder: IdentityId) -> Result<(), Refusal> {
-        if let Op::Home {
-            ino,
-            generation,
-            proof,
-            ..
-        }
-        | Op::Accessed {
-            ino,
-            generation,
-            proof,
-            ..
-        } = op
-            && !self.facts.keys.proved(*proof, (*ino, *generation), holder)
-            && !plant!(G76)
-        {
-            self.count(|s| s.forged += 1);
-            return Err(Refusal::BadHandle);
-        }
-        let (handle, file) = match op {
-            Op::Publish {
-                ino,
-                generation,
-                handle,
-                ..
+        let genuine = match op.shows() {
+            None => true,
+            Some(Shows::Opened(proof, file)) => self.facts.keys.proved(proof, file, holder) || plant!(G76),
+            Some(Shows::OpenedToWrite(handle, file)) => {
+                plant!(H100) || plant!(G11) || self.facts.keys.opened(handle, file, holder)
             }
-            | Op::SetAttr {
-                ino,
-                generation,
-                handle: Some(handle),
-                ..
-            } => (*handle, (*ino, *generation)),
-            _ => return Ok(()),
         };
-        if plant!(H100) || plant!(G11) || self.facts.keys.opened(handle, file, holder) {
+        if genuine {
             Ok(())
         } else {
             self.count(|s| s.forged += 1);
@@ -133,11 +108,11 @@ impl MetaServer {
 
     /// Gives a handle to who has opened a file for writing, and proof to who has opened it at all.
     pub(crate) fn give_handle(&self, op: &Op, outcome: &mut Outcome, holder: IdentityId) {
-        let want = match op {
-            Op::Open { want, .. } | Op::Create { want, .. } => *want,
+        let want = match op.traits().opens {
+            Opens::No => return,
+            Opens::Named(want) => want,
             // Nobody makes one but to write it.
-            Op::Tmpfile { .. } => Access::WRITE.0,
-            _ => return,
+            Opens::Unnamed => Access::WRITE.0,
         };
         let Ok(Answer::Opened {
             entry, handle, proof, ..

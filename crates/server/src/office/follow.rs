@@ -46,7 +46,7 @@ impl MetaServer {
 
     /// Whether an operation may be here because this server coordinates, whoever has its slots.
     pub(crate) fn is_coordinated(&self, op: &Op) -> bool {
-        matches!(op, Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. }) && self.coordinates()
+        op.traits().coordinated && self.coordinates()
     }
 
     /// Whether this server may act on what it has heard: it has its lease, or is in office itself.

@@ -7,6 +7,7 @@ use crate::{Executed, MetaServer};
 use pando_namespace::{Incarnation, Inputs, Snapshot};
 use pando_store::Lsn;
 use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, RequestId, Term, Timestamp, plant};
+use pando_wire::traits::Rests;
 use pando_wire::{ChangeInfo, Keep, Op, Outcome, Scope, Statement};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -50,17 +51,16 @@ impl Asked<'_> {
     /// The statements that must be true at the instant it takes effect. Who has a file open may go on writing it, and who
     /// has a directory open may ask what has become of it.
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
-        let handle = match self.op {
-            _ if self.basis != Basis::Shown => Some(true),
-            Op::Publish { .. } | Op::Accessed { .. } | Op::SetAttr { handle: Some(_), .. } => Some(true),
-            Op::Reopen { .. } => Some(false),
+        let rests = match self.op.traits().rests {
+            _ if self.basis != Basis::Shown => Rests::Nothing,
             // Its own record says who may do what. What a change of that makes untrue is the statement it came with.
-            op if op.means_itself().is_some() => Some(false),
-            _ => None,
+            Rests::Everything if self.op.means_itself().is_some() => Rests::Ways,
+            rests => rests,
         };
-        self.dirs.all().filter(move |s| match handle {
-            None => true,
-            Some(any) => !any && s.scope != Scope::Handle,
+        self.dirs.all().filter(move |s| match rests {
+            Rests::Everything => true,
+            Rests::Ways => s.scope != Scope::Handle,
+            Rests::Nothing => false,
         })
     }
 

@@ -20,6 +20,7 @@ use pando_format::Mutation;
 use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
 use pando_store::{Level, Lsn, StoreError};
 use pando_types::{Bearer, Errno, MapEpoch, Part, RequestId, plant};
+use pando_wire::traits::Quick;
 use pando_wire::{Op, OpRequest, Outcome, Response};
 use std::collections::BTreeSet;
 
@@ -67,38 +68,12 @@ impl From<Unread> for Not {
     }
 }
 
-/// Whether an operation may be over at once. Listings are made of more than records under keys; directories come and go with content
-/// that is elsewhere, or that others have heard of; what is asked again may have been executed.
+/// Whether an operation may be over at once.
 fn may_be_quick(asked: &OpRequest) -> bool {
-    match asked.op {
-        Op::Lookup { .. }
-        | Op::Reopen { .. }
-        | Op::DirStat { .. }
-        | Op::ReadLink { .. }
-        | Op::Open { .. }
-        | Op::GetXattr { .. }
-        | Op::ListXattr { .. } => true,
-        Op::Create { .. }
-        | Op::Tmpfile { .. }
-        | Op::Symlink { .. }
-        | Op::Mknod { .. }
-        | Op::Unlink { .. }
-        | Op::Release { .. }
-        | Op::SetAttr { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::Publish { .. }
-        | Op::Accessed { .. }
-        | Op::Rename { .. }
-        | Op::Link { .. } => asked.request.is_some() && !asked.again,
-        Op::Mkdir { .. }
-        | Op::Rmdir { .. }
-        | Op::UnlinkMany { .. }
-        | Op::SetAcl { .. }
-        | Op::Home { .. }
-        | Op::ReadDir { .. }
-        | Op::StatFs
-        | Op::Sync => false,
+    match asked.op.traits().quick {
+        Quick::Always => true,
+        Quick::Once => asked.request.is_some() && !asked.again,
+        Quick::Never => false,
     }
 }
 

@@ -4,10 +4,11 @@ use super::asked::Asked;
 use super::effect::Done;
 use crate::{Failure, MetaServer};
 use pando_format::codec::Blob;
-use pando_format::{Codec, Key, Record, ReplyRecord, ReplyWrite};
+use pando_format::{Codec, Key, NameHash, Record, ReplyRecord, ReplyWrite};
 use pando_namespace::Snapshot;
 use pando_store::Level;
-use pando_wire::{Op, Outcome, Refusal};
+use pando_types::DirId;
+use pando_wire::{Outcome, Refusal};
 
 /// The key of a mutating request's reply record.
 pub(super) fn reply_key(asked: &Asked<'_>) -> Option<Key> {
@@ -54,35 +55,12 @@ impl MetaServer {
     /// What is kept of an outcome. `None`: the request changes nothing, or has no identity.
     pub(super) fn reply_write(&self, asked: &Asked<'_>, outcome: &Outcome) -> Option<ReplyWrite> {
         let request = asked.request?;
-        let (dir, hash) = match asked.op {
-            Op::Tmpfile { dir, .. } => (dir.id, pando_format::NameHash(0)),
-            Op::Create { dir, name, .. }
-            | Op::Symlink { dir, name, .. }
-            | Op::Mknod { dir, name, .. }
-            | Op::Mkdir { dir, name, .. }
-            | Op::Rmdir { dir, name }
-            | Op::Unlink { dir, name, .. }
-            | Op::SetAttr { dir, name, .. }
-            | Op::SetXattr { dir, name, .. }
-            | Op::RemoveXattr { dir, name, .. }
-            | Op::SetAcl { dir, name, .. }
-            | Op::Publish { dir, name, .. }
-            | Op::Accessed { dir, name, .. }
-            | Op::Rename {
-                src: dir,
-                src_name: name,
-                ..
+        let (dir, hash) = match asked.op.subjects() {
+            [Some(first), _] => {
+                let hash_of = |name| self.map().widths().name(first.dir().salt, name);
+                (first.dir().id, first.first_name().map_or(NameHash(0), hash_of))
             }
-            | Op::Link {
-                src: dir,
-                src_name: name,
-                ..
-            } => (dir.id, self.map().widths().name(dir.salt, name)),
-            Op::UnlinkMany { dir, names } => {
-                let first = names.first().map(|name| self.map().widths().name(dir.salt, name));
-                (dir.id, first.unwrap_or(pando_format::NameHash(0)))
-            }
-            _ => (pando_types::DirId::ABOVE_ROOT, pando_format::NameHash(0)),
+            [None, _] => (DirId::ABOVE_ROOT, NameHash(0)),
         };
         let answer = Blob(outcome.to_bytes());
         let record = ReplyRecord {

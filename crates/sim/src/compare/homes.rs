@@ -1,25 +1,12 @@
 //! Files at home: what may be said of them, and what is learnt from it.
 
-use super::name_of;
 use pando_model::{Model, NodeId};
 use pando_types::Errno;
-use pando_wire::{Answer, Op, Outcome, Statement};
+use pando_wire::{Answer, Op, Outcome, Statement, Subject};
 
 /// Whether an operation means the file whose home it shows.
 pub(super) fn means(op: &Op, home: &Statement) -> bool {
-    match op {
-        Op::GetXattr { ino, generation, .. }
-        | Op::ListXattr { ino, generation, .. }
-        | Op::SetAttr { ino, generation, .. }
-        | Op::SetXattr { ino, generation, .. }
-        | Op::SetAcl { ino, generation, .. }
-        | Op::RemoveXattr { ino, generation, .. }
-        | Op::Publish { ino, generation, .. }
-        | Op::Accessed { ino, generation, .. }
-        | Op::Link { ino, generation, .. }
-        | Op::Release { ino, generation, .. } => (*ino, *generation) == (home.ino, home.generation),
-        _ => true,
-    }
+    op.object().is_none_or(|o| o.id() == (home.ino, home.generation))
 }
 
 /// Whether it takes the home of a file for a directory, or for that of another file.
@@ -34,12 +21,9 @@ pub(super) fn abuses_a_home(op: &Op) -> bool {
             | Op::Rmdir { .. }
             | Op::Unlink { .. }
             | Op::UnlinkMany { .. }
+            | Op::Rename { .. }
     );
-    let name = match op {
-        Op::Link { src_name, .. } => Some(src_name),
-        Op::ReadLink { name, .. } => Some(name),
-        op => name_of(op),
-    };
+    let name = op.subjects()[0].and_then(Subject::name);
     let right = looks_or_changes && first.is_none_or(|s| name == Some(&s.name));
     second.is_some() || first.is_some() && !right
 }

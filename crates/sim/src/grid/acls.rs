@@ -4,7 +4,7 @@ use super::arena::{alice, mallory, other};
 use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
 use pando_types::{Acl, AclKind, Cred, Extended, Named, Perm};
-use pando_wire::{Answer, EntryView, Op, Statement};
+use pando_wire::{Answer, EntryView, Object, Op, Statement};
 use std::rc::Rc;
 
 /// Sets a list of what a name stands for now.
@@ -17,10 +17,7 @@ async fn set(
 ) -> Option<EntryView> {
     let there = s.view(cred, dir, name).await?;
     let op = Op::SetAcl {
-        dir: dir.clone(),
-        name: named(name)?,
-        ino: there.attr.ino,
-        generation: there.attr.generation,
+        object: Object::shown(dir.clone(), named(name)?, &there.attr),
         kind,
         list,
     };

@@ -13,7 +13,7 @@ use pando_format::{Codec, Key, Mutation};
 use pando_types::{
     AttrChange, Claims, Cred, DirId, Generation, IdentityId, Ino, Name, PeerId, Perm, ServerId, Users,
 };
-use pando_wire::{AuthAnswer, AuthChange, AuthRequest, Op, Request, Response, Statement};
+use pando_wire::{AuthAnswer, AuthChange, AuthRequest, Object, Op, Request, Response, Statement};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -201,10 +201,12 @@ impl Arena {
         let (s, top) = (&self.root, Cred::root());
         let hers = alice();
         let open = Op::SetAttr {
-            dir: Statement::above_root(),
-            name: Name::root(),
-            ino: Ino::ROOT,
-            generation: Generation::ROOT,
+            object: Object {
+                dir: Statement::above_root(),
+                name: Name::root(),
+                ino: Ino::ROOT,
+                generation: Generation::ROOT,
+            },
             change: AttrChange {
                 perm: Some(Perm::new(0o777)),
                 ..AttrChange::default()

@@ -4,7 +4,7 @@ use super::arena::{alice, mallory};
 use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
 use pando_types::{Generation, Ino, Part, Perm, SLOTS, ServerId, SessionId, Slot};
-use pando_wire::{Answer, FileAt, Handle, Held, Holding, Keep, Op, Request, Response, Turned};
+use pando_wire::{Answer, FileAt, Handle, Held, Holding, Keep, Object, Op, Request, Response, Turned};
 use std::rc::Rc;
 
 /// The session under which somebody keeps files open, registered at a server.
@@ -81,10 +81,7 @@ async fn hers_at_home(a: &Arena) -> Option<(FileAt, Handle)> {
     let dir = a.alice.find(&alice(), "/private").await?;
     let there = a.alice.write(&alice(), &dir, "two", 0o600, "secret").await?;
     let link = Op::Link {
-        src: dir.clone(),
-        src_name: named("two")?,
-        ino: there.attr.ino,
-        generation: there.attr.generation,
+        object: Object::shown(dir.clone(), named("two")?, &there.attr),
         dst: dir.clone(),
         dst_name: named("names")?,
     };

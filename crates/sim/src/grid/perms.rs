@@ -6,7 +6,7 @@ use super::{Arena, Cell, cell};
 use pando_format::Position;
 use pando_format::codec::Blob;
 use pando_types::{AttrChange, Name, Perm, TimeChange, Timestamp};
-use pando_wire::{Answer, DirEntry, EntryView, Op, RenameMode, Statement};
+use pando_wire::{Answer, DirEntry, EntryView, Object, Op, RenameMode, Statement};
 use std::rc::Rc;
 
 /// Mallory's honest statement of a directory; the attack begins.
@@ -342,10 +342,12 @@ pub(super) const CELLS: &[Cell] = &[
                 return None;
             };
             let op = Op::SetAttr {
-                name: Name::root(),
-                ino: dir.ino,
-                generation: dir.generation,
-                dir,
+                object: Object {
+                    name: Name::root(),
+                    ino: dir.ino,
+                    generation: dir.generation,
+                    dir,
+                },
                 change: AttrChange {
                     perm: Some(Perm::new(0o777)),
                     ..AttrChange::default()
@@ -407,10 +409,7 @@ pub(super) const CELLS: &[Cell] = &[
             let view = a.mallory.view(&mallory(), &dir, "mine").await?;
             (view.attr.gid == 1001).then_some(())?;
             let op = Op::SetAttr {
-                dir: dir.clone(),
-                name: named("mine")?,
-                ino: view.attr.ino,
-                generation: view.attr.generation,
+                object: Object::shown(dir.clone(), named("mine")?, &view.attr),
                 change: AttrChange {
                     perm: Some(Perm::new(0o2755)),
                     ..AttrChange::default()
@@ -458,10 +457,7 @@ pub(super) const CELLS: &[Cell] = &[
             let (file, _, handle) = a.mallory.open(&mallory(), &dir, "shared", 2).await?;
             let then = Timestamp { secs: 1, nanos: 0 };
             let op = Op::Publish {
-                dir: dir.clone(),
-                name: named("shared")?,
-                ino: file.attr.ino,
-                generation: file.attr.generation,
+                object: Object::shown(dir.clone(), named("shared")?, &file.attr),
                 handle: handle?,
                 content: pando_wire::Content::None,
                 size: 0,

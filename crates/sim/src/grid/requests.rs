@@ -5,8 +5,8 @@ use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
 use pando_types::{AttrChange, Cred, DirId, Name, PeerId, Perm};
 use pando_wire::{
-    Answer, AuthChange, AuthRequest, ClusterRequest, CutId, CutRequest, Handle, Op, RepairRequest, Repaired,
-    Request, Response, Statement,
+    Answer, AuthChange, AuthRequest, ClusterRequest, CutId, CutRequest, Handle, Object, Op, RepairRequest,
+    Repaired, Request, Response, Statement,
 };
 use std::rc::Rc;
 
@@ -141,10 +141,12 @@ pub(super) const CELLS: &[Cell] = &[
             let tenant = a.speaker(PeerId::Client(TENANT));
             a.mark().await;
             let op = Op::SetAttr {
-                dir: Statement::above_root(),
-                name: Name::root(),
-                ino: pando_types::Ino::ROOT,
-                generation: pando_types::Generation::ROOT,
+                object: Object {
+                    dir: Statement::above_root(),
+                    name: Name::root(),
+                    ino: pando_types::Ino::ROOT,
+                    generation: pando_types::Generation::ROOT,
+                },
                 change: AttrChange {
                     perm: Some(Perm::new(0)),
                     ..AttrChange::default()
@@ -280,10 +282,7 @@ pub(super) const CELLS: &[Cell] = &[
             let file = a.mallory.view(&mallory(), &open, "notes").await?;
             a.mark().await;
             let op = Op::SetAttr {
-                dir: open,
-                name: named("notes")?,
-                ino: file.attr.ino,
-                generation: file.attr.generation,
+                object: Object::shown(open, named("notes")?, &file.attr),
                 change: AttrChange {
                     size: Some(0),
                     ..AttrChange::default()

@@ -13,8 +13,8 @@ use pando_types::{
     RequestId, RequestSlot, Sequence, ServerId, SessionId, Slot,
 };
 use pando_wire::{
-    Answer, Content, EntryView, Fate, Handle, Message, Op, OpRequest, Probe, Refusal, RenameMode, Request,
-    Response, SealKey, Statement,
+    Answer, Content, EntryView, Fate, Handle, Message, Object, Op, OpRequest, Probe, Refusal, RenameMode,
+    Request, Response, SealKey, Statement,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -331,10 +331,7 @@ impl Speaker {
         text: &str,
     ) -> Option<Answer> {
         let op = Op::Publish {
-            dir: dir.clone(),
-            name: named(name)?,
-            ino: file.attr.ino,
-            generation: file.attr.generation,
+            object: Object::shown(dir.clone(), named(name)?, &file.attr),
             handle,
             content: Content::Inline(Blob(text.as_bytes().to_vec())),
             size: text.len() as u64,
@@ -426,10 +423,7 @@ impl Speaker {
     ) -> Option<EntryView> {
         let there = self.view(cred, from.0, from.1).await?;
         let op = Op::Link {
-            src: from.0.clone(),
-            src_name: named(from.1)?,
-            ino: there.attr.ino,
-            generation: there.attr.generation,
+            object: Object::shown(from.0.clone(), named(from.1)?, &there.attr),
             dst: to.0.clone(),
             dst_name: named(to.1)?,
         };
@@ -449,10 +443,7 @@ impl Speaker {
     ) -> Option<EntryView> {
         let there = self.view(cred, dir, name).await?;
         let op = Op::SetAttr {
-            dir: dir.clone(),
-            name: named(name)?,
-            ino: there.attr.ino,
-            generation: there.attr.generation,
+            object: Object::shown(dir.clone(), named(name)?, &there.attr),
             change,
             handle: None,
         };

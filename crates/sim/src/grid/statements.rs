@@ -6,7 +6,7 @@ use super::{Arena, Cell, cell};
 use pando_auth::{Secret, StatementKeys};
 use pando_format::Codec;
 use pando_types::{Bearer, Cred, FsId, Instance, PeerId, Perm, Watermark};
-use pando_wire::{Answer, EntryView, Op, RenameMode, Said, Scope, Statement};
+use pando_wire::{Answer, EntryView, Object, Op, RenameMode, Said, Scope, Statement};
 use std::rc::Rc;
 
 /// A directory that Alice makes for everybody to search, as Mallory was told of it.
@@ -446,10 +446,11 @@ pub(super) const KEYS: &[Cell] = &[
             let mut told = Vec::new();
             for name in ["diary", "nothing"] {
                 let op = Op::SetAttr {
-                    dir: private.clone(),
-                    name: pando_types::Name::new(name.as_bytes()).ok()?,
-                    ino: file.attr.ino,
-                    generation: file.attr.generation,
+                    object: Object::shown(
+                        private.clone(),
+                        pando_types::Name::new(name.as_bytes()).ok()?,
+                        &file.attr,
+                    ),
                     change: pando_types::AttrChange::default(),
                     handle: Some(handle),
                 };

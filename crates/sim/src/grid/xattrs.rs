@@ -5,17 +5,14 @@ use super::speaker::{Speaker, named};
 use super::{Arena, Cell, cell};
 use pando_format::codec::Blob;
 use pando_types::{Cred, FileKind, Perm, XattrMode, XattrName};
-use pando_wire::{Answer, Op, Statement};
+use pando_wire::{Answer, Object, Op, Statement};
 use std::rc::Rc;
 
 /// Sets an attribute of what a name stands for now.
 async fn set(s: &Speaker, cred: &Cred, dir: &Statement, name: &str, attr: &str) -> Option<()> {
     let there = s.view(cred, dir, name).await?;
     let op = Op::SetXattr {
-        dir: dir.clone(),
-        name: named(name)?,
-        ino: there.attr.ino,
-        generation: there.attr.generation,
+        object: Object::shown(dir.clone(), named(name)?, &there.attr),
         attr: XattrName::new(attr.as_bytes()).ok()?,
         value: Blob(b"secret".to_vec()),
         mode: XattrMode::Any,
@@ -27,10 +24,7 @@ async fn set(s: &Speaker, cred: &Cred, dir: &Statement, name: &str, attr: &str) 
 async fn get(a: &Arena, dir: &Statement, name: &str, attr: &str) -> Option<()> {
     let there = a.mallory.view(&mallory(), dir, name).await?;
     let op = Op::GetXattr {
-        dir: dir.clone(),
-        name: named(name)?,
-        ino: there.attr.ino,
-        generation: there.attr.generation,
+        object: Object::shown(dir.clone(), named(name)?, &there.attr),
         attr: XattrName::new(attr.as_bytes()).ok()?,
     };
     match a.mallory.op(&mallory(), op).await? {
@@ -122,10 +116,7 @@ pub(super) const CELLS: &[Cell] = &[
             let there = a.mallory.view(&mallory(), &dir, "notes").await?;
             a.mark().await;
             let op = Op::ListXattr {
-                dir,
-                name: named("notes")?,
-                ino: there.attr.ino,
-                generation: there.attr.generation,
+                object: Object::shown(dir, named("notes")?, &there.attr),
             };
             match a.mallory.op(&mallory(), op).await? {
                 Answer::Names(names) if !names.is_empty() => Some(()),

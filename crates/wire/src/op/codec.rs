@@ -1,10 +1,18 @@
 //! Operations and answers as bytes.
 
-use super::{Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, Op, Probe, RenameMode, SealKey};
+use super::{
+    Answer, Content, DirEntry, EntryView, Fate, FsStat, Handle, Object, Op, Probe, RenameMode, SealKey,
+};
 use pando_format::{Codec, DecodeError, Reader, codec_enum, codec_newtype, codec_struct};
 
 codec_newtype!(SealKey, Handle);
 codec_struct!(Probe { dir, name });
+codec_struct!(Object {
+    dir,
+    name,
+    ino,
+    generation
+});
 impl Codec for EntryView {
     fn put(&self, out: &mut Vec<u8>) {
         self.attr.put(out);
@@ -54,26 +62,26 @@ codec_enum!(Op {
     6 => StatFs,
     7 => Sync,
     8 => Reopen { dir },
-    9 => GetXattr { dir, name, ino, generation, attr },
-    10 => ListXattr { dir, name, ino, generation },
+    9 => GetXattr { object, attr },
+    10 => ListXattr { object },
     11 => Home { slot, ino, generation, proof },
     16 => Create { dir, name, mode, exclusive, want },
     17 => Symlink { dir, name, target },
     18 => Mkdir { dir, name, mode },
     19 => Rmdir { dir, name },
     20 => Unlink { dir, name, held },
-    21 => SetAttr { dir, name, ino, generation, change, handle },
-    22 => Publish { dir, name, ino, generation, handle, content, size, mtime, base },
+    21 => SetAttr { object, change, handle },
+    22 => Publish { object, handle, content, size, mtime, base },
     23 => Rename { src, src_name, dst, dst_name, mode, held },
     24 => Release { slot, ino, generation },
-    25 => SetXattr { dir, name, ino, generation, attr, value, mode },
-    26 => RemoveXattr { dir, name, ino, generation, attr },
+    25 => SetXattr { object, attr, value, mode },
+    26 => RemoveXattr { object, attr },
     27 => Mknod { dir, name, kind, mode, rdev },
-    28 => Link { src, src_name, ino, generation, dst, dst_name },
+    28 => Link { object, dst, dst_name },
     29 => Tmpfile { dir, mode, linkable },
-    30 => Accessed { dir, name, ino, generation, proof, ago },
+    30 => Accessed { object, proof, ago },
     31 => UnlinkMany { dir, names },
-    32 => SetAcl { dir, name, ino, generation, kind, list },
+    32 => SetAcl { object, kind, list },
 });
 codec_enum!(Answer {
     1 => Done,

@@ -9,7 +9,7 @@ use pando_client::Client;
 use pando_client::file::{self, Place};
 use pando_env::rng::mix;
 use pando_types::{Access, AttrChange, Cred, Errno, Generation, Ino, Name, Perm};
-use pando_wire::{Op, RenameMode, Statement};
+use pando_wire::{Object, Op, RenameMode, Statement};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -183,10 +183,12 @@ impl Worker {
                     ..AttrChange::default()
                 };
                 let set = Op::SetAttr {
-                    dir,
-                    name,
-                    ino: file.ino,
-                    generation: file.generation,
+                    object: Object {
+                        dir,
+                        name,
+                        ino: file.ino,
+                        generation: file.generation,
+                    },
                     change,
                     handle: None,
                 };

@@ -8,7 +8,7 @@ use pando_dump::Entry;
 use pando_format::Layout;
 use pando_format::codec::Blob;
 use pando_types::{Access, Attr, AttrChange, Errno, FileKind, Name, Perm, TimeChange, XattrMode, XattrName};
-use pando_wire::{Answer, EntryView, Op, RenameMode, Statement};
+use pando_wire::{Answer, EntryView, Object, Op, RenameMode, Statement};
 
 /// Bits of what is being filled: nobody else's yet.
 const OWN: u16 = 0o600;
@@ -132,10 +132,7 @@ pub async fn link(fs: &Fs, first: &Place, place: &Place, go_on: bool) -> Result<
     let client = fs.client();
     let attr = there(fs, first).await?.ok_or(Errno::NotFound)?.attr;
     let op = Op::Link {
-        src: first.dir.clone(),
-        src_name: first.name.clone(),
-        ino: attr.ino,
-        generation: attr.generation,
+        object: Object::shown(first.dir.clone(), first.name.clone(), &attr),
         dst: place.dir.clone(),
         dst_name: place.name.clone(),
     };
@@ -183,10 +180,7 @@ pub async fn attributes(fs: &Fs, place: &Place, entry: &Entry, whose: Whose) -> 
     let attr = there(fs, place).await?.ok_or(Errno::NotFound)?.attr;
     for (name, value) in wanted {
         let op = Op::SetXattr {
-            dir: place.dir.clone(),
-            name: place.name.clone(),
-            ino: attr.ino,
-            generation: attr.generation,
+            object: Object::shown(place.dir.clone(), place.name.clone(), &attr),
             attr: XattrName::new(name)?,
             value: Blob(value.clone()),
             mode: XattrMode::Any,

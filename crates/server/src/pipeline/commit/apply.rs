@@ -5,7 +5,6 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, Key, Mutation, Scan};
 use pando_store::{Lsn, StoreError};
 use pando_types::plant;
-use pando_wire::Op;
 use std::time::Duration;
 
 impl MetaServer {
@@ -22,10 +21,7 @@ impl MetaServer {
     /// The same for what a request does that runs here. Its lane's last reply record is not needed any more then (H46), but for what may be
     /// asked of a coordinator: the next one may be asked too, late, and looks for the record here.
     pub(in crate::pipeline) fn apply_asked(&self, asked: &Asked<'_>, batch: &Batch) -> Result<Lsn, Failure> {
-        let coordinated = matches!(
-            asked.op,
-            Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. }
-        );
+        let coordinated = asked.op.traits().coordinated;
         let (Some(request), Some(reply), false) = (asked.request, &batch.reply, coordinated) else {
             return self.apply(batch);
         };

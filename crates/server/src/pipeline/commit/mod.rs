@@ -85,11 +85,7 @@ fn is_of_dir(m: &Mutation) -> bool {
 /// Whether statements are made of what is changed. It is shown to nobody before it is synced, in either durability: they would outlive
 /// its loss.
 pub(crate) fn are_facts(op: &Op, mutations: &[Mutation]) -> bool {
-    let may = matches!(
-        op,
-        Op::SetAttr { .. } | Op::SetAcl { .. } | Op::Rename { .. } | Op::Sync
-    );
-    may && mutations.iter().any(is_of_dir)
+    op.traits().facts && mutations.iter().any(is_of_dir)
 }
 
 /// Whether it creates the content of a directory.

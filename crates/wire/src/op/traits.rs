@@ -1,0 +1,345 @@
+//! What is true of each operation, whoever carries it out: one table, next to the operations.
+
+use super::{Content, Op};
+use pando_types::{Access, Slot};
+
+/// What an operation is like. Some of it depends on what the operation says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Traits {
+    /// The name of the operation, as metrics and logs show it.
+    pub kind: &'static str,
+    /// Whether it may change something, and so needs a request identity.
+    pub mutates: bool,
+    /// Whether it may create something that needs a number, in the first directory that it names.
+    pub creates: bool,
+    /// Whether it needs room in the store: refused below the watermark, where removals go on.
+    pub grows: bool,
+    /// Whether it changes something or asks to be allowed to later.
+    pub writes: bool,
+    /// Whether it may leave a file without a name that is open somewhere.
+    pub may_orphan: bool,
+    /// Whether it may leave a removed file that its caller holds open, in the slot of the second directory that it names.
+    pub leaves_held: bool,
+    /// Whether the coordinator may do it for other servers.
+    pub coordinated: bool,
+    /// Whether it may change what statements are made of.
+    pub facts: bool,
+    /// Whether a directory may be meant by itself: what is asked for has the name of its statement.
+    pub itself: bool,
+    /// Whether the first directory that it names may be the home of a file.
+    pub at_home: bool,
+    /// Whether its answer shows the entry of its name as paths are resolved by.
+    pub learnt: bool,
+    /// Whether it may be over at once.
+    pub quick: Quick,
+    /// Where it is carried out.
+    pub home: Home,
+    /// What must be true of the directories that it names.
+    pub rests: Rests,
+    /// What it says of the change attribute of its directory.
+    pub counts: Counts,
+    /// Who knows a directory whose entry it writes.
+    pub leaves: Leaves,
+    /// How it opens a file.
+    pub opens: Opens,
+}
+
+/// Whether an operation may be over at once. Listings are made of more than records under keys; directories come and go with content that
+/// is elsewhere, or that others have heard of; what is asked again may have been executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quick {
+    /// It may.
+    Always,
+    /// If it is asked for the first time.
+    Once,
+    /// It may not.
+    Never,
+}
+
+/// Where an operation is carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// In the slot of the first directory that it names.
+    First,
+    /// In this slot.
+    Slot(Slot),
+    /// At any server. It says and does nothing on anybody's behalf.
+    Anywhere,
+}
+
+/// What must be true of the directories that an operation names, at the instant it takes effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rests {
+    /// All that was said of them.
+    Everything,
+    /// What was said of their ways; a directory that is open may have become another.
+    Ways,
+    /// Nothing: a file that is open is written on.
+    Nothing,
+}
+
+/// What an answer says of the change attribute of the first directory that its operation names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counts {
+    /// Nothing.
+    Nothing,
+    /// It changed names, in this directory and no other.
+    Names,
+    /// It looked at one name.
+    Name,
+    /// It looked at the content half.
+    Content,
+}
+
+/// Who knows a directory, once an operation has written the entry of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaves {
+    /// Nobody but its maker.
+    Made,
+    /// Its caller, too.
+    Told,
+    /// Others may.
+    Open,
+}
+
+/// How an operation opens a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opens {
+    /// It does not.
+    No,
+    /// By a name, for this (as [`Access`] bits).
+    Named(u8),
+    /// One without a name, to write.
+    Unnamed,
+}
+
+/// Of an operation that looks.
+const fn look(kind: &'static str) -> Traits {
+    Traits {
+        kind,
+        mutates: false,
+        creates: false,
+        grows: false,
+        writes: false,
+        may_orphan: false,
+        leaves_held: false,
+        coordinated: false,
+        facts: false,
+        itself: false,
+        at_home: false,
+        learnt: false,
+        quick: Quick::Always,
+        home: Home::First,
+        rests: Rests::Everything,
+        counts: Counts::Nothing,
+        leaves: Leaves::Open,
+        opens: Opens::No,
+    }
+}
+
+/// Of an operation that changes something.
+const fn change(kind: &'static str) -> Traits {
+    Traits {
+        mutates: true,
+        writes: true,
+        quick: Quick::Once,
+        ..look(kind)
+    }
+}
+
+/// Of an operation that makes something new under a name.
+const fn make(kind: &'static str) -> Traits {
+    Traits {
+        creates: true,
+        grows: true,
+        counts: Counts::Names,
+        ..change(kind)
+    }
+}
+
+impl Op {
+    /// What the operation is like. (Of what a caller does not ask for nothing is left after optimization.)
+    #[inline(always)]
+    pub fn traits(&self) -> Traits {
+        match self {
+            Op::Lookup { .. } => Traits {
+                at_home: true,
+                learnt: true,
+                counts: Counts::Name,
+                ..look("lookup")
+            },
+            Op::Reopen { .. } => Traits {
+                rests: Rests::Ways,
+                ..look("reopen")
+            },
+            Op::DirStat { .. } => Traits {
+                counts: Counts::Content,
+                ..look("statdir")
+            },
+            Op::ReadLink { .. } => Traits {
+                at_home: true,
+                ..look("readlink")
+            },
+            Op::Open { want, .. } => Traits {
+                at_home: true,
+                writes: *want & Access::WRITE.0 != 0,
+                opens: Opens::Named(*want),
+                ..look("open")
+            },
+            Op::ReadDir { .. } => Traits {
+                quick: Quick::Never,
+                ..look("readdir")
+            },
+            Op::GetXattr { .. } => Traits {
+                itself: true,
+                at_home: true,
+                ..look("getxattr")
+            },
+            Op::ListXattr { .. } => Traits {
+                itself: true,
+                at_home: true,
+                ..look("listxattr")
+            },
+            Op::Home { slot, .. } => Traits {
+                quick: Quick::Never,
+                home: Home::Slot(*slot),
+                ..look("home")
+            },
+            Op::StatFs => Traits {
+                quick: Quick::Never,
+                home: Home::Anywhere,
+                ..look("statfs")
+            },
+            Op::Sync => Traits {
+                facts: true,
+                quick: Quick::Never,
+                home: Home::Anywhere,
+                ..look("sync")
+            },
+            Op::Create { want, .. } => Traits {
+                opens: Opens::Named(*want),
+                ..make("create")
+            },
+            Op::Tmpfile { .. } => Traits {
+                counts: Counts::Nothing,
+                opens: Opens::Unnamed,
+                ..make("tmpfile")
+            },
+            Op::Symlink { .. } => make("symlink"),
+            Op::Mknod { .. } => make("mknod"),
+            Op::Mkdir { .. } => Traits {
+                learnt: true,
+                quick: Quick::Never,
+                leaves: Leaves::Made,
+                ..make("mkdir")
+            },
+            Op::Rmdir { .. } => Traits {
+                quick: Quick::Never,
+                counts: Counts::Names,
+                ..change("rmdir")
+            },
+            Op::Unlink { .. } => Traits {
+                may_orphan: true,
+                counts: Counts::Names,
+                ..change("unlink")
+            },
+            Op::UnlinkMany { .. } => Traits {
+                quick: Quick::Never,
+                ..change("unlinkmany")
+            },
+            Op::SetAttr { handle, .. } => Traits {
+                coordinated: true,
+                facts: true,
+                itself: true,
+                at_home: true,
+                learnt: true,
+                rests: if handle.is_some() {
+                    Rests::Nothing
+                } else {
+                    Rests::Everything
+                },
+                leaves: Leaves::Told,
+                ..change("setattr")
+            },
+            Op::SetXattr { .. } => Traits {
+                grows: true,
+                itself: true,
+                at_home: true,
+                ..change("setxattr")
+            },
+            Op::SetAcl { list, .. } => Traits {
+                grows: list.is_some(),
+                coordinated: true,
+                facts: true,
+                itself: true,
+                at_home: true,
+                learnt: true,
+                quick: Quick::Never,
+                leaves: Leaves::Told,
+                ..change("setacl")
+            },
+            Op::RemoveXattr { .. } => Traits {
+                itself: true,
+                at_home: true,
+                ..change("removexattr")
+            },
+            Op::Publish { content, .. } => Traits {
+                grows: !matches!(content, Content::None),
+                at_home: true,
+                rests: Rests::Nothing,
+                ..change("publish")
+            },
+            Op::Accessed { .. } => Traits {
+                at_home: true,
+                rests: Rests::Nothing,
+                ..change("accessed")
+            },
+            Op::Rename { src, dst, held, .. } => Traits {
+                grows: true,
+                may_orphan: true,
+                leaves_held: *held,
+                coordinated: true,
+                facts: true,
+                counts: if src.id == dst.id {
+                    Counts::Names
+                } else {
+                    Counts::Nothing
+                },
+                ..change("rename")
+            },
+            Op::Link { .. } => Traits {
+                grows: true,
+                at_home: true,
+                ..change("link")
+            },
+            Op::Release { slot, .. } => Traits {
+                home: Home::Slot(*slot),
+                ..change("release")
+            },
+        }
+    }
+
+    /// Its name ([`Traits::kind`]).
+    #[inline]
+    pub fn kind(&self) -> &'static str {
+        self.traits().kind
+    }
+
+    /// Whether it may change something, and so needs a request identity.
+    #[inline]
+    pub fn mutates(&self) -> bool {
+        self.traits().mutates
+    }
+
+    /// Whether it needs room in the store ([`Traits::grows`]).
+    #[inline]
+    pub fn grows(&self) -> bool {
+        self.traits().grows
+    }
+
+    /// Whether it may leave a file without a name that is open somewhere.
+    #[inline]
+    pub fn may_orphan(&self) -> bool {
+        self.traits().may_orphan
+    }
+}
