@@ -15,7 +15,7 @@ fn clean() -> Repo {
     );
     repo.add(
         "docs/hazards.md",
-        "| number | rule | planted |\n|---|---|---|\n| H44 | reply records | no |\n",
+        "## Retries\n\n### H44 Two words\n\n- Harm: a\n- Rule: b\n- Where: c\n- Shown by: no plant\n",
     );
     let never: String = pando_tidy::rules()
         .map(|rule| format!("- **{rule}**: words\n"))
@@ -282,11 +282,18 @@ fn plants() {
     let source = "crates/server/src/lib.rs";
     assert_eq!(hits(source, "fn f() { if plant!(H44) {} }"), []);
     assert_eq!(hits(source, "fn f() {\n if plant!(H45) {} }"), [("plant", 2)]);
-    let page = "docs/hazards.md";
-    assert_eq!(hits(page, "| H44 | reply records | yes |"), [("plant", 1)]);
+    let section = |place: &str, shown: &str| {
+        let text = format!(
+            "# Hazards\n\n### H44 Two words\n\n- Harm: a\n  b: c\n- Rule: d\n- Where: {place}\n{shown}"
+        );
+        hits("docs/hazards.md", &text)
+    };
+    assert_eq!(section("`f`", "- Shown by: no plant. A test.\n"), []);
+    assert_eq!(section("`f`", "- Shown by: plant\n"), [("plant", 3)]);
+    assert_eq!(section("`f`", ""), [("plant", 3)]);
     assert_eq!(
-        hits(page, "\n| H44 | reply records | `crates/a/src/gone.rs` | no |"),
-        [("plant", 2)]
+        section("`crates/a/src/gone.rs`", "- Shown by: no plant\n"),
+        [("plant", 3)]
     );
 }
 
