@@ -58,10 +58,6 @@ pub(crate) fn check(repo: &Repo, rule: &'static str) -> Vec<Finding> {
             let what = format!("{name} is said to be planted, and `plant!({name})` is nowhere");
             findings.push(at(what, "plant it, or write `no plant`"));
         }
-        for file in hazard.files.iter().filter(|f| repo.file(f).is_none()) {
-            let what = format!("{name} names `{file}`, which does not exist");
-            findings.push(at(what, "name the file that does it now"));
-        }
     }
     findings
 }
@@ -73,7 +69,6 @@ struct Hazard<'a> {
     name: &'a str,
     /// The labels of its lines, in order.
     labels: Vec<&'a str>,
-    files: Vec<&'a str>,
     planted: bool,
 }
 
@@ -89,7 +84,6 @@ fn hazards(page: &str) -> Vec<Hazard<'_>> {
                 line: n + 1,
                 name,
                 labels: Vec::new(),
-                files: Vec::new(),
                 planted: false,
             }));
         }
@@ -100,8 +94,6 @@ fn hazards(page: &str) -> Vec<Hazard<'_>> {
             hazard.labels.push(label);
             hazard.planted |= label == LABELS[3] && text == "plant";
         }
-        let quoted = line.split('`').skip(1).step_by(2);
-        hazard.files.extend(quoted.filter(|part| is_path(part)));
     }
     hazards
 }
@@ -111,11 +103,6 @@ fn number(heading: &str) -> Option<&str> {
     let name = heading.split(' ').next()?;
     let digits = name.strip_prefix(['H', 'G'])?;
     (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then_some(name)
-}
-
-/// Whether this names a file that the rules see.
-fn is_path(part: &str) -> bool {
-    ["crates/", "scripts/"].iter().any(|top| part.starts_with(top)) && !part.contains(' ')
 }
 
 /// Whether switching `feature` on switches `plant` on, here or in a dependency.
