@@ -106,15 +106,7 @@ impl Knowledge {
                         .push((Part::whole(dir.id).slot(), e.attr.ino, e.attr.generation));
                 }
             }
-            (Op::UnlinkMany { dir, names }, Ok(Answer::Fates(fates))) => {
-                let fates = names.iter().zip(fates);
-                let gone: Vec<&Name> = fates
-                    .filter(|(_, f)| **f == Fate::Gone)
-                    .map(|(name, _)| name)
-                    .collect();
-                self.files
-                    .retain(|f| !(f.dir.is_of(dir.id, dir.generation) && gone.contains(&&f.name)));
-            }
+            (Op::UnlinkMany { dir, names }, Ok(Answer::Fates(fates))) => self.unlinked(dir, names, fates),
             (
                 Op::Rename {
                     src,
@@ -152,6 +144,17 @@ impl Knowledge {
             }
             _ => {}
         }
+    }
+
+    /// Forgets those of these files that have gone.
+    fn unlinked(&mut self, dir: &Statement, names: &[Name], fates: &[Fate]) {
+        let fates = names.iter().zip(fates);
+        let gone: Vec<&Name> = fates
+            .filter(|(_, f)| **f == Fate::Gone)
+            .map(|(name, _)| name)
+            .collect();
+        self.files
+            .retain(|f| !(f.dir.is_of(dir.id, dir.generation) && gone.contains(&&f.name)));
     }
 
     fn saw(&mut self, dir: &Statement, name: &Name, e: &EntryView) {
