@@ -121,8 +121,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Takes out the parts that this batch ends. Returns the mutations of those that were committed: they stand
-    /// in the batch.
+    /// Takes out the parts that this batch ends. Returns the mutations of those that were committed:
+    /// the batch has to contain them.
     fn end_parts(&mut self, server: ServerId, batch: &Batch) -> Vec<Mutation> {
         let mut committed = Vec::new();
         for m in &batch.mutations {
