@@ -13,6 +13,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/env.sh
+source scripts/test.d/lib.sh
 
 only=. repeat=1 list=no
 while [ $# -gt 0 ]; do
@@ -174,5 +175,6 @@ done
 ls -1d "$PANDO_CACHE"/logs/*/ 2>/dev/null | head -n -20 | xargs -r rm -rf --
 
 echo "took $((SECONDS - started)) s; logs: $logs"
+share_line "$logs"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

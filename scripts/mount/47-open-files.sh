@@ -18,7 +18,7 @@ open_over_kills() {
     local user=$!
     for ((i = 0; i < 4; i++)); do
         sleep 1
-        kill -KILL "$(server_pid "$i")" && "$pando" --dir "$cluster" up >"$work/up.out" 2>&1 || { cat "$work/up.out"; break; }
+        kill_server "$i" && "$pando" --dir "$cluster" up >"$work/up.out" 2>&1 || { cat "$work/up.out"; break; }
     done
     touch "$stop"
     wait "$user"

@@ -61,7 +61,7 @@ subtree_kills() {
     (
         for n in "$@"; do
             sleep 0.7
-            pid=$(tr -cd 0-9 <"$sub/run/server-$n.lock") && kill -KILL "$pid"
+            kill_server "$n" "$sub"
             "$pando" --dir "$sub" up >/dev/null || exit 1
         done
     ) &

@@ -51,7 +51,7 @@ lock_restart() {
     coproc HOLD { python3 scripts/mount/locks.py hold posix ex "$mnt/locks/kept" 10 20; }
     holder=$HOLD_PID
     read -r -u "${HOLD[0]}" _ || return 1
-    for n in 0 1 2 3; do kill -KILL "$(server_pid $n)"; done
+    for n in 0 1 2 3; do kill_server $n; done
     "$pando" --dir "$cluster" up >/dev/null || code=1
     [ "$(python3 scripts/mount/locks.py try posix sh "$locks_two/locks/kept" 29 1)" = EAGAIN ] || code=1
     "$pando" --dir "$cluster" locks || code=1

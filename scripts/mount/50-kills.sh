@@ -2,11 +2,10 @@
 
 # kill_servers COUNT: one after the other, each in turn; writes a line for each.
 kill_servers() {
-    local i pid
+    local i
     for ((i = 0; i < $1; i++)); do
         sleep "$((1 + i % 2)).$((RANDOM % 10))"
-        pid=$(server_pid $((i % 4))) && kill -KILL "$pid" || return 1
-        echo "killed server $((i % 4)), pid $pid"
+        kill_server $((i % 4)) || return 1
         sleep 1
         "$pando" --dir "$cluster" up >"$work/up.out" 2>&1 || { cat "$work/up.out"; return 1; }
     done

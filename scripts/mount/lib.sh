@@ -49,8 +49,14 @@ run_pids() {
     done
 }
 
-server_pid() { # NUMBER
-    tr -cd 0-9 <"$cluster/run/server-$1.lock"
+server_pid() { # NUMBER [CLUSTER]
+    tr -cd 0-9 <"${2:-$cluster}/run/server-$1.lock"
+}
+
+# kill_server NUMBER [CLUSTER]: kill -9, and the line by which `make test` counts it.
+kill_server() {
+    local pid
+    pid=$(server_pid "$@") && kill -KILL "$pid" && echo "killed: server $1, pid $pid"
 }
 
 # stop_cluster: `down`, which must leave nothing behind.

@@ -11,11 +11,14 @@ if ! sim=$(ci_build pando-sim --features plant); then
     stage_failed=1
     finish
 fi
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
 # Virtual time does not mind waiting; the stage beside this one does.
-run() { nice -n 10 "$sim" "$@"; }
+run() { nice -n 10 "$sim" "$@" 2>&1 | tee -a "$out"; }
 check "seeds of this commit" run run --ci "${PANDO_SIM_SEEDS:-300}"
 check "seeds that ever failed" run run --regressions
 check "the hostile client's grid, with and without each check" run grid
 # From one start here, and first by the seeds that found them before; `pando sim plant --all` takes three (docs/testing.md).
 check "planted bugs are found" run plant --all --starts 1 --more 0 --finders-first
+simulator_share "$out"
 finish

@@ -32,8 +32,30 @@ ci_build() {
     echo "$CARGO_TARGET_DIR/ci/$([ "$1" = pando-cli ] && echo pando || echo "$1")"
 }
 
-# count_tests LOG: what test programs said, as "passed failed skipped out": a test that says SKIPPED has not passed,
-# `out` are tests that a filter left out.
+# simulator_share LOG: what share of seeds and planted bugs a log of the simulator has, as lines for
+# `share_line`. A bug counts that was found, by seeds or in the grid; of all that the source has.
+simulator_share() {
+    sed -n 's/^\([0-9]*\) seeds, [0-9]* events, .*/share: \1 seeds/p' "$1" |
+        sed -e '1s/$/ of the commit/' -e '2s/$/ that ever failed/'
+    local found all
+    found=$(awk '/^[HG][0-9]+: [0-9]+$/ { sub(":", ""); print $1 }
+        / ok$/ { for (i = 2; i < NF; i++) if ($i ~ /^[HG][0-9]+([+][HG][0-9]+)*$/) { gsub(/[+]/, "\n", $i); print $i } }' "$1" |
+        sort -u | wc -l)
+    all=$(grep -rohE --include='*.rs' 'plant!\([HG][0-9]+\)' crates/*/src | sort -u | wc -l)
+    echo "share: $found of $all plants"
+}
+
+# share_line FOLDER: what the stages with logs there had of what could be run, in one line: their lines
+# `share: ...`, and the processes that they ended by kill -9 (`killed: ...`).
+share_line() {
+    local shares kills
+    shares=$(sed -n 's/^share: //p' "$1"/*.log 2>/dev/null | awk '!seen[$0]++ { printf "%s, ", $0 }')
+    kills=$(cat "$1"/*.log 2>/dev/null | grep -c '^killed: ')
+    echo "share: $shares$kills kills; \`make soak\` runs more seeds, \`make flaky\` more kills"
+}
+
+# count_tests LOG: what test programs said, as "passed failed skipped out": a test that says SKIPPED has not
+# passed, `out` are tests that a filter left out.
 count_tests() {
     awk '/^SKIPPED / { skipped++ }
         /^test result: / { for (i = 1; i < NF; i++) {

@@ -9,8 +9,6 @@ mod later;
 mod mark;
 mod runtime;
 mod s3;
-#[cfg(feature = "test-server")]
-pub mod test_server;
 mod trouble;
 
 pub use aside::Aside;

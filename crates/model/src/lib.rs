@@ -9,7 +9,7 @@
 //!   `ops::publish`; rename: `rename`;
 //! - times and counts of directories: `tree`; listings that run over time: `listing`.
 //!
-//! Where POSIX leaves the order of checks open, Linux decides: programs were written against it. `tests/linux.rs`
+//! Where POSIX leaves the order of checks open, Linux decides: programs were written against it. `tests/it/linux`
 //! holds the model against the kernel's own filesystem.
 //!
 //! What an implementation may choose (identities of new objects) is handed in and judged, never invented here.

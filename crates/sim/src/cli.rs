@@ -283,8 +283,8 @@ fn replay(mut args: Args) -> u8 {
 
 /// Whether these bugs can be planted in this build.
 fn can_be_planted(names: &[String]) -> Result<(), String> {
-    let has_row = |name: &String| crate::plant::has_row(name);
-    match names.iter().find(|n| !has_row(n)) {
+    let is_known = |name: &String| crate::hazards::is_known(name);
+    match names.iter().find(|n| !is_known(n)) {
         _ if names.is_empty() => Ok(()),
         _ if !cfg!(feature = "plant") => {
             Err("this build cannot plant bugs: build with --features plant".to_owned())

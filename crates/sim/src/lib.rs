@@ -33,6 +33,7 @@ mod final_round;
 mod generate;
 pub mod grid;
 mod grow;
+mod hazards;
 #[cfg(test)]
 mod held;
 mod history;
@@ -63,8 +64,9 @@ mod words;
 mod workload;
 mod world;
 
+pub use hazards::{Plant, plants};
 pub use many::{Batch, regressions, run_many, seeds_of};
-pub use plant::{Found, Hunt, HuntOptions, Plant, hunt, plants};
+pub use plant::{Found, Hunt, HuntOptions, hunt};
 pub use report::{SeedReport, Totals};
 pub use run::{ENOUGH_FAULTS, ENOUGH_OPERATIONS, Options, run_seed};
 pub use trace::Print;

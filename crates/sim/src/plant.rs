@@ -1,60 +1,20 @@
 //! Planted bugs: each takes one rule out of the code under test; the default workload must find it, and the same seed
 //! must pass without it. A harness that cannot find what is planted proves nothing by finding nothing.
 //!
-//! Which there are stands in one place, the page of hazards: every row of it that begins with H and says `yes`.
+//! Which there are stands in one place, the page of hazards (`hazards::plants`).
 
+use crate::hazards::{Plant, plants};
 use crate::report::quote;
 use crate::run::{Options, run_seed};
 use crate::violation::{Kind, Violation};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-const PAGE: &str = include_str!("../../../docs/hazards.md");
-
 /// Of each bug a seed that found it: `H44 17`.
 const FINDERS: &str = include_str!("../planted.txt");
 
-/// Checks of the hostile client's grid that the default workload finds missing, too.
-const OF_THE_GRID: &[&str] = &["G1", "G5", "G15", "G21", "G22", "G35", "G43", "G47", "G53"];
-
 /// Seeds between the beginnings of two starts.
 const APART: u64 = 1_000_000;
-
-/// A bug that can be planted, as its row has it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plant {
-    /// The hazard's number.
-    pub name: &'static str,
-    /// What goes wrong.
-    pub bug: &'static str,
-    /// The rule that is taken out.
-    pub rule: &'static str,
-}
-
-/// All that the default workload must find, in the page's order.
-pub fn plants() -> Vec<Plant> {
-    PAGE.lines()
-        .filter_map(row)
-        .filter(|(p, planted)| *planted && (p.name.starts_with('H') || OF_THE_GRID.contains(&p.name)))
-        .map(|(p, _)| p)
-        .collect()
-}
-
-/// Whether the page knows a hazard of this name.
-pub fn has_row(name: &str) -> bool {
-    PAGE.lines().filter_map(row).any(|(p, _)| p.name == name)
-}
-
-/// `| H44 | what goes wrong | rule | where | yes |`.
-fn row(line: &'static str) -> Option<(Plant, bool)> {
-    let cells: Vec<&str> = line.trim().strip_prefix('|')?.split('|').map(str::trim).collect();
-    let [name, bug, rule, _, planted, ..] = cells[..] else {
-        return None;
-    };
-    let number = name.strip_prefix(['H', 'G'])?;
-    number.parse::<u32>().ok()?;
-    Some((Plant { name, bug, rule }, planted == "yes"))
-}
 
 /// How a bug is looked for.
 #[derive(Clone, Copy, Debug)]
@@ -286,7 +246,7 @@ impl Hunt {
 
     /// For people.
     pub fn text(&self) -> String {
-        let bug = self.plant().map_or("", |p| p.bug);
+        let bug = self.plant().map_or_else(String::new, |p| p.bug);
         let each: Vec<String> = self
             .starts
             .iter()
@@ -332,8 +292,8 @@ impl Hunt {
         format!(
             "{{\"plant\":{},\"bug\":{},\"rule\":{},\"found\":{},\"seeds\":{},\"seeds_by_start\":[{}],\"shortest\":{shortest},\"passes_without\":{}}}",
             quote(&self.name),
-            quote(plant.as_ref().map_or("", |p| p.bug)),
-            quote(plant.as_ref().map_or("", |p| p.rule)),
+            quote(plant.as_ref().map_or("", |p| &p.bug)),
+            quote(plant.as_ref().map_or("", |p| &p.rule)),
             self.ok(),
             self.seeds().map_or("null".into(), |n| n.to_string()),
             each.join(","),
@@ -345,19 +305,6 @@ impl Hunt {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_page_says_what_is_planted() {
-        let all = plants();
-        let create = all.iter().find(|p| p.name == "H44").expect("a row of H44");
-        assert!(create.bug.contains("EEXIST"), "{create:?}");
-        assert!(all.iter().all(|p| !p.bug.is_empty() && !p.rule.is_empty()));
-        for name in OF_THE_GRID {
-            assert!(all.iter().any(|p| p.name == *name), "{name} has no row");
-        }
-        let names: std::collections::BTreeSet<_> = all.iter().map(|p| p.name).collect();
-        assert_eq!(names.len(), all.len(), "a row stands twice");
-    }
 
     #[test]
     fn finders_are_of_bugs_that_are_planted() {

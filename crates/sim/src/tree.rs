@@ -121,12 +121,10 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A server applied a batch.
-    pub fn apply(&mut self, server: ServerId, batch: &Batch) -> Result<(), Broken> {
-        let mut dirty = Dirty::default();
-        // Parts that this batch ends: their mutations stand in it if they were committed.
-        let mut skip: Vec<Mutation> = Vec::new();
-        let mut owed: Vec<OwedRecord> = Vec::new();
+    /// Takes out the parts that this batch ends. Returns the mutations of those that were committed:
+    /// the batch has to contain them.
+    fn end_parts(&mut self, server: ServerId, batch: &Batch) -> Vec<Mutation> {
+        let mut committed = Vec::new();
         for m in &batch.mutations {
             if let Mutation::Delete {
                 key: Key::Prepared(slot, tx),
@@ -134,13 +132,21 @@ impl Tree {
                 && let Some(part) = self.parts.get_mut(tx).and_then(|p| p.remove(&(server, *slot)))
             {
                 if part.overlaid {
-                    skip.extend(part.mutations);
+                    committed.extend(part.mutations);
                 }
                 if self.parts.get(tx).is_some_and(BTreeMap::is_empty) {
                     self.parts.remove(tx);
                 }
             }
         }
+        committed
+    }
+
+    /// A server applied a batch.
+    pub fn apply(&mut self, server: ServerId, batch: &Batch) -> Result<(), Broken> {
+        let mut dirty = Dirty::default();
+        let mut skip = self.end_parts(server, batch);
+        let mut owed: Vec<OwedRecord> = Vec::new();
         let mut decided = Vec::new();
         let mut forgotten = Vec::new();
         for m in &batch.mutations {

@@ -17,12 +17,12 @@ fn the_table_in_the_documents_is_the_grid() {
     assert!(page.contains(&table), "put this into docs/security.md:\n{table}");
     let hazards = include_str!("../../../docs/hazards.md");
     for check in grid::cells().flat_map(|c| c.checks) {
-        assert!(hazards.contains(&format!("| {check} |")), "{check}");
+        assert!(hazards.contains(&format!("\n### {check} ")), "{check}");
     }
     // What is documented as a check of the grid is found by it, or by the default workload.
     let documented = hazards
         .lines()
-        .filter_map(|l| l.strip_prefix("| G")?.split(' ').next());
+        .filter_map(|l| l.strip_prefix("### G")?.split(' ').next());
     for check in documented.map(|n| format!("G{n}")) {
         let in_grid = grid::cells().any(|c| c.checks.contains(&check.as_str()));
         assert!(in_grid || plants().iter().any(|p| p.name == check), "{check}");

@@ -1,9 +1,11 @@
-//! Tests that cannot run on a machine say so: `cargo test` knows no such outcome, and a test that returns counts as passed.
+//! What tests tell the stages of `make test` beside their outcome: that they do not run on this machine, for
+//! which `cargo test` has no word, and what they killed.
 
 use std::fmt::Display;
 use std::io::Write;
 
-/// Says that the test which calls it does not run here. The stages of `make test` count such lines (`scripts/test.d/lib.sh`).
+/// Says that the test which calls it does not run here. The stages of `make test` count such lines
+/// (`scripts/test.d/lib.sh`).
 ///
 /// The line goes past the capture of `cargo test`, which shows nothing of tests that pass.
 #[track_caller]
@@ -16,6 +18,11 @@ pub fn skip(why: impl Display) {
         _ => format!("{}:{}", place.file(), place.line()),
     };
     let _ = writeln!(std::io::stderr(), "\nSKIPPED {name}: {why}");
+}
+
+/// Says that the calling test has ended a process by kill -9. The end of `make test` has how many there were.
+pub fn killed(what: impl Display) {
+    let _ = writeln!(std::io::stderr(), "\nkilled: {what}");
 }
 
 /// Whether this user can mount here; skips if not.

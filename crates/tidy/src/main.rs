@@ -14,8 +14,11 @@ fn main() -> ExitCode {
         }
     };
     let findings = check(&repo);
-    for finding in &findings {
-        println!("{finding}");
+    // Errors last: the end of a log is what is shown of it.
+    for severity in [Severity::Warning, Severity::Error] {
+        for finding in findings.iter().filter(|f| f.severity == severity) {
+            println!("{finding}");
+        }
     }
     let errors = findings.iter().filter(|f| f.severity == Severity::Error).count();
     println!(

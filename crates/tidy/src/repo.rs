@@ -1,7 +1,7 @@
 //! The repository as the rules see it: text files by path.
 
 use crate::source::Source;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -11,6 +11,8 @@ const FOREIGN: &str = "third_party/";
 /// All text files of ours that are tracked, or would be by `git add .`.
 #[derive(Default)]
 pub struct Repo {
+    /// Paths of all files, binary and foreign ones too.
+    paths: BTreeSet<String>,
     files: BTreeMap<String, String>,
     sources: BTreeMap<String, Result<Source, String>>,
 }
@@ -32,11 +34,16 @@ impl Repo {
             ));
         }
         let mut repo = Repo::default();
-        for path in String::from_utf8_lossy(&listed.stdout)
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        // Deleted but still tracked files and binary files are nobody's violation.
+        for path in listed
             .split('\0')
-            .filter(|p| !p.is_empty() && (!p.starts_with(FOREIGN) || p.ends_with(".md")))
+            .filter(|p| !p.is_empty() && root.join(p).exists())
         {
-            // Deleted but still tracked files and binary files are nobody's violation.
+            repo.paths.insert(path.into());
+            if path.starts_with(FOREIGN) && !path.ends_with(".md") {
+                continue;
+            }
             if let Ok(text) = std::fs::read_to_string(root.join(path)) {
                 repo.add(path, &text);
             }
@@ -49,6 +56,7 @@ impl Repo {
         if path.ends_with(".rs") {
             self.sources.insert(path.into(), Source::parse(text));
         }
+        self.paths.insert(path.into());
         self.files.insert(path.into(), text.into());
     }
 
@@ -62,6 +70,13 @@ impl Repo {
     /// One file's text.
     pub fn file(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
+    }
+
+    /// Whether this is a file, or a folder with files.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        let folder = format!("{}/", path.trim_end_matches('/'));
+        let mut from = self.paths.range(folder.clone()..);
+        self.paths.contains(path) || from.next().is_some_and(|p| p.starts_with(&folder))
     }
 
     /// Every Rust file: path and what was found in it, or why it cannot be read.

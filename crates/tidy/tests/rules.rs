@@ -15,7 +15,7 @@ fn clean() -> Repo {
     );
     repo.add(
         "docs/hazards.md",
-        "| number | rule | planted |\n|---|---|---|\n| H44 | reply records | no |\n",
+        "## Retries\n\n### H44 Two words\n\n- Harm: a\n- Rule: b\n- Where: c\n- Shown by: no plant\n",
     );
     let never: String = pando_tidy::rules()
         .map(|rule| format!("- **{rule}**: words\n"))
@@ -282,12 +282,14 @@ fn plants() {
     let source = "crates/server/src/lib.rs";
     assert_eq!(hits(source, "fn f() { if plant!(H44) {} }"), []);
     assert_eq!(hits(source, "fn f() {\n if plant!(H45) {} }"), [("plant", 2)]);
-    let page = "docs/hazards.md";
-    assert_eq!(hits(page, "| H44 | reply records | yes |"), [("plant", 1)]);
-    assert_eq!(
-        hits(page, "\n| H44 | reply records | `crates/a/src/gone.rs` | no |"),
-        [("plant", 2)]
-    );
+    let section = |shown: &str| {
+        let text =
+            format!("# Hazards\n\n### H44 Two words\n\n- Harm: a\n  b: c\n- Rule: d\n- Where: e\n{shown}");
+        hits("docs/hazards.md", &text)
+    };
+    assert_eq!(section("- Shown by: no plant. A test.\n"), []);
+    assert_eq!(section("- Shown by: plant\n"), [("plant", 3)]);
+    assert_eq!(section(""), [("plant", 3)]);
 }
 
 #[test]
@@ -437,4 +439,67 @@ fn functions_that_are_longer_than_a_screen() {
     assert_eq!(found(80, "crates/wire/src/a.rs f 81\n"), [("functions", 0)]);
     let test = format!("#[test]\n{}", long(200));
     assert_eq!(hits("crates/wire/src/a.rs", &test), []);
+}
+
+#[test]
+fn lines_of_comments() {
+    let long = |mark: &str, letters: usize| format!("{mark} {}\n", "x".repeat(letters - mark.len() - 1));
+    let path = "crates/wire/src/a.rs";
+    assert_eq!(hits(path, &long("//", 110)), []);
+    assert_eq!(
+        hits(path, &format!("\n{}", long("    //", 111))),
+        [("comments", 2)]
+    );
+    assert_eq!(hits("scripts/a.sh", &long("#", 111)), [("comments", 1)]);
+    assert_eq!(
+        hits(path, &format!("const A: &str = \"{}\";", "x".repeat(120))),
+        []
+    );
+    let found = |lines: usize, list: &str| {
+        let mut repo = clean();
+        repo.add(path, &long("//", 111).repeat(lines));
+        repo.add("crates/tidy/long-comments.txt", list);
+        let found = check(&repo);
+        found.iter().map(|f| (f.rule, f.line)).collect::<Vec<_>>()
+    };
+    assert_eq!(found(2, "crates/wire/src/a.rs 2\n"), []);
+    // More than before; fewer; none any more.
+    assert_eq!(found(3, "crates/wire/src/a.rs 2\n"), [("comments", 1)]);
+    assert_eq!(found(1, "crates/wire/src/a.rs 2\n"), []);
+    assert_eq!(found(0, "crates/wire/src/a.rs 2\n"), [("comments", 0)]);
+}
+
+#[test]
+fn long_sentences() {
+    let sentence = |words: usize| format!("{}end.\n", "word ".repeat(words - 1));
+    assert_eq!(hits("docs/a.md", &sentence(20)), []);
+    assert_eq!(
+        hits("docs/a.md", &(sentence(3) + &sentence(38))),
+        [("sentences", 2)]
+    );
+    assert_eq!(hits("docs/notes/a.md", &sentence(60)), [], "an experiment's");
+    let mut repo = clean();
+    repo.add("docs/a.md", &sentence(24));
+    repo.add("crates/tidy/long-sentences.txt", "# words\ndocs/a.md 24\n");
+    assert_eq!(check(&repo), []);
+}
+
+#[test]
+fn paths_that_pages_name() {
+    let found = |text: &str| {
+        let mut repo = clean();
+        repo.add("scripts/run.sh", "");
+        repo.add("docs/a.md", text);
+        let found = check(&repo);
+        found.iter().map(|f| (f.rule, f.line)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        found("See `scripts/run.sh --all`, `docs/`, `scripts/*.sh` and [a](b.md)\n"),
+        [("paths", 1)]
+    );
+    assert_eq!(
+        found("[it](a.md#top), [run](../scripts/run.sh), [x](https://x.y/z)"),
+        []
+    );
+    assert_eq!(found("one\n`scripts/gone.sh`\n"), [("paths", 2)]);
 }

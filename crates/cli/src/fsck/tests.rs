@@ -681,11 +681,8 @@ fn names_of_a_file_at_home() {
     });
     assert_eq!(t.kinds(), [Kind::Links]);
     let all = t.checker().finish();
-    assert_eq!(
-        all[0].places.len(),
-        3,
-        "its names and its home are looked at again: {all:?}"
-    );
+    // Its names and its home are looked at again.
+    assert_eq!(all[0].places.len(), 3, "{all:?}");
     // While it may have been changed since the look began, that is no problem yet.
     let mut checker = t.checker();
     checker.began = Some(TIME);
@@ -797,8 +794,6 @@ fn transactions_and_garbage_are_counted() {
     let mut checker = t.checker();
     assert_eq!(checker.finish(), []);
     assert_eq!(checker.pending().len(), 1);
-    assert_eq!(
-        (checker.counts().garbage, checker.counts().garbage_bytes),
-        (1, 10)
-    );
+    let counts = checker.counts();
+    assert_eq!((counts.garbage, counts.garbage_bytes), (1, 10));
 }

@@ -148,6 +148,7 @@ fn kill_9_loses_nothing() {
             let locked = RocksStore::open(&path, crate::common::options(mode.durability())).map(drop);
             assert_eq!(locked, Err(StoreError::Locked(path.clone())));
             victim.process.kill().expect("kill");
+            pando_testing::killed("a process with a store");
             victim.follow(u64::MAX);
             let durable = victim.durable;
             drop(victim);

@@ -1,14 +1,18 @@
 //! The rules, one file each.
 
 mod ambient;
+mod comments;
 mod dependencies;
 mod direction;
 mod drift;
 mod functions;
+mod known;
 mod length;
 mod manifest;
 mod never;
+mod paths;
 mod plant;
+mod sentences;
 mod shown;
 mod simulation;
 mod tags;
@@ -21,8 +25,9 @@ use crate::{Finding, Repo, Severity};
 pub(crate) type Rule = fn(&Repo, &'static str) -> Vec<Finding>;
 
 /// All of them.
-pub(crate) const ALL: [(&str, Rule); 16] = [
+pub(crate) const ALL: [(&str, Rule); 19] = [
     ("ambient", ambient::check),
+    ("comments", comments::check),
     ("dependencies", dependencies::check),
     ("direction", direction::check),
     ("drift", drift::check),
@@ -31,7 +36,9 @@ pub(crate) const ALL: [(&str, Rule); 16] = [
     ("machine", text::machine),
     ("manifest", manifest::check),
     ("never", never::check),
+    ("paths", paths::check),
     ("plant", plant::check),
+    ("sentences", sentences::check),
     ("shown", shown::check),
     ("simulation", simulation::check),
     ("tags", tags::check),

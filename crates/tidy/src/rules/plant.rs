@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 
 const FEATURE: &str = "plant";
 const PAGE: &str = "docs/hazards.md";
+/// What each section of the page says, in this order.
+const LABELS: [&str; 4] = ["Harm", "Rule", "Where", "Shown by"];
 
 pub(crate) fn check(repo: &Repo, rule: &'static str) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -27,7 +29,7 @@ pub(crate) fn check(repo: &Repo, rule: &'static str) -> Vec<Finding> {
             findings.push(error(rule, path, line_of(text, &name), what, instead));
         }
     }
-    let rows = rows(repo.file(PAGE).unwrap_or_default());
+    let hazards = hazards(repo.file(PAGE).unwrap_or_default());
     let mut planted = BTreeSet::new();
     for (path, source) in repo.parsed() {
         for (at, token) in source.tokens.iter().enumerate() {
@@ -38,62 +40,69 @@ pub(crate) fn check(repo: &Repo, rule: &'static str) -> Vec<Finding> {
                 continue;
             }
             planted.insert(text(3));
-            if !rows.iter().any(|r| r.name == text(3)) {
+            if !hazards.iter().any(|h| h.name == text(3)) {
                 let what = format!("`plant!({})` is not documented", text(3));
-                let instead = format!("add its row to {PAGE}");
+                let instead = format!("add its section to {PAGE}");
                 findings.push(error(rule, path, token.line, what, instead));
             }
         }
     }
-    for row in &rows {
-        if row.planted && !planted.contains(row.name) {
-            let what = format!("{} is said to be planted, and `plant!({0})` is nowhere", row.name);
-            findings.push(error(rule, PAGE, row.line, what, "plant it, or write `no`"));
+    for hazard in &hazards {
+        let at = |what: String, instead: &str| error(rule, PAGE, hazard.line, what, instead);
+        let name = hazard.name;
+        if hazard.labels != LABELS {
+            let what = format!("{name} has not the lines {}", LABELS.join(", "));
+            findings.push(at(what, "write `- Harm: ...` and so on, in this order"));
         }
-        for file in row.files.iter().filter(|f| repo.file(f).is_none()) {
-            let what = format!(
-                "{} is said to be prevented in `{file}`, which does not exist",
-                row.name
-            );
-            findings.push(error(
-                rule,
-                PAGE,
-                row.line,
-                what,
-                "name the file that does it now",
-            ));
+        if hazard.planted && !planted.contains(name) {
+            let what = format!("{name} is said to be planted, and `plant!({name})` is nowhere");
+            findings.push(at(what, "plant it, or write `no plant`"));
         }
     }
     findings
 }
 
-/// A line of the table of hazards.
-struct Row<'a> {
+/// A section of the page: `### H44 A few words`.
+struct Hazard<'a> {
+    /// Of its heading.
     line: usize,
     name: &'a str,
-    files: Vec<&'a str>,
+    /// The labels of its lines, in order.
+    labels: Vec<&'a str>,
     planted: bool,
 }
 
-/// `| H44 | what | rule | where | yes |`.
-fn rows(page: &str) -> Vec<Row<'_>> {
-    let mut rows = Vec::new();
+/// Every section whose heading begins with a number of H or G.
+fn hazards(page: &str) -> Vec<Hazard<'_>> {
+    let mut hazards: Vec<Hazard<'_>> = Vec::new();
+    let mut inside = false;
     for (n, line) in page.lines().enumerate() {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        if let ["", name, .., last, ""] = cells.as_slice() {
-            let files = line
-                .split('`')
-                .filter(|part| part.starts_with("crates/"))
-                .collect();
-            rows.push(Row {
+        if let Some(heading) = line.strip_prefix('#') {
+            let name = number(heading.trim_start_matches('#').trim_start());
+            inside = name.is_some();
+            hazards.extend(name.map(|name| Hazard {
                 line: n + 1,
                 name,
-                files,
-                planted: *last == "yes",
-            });
+                labels: Vec::new(),
+                planted: false,
+            }));
+        }
+        let Some(hazard) = hazards.last_mut().filter(|_| inside) else {
+            continue;
+        };
+        if let Some((label, text)) = line.strip_prefix("- ").and_then(|l| l.split_once(": ")) {
+            hazard.labels.push(label);
+            hazard.planted |= label == LABELS[3] && text == "plant";
         }
     }
-    rows
+    hazards
+}
+
+/// The number with which a heading begins.
+fn number(heading: &str) -> Option<&str> {
+    let name = heading.split(' ').next()?;
+    let digits = name.strip_prefix(['H', 'G'])?;
+    (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then_some(name)
 }
 
 /// Whether switching `feature` on switches `plant` on, here or in a dependency.

@@ -154,7 +154,10 @@ impl Cluster {
     /// kill -9 of one server.
     pub fn kill(&self, server: usize) {
         let pid = std::fs::read_to_string(self.path(&format!("run/server-{server}.lock"))).expect("pid");
-        let _ = Command::new("kill").args(["-9", pid.trim()]).status();
+        let sent = Command::new("kill").args(["-9", pid.trim()]).status();
+        if sent.is_ok_and(|s| s.success()) {
+            pando_testing::killed(format_args!("server {server}"));
+        }
         // Until it is dead it holds its lock and may still be asked.
         for _ in 0..1000 {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! File data in a bucket and in a folder: kill -9, damage, and blocks that belong to no file.
 
 use crate::cluster::Cluster;
-use pando_blocks::test_server::TestServer;
 use pando_data::{FileKey, names};
+use pando_s3_test::TestServer;
 use pando_types::{Generation, Ino};
 use std::path::{Path, PathBuf};
 use std::process::Command;

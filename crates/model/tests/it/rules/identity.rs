@@ -1,6 +1,6 @@
 //! Identities of new objects.
 
-use crate::{Answer, World, name};
+use super::{Answer, World, name};
 use pando_model::{Fresh, IdentityFault, ModelAnswer, ModelOp, NodeId};
 use pando_types::{DirId, Errno, Generation, Ino, Perm};
 
@@ -84,7 +84,7 @@ fn something_must_be_named_where_something_is_made() {
         name: name("f"),
         mode: Perm::new(0o644).into(),
         exclusive,
-        want: crate::READ,
+        want: super::READ,
     };
     assert_eq!(fault(w.apply_as(create(true), None)), IdentityFault::Missing);
     w.apply_as(create(true), Some(fresh))

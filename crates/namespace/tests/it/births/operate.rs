@@ -1,6 +1,6 @@
 //! Operations of the small filesystem: the production functions, with locks, records and a decision around them.
 
-use crate::world::{SALT, Setup, Txn, Unit, World, decode, server_of};
+use super::world::{SALT, Setup, Txn, Unit, World, decode, server_of};
 use pando_format::codec::Codec;
 use pando_format::{AccessRecord, Key, Mutation, Record, Scan, Target};
 use pando_namespace::{Fresh, Inputs, Snapshot, Step, born, run};

@@ -1,6 +1,6 @@
 //! Listings that run while the directory changes.
 
-use crate::{World, name};
+use super::{World, name};
 use pando_model::{Listed, NodeId, RenameMode};
 use pando_types::{FileKind, Ino};
 use proptest::prelude::*;

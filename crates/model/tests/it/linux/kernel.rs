@@ -1,6 +1,6 @@
 //! The kernel's side: a directory of the local filesystem, and calls as other users.
 
-use crate::steps::{Call, Path, list_name, masked, value};
+use super::steps::{Call, Path, list_name, masked, value};
 use pando_model::RenameMode;
 use pando_types::{Access, Acl, AclKind, Cred, Errno, FileKind, TimeChange, XattrMode};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};

@@ -1,7 +1,7 @@
-//! Access control lists. The kernel's own filesystem judges the rules at large (`tests/linux`); here are those that it cannot be asked for,
+//! Access control lists. The kernel's own filesystem judges the rules at large (`tests/it/linux`); here are those that it cannot be asked for,
 //! and those whose reason one should be able to read.
 
-use crate::{READ, WRITE, World, name, view};
+use super::{READ, WRITE, World, name, view};
 use pando_model::{DirRef, ModelOp, NodeId};
 use pando_types::{Acl, AclKind, Acls, Errno, Mode, Perm};
 
@@ -9,7 +9,7 @@ fn acl(text: &str) -> Acl {
     Acl::parse(text).expect("a list")
 }
 
-fn set(w: &mut World, id: NodeId, n: &str, kind: AclKind, list: Option<&str>) -> crate::Answer {
+fn set(w: &mut World, id: NodeId, n: &str, kind: AclKind, list: Option<&str>) -> super::Answer {
     let dir = w.root;
     w.apply(ModelOp::SetAcl {
         dir,

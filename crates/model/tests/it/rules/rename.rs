@@ -1,6 +1,6 @@
 //! Rename.
 
-use crate::{Answer, World, name, view};
+use super::{Answer, World, name, view};
 use RenameMode::{Exchange, NoReplace, Replace};
 use pando_model::{DirRef, ModelAnswer, NodeId, RenameMode};
 use pando_types::{Errno, Generation, Perm};
@@ -31,7 +31,7 @@ fn moves_a_file_and_touches_both_directories() {
         assert_eq!((s.mtime, s.ctime), (w.now(), w.now()));
     }
     let moved = w.model.attr(f).expect("alive");
-    assert_eq!((moved.mtime, moved.ctime), (crate::at(3), w.now()));
+    assert_eq!((moved.mtime, moved.ctime), (super::at(3), w.now()));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn moves_a_directory_and_its_link() {
     assert_eq!(w.model.child(d.id, &name("f")), Some(inner));
     // The ctime is that of the access half; the content half is untouched.
     assert_eq!(w.model.view(d.id).map(|v| v.attr.ctime), Some(w.now()));
-    assert_eq!(w.model.dir_stat(d.id).map(|s| s.ctime), Some(crate::at(4)));
+    assert_eq!(w.model.dir_stat(d.id).map(|s| s.ctime), Some(super::at(4)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The whole tree.
 
-use crate::{World, name};
+use super::{World, name};
 use pando_model::{Body, NodeId};
 
 #[test]

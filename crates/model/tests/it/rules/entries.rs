@@ -1,6 +1,6 @@
 //! Entering directories, making and removing entries, reading.
 
-use crate::{READ, WRITE, World, name, user, view};
+use super::{READ, WRITE, World, name, user, view};
 use pando_model::{Body, Content, DirRef, ModelAnswer, ModelOp, NodeId};
 use pando_types::{Access, Errno, FileKind, Generation, Ino, Perm};
 
@@ -215,7 +215,7 @@ fn mkdir_counts() {
     assert_eq!((a.nlink, a.size, a.mtime), (3, 2, w.now()));
     // What an answer shows of a directory is its access half.
     let shown = view(w.lookup(w.root, "d")).attr;
-    assert_eq!((shown.nlink, shown.size, shown.ctime), (2, 0, crate::at(1)));
+    assert_eq!((shown.nlink, shown.size, shown.ctime), (2, 0, super::at(1)));
 }
 
 #[test]

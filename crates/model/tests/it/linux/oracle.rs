@@ -1,7 +1,7 @@
 //! The model's side: paths are resolved by lookups, then one operation.
 
-use crate::kernel::{Seen, Times};
-use crate::steps::{Call, Path, list_name, masked, value};
+use super::kernel::{Seen, Times};
+use super::steps::{Call, Path, list_name, masked, value};
 use pando_model::{Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId};
 use pando_types::{
     Acl, AclKind, AttrChange, Cred, DirId, Errno, FileKind, Generation, Ino, Name, Perm, Timestamp,

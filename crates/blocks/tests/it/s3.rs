@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use pando_blocks::test_server::{TestServer, address_of_its_own};
 use pando_blocks::{S3Blocks, S3Settings};
 use pando_data::conformance::{self, now};
 use pando_data::{BlockError, Blocks, FileKey};
+use pando_s3_test::{TestServer, address_of_its_own};
 use pando_types::{FsId, Generation, Ino};
 use std::cell::Cell;
 use std::io::{Read, Write};

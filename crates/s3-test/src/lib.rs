@@ -1,4 +1,5 @@
-//! An S3 server for tests, on a thread of the test's process: buckets are directories of a folder.
+//! An S3 server for tests, on a thread of the test's process: buckets are directories of a folder. It is a
+//! package of its own, so that only those tests build it that talk to it.
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder as Connections;
@@ -15,8 +16,8 @@ pub const KEY: &str = "test-key";
 /// Its secret.
 pub const SECRET: &str = "test-secret";
 
-/// An address of this machine that is given once: whoever gives back a port there can have it again, and until then nobody
-/// listens.
+/// An address of this machine that is given once. A port that is given back there can be had again, and until
+/// then nobody listens.
 pub fn address_of_its_own() -> SocketAddr {
     static GIVEN: AtomicU8 = AtomicU8::new(0);
     let n = GIVEN.fetch_add(1, Ordering::Relaxed) % 128;

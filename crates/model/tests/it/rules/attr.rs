@@ -1,6 +1,6 @@
 //! SetAttr and Publish.
 
-use crate::{World, at, name, view};
+use super::{World, at, name, view};
 use pando_model::{Body, Content, DirRef, ModelOp, NodeId, SIZE_MAX};
 use pando_types::{AttrChange, Errno, Generation, Perm, TimeChange};
 
