@@ -18,7 +18,7 @@ use pando_data::Blocks;
 use pando_env::{Caller, World};
 use pando_format::{Batch, FORMAT_VERSION, Key, Mutation, OLDEST_FORMAT, Record, Scan, Superblock};
 use pando_store::{Level, Lsn, Store, StoreError};
-use pando_types::{AuthMode, BootEpoch, FsId, ServerId, plant};
+use pando_types::{AuthMode, BootEpoch, FsId, MapEpoch, Mono, ServerId, TxId, plant};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,6 +82,70 @@ impl From<StoreError> for StartError {
     }
 }
 
+/// Transactions this server voted for. They stay locked until their coordinator has been asked (H37).
+async fn restore_parts(
+    store: &dyn Store,
+    locks: &Locks,
+    changes: &mut Changes,
+    now: Mono,
+) -> Result<TxParts, StoreError> {
+    let mut parts = TxParts::default();
+    for (key, record) in all(store, Scan::AllPrepared).await? {
+        let (Key::Prepared(slot, tx), Record::Prepared(record)) = (key, record) else {
+            continue;
+        };
+        let part = parts.live.entry(tx).or_insert_with(|| TxPart {
+            holder: locks.holder(),
+            prepared: Default::default(),
+            records: Vec::new(),
+            heard: now,
+        });
+        if !plant!(H114) {
+            let units = in_order(units_of(&record.mutations, record.reply.as_ref()));
+            locks.restore(part.holder, units);
+        }
+        changes.prepare(slot, tx, &record);
+        part.prepared.insert(slot);
+        part.records.push((slot, record));
+    }
+    Ok(parts)
+}
+
+/// Decisions that not all participants have confirmed.
+async fn decisions(store: &dyn Store) -> Result<BTreeMap<TxId, Decided>, StoreError> {
+    let mut decided = BTreeMap::new();
+    for (key, record) in all(store, Scan::Decisions).await? {
+        if let (Key::Decision(tx), Record::Decision(d)) = (key, record) {
+            decided.insert(
+                tx,
+                Decided {
+                    lsn: Lsn(0),
+                    waiting: d.participants.into_iter().collect(),
+                },
+            );
+        }
+    }
+    Ok(decided)
+}
+
+/// Sessions, and what may be open under them.
+async fn sessions(store: &dyn Store, epoch: MapEpoch, now: Mono) -> Result<(Sessions, Holds), StoreError> {
+    let mut sessions = Sessions::default();
+    let mut holds = Holds::starting(epoch);
+    for (key, record) in all(store, Scan::Sessions).await? {
+        if let (Key::Session(id), Record::Session(record)) = (key, record) {
+            if record.ended.is_some() {
+                sessions.stays_ended(id, now);
+            } else {
+                // A session gets its whole timeout again: its client may not have noticed the restart yet.
+                sessions.reopen(id, now);
+                holds.expect(id, now);
+            }
+        }
+    }
+    Ok((sessions, holds))
+}
+
 impl MetaServer {
     /// Starts a server on its store. When this returns it serves; messages that came before are lost.
     pub async fn start(
@@ -95,54 +159,12 @@ impl MetaServer {
         let boot = begin_boot(&config, &*store).await?;
         let locks = Locks::default();
         let now = world.mono();
-        let mut parts = TxParts::default();
         let mut changes = Changes::new(config.id, boot);
         let mut stats = Stats::default();
-        // Transactions this server voted for stay locked until their coordinator has been asked (H37).
-        for (key, record) in all(&*store, Scan::AllPrepared).await? {
-            let (Key::Prepared(slot, tx), Record::Prepared(record)) = (key, record) else {
-                continue;
-            };
-            let part = parts.live.entry(tx).or_insert_with(|| TxPart {
-                holder: locks.holder(),
-                prepared: Default::default(),
-                records: Vec::new(),
-                heard: now,
-            });
-            if !plant!(H114) {
-                let units = in_order(units_of(&record.mutations, record.reply.as_ref()));
-                locks.restore(part.holder, units);
-            }
-            changes.prepare(slot, tx, &record);
-            part.prepared.insert(slot);
-            part.records.push((slot, record));
-        }
+        let parts = restore_parts(&*store, &locks, &mut changes, now).await?;
         stats.in_doubt = parts.live.len() as u64;
-        let mut decided = BTreeMap::new();
-        for (key, record) in all(&*store, Scan::Decisions).await? {
-            if let (Key::Decision(tx), Record::Decision(d)) = (key, record) {
-                decided.insert(
-                    tx,
-                    Decided {
-                        lsn: Lsn(0),
-                        waiting: d.participants.into_iter().collect(),
-                    },
-                );
-            }
-        }
-        let mut sessions = Sessions::default();
-        let mut holds = Holds::starting(config.map.epoch);
-        for (key, record) in all(&*store, Scan::Sessions).await? {
-            if let (Key::Session(id), Record::Session(record)) = (key, record) {
-                if record.ended.is_some() {
-                    sessions.stays_ended(id, now);
-                } else {
-                    // A session gets its whole timeout again: its client may not have noticed the restart yet.
-                    sessions.reopen(id, now);
-                    holds.expect(id, now);
-                }
-            }
-        }
+        let decided = decisions(&*store).await?;
+        let (sessions, holds) = sessions(&*store, config.map.epoch, now).await?;
         let heard = if config.map.coordinator == config.id {
             let most = config.limits.invalidations;
             crate::office::coordinator::load(&*store, config.map.term, &config.secrets.statement_keys(), most)

@@ -77,6 +77,14 @@ impl TxParts {
     }
 }
 
+/// Whether a change needs room. Notes of what is removed take room to make some.
+fn grows(m: &Mutation) -> bool {
+    match m {
+        Mutation::Insert { key, .. } => !matches!(key, Key::Orphan(..) | Key::Garbage(..)),
+        Mutation::Update { .. } | Mutation::Delete { .. } | Mutation::Touch { .. } => false,
+    }
+}
+
 impl MetaServer {
     pub(crate) async fn participate(
         &self,
@@ -247,6 +255,13 @@ impl MetaServer {
         }
     }
 
+    /// The holder of a transaction's locks here, and whether it is prepared.
+    fn progress(&self, tx: TxId) -> Option<(Holder, bool)> {
+        let parts = self.txn.parts.borrow();
+        let part = parts.live.get(&tx)?;
+        Some((part.holder, !part.prepared.is_empty()))
+    }
+
     async fn vote(
         &self,
         (tx, low): (TxId, u64),
@@ -259,14 +274,7 @@ impl MetaServer {
             return Err(Failure::Refused(Refusal::Invalid));
         }
         self.owns(mutations.iter().map(|m| self.home_of_change(m)))?;
-        let known = self
-            .txn
-            .parts
-            .borrow()
-            .live
-            .get(&tx)
-            .map(|p| !p.prepared.is_empty());
-        match known {
+        match self.progress(tx).map(|(_, prepared)| prepared) {
             // A repeated prepare: the vote stands, once it is durable.
             Some(true) => {
                 notes
@@ -295,12 +303,7 @@ impl MetaServer {
         if let Err(Busy) = got {
             return Ok(Vote::No);
         }
-        // Notes of what is removed take room to make some.
-        let note = |key: &Key| matches!(key, Key::Orphan(..) | Key::Garbage(..));
-        let grows = mutations
-            .iter()
-            .any(|m| matches!(m, Mutation::Insert { key, .. } if !note(key)));
-        if grows && self.low_on_space() {
+        if mutations.iter().any(grows) && self.low_on_space() {
             return Ok(Vote::NoSpace);
         }
         if self.taken(&mutations).await? {
@@ -308,14 +311,7 @@ impl MetaServer {
         }
         self.flow().await;
         // That may have taken time: a second prepare, or the decision, may have come.
-        let prepared = self
-            .txn
-            .parts
-            .borrow()
-            .live
-            .get(&tx)
-            .map(|p| (p.holder == holder, !p.prepared.is_empty()));
-        match prepared {
+        match self.progress(tx).map(|(by, prepared)| (by == holder, prepared)) {
             Some((true, false)) => match self.write_prepared(tx, mutations, reply) {
                 // Meanwhile a slot was given up.
                 Err(Failure::Refused(_)) => return Ok(Vote::No),
