@@ -280,10 +280,10 @@ pub struct ServerArgs {
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
     /// Memory for cached blocks of the store, in MiB.
-    #[arg(long, default_value_t = pando_store_rocks::CACHE_MIB)]
+    #[arg(long, default_value_t = crate::store_kinds::CACHE_MIB)]
     pub cache_mib: usize,
     /// Memory for cached records, in front of that, in MiB. 0: none.
-    #[arg(long, default_value_t = pando_store_rocks::RECORD_MIB)]
+    #[arg(long, default_value_t = crate::store_kinds::RECORD_MIB)]
     pub record_mib: usize,
     /// How to wait for work: `adaptive` spins briefly while work is likely.
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]

@@ -1,11 +1,10 @@
 //! A server's space on its device: what its store needs is kept free of blocks, and for itself.
 
+use crate::store_kinds::Opened;
 use pando_data::Stores;
 use pando_env::Env;
 use pando_net::Reactor;
 use pando_server::Limits;
-use pando_store::Store;
-use pando_store_rocks::RocksStore;
 use pando_types::ServerId;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ const CHANGE: u64 = 1 << 20;
 /// Looks after the space of one server's store.
 pub struct Device {
     id: ServerId,
-    store: Rc<RocksStore>,
+    store: Opened,
     limits: Limits,
     /// The folder of blocks, if that is on the store's device.
     blocks: Option<Stores>,
@@ -34,7 +33,7 @@ impl Device {
     /// `folder`: of blocks. `there`: which servers there are.
     pub fn new(
         id: ServerId,
-        store: &Rc<RocksStore>,
+        store: &Opened,
         limits: Limits,
         folder: Option<&Path>,
         there: impl Fn(u16) -> bool,
@@ -58,7 +57,7 @@ impl Device {
     /// Looks once.
     pub fn look(&self) {
         // This gives up space that was set aside, if there is next to none.
-        let space = self.store.space();
+        let space = self.store.store().space();
         let reserve = self.limits.reserve(space.total);
         // Blocks end before that, and files that are kept with their names soon after.
         let low = space.available < reserve.saturating_mul(2);

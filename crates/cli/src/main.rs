@@ -35,6 +35,7 @@ mod server;
 mod server_options;
 mod sim;
 mod status;
+mod store_kinds;
 mod stores;
 mod text;
 mod up;

@@ -7,7 +7,8 @@ use crate::connect::open_blocks;
 use crate::device::{self, Device};
 use crate::gc::regular::{self, Rules};
 use crate::metrics::{self, Counters};
-use crate::{coordination, fsck, pki, process, stores};
+use crate::store_kinds::{StoreKind, StoreOptions};
+use crate::{coordination, fsck, pki, process};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
 use pando_blocks::Aside;
@@ -15,7 +16,6 @@ use pando_cluster::{ClusterFile, ClusterMap};
 use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
 use pando_store::{Durability, Store};
-use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{AuthMode, ServerId};
 use pando_wire::Role;
 use serde_json::json;
@@ -96,30 +96,29 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     } else {
         Durability::Async
     };
-    let rocks = RocksOptions {
+    let how = StoreOptions {
         durability,
         cache_bytes: options.cache_mib << 20,
         record_bytes: options.record_mib << 20,
         ballast_bytes: (options.reserve_mib << 20) / 2,
-        ..RocksOptions::default()
     };
     if options.salvage {
         return salvage(args, id, &path);
     }
-    let (store, _) = RocksStore::open(&path, rocks).with_context(|| {
+    let (opened, _) = StoreKind::at(&path).open(&path, &how).with_context(|| {
         let path = path.display();
         format!("cannot open the store {path} (if it is damaged, `pando server --id {id} --salvage` makes it anew of what is whole)")
     })?;
+    let store = opened.store();
     if options.compact {
         let before = store.stats().table_bytes;
-        store.compact()?;
+        opened.compact()?;
         println!(
             "server {id}: {before} bytes in tables before, {} after",
             store.stats().table_bytes
         );
         return Ok(());
     }
-    let store = Rc::new(store);
     // Nobody waits for the removal of blocks.
     let blocks = Rc::new(Aside::new(open_blocks(&dir, &map)?).context("cannot start a thread")?);
 
@@ -146,7 +145,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         },
         introduction,
     )?;
-    stores::write_each_turn(&reactor, &store);
+    opened.write_each_turn(&reactor);
     if map.auth == AuthMode::Tls {
         reactor.set_tls(pki::of_server(&dir, options.id)?);
     }
@@ -168,7 +167,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     };
     let folder = device::folder(&map.blocks);
     let there = |id| map.server(ServerId(id)).is_some();
-    let device = Device::new(id, &store, limits.clone(), folder.as_deref(), there);
+    let device = Device::new(id, &opened, limits.clone(), folder.as_deref(), there);
     device.look();
     device.keep_looking(&reactor);
     let coord = coordination::open(&dir, &file)?;
@@ -260,7 +259,7 @@ fn salvage(args: &Args, id: ServerId, path: &Path) -> Result<()> {
 fn spawn_metrics(
     reactor: &Rc<Reactor>,
     server: &Rc<MetaServer>,
-    store: &Rc<RocksStore>,
+    store: &Rc<dyn Store>,
     record_limit: usize,
     counters: Rc<Counters>,
     page: metrics::SharedPage,

@@ -1,24 +1,15 @@
 //! Stores of servers: making one, and never in the place of what a server has written.
 
 use crate::cluster_dir::ClusterDir;
+use crate::store_kinds::{StoreKind, StoreOptions};
 use crate::{coordination, text};
 use anyhow::{Context, Result, bail};
 use pando_cluster::ClusterMap;
-use pando_net::Reactor;
 use pando_server::Limits;
 use pando_store::{Store, StoreError};
-use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{FsId, ServerId};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-
-/// Writes what a server changes in a turn of its event loop in one go. A failure is kept by the store, and told to everybody
-/// who waits for what was not written.
-pub fn write_each_turn(reactor: &Reactor, store: &Rc<RocksStore>) {
-    store.gather();
-    let store = store.clone();
-    reactor.at_turn_end(Rc::new(move || _ = store.flush()));
-}
 
 /// What may be found where a store is to be made.
 enum Found {
@@ -30,13 +21,14 @@ enum Found {
 
 /// Looks at what is there. Fails if it is anybody's.
 fn look(path: &Path) -> Result<Found> {
-    if is_torn(path) {
+    let kind = StoreKind::at(path);
+    if kind.is_torn(path) {
         bail!(
             "{} is a damaged store; move it away if it is of no use",
             path.display()
         );
     }
-    match RocksStore::open(path, RocksOptions::default()) {
+    match kind.open(path, &StoreOptions::default()) {
         Ok((_, superblock)) if superblock.boot.0 > 0 => bail!(
             "{} is the store of server {} of filesystem {:032x}, which was started {} times",
             path.display(),
@@ -45,25 +37,10 @@ fn look(path: &Path) -> Result<Found> {
             superblock.boot
         ),
         Ok((_, superblock)) => Ok(Found::Unused(superblock.fs)),
-        // Whatever it is, `RocksStore::create` takes nothing away, and refuses a store with a superblock.
+        // Whatever it is, `StoreKind::create` takes nothing away, and refuses a store with a superblock.
         Err(StoreError::Device(_)) => Ok(Found::Nothing),
         Err(e) => Err(e).with_context(|| format!("cannot use {}", path.display())),
     }
-}
-
-/// Whether it has tables or logs, but not the file that says which: RocksDB would begin anew and take them away. One whose
-/// making was interrupted has that file before any log.
-fn is_torn(path: &Path) -> bool {
-    let database = path.join("db");
-    let holds = |entry: std::io::Result<std::fs::DirEntry>| {
-        entry.is_ok_and(|e| {
-            let name = e.file_name();
-            let name = name.to_string_lossy();
-            name.ends_with(".sst") || name.ends_with(".log")
-        })
-    };
-    !database.join("CURRENT").exists()
-        && std::fs::read_dir(&database).is_ok_and(|mut entries| entries.any(holds))
 }
 
 /// Clears a folder in which a filesystem is to be made. Nothing is touched unless all that is there is from a format that
@@ -97,21 +74,21 @@ pub fn make(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> R
 
 fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Result<()> {
     let store = make_empty(path, id, map)?;
-    let lsn = pando_server::format_store(&store, id, map, now(), owner)?;
+    let lsn = pando_server::format_store(&*store, id, map, now(), owner)?;
     coordination::block_on(store.wait(lsn, pando_store::Level::Synced))?;
     Ok(())
 }
 
 /// Makes a store with nothing in it but what says whose it is. One of the same filesystem that was never used is replaced.
-pub fn make_empty(path: &Path, id: ServerId, map: &ClusterMap) -> Result<RocksStore> {
+pub fn make_empty(path: &Path, id: ServerId, map: &ClusterMap) -> Result<Rc<dyn Store>> {
     match look(path)? {
         Found::Nothing => {}
         Found::Unused(fs) if fs == map.fs => std::fs::remove_dir_all(real(path)?)?,
         Found::Unused(fs) => bail!("it was made for filesystem {:032x}; move it away", fs.0),
     }
-    RocksStore::create(path, pando_server::superblock(id, map))?;
-    let (store, _) = RocksStore::open(path, RocksOptions::default())?;
-    Ok(store)
+    StoreKind::NEW.create(path, pando_server::superblock(id, map))?;
+    let (opened, _) = StoreKind::NEW.open(path, &StoreOptions::default())?;
+    Ok(opened.store())
 }
 
 /// Where a path really leads: links stay as they are.

@@ -157,7 +157,7 @@ fn restore_records(
     let mut made: BTreeMap<ServerId, Rc<dyn Store>> = BTreeMap::new();
     for server in &map.servers {
         let store = stores::make_empty(&dir.store(server.id.0), server.id, map)?;
-        made.insert(server.id, Rc::new(store));
+        made.insert(server.id, store);
     }
     let mut restore = Restore::new(map.clone(), made);
     let progress = Progress::new("restoring records", Unit::Items, manifest.records);

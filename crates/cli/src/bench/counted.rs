@@ -9,7 +9,6 @@ use anyhow::{Context, Result, anyhow};
 use pando_client::file::{self, Place};
 use pando_net::{Stopper, Waiting};
 use pando_server::Limits;
-use pando_store_rocks::RocksOptions;
 use pando_types::{Access, Cred, Errno, Name, Perm, ServerId};
 use pando_wire::{Op, Request, Statement};
 use std::hint::black_box;
@@ -85,7 +84,7 @@ pub fn run(args: &Args, bench: &CountedArgs) -> Result<ExitCode> {
 fn serve(dir: &ClusterDir, over: &AtomicBool, tell: Sender<Stopper>) -> Result<()> {
     let how = How {
         waiting: Waiting::Blocking,
-        cache_bytes: RocksOptions::default().cache_bytes,
+        cache_bytes: crate::store_kinds::StoreOptions::default().cache_bytes,
         secrets: std::convert::identity,
         limits: Limits {
             tick: NEVER,

@@ -3,7 +3,8 @@
 use crate::args::Mode;
 use crate::cluster_dir::{self, ClusterDir};
 use crate::connect::open_blocks;
-use crate::{pki, stores};
+use crate::pki;
+use crate::store_kinds::{StoreKind, StoreOptions};
 use anyhow::{Context, Result};
 use pando_auth::{Introduction, Secrets};
 use pando_cluster::{ClusterMap, MemCoord};
@@ -11,7 +12,6 @@ use pando_env::Node;
 use pando_net::{Options, Reactor, Waiting};
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig};
 use pando_store::Durability;
-use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{AuthMode, ServerId};
 use pando_wire::Role;
 use std::rc::Rc;
@@ -53,12 +53,13 @@ impl Inside {
             Mode::Sync => Durability::Sync,
             Mode::Async => Durability::Async,
         };
-        let rocks = RocksOptions {
+        let options = StoreOptions {
             durability,
             cache_bytes: how.cache_bytes,
-            ..RocksOptions::default()
+            ..StoreOptions::default()
         };
-        let (store, _) = RocksStore::open(&dir.store(id.0), rocks)?;
+        let path = dir.store(id.0);
+        let (opened, _) = StoreKind::at(&path).open(&path, &options)?;
         let secrets = (how.secrets)(dir.secrets(map.fs)?);
         let introduction = Introduction {
             fs: map.fs,
@@ -74,8 +75,7 @@ impl Inside {
             reactor.set_tls(pki::of_server(dir, id.0)?);
         }
         reactor.set_map(&map);
-        let store = Rc::new(store);
-        stores::write_each_turn(&reactor, &store);
+        opened.write_each_turn(&reactor);
         let config = ServerConfig {
             id,
             map: map.clone(),
@@ -85,7 +85,7 @@ impl Inside {
         let start = MetaServer::start(
             config,
             reactor.clone(),
-            store,
+            opened.store(),
             Rc::new(open_blocks(dir, &map)?),
             Rc::new(Nobody),
             Rc::new(MemCoord::fixed(map.clone())),

@@ -8,17 +8,19 @@ use super::report;
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::Connection;
+use crate::store_kinds::{Salvaged, StoreKind};
 use crate::{process, restart};
 use anyhow::{Context, Result};
 use pando_format::Left;
-use pando_store_rocks::{RocksStore, Salvaged};
 use pando_types::ServerId;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Makes the store anew, without whatever is damaged in it.
 pub fn store(path: &Path) -> Result<Salvaged> {
-    RocksStore::salvage(path).with_context(|| format!("cannot make the store {} anew", path.display()))
+    StoreKind::at(path)
+        .salvage(path)
+        .with_context(|| format!("cannot make the store {} anew", path.display()))
 }
 
 /// What was done, in words.

@@ -5,13 +5,13 @@ use crate::args::{Choices, Mode};
 use crate::bench::inside::{How, Inside};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
+use crate::store_kinds::{StoreKind, StoreOptions};
 use crate::{addresses, format};
 use anyhow::{Context, Result, bail};
 use pando_format::{Key, Mutation, Record, SessionRecord};
 use pando_net::Waiting;
 use pando_server::Limits;
-use pando_store::{Batch, Level, Store};
-use pando_store_rocks::{RocksOptions, RocksStore};
+use pando_store::{Batch, Level};
 use pando_types::{ServerId, SessionId, Timestamp};
 use std::path::Path;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ fn serve(
 ) -> Result<()> {
     let how = How {
         waiting: Waiting::Blocking,
-        cache_bytes: RocksOptions::default().cache_bytes,
+        cache_bytes: StoreOptions::default().cache_bytes,
         secrets: std::convert::identity,
         // Each message by itself: where there are many servers not much goes to one of them.
         limits: Limits {
@@ -152,8 +152,9 @@ pub fn syncs(at: &Path, operations: u64) -> Result<Vec<(u64, f64)>> {
         .tempdir_in(at)
         .with_context(|| format!("cannot make a folder in {}", at.display()))?;
     let path = folder.path().join("store");
-    RocksStore::create(&path, crate::bench::store::superblock())?;
-    let (store, _) = RocksStore::open(&path, RocksOptions::default())?;
+    StoreKind::NEW.create(&path, crate::bench::store::superblock())?;
+    let (opened, _) = StoreKind::NEW.open(&path, &StoreOptions::default())?;
+    let store = opened.store();
     let batch = |n: u64| {
         let record = Record::Session(SessionRecord {
             opened: Timestamp::default(),

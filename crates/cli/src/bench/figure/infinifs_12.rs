@@ -14,9 +14,9 @@
 use super::Virtual;
 use crate::bench::lines::{Claim, Drawn, median, round};
 use crate::bench::store::{Bench, StoreArgs};
+use crate::store_kinds::{StoreKind, StoreOptions};
 use anyhow::{Context, Result};
 use pando_net::thread_cpu;
-use pando_store_rocks::RocksOptions;
 use serde_json::json;
 use std::time::Instant;
 
@@ -87,7 +87,7 @@ fn measure(bench: &Virtual) -> Result<Parts> {
     };
     eprintln!("a store with {FEW} files, and one with {FILES}");
     let (few_at, many_at) = (folder()?, folder()?);
-    let mut few = Bench::open(&args, few_at.path(), RocksOptions::default().cache_bytes)?;
+    let mut few = Bench::open(&args, few_at.path(), StoreOptions::default().cache_bytes)?;
     few.fill(0..FEW)?;
     let mut many = Bench::open(&args, many_at.path(), CACHE_BYTES)?;
     many.fill(0..FILES)?;
@@ -142,7 +142,7 @@ pub fn draw(bench: &Virtual) -> Result<Drawn> {
         us.with_context(|| format!("the calibration has no {kind}"))
     };
     let service = [of("create")?, of("lookup")?];
-    let readers = RocksOptions::default().readers as f64;
+    let readers = StoreKind::NEW.readers() as f64;
     let sizes: Vec<Size> = SIZES
         .iter()
         .map(|files| model(&parts, service, f64::from(bench.most), readers, *files))

@@ -4,18 +4,19 @@ mod records;
 
 use super::Figures;
 use super::meter::{Measured, Meter};
+use crate::store_kinds::{StoreKind, StoreOptions};
 use anyhow::{Context, Result};
 use pando_env::rng::mix;
 use pando_format::{Batch, FORMAT_VERSION, HashWidths, Key, NameHash, Scan, Superblock};
 use pando_net::process_cpu;
 use pando_store::{Durability, Level, Lsn, Read, Stats, Store, StoreError};
-use pando_store_rocks::{RocksOptions, RocksStore};
 use pando_types::{BootEpoch, DirId, FsId, Name, ServerId, Slot};
 use records::{dir, head};
 use serde_json::json;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -51,10 +52,10 @@ pub struct StoreArgs {
     #[arg(long, default_value_t = 1)]
     pub depth: u64,
     /// Memory for cached records, in MiB. 0: none.
-    #[arg(long, default_value_t = pando_store_rocks::RECORD_MIB)]
+    #[arg(long, default_value_t = crate::store_kinds::RECORD_MIB)]
     pub record_mib: usize,
     /// Memory for cached blocks, in MiB.
-    #[arg(long, default_value_t = pando_store_rocks::CACHE_MIB)]
+    #[arg(long, default_value_t = crate::store_kinds::CACHE_MIB)]
     pub cache_mib: usize,
     /// Where to make the temporary folder. [default: the system's]
     #[arg(long, value_name = "DIR")]
@@ -64,7 +65,7 @@ pub struct StoreArgs {
 /// A store that is filled and read as by a server.
 pub(super) struct Bench<'a> {
     args: &'a StoreArgs,
-    store: RocksStore,
+    store: Rc<dyn Store>,
     path: PathBuf,
     sequence: u64,
     /// Where each lane's last reply is.
@@ -153,17 +154,17 @@ fn read<T>(read: Read<T>) -> Result<T, StoreError> {
     }
 }
 
-fn options(args: &StoreArgs, cache_bytes: usize, record_bytes: usize) -> RocksOptions {
+fn options(args: &StoreArgs, cache_bytes: usize, record_bytes: usize) -> StoreOptions {
     let durability = if args.sync {
         Durability::Sync
     } else {
         Durability::Async
     };
-    RocksOptions {
+    StoreOptions {
         durability,
         cache_bytes,
         record_bytes,
-        ..RocksOptions::default()
+        ..StoreOptions::default()
     }
 }
 
@@ -171,11 +172,11 @@ impl<'a> Bench<'a> {
     /// One with nothing but directories, in a folder.
     pub(super) fn open(args: &'a StoreArgs, folder: &Path, cache_bytes: usize) -> Result<Bench<'a>> {
         let path = folder.join("store");
-        RocksStore::create(&path, superblock())?;
-        let (store, _) = RocksStore::open(&path, options(args, cache_bytes, args.record_mib << 20))?;
+        StoreKind::NEW.create(&path, superblock())?;
+        let (opened, _) = StoreKind::NEW.open(&path, &options(args, cache_bytes, args.record_mib << 20))?;
         let bench = Bench {
             args,
-            store,
+            store: opened.store(),
             path,
             sequence: 0,
             replied: [None; records::LANES],
@@ -199,10 +200,10 @@ impl<'a> Bench<'a> {
         } = self;
         wait(store.wait(store.applied(), Level::Synced))?;
         drop(store);
-        let (store, _) = RocksStore::open(&path, options(args, args.cache_mib << 20, record_bytes))?;
+        let (opened, _) = StoreKind::NEW.open(&path, &options(args, args.cache_mib << 20, record_bytes))?;
         Ok(Bench {
             args,
-            store,
+            store: opened.store(),
             path,
             sequence,
             replied,

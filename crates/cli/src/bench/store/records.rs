@@ -7,7 +7,6 @@ use pando_format::{
     AccessRecord, Batch, Entry, Head, InodeRecord, Key, Layout, Marks, Mutation, NameHash, Record,
     ReplyRecord, ReplyWrite, Target, Touch, TouchDelta,
 };
-use pando_store::Store as _;
 use pando_types::{
     Birth, DirId, DirStat, FileKind, Generation, Ino, Name, Part, Perm, Realm, RequestSlot, Sequence,
     SessionId, Timestamp,
