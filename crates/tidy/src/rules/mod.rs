@@ -8,6 +8,7 @@ mod functions;
 mod length;
 mod manifest;
 mod never;
+mod others;
 mod plant;
 mod shown;
 mod simulation;
@@ -20,7 +21,7 @@ use crate::{Finding, Repo, Severity};
 pub(crate) type Rule = fn(&Repo, &'static str) -> Vec<Finding>;
 
 /// All of them.
-pub(crate) const ALL: [(&str, Rule); 15] = [
+pub(crate) const ALL: [(&str, Rule); 16] = [
     ("ambient", ambient::check),
     ("dependencies", dependencies::check),
     ("direction", direction::check),
@@ -30,6 +31,7 @@ pub(crate) const ALL: [(&str, Rule); 15] = [
     ("machine", text::machine),
     ("manifest", manifest::check),
     ("never", never::check),
+    ("others", others::check),
     ("plant", plant::check),
     ("shown", shown::check),
     ("simulation", simulation::check),
