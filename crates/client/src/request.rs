@@ -101,10 +101,9 @@ impl Client {
             return Box::pin(self.sync_all()).await.map(|()| Answer::Done);
         }
         let home = asked.op.home().ok_or(Errno::Invalid)?;
-        let mut lane = if asked.op.mutates() {
-            Some(self.lanes.take().await)
-        } else {
-            None
+        let mut lane = match asked.op.mutates() {
+            true => Some(self.lanes.take().await),
+            false => None,
         };
         let mut patience = self.patience();
         let mut request: Option<RequestId> = None;

@@ -3,7 +3,7 @@
 use crate::knowledge::Seen;
 use pando_env::rng::Rng;
 use pando_types::{Acl, AclKind, FileKind, Named};
-use pando_wire::{Object, Op};
+use pando_wire::Op;
 
 /// Sets a list, or removes one; now and then of an object that was another.
 pub(crate) fn draw(rng: &mut Rng, mut f: Seen) -> Op {
@@ -12,12 +12,7 @@ pub(crate) fn draw(rng: &mut Rng, mut f: Seen) -> Op {
     }
     let default = if f.kind == FileKind::Directory { 50 } else { 8 };
     Op::SetAcl {
-        object: Object {
-            dir: f.dir,
-            name: f.name,
-            ino: f.ino,
-            generation: f.generation,
-        },
+        object: f.meant(),
         kind: if rng.percent(default) {
             AclKind::Default
         } else {

@@ -8,7 +8,7 @@ use pando_types::{
     Access, AttrChange, Cred, FileKind, Mode, NAME_MAX, Name, Perm, TimeChange, Timestamp, XATTR_VALUE_MAX,
     XattrMode, XattrName,
 };
-use pando_wire::{Content, Handle, Object, Op, RenameMode, Statement};
+use pando_wire::{Content, Handle, Op, RenameMode, Statement};
 
 /// One thing to do.
 #[derive(Clone, Debug)]
@@ -309,12 +309,7 @@ impl Generator {
                     Some(f) => {
                         let f = if rng.percent(20) { f.at_home() } else { f };
                         Op::Link {
-                            object: Object {
-                                dir: f.dir,
-                                name: f.name,
-                                ino: f.ino,
-                                generation: f.generation,
-                            },
+                            object: f.meant(),
                             dst: dir,
                             dst_name: name,
                         }
@@ -423,40 +418,11 @@ impl Generator {
         if rng.percent(4) {
             f.generation.0 ^= 1;
         }
-        let Seen {
-            dir,
-            name,
-            ino,
-            generation,
-            ..
-        } = f;
+        let object = f.meant();
         match rng.below(20) {
-            0..=3 => Op::GetXattr {
-                object: Object {
-                    dir,
-                    name,
-                    ino,
-                    generation,
-                },
-                attr,
-            },
-            4..=6 => Op::ListXattr {
-                object: Object {
-                    dir,
-                    name,
-                    ino,
-                    generation,
-                },
-            },
-            7..=8 => Op::RemoveXattr {
-                object: Object {
-                    dir,
-                    name,
-                    ino,
-                    generation,
-                },
-                attr,
-            },
+            0..=3 => Op::GetXattr { object, attr },
+            4..=6 => Op::ListXattr { object },
+            7..=8 => Op::RemoveXattr { object, attr },
             n => {
                 let size = match rng.below(60) {
                     0 => XATTR_VALUE_MAX + 1,
@@ -464,12 +430,7 @@ impl Generator {
                     _ => rng.index(40),
                 };
                 Op::SetXattr {
-                    object: Object {
-                        dir,
-                        name,
-                        ino,
-                        generation,
-                    },
+                    object,
                     attr,
                     value: Blob(vec![rng.next() as u8; size]),
                     mode: match n {
@@ -495,12 +456,7 @@ impl Generator {
         let mtime = rng.percent(40).then(|| stamp(rng));
         let base = rng.percent(30).then(|| rng.below(3));
         let op = |content, size| Op::Publish {
-            object: Object {
-                dir: f.dir.clone(),
-                name: f.name.clone(),
-                ino: f.ino,
-                generation: f.generation,
-            },
+            object: f.clone().meant(),
             handle,
             content,
             size,
@@ -574,12 +530,7 @@ fn mode(rng: &mut Rng) -> Mode {
 
 fn set(f: Seen, change: AttrChange, handle: Option<Handle>) -> Op {
     Op::SetAttr {
-        object: Object {
-            dir: f.dir,
-            name: f.name,
-            ino: f.ino,
-            generation: f.generation,
-        },
+        object: f.meant(),
         change,
         handle,
     }

@@ -314,26 +314,8 @@ fn act(call: &Call, places: &[&Place], widths: HashWidths, attrs: &mut Vec<Attr>
     };
     match Nature::of(&call.op) {
         Nature::Lists => {
-            if let (Op::ReadDir { dir, after, .. }, Ok(Answer::Entries { entries, end })) =
-                (&call.op, outcome)
-            {
-                for (n, (ino, generation, name)) in places.iter().copied().enumerate() {
-                    if (*ino, *generation) != directory(dir) {
-                        continue;
-                    }
-                    if let Some(e) = entries.iter().find(|e| e.name == *name) {
-                        let shown = e.view.as_deref().map(&mut whole);
-                        let (object, attr) = shown.unwrap_or((Some(e.ino.0), None));
-                        saw[n] = Saw::There(object, attr);
-                    } else {
-                        // Names of one bucket are on one page.
-                        let bucket = widths.name(dir.salt, name);
-                        let begun = *after == Position::START || bucket > after.bucket();
-                        if begun && (*end || entries.last().is_some_and(|e| bucket <= e.position.bucket())) {
-                            saw[n] = Saw::Absent;
-                        }
-                    }
-                }
+            for (n, place) in places.iter().enumerate() {
+                saw[n] = listed(&call.op, outcome, place, widths, &mut whole).unwrap_or(Saw::Nothing);
             }
         }
         Nature::Links => match outcome {
@@ -405,6 +387,35 @@ fn act(call: &Call, places: &[&Place], widths: HashWidths, attrs: &mut Vec<Attr>
         }
     }
     (saw != [Saw::Nothing; KEYS]).then_some(Act::Did(saw, left))
+}
+
+/// What a page of a listing shows of a name.
+fn listed(
+    op: &Op,
+    outcome: &Outcome,
+    (ino, generation, name): &Place,
+    widths: HashWidths,
+    whole: &mut impl FnMut(&EntryView) -> (Option<u64>, Option<u32>),
+) -> Option<Saw> {
+    let Op::ReadDir { dir, after, .. } = op else {
+        return None;
+    };
+    let Ok(Answer::Entries { entries, end }) = outcome else {
+        return None;
+    };
+    if (*ino, *generation) != directory(dir) {
+        return None;
+    }
+    if let Some(e) = entries.iter().find(|e| e.name == *name) {
+        let shown = e.view.as_deref().map(whole);
+        let (object, attr) = shown.unwrap_or((Some(e.ino.0), None));
+        return Some(Saw::There(object, attr));
+    }
+    // Names of one bucket are on one page.
+    let bucket = widths.name(dir.salt, name);
+    let begun = *after == Position::START || bucket > after.bucket();
+    let absent = begun && (*end || entries.last().is_some_and(|e| bucket <= e.position.bucket()));
+    absent.then_some(Saw::Absent)
 }
 
 /// What an operation on one name saw there, and left.

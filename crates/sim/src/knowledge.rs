@@ -2,7 +2,7 @@
 
 use pando_env::rng::Rng;
 use pando_types::{FileKind, Generation, Ino, Name, Part, Slot};
-use pando_wire::{Answer, EntryView, Fate, Handle, Op, Outcome, Statement};
+use pando_wire::{Answer, EntryView, Fate, Handle, Object, Op, Outcome, Statement};
 use std::collections::VecDeque;
 
 /// A file, symlink or directory as it was seen.
@@ -25,6 +25,16 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// As an operation means it.
+    pub fn meant(self) -> Object {
+        Object {
+            dir: self.dir,
+            name: self.name,
+            ino: self.ino,
+            generation: self.generation,
+        }
+    }
+
     /// The same file, found at its home, if it has one.
     pub fn at_home(self) -> Seen {
         match self.home.clone() {

@@ -2,6 +2,7 @@
 //!
 //! Tokens come from the compiler's own lexer (as a library), so comments and strings never match a rule.
 
+mod others;
 mod shown;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -31,6 +32,8 @@ pub(crate) struct Source {
     pub paths: Vec<PathUse>,
     /// Lines where text is made by `Debug`, but for what stops the program, or is in an implementation of `Debug`.
     pub debugged: Vec<usize>,
+    /// Lines of arms for all others, in matches that tell operations apart.
+    pub others: Vec<usize>,
     test_lines: Vec<RangeInclusive<usize>>,
 }
 
@@ -53,6 +56,7 @@ impl Source {
             tokens,
             paths,
             debugged,
+            others: items.others,
             test_lines: items.test_lines,
         })
     }
@@ -218,6 +222,7 @@ struct Items {
     names: Vec<(String, PathUse)>,
     test_lines: Vec<RangeInclusive<usize>>,
     debug_lines: Vec<RangeInclusive<usize>>,
+    others: Vec<usize>,
 }
 
 impl Items {
@@ -295,6 +300,12 @@ impl<'ast> Visit<'ast> for Items {
     fn visit_impl_item_fn(&mut self, f: &'ast syn::ImplItemFn) {
         self.note(&f.attrs, f);
         visit::visit_impl_item_fn(self, f);
+    }
+
+    fn visit_expr_match(&mut self, found: &'ast syn::ExprMatch) {
+        let arm = others::arm_for_others(found);
+        self.others.extend(arm.map(|arm| arm.start().line));
+        visit::visit_expr_match(self, found);
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {

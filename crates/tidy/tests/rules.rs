@@ -503,3 +503,28 @@ fn paths_that_pages_name() {
     );
     assert_eq!(found("one\n`scripts/gone.sh`\n"), [("paths", 2)]);
 }
+
+#[test]
+fn arms_for_all_other_operations() {
+    let path = "crates/server/src/a.rs";
+    let found = |arms: &str| hits(path, &format!("fn f() {{ match op {{\n{arms}\n}} }}"));
+    for arms in [
+        "Op::A { .. } | Op::B => 1,\n_ => 2,",
+        "(Op::A { .. }, Ok(_)) => 1,\n(_, _) => 2,",
+        "pando_wire::Op::A(x) if x => 1,\nother => g(other),",
+    ] {
+        assert_eq!(found(arms), [("others", 3)], "{arms}");
+    }
+    for arms in [
+        "Op::A { .. } => 1,\nOp::B | Op::C { .. } => 2,",
+        // Of another enum; of one that has an operation; with more to be said.
+        "ModelOp::A => 1,\n_ => 2,",
+        "Task::Op(Op::A) => 1,\n_ => 2,",
+        "Op::A => 1,\n_ if g() => 2,\nOp::B => 3,",
+        "Some(n) => Op::A { n },\n_ => Op::B,",
+    ] {
+        assert_eq!(found(arms), [], "{arms}");
+    }
+    let test = "#[test]\nfn f() { match op { Op::A => {}\n_ => {} } }";
+    assert_eq!(hits(path, test), []);
+}

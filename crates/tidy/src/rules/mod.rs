@@ -10,6 +10,7 @@ mod known;
 mod length;
 mod manifest;
 mod never;
+mod others;
 mod paths;
 mod plant;
 mod sentences;
@@ -25,7 +26,7 @@ use crate::{Finding, Repo, Severity};
 pub(crate) type Rule = fn(&Repo, &'static str) -> Vec<Finding>;
 
 /// All of them.
-pub(crate) const ALL: [(&str, Rule); 19] = [
+pub(crate) const ALL: [(&str, Rule); 16] = [
     ("ambient", ambient::check),
     ("comments", comments::check),
     ("dependencies", dependencies::check),
@@ -37,6 +38,7 @@ pub(crate) const ALL: [(&str, Rule); 19] = [
     ("manifest", manifest::check),
     ("never", never::check),
     ("paths", paths::check),
+    ("others", others::check),
     ("plant", plant::check),
     ("sentences", sentences::check),
     ("shown", shown::check),

@@ -259,3 +259,61 @@ impl Op {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_format::Codec;
+    use pando_types::{AclKind, XattrMode, XattrName};
+
+    /// As protocol version 10 has them: an object is its four fields, one after the other.
+    #[test]
+    fn an_object_is_its_fields_on_the_wire() {
+        let object = Object {
+            dir: Statement::above_root(),
+            name: Name::new(b"a name").unwrap(),
+            ino: Ino(0x0102_0304),
+            generation: Generation(0x0506_0708),
+        };
+        let mut fields = Vec::new();
+        object.dir.put(&mut fields);
+        object.name.put(&mut fields);
+        object.ino.put(&mut fields);
+        object.generation.put(&mut fields);
+        assert_eq!(object.to_bytes(), fields);
+        let attr = XattrName::capability();
+        let (mut attr_set, mut link) = (attr.to_bytes(), object.dir.to_bytes());
+        pando_format::codec::Blob(vec![7]).put(&mut attr_set);
+        XattrMode::Create.put(&mut attr_set);
+        object.name.put(&mut link);
+        let rest: [(u8, Vec<u8>); 9] = [
+            (9, attr.to_bytes()),
+            (10, Vec::new()),
+            (
+                21,
+                [pando_types::AttrChange::default().to_bytes(), vec![0]].concat(),
+            ),
+            (
+                22,
+                [
+                    Handle(6).to_bytes(),
+                    super::super::Content::None.to_bytes(),
+                    5u64.to_bytes(),
+                    vec![0, 0],
+                ]
+                .concat(),
+            ),
+            (25, attr_set),
+            (26, attr.to_bytes()),
+            (28, link),
+            (30, [Handle(6).to_bytes(), 9u64.to_bytes()].concat()),
+            (32, [AclKind::Default.to_bytes(), vec![0]].concat()),
+        ];
+        for (tag, rest) in rest {
+            let bytes = [vec![tag], fields.clone(), rest].concat();
+            let op = Op::from_bytes(&bytes).unwrap_or_else(|e| panic!("{tag}: {e}"));
+            assert_eq!(op.object(), Some(&object));
+            assert_eq!(op.to_bytes(), bytes, "{}", op.kind());
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! What is true of each operation, whoever carries it out: one table, next to the operations.
 
-use super::{Content, Op};
+use super::Op;
 use pando_types::{Access, Slot};
 
 /// What an operation is like. Some of it depends on what the operation says.
@@ -142,180 +142,100 @@ const fn change(kind: &'static str) -> Traits {
     Traits {
         mutates: true,
         writes: true,
-        quick: Quick::Once,
-        ..look(kind)
+        ..look(kind).quick(Quick::Once)
     }
 }
 
-/// Of an operation that makes something new under a name.
+/// Of an operation that makes something new.
 const fn make(kind: &'static str) -> Traits {
     Traits {
         creates: true,
-        grows: true,
-        counts: Counts::Names,
+        ..change(kind).grows()
+    }
+}
+
+/// Of an operation that changes what statements are made of.
+const fn govern(kind: &'static str) -> Traits {
+    Traits {
+        coordinated: true,
+        facts: true,
         ..change(kind)
     }
+}
+
+macro_rules! also {
+    ($($field:ident),*) => {
+        $( const fn $field(self) -> Traits {
+            Traits { $field: true, ..self }
+        } )*
+    };
+}
+
+macro_rules! set {
+    ($($field:ident: $of:ty),*) => {
+        $( const fn $field(self, $field: $of) -> Traits {
+            Traits { $field, ..self }
+        } )*
+    };
+}
+
+impl Traits {
+    also!(grows, may_orphan, facts, itself, at_home, learnt);
+    set!(quick: Quick, home: Home, rests: Rests, counts: Counts, leaves: Leaves, opens: Opens);
 }
 
 impl Op {
     /// What the operation is like. (Of what a caller does not ask for nothing is left after optimization.)
     #[inline(always)]
+    #[rustfmt::skip]
     pub fn traits(&self) -> Traits {
+        use {Counts::*, Home::*, Leaves::*, Opens::*, Quick::*};
         match self {
-            Op::Lookup { .. } => Traits {
-                at_home: true,
-                learnt: true,
-                counts: Counts::Name,
-                ..look("lookup")
-            },
-            Op::Reopen { .. } => Traits {
-                rests: Rests::Ways,
-                ..look("reopen")
-            },
-            Op::DirStat { .. } => Traits {
-                counts: Counts::Content,
-                ..look("statdir")
-            },
-            Op::ReadLink { .. } => Traits {
-                at_home: true,
-                ..look("readlink")
-            },
+            Op::Lookup { .. } => const { look("lookup").at_home().learnt().counts(Name) },
+            Op::Reopen { .. } => const { look("reopen").rests(Rests::Ways) },
+            Op::DirStat { .. } => const { look("statdir").counts(Counts::Content) },
+            Op::ReadLink { .. } => const { look("readlink").at_home() },
             Op::Open { want, .. } => Traits {
-                at_home: true,
                 writes: *want & Access::WRITE.0 != 0,
-                opens: Opens::Named(*want),
-                ..look("open")
+                opens: Named(*want),
+                ..const { look("open").at_home() }
             },
-            Op::ReadDir { .. } => Traits {
-                quick: Quick::Never,
-                ..look("readdir")
-            },
-            Op::GetXattr { .. } => Traits {
-                itself: true,
-                at_home: true,
-                ..look("getxattr")
-            },
-            Op::ListXattr { .. } => Traits {
-                itself: true,
-                at_home: true,
-                ..look("listxattr")
-            },
-            Op::Home { slot, .. } => Traits {
-                quick: Quick::Never,
-                home: Home::Slot(*slot),
-                ..look("home")
-            },
-            Op::StatFs => Traits {
-                quick: Quick::Never,
-                home: Home::Anywhere,
-                ..look("statfs")
-            },
-            Op::Sync => Traits {
-                facts: true,
-                quick: Quick::Never,
-                home: Home::Anywhere,
-                ..look("sync")
-            },
-            Op::Create { want, .. } => Traits {
-                opens: Opens::Named(*want),
-                ..make("create")
-            },
-            Op::Tmpfile { .. } => Traits {
-                counts: Counts::Nothing,
-                opens: Opens::Unnamed,
-                ..make("tmpfile")
-            },
-            Op::Symlink { .. } => make("symlink"),
-            Op::Mknod { .. } => make("mknod"),
-            Op::Mkdir { .. } => Traits {
-                learnt: true,
-                quick: Quick::Never,
-                leaves: Leaves::Made,
-                ..make("mkdir")
-            },
-            Op::Rmdir { .. } => Traits {
-                quick: Quick::Never,
-                counts: Counts::Names,
-                ..change("rmdir")
-            },
-            Op::Unlink { .. } => Traits {
-                may_orphan: true,
-                counts: Counts::Names,
-                ..change("unlink")
-            },
-            Op::UnlinkMany { .. } => Traits {
-                quick: Quick::Never,
-                ..change("unlinkmany")
-            },
+            Op::ReadDir { .. } => const { look("readdir").quick(Never) },
+            Op::GetXattr { .. } => const { look("getxattr").itself().at_home() },
+            Op::ListXattr { .. } => const { look("listxattr").itself().at_home() },
+            Op::Home { slot, .. } => Traits { home: Slot(*slot), ..const { look("home").quick(Never) } },
+            Op::StatFs => const { look("statfs").quick(Never).home(Anywhere) },
+            Op::Sync => const { look("sync").quick(Never).home(Anywhere).facts() },
+            Op::Create { want, .. } => Traits { opens: Named(*want), ..const { make("create").counts(Names) } },
+            Op::Tmpfile { .. } => const { make("tmpfile").opens(Unnamed) },
+            Op::Symlink { .. } => const { make("symlink").counts(Names) },
+            Op::Mknod { .. } => const { make("mknod").counts(Names) },
+            Op::Mkdir { .. } => const { make("mkdir").quick(Never).counts(Names).leaves(Made).learnt() },
+            Op::Rmdir { .. } => const { change("rmdir").quick(Never).counts(Names) },
+            Op::Unlink { .. } => const { change("unlink").counts(Names).may_orphan() },
+            Op::UnlinkMany { .. } => const { change("unlinkmany").quick(Never) },
             Op::SetAttr { handle, .. } => Traits {
-                coordinated: true,
-                facts: true,
-                itself: true,
-                at_home: true,
-                learnt: true,
-                rests: if handle.is_some() {
-                    Rests::Nothing
-                } else {
-                    Rests::Everything
-                },
-                leaves: Leaves::Told,
-                ..change("setattr")
+                rests: if handle.is_some() { Rests::Nothing } else { Rests::Everything },
+                ..const { govern("setattr").leaves(Told).itself().at_home().learnt() }
             },
-            Op::SetXattr { .. } => Traits {
-                grows: true,
-                itself: true,
-                at_home: true,
-                ..change("setxattr")
-            },
+            Op::SetXattr { .. } => const { change("setxattr").grows().itself().at_home() },
             Op::SetAcl { list, .. } => Traits {
                 grows: list.is_some(),
-                coordinated: true,
-                facts: true,
-                itself: true,
-                at_home: true,
-                learnt: true,
-                quick: Quick::Never,
-                leaves: Leaves::Told,
-                ..change("setacl")
+                ..const { govern("setacl").quick(Never).leaves(Told).itself().at_home().learnt() }
             },
-            Op::RemoveXattr { .. } => Traits {
-                itself: true,
-                at_home: true,
-                ..change("removexattr")
-            },
+            Op::RemoveXattr { .. } => const { change("removexattr").itself().at_home() },
             Op::Publish { content, .. } => Traits {
-                grows: !matches!(content, Content::None),
-                at_home: true,
-                rests: Rests::Nothing,
-                ..change("publish")
+                grows: !matches!(content, super::Content::None),
+                ..const { change("publish").at_home().rests(Rests::Nothing) }
             },
-            Op::Accessed { .. } => Traits {
-                at_home: true,
-                rests: Rests::Nothing,
-                ..change("accessed")
-            },
+            Op::Accessed { .. } => const { change("accessed").at_home().rests(Rests::Nothing) },
             Op::Rename { src, dst, held, .. } => Traits {
-                grows: true,
-                may_orphan: true,
                 leaves_held: *held,
-                coordinated: true,
-                facts: true,
-                counts: if src.id == dst.id {
-                    Counts::Names
-                } else {
-                    Counts::Nothing
-                },
-                ..change("rename")
+                counts: if src.id == dst.id { Names } else { Counts::Nothing },
+                ..const { govern("rename").grows().may_orphan() }
             },
-            Op::Link { .. } => Traits {
-                grows: true,
-                at_home: true,
-                ..change("link")
-            },
-            Op::Release { slot, .. } => Traits {
-                home: Home::Slot(*slot),
-                ..change("release")
-            },
+            Op::Link { .. } => const { change("link").grows().at_home() },
+            Op::Release { slot, .. } => Traits { home: Slot(*slot), ..const { change("release") } },
         }
     }
 
