@@ -1,7 +1,8 @@
 #!/bin/bash
 # `make check`: what takes at most two minutes when everything was built before. Formatting, tidy,
 # `cargo check`, the unit tests of the packages that changed and of those that stand on them, and 20 seeds.
-# Its last line says what it leaves out.
+# Its last line says what it leaves out. Building takes longer than that after an edit of what nearly all
+# stand on (`types`, `format`, `server`).
 #
 #   scripts/check.sh [SINCE]     changed: since this commit (default: HEAD, so what is not committed)
 set -euo pipefail

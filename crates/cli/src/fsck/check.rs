@@ -286,7 +286,7 @@ impl Checker {
                     let detail = format!("{}: its extended attributes cannot be read", quoted(name));
                     self.find(Kind::Layout, Subject::Bucket(place), detail);
                 }
-                let mark = fingerprint((part, hash, name, kind));
+                let mark = fingerprint((&place.dir, hash, name, kind));
                 lane.attachments.insert(mark, (place, data.0.len() as u32));
             }
             (Key::Entry { part, hash, name }, Record::Entry(entry)) => {
