@@ -26,7 +26,7 @@ use crate::{Finding, Repo, Severity};
 pub(crate) type Rule = fn(&Repo, &'static str) -> Vec<Finding>;
 
 /// All of them.
-pub(crate) const ALL: [(&str, Rule); 16] = [
+pub(crate) const ALL: [(&str, Rule); 20] = [
     ("ambient", ambient::check),
     ("comments", comments::check),
     ("dependencies", dependencies::check),
