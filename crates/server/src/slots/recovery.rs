@@ -18,7 +18,7 @@ use pando_data::Blocks;
 use pando_env::{Caller, World};
 use pando_format::{Batch, FORMAT_VERSION, Key, KeyRange, Mutation, OLDEST_FORMAT, Record, Superblock};
 use pando_store::{Level, Lsn, Store, StoreError};
-use pando_types::{AuthMode, BootEpoch, FsId, ServerId, plant};
+use pando_types::{AuthMode, BootEpoch, FsId, Ids, ServerId, plant};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -233,6 +233,7 @@ impl MetaServer {
                 lost: Cell::default(),
                 moving: RefCell::new(moving),
                 numbers: Default::default(),
+                loads: RefCell::default(),
                 cuts: Default::default(),
             },
             care: care::State {
@@ -255,6 +256,9 @@ impl MetaServer {
         server.spawn(|me| Box::pin(me.follow()));
         server.spawn(|me| Box::pin(me.follow_identities()));
         server.spawn(|me| Box::pin(me.move_slots()));
+        if server.map().ids == Ids::Placed {
+            server.spawn(|me| Box::pin(me.ask_loads()));
+        }
         server.spawn(|me| Box::pin(me.retire_servers()));
         Ok(server)
     }
