@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
 use pando_blocks::Store;
 use pando_cluster::{ClusterFile, ClusterMap, DirectoryUpdates, Placement, PlanText, Profile, Server};
-use pando_types::{AuthMode, SLOTS};
+use pando_types::{AuthMode, Ids, SLOTS};
 use std::io::Read;
 
 /// Size of blocks of files above the inline limit.
@@ -53,6 +53,37 @@ pub fn run(args: &Args, format: &FormatArgs) -> Result<()> {
     Ok(())
 }
 
+/// A profile: the choices its name stands for when a filesystem is made.
+struct System {
+    name: &'static str,
+    updates: DirectoryUpdates,
+    ids: Ids,
+}
+
+const SYSTEMS: [System; 3] = [
+    System {
+        name: "pando",
+        updates: DirectoryUpdates::ParentFirst,
+        ids: Ids::Predicted,
+    },
+    System {
+        name: "infinifs",
+        updates: DirectoryUpdates::TwoPhase,
+        ids: Ids::Predicted,
+    },
+    System {
+        name: "indexfs",
+        updates: DirectoryUpdates::ParentFirst,
+        ids: Ids::Placed,
+    },
+];
+
+impl System {
+    fn of(name: &str) -> Option<System> {
+        SYSTEMS.into_iter().find(|s| s.name == name)
+    }
+}
+
 /// Makes stores and, last, `cluster.json`: a cluster without that file does not exist.
 pub fn make(
     dir: &ClusterDir,
@@ -60,12 +91,13 @@ pub fn make(
     blocks: Option<&str>,
     choices: &Choices,
 ) -> Result<ClusterFile> {
-    if !["pando", "infinifs"].contains(&choices.profile.as_str()) {
+    let Some(system) = System::of(&choices.profile) else {
         bail!(
-            "profile \"{}\" is not there yet; there are: pando, infinifs",
-            choices.profile
+            "profile \"{}\" is not there yet; there are: {}",
+            choices.profile,
+            SYSTEMS.map(|s| s.name).join(", ")
         );
-    }
+    };
     let placement = match choices.without {
         Some(Without::Decoupling) => Placement::Coupled,
         None => Placement::Directory,
@@ -75,10 +107,6 @@ pub fn make(
             "--without is for experiments with --profile infinifs, not for a filesystem that is to be used"
         );
     }
-    let updates = match choices.profile.as_str() {
-        "infinifs" => DirectoryUpdates::TwoPhase,
-        _ => DirectoryUpdates::ParentFirst,
-    };
     let file = ClusterFile {
         format: 1,
         fs: new_fs()?,
@@ -86,7 +114,8 @@ pub fn make(
         profile: Profile {
             name: choices.profile.clone(),
             placement: placement.word().into(),
-            directory_updates: Profile::updates_word(updates),
+            ids: system.ids.word().into(),
+            directory_updates: Profile::updates_word(system.updates),
             coherence: Profile::coherence_word(choices.coherence),
             store: "rocksdb".into(),
         },

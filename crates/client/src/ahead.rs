@@ -12,7 +12,7 @@ use crate::explain::How;
 use pando_auth::seal;
 use pando_env::sync::join_all;
 use pando_format::Codec;
-use pando_types::{Access, Birth, Cred, DirId, Errno, Name, Part, ServerId, plant};
+use pando_types::{Access, Birth, Cred, DirId, Errno, Ids, Name, Part, ServerId, plant};
 use pando_wire::{Answer, EntryView, Op, Outcome, Probe, Request, Response, Statement};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -97,9 +97,11 @@ impl Client {
             self.count(|s| s.cached += 1);
             return passed(entry, How::Cached);
         }
-        let names: Vec<&Name> = std::iter::once(name)
-            .chain(following.take(ahead.window))
-            .collect();
+        let window = match self.map().ids {
+            Ids::Predicted => ahead.window,
+            Ids::Placed => 0,
+        };
+        let names: Vec<&Name> = std::iter::once(name).chain(following.take(window)).collect();
         ahead.ready = self.ahead(cred, dir, &names).await?.into();
         if self.config.resolution == Resolution::Speculative {
             ahead.learn(names.len() - 1, ahead.ready.len() - 1);
@@ -113,7 +115,11 @@ impl Client {
         let Some((first, rest)) = names.split_first() else {
             return Err(Errno::Invalid);
         };
-        let guesses = self.guess(dir, first, rest.iter());
+        let guesses = match self.map().ids {
+            Ids::Predicted => self.guess(dir, first, rest.iter()),
+            // Nobody can guess them.
+            Ids::Placed => Vec::new(),
+        };
         let until = self.good_until(self.world.mono());
         let lookup = Op::Lookup {
             dir: dir.clone(),

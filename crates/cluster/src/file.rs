@@ -2,7 +2,7 @@
 //! taken on trust.
 
 use crate::{ClusterMap, Coherence, DirectoryUpdates, MapError, Placement, Plan, ServerInfo, SlotMove};
-use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot, Term};
+use pando_types::{AuthMode, FsId, Ids, MapEpoch, SLOTS, ServerId, Slot, Term};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use thiserror::Error;
@@ -104,6 +104,10 @@ fn here() -> String {
     "dir".into()
 }
 
+fn predicted() -> String {
+    Ids::Predicted.word().into()
+}
+
 fn nobody() -> String {
     AuthMode::None.word().into()
 }
@@ -115,6 +119,9 @@ pub struct Profile {
     pub name: String,
     /// Who places records.
     pub placement: String,
+    /// How new directories get their IDs. Files from before there was a choice say nothing.
+    #[serde(default = "predicted")]
+    pub ids: String,
     /// How directories of two servers are changed.
     pub directory_updates: String,
     /// How client caches stay true.
@@ -135,6 +142,10 @@ impl Profile {
             Coherence::Lazy => "lazy".into(),
             Coherence::Lease(millis) => format!("lease={}", f64::from(millis) / 1000.0),
         }
+    }
+
+    fn ids(&self) -> Result<Ids, FileError> {
+        Ids::of_word(&self.ids).ok_or_else(|| FileError::Ids(self.ids.clone()))
     }
 
     fn placement(&self) -> Result<Placement, FileError> {
@@ -226,6 +237,9 @@ pub enum FileError {
     /// No way to keep what clients know true.
     #[error("cluster.json: coherence is \"{0}\", not lazy or lease=SECONDS")]
     Coherence(String),
+    /// No way to give IDs.
+    #[error("cluster.json: ids is \"{0}\", not predicted or placed")]
+    Ids(String),
     /// No way to place records.
     #[error("cluster.json: placement is \"{0}\", not one of: {words}", words = Placement::words())]
     Placement(String),
@@ -289,6 +303,7 @@ impl ClusterFile {
             auth: self.auth_mode()?,
             coherence: self.profile.coherence()?,
             placement: self.profile.placement()?,
+            ids: self.profile.ids()?,
             updates: self.profile.updates()?,
             plan: self.plan.plan(),
         };
@@ -367,6 +382,7 @@ mod tests {
             profile: Profile {
                 name: "pando".into(),
                 placement: Placement::Directory.word().into(),
+                ids: Ids::Predicted.word().into(),
                 directory_updates: Profile::updates_word(DirectoryUpdates::ParentFirst),
                 coherence: Profile::coherence_word(Coherence::Lazy),
                 store: String::new(),

@@ -10,10 +10,13 @@ mod plan;
 pub use coord::{Coord, CoordError, MemCoord, Membership, View, may_replace};
 pub use file::{ClusterFile, FileError, PlanText, Profile, Server};
 pub use placement::Placement;
+use placement::{put_placing, take_placing};
 pub use plan::{Plan, PlanError, SERVERS, SlotMove};
 
-use pando_format::{Codec, HashWidths, Key, codec_enum, codec_struct};
-use pando_types::{AuthMode, FsId, MapEpoch, SLOTS, ServerId, Slot, Term};
+use pando_format::{Codec, DecodeError, HashWidths, Key, Reader, codec_enum, codec_struct};
+use pando_types::{
+    AuthMode, Birth, DirId, FsId, Generation, Ids, MapEpoch, Part, SLOTS, ServerId, Slot, Term,
+};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use thiserror::Error;
@@ -96,6 +99,8 @@ pub struct ClusterMap {
     pub coherence: Coherence,
     /// Where a directory's entries are, and its counts and times.
     pub placement: Placement,
+    /// How new directories get their IDs.
+    pub ids: Ids,
     /// How directories of two servers are changed.
     pub updates: DirectoryUpdates,
     /// What is to move where, and who is on its way out.
@@ -217,6 +222,14 @@ impl ClusterMap {
         self.servers.iter().find(|s| s.id == id)
     }
 
+    /// Whether a directory has the ID that one born so, with this generation, gets. Short IDs that are placed may be any.
+    pub fn is_born(&self, id: DirId, birth: &Birth, generation: Generation) -> bool {
+        match self.ids {
+            Ids::Predicted => self.widths().dir_id(birth) == id,
+            Ids::Placed => self.id_bits < 128 || DirId::placed(generation, Part::whole(id).slot()) == id,
+        }
+    }
+
     /// The hash widths of the filesystem.
     pub fn widths(&self) -> HashWidths {
         HashWidths {
@@ -235,25 +248,66 @@ impl ClusterMap {
 
 codec_struct!(ServerInfo { id, address, metrics });
 
-codec_struct!(ClusterMap {
-    fs,
-    epoch,
-    servers,
-    slots,
-    coordinator,
-    term,
-    keeper,
-    inline_limit,
-    block_size,
-    blocks,
-    name_bits,
-    id_bits,
-    auth,
-    coherence,
-    placement,
-    updates,
-    plan
-});
+impl Codec for ClusterMap {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.fs.put(out);
+        self.epoch.put(out);
+        self.servers.put(out);
+        self.slots.put(out);
+        self.coordinator.put(out);
+        self.term.put(out);
+        self.keeper.put(out);
+        self.inline_limit.put(out);
+        self.block_size.put(out);
+        self.blocks.put(out);
+        self.name_bits.put(out);
+        self.id_bits.put(out);
+        self.auth.put(out);
+        self.coherence.put(out);
+        put_placing(self.placement, self.ids, out);
+        self.updates.put(out);
+        self.plan.put(out);
+    }
+    fn take(r: &mut Reader<'_>) -> Result<ClusterMap, DecodeError> {
+        let fs = Codec::take(r)?;
+        let epoch = Codec::take(r)?;
+        let servers = Codec::take(r)?;
+        let slots = Codec::take(r)?;
+        let coordinator = Codec::take(r)?;
+        let term = Codec::take(r)?;
+        let keeper = Codec::take(r)?;
+        let inline_limit = Codec::take(r)?;
+        let block_size = Codec::take(r)?;
+        let blocks = Codec::take(r)?;
+        let name_bits = Codec::take(r)?;
+        let id_bits = Codec::take(r)?;
+        let auth = Codec::take(r)?;
+        let coherence = Codec::take(r)?;
+        let (placement, ids) = take_placing(r)?;
+        let updates = Codec::take(r)?;
+        let plan = Codec::take(r)?;
+        Ok(ClusterMap {
+            fs,
+            epoch,
+            servers,
+            slots,
+            coordinator,
+            term,
+            keeper,
+            inline_limit,
+            block_size,
+            blocks,
+            name_bits,
+            id_bits,
+            auth,
+            coherence,
+            placement,
+            ids,
+            updates,
+            plan,
+        })
+    }
+}
 
 codec_enum!(DirectoryUpdates { 1 => TwoPhase, 2 => ParentFirst });
 codec_enum!(Coherence { 1 => Lazy, 2 => Lease(millis) });

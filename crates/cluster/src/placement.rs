@@ -1,7 +1,8 @@
 //! Where the entries of a directory are, and its counts and times.
 
-use pando_format::codec_enum;
-use pando_types::{Part, SLOTS, Slot};
+use pando_format::codec::{DecodeError, Reader};
+use pando_format::{Codec, codec_enum};
+use pando_types::{Ids, Part, SLOTS, Slot};
 
 /// Which slot has what of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +14,28 @@ pub enum Placement {
 }
 
 codec_enum!(Placement { 1 => Directory, 0 => Coupled });
+
+/// This bit of a placement's byte says that IDs are placed: maps from before there was a choice mean what they meant.
+const PLACED: u8 = 0x80;
+
+/// Writes both, in one byte.
+pub(crate) fn put_placing(placement: Placement, ids: Ids, out: &mut Vec<u8>) {
+    let at = out.len();
+    placement.put(out);
+    if let (Ids::Placed, Some(tag)) = (ids, out.get_mut(at)) {
+        *tag |= PLACED;
+    }
+}
+
+/// Reads both.
+pub(crate) fn take_placing(r: &mut Reader<'_>) -> Result<(Placement, Ids), DecodeError> {
+    let tag = u8::take(r)?;
+    let ids = match tag & PLACED {
+        0 => Ids::Predicted,
+        _ => Ids::Placed,
+    };
+    Ok((Placement::from_bytes(&[tag & !PLACED])?, ids))
+}
 
 /// All placements with their words in `cluster.json`.
 const WORDS: [(Placement, &str); 2] = [
@@ -71,6 +94,20 @@ mod tests {
             );
         }
         assert_eq!(Placement::of_word("per-file"), None);
+    }
+
+    #[test]
+    fn ids_are_in_the_byte_of_the_placement() {
+        for (placement, _) in WORDS {
+            let mut bytes = Vec::new();
+            put_placing(placement, Ids::Predicted, &mut bytes);
+            assert_eq!(bytes, placement.to_bytes());
+            put_placing(placement, Ids::Placed, &mut bytes);
+            let mut r = Reader::new(&bytes);
+            assert_eq!(take_placing(&mut r), Ok((placement, Ids::Predicted)));
+            assert_eq!(take_placing(&mut r), Ok((placement, Ids::Placed)));
+            assert_eq!(r.finish(), Ok(()));
+        }
     }
 
     #[test]

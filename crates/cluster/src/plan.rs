@@ -431,6 +431,7 @@ mod tests {
             auth: AuthMode::None,
             coherence: Coherence::Lazy,
             placement: Placement::Directory,
+            ids: pando_types::Ids::Predicted,
             updates: crate::DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         }

@@ -37,6 +37,7 @@ fn map() -> ClusterMap {
         auth: AuthMode::None,
         coherence: Coherence::Lazy,
         placement: Placement::Directory,
+        ids: pando_types::Ids::Predicted,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,
         plan: pando_cluster::Plan::default(),
     }

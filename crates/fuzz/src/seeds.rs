@@ -120,6 +120,7 @@ fn maps_of() -> Vec<pando_cluster::ClusterMap> {
         auth: AuthMode::Tls,
         coherence: pando_cluster::Coherence::Lease(1500),
         placement: Placement::Coupled,
+        ids: pando_types::Ids::Predicted,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,
         ..two.clone()
     };
@@ -144,6 +145,7 @@ fn cluster_files() -> Vec<Vec<u8>> {
         profile: Profile {
             name: "pando".into(),
             placement: "per-directory".into(),
+            ids: "placed".into(),
             directory_updates: "two-phase-commit".into(),
             coherence: "none".into(),
             store: "rocksdb".into(),

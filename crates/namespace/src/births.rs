@@ -9,7 +9,7 @@
 use crate::context::Context;
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::{Key, Mutation, Record, RenameList};
-use pando_types::{Birth, DirId, Errno, Name, plant};
+use pando_types::{Birth, DirId, Errno, Ids, Name, plant};
 use pando_wire::{LockMode, LockWant};
 use std::collections::BTreeMap;
 
@@ -59,6 +59,11 @@ pub(crate) fn free_version(snapshot: &Snapshot, parent: DirId, name: &Name, floo
 /// REQUIRES: the heads of all of them, exclusive.
 pub(crate) fn relist(cx: &mut Context<'_>, leave: &[DirId], end: &[DirId]) -> Result<(), Stop> {
     let mut changes: Vec<(Key, u32, bool)> = Vec::new();
+    let leave = match cx.inputs.ids {
+        Ids::Predicted => leave,
+        // IDs that are placed never come twice.
+        Ids::Placed => &[],
+    };
     for head in leave.iter().filter_map(|d| cx.snapshot.head((*d).into())) {
         // Only the first time: from then on the list of its birth has it, and no other ever does (H5).
         if !head.listed || plant!(H5) {

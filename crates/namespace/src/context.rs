@@ -7,7 +7,7 @@ use pando_format::{
     Position, Record, Target, TouchDelta,
 };
 use pando_types::{
-    Access, Cred, DirId, Errno, Generation, Ino, Name, Part, SessionId, Timestamp, Watermark, plant,
+    Access, Cred, DirId, Errno, Generation, Ids, Ino, Name, Part, SessionId, Timestamp, Watermark, plant,
 };
 use std::collections::BTreeMap;
 
@@ -32,6 +32,8 @@ pub struct Fresh {
     /// Smallest version that may be tried for a new directory's birth: the IDs of those below turned out to be taken by
     /// directories of other births (H7).
     pub floor: u32,
+    /// The ID of a new directory, where IDs are placed ([`Ids::Placed`]).
+    pub placed: Option<DirId>,
 }
 
 /// Everything an operation may depend on besides records.
@@ -46,6 +48,8 @@ pub struct Inputs<'a> {
     pub now: Timestamp,
     /// Hash widths of the filesystem.
     pub widths: HashWidths,
+    /// How new directories get their IDs.
+    pub ids: Ids,
     /// Largest inline file.
     pub inline_limit: u32,
     /// Size of the blocks that larger files are kept in.

@@ -174,6 +174,7 @@ mod tests {
             keeper: None,
             now: Timestamp::default(),
             widths: WIDTHS,
+            ids: pando_types::Ids::Predicted,
             inline_limit: 100,
             block_size: 100,
             fresh: None,

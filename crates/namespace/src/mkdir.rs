@@ -2,19 +2,40 @@
 
 use crate::acl;
 use crate::births::{birth_want, free_version};
-use crate::context::{Context, view_dir};
+use crate::context::{Context, Fresh, view_dir};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Head, Key, Marks, Record, Target, Touch};
-use pando_types::{Access, Acls, Birth, DirStat, Errno, Mode, Name, Perm};
+use pando_types::{Access, Acls, Birth, DirId, DirStat, Errno, Ids, Mode, Name, Perm};
 use pando_wire::{Answer, Statement};
 
-/// Creates a directory. Its ID is the hash of its birth: of the versions that directories born under this name and
-/// renamed since do not have, the smallest (H2). If content of another birth stands under that ID the server that
+/// The birth of a new directory, and its ID: the hash of the birth, or a place that the server has drawn.
+fn born_as(cx: &Context<'_>, dir: &Statement, name: &Name, fresh: &Fresh) -> Result<(Birth, DirId), Stop> {
+    let birth = |version| Birth {
+        parent: dir.id,
+        name: name.clone(),
+        version,
+    };
+    match cx.inputs.ids {
+        Ids::Predicted => {
+            let birth = birth(free_version(cx.snapshot, dir.id, name, fresh.floor)?);
+            let id = cx.inputs.widths.dir_id(&birth);
+            Ok((birth, id))
+        }
+        // No name is in it, so no list of names needs be kept.
+        Ids::Placed => Ok((birth(0), fresh.placed.ok_or(Errno::Io)?)),
+    }
+}
+
+/// Creates a directory. If IDs are predicted, its ID is the hash of its birth: of the versions that directories born under
+/// this name and renamed since do not have, the smallest (H2). If content of another birth stands under that ID the server that
 /// holds it refuses the insert, and the caller asks again from the next version on (H7).
 pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mode) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     let mut wants = cx.change_wants(&place);
-    wants.push(birth_want(dir.id, name));
+    match cx.inputs.ids {
+        Ids::Predicted => wants.push(birth_want(dir.id, name)),
+        Ids::Placed => {}
+    }
     cx.require(wants)?;
     cx.enter(dir, Access::EXEC)?;
     if cx.entry(&place).is_some() {
@@ -23,12 +44,7 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mo
     cx.change(dir)?;
     let fresh = cx.fresh()?;
     let now = cx.inputs.now;
-    let birth = Birth {
-        parent: dir.id,
-        name: name.clone(),
-        version: free_version(cx.snapshot, dir.id, name, fresh.floor)?,
-    };
-    let id = cx.inputs.widths.dir_id(&birth);
+    let (birth, id) = born_as(cx, dir, name, &fresh)?;
     let setgid = dir.perm.has(Perm::SETGID);
     let (perm, access) = acl::inherited(dir, mode);
     let salt = if pando_types::plant!(H1) { 0 } else { fresh.salt };

@@ -7,7 +7,7 @@ use crate::file::{to_home, view_file};
 use crate::remove::{content_wants, drop_dir};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Entry, FactChange, Head, Key, Record, Target};
-use pando_types::{Access, Errno, FileKind, Name, plant};
+use pando_types::{Access, Errno, FileKind, Ids, Name, plant};
 use pando_wire::{Answer, EntryView, LockMode, LockWant, RenameMode, Statement};
 
 /// One side of a rename.
@@ -110,7 +110,10 @@ pub(crate) fn rename(
             Some(Target::Dir(d)) => {
                 wants.push(LockWant::Key(Key::Head(d.id.into()), LockMode::Exclusive));
                 // Where it leaves the place of its birth, that list; one round less than when the head has said so.
-                wants.push(leave_want(from.part.dir, &from.name));
+                match cx.inputs.ids {
+                    Ids::Predicted => wants.push(leave_want(from.part.dir, &from.name)),
+                    Ids::Placed => {}
+                }
                 leave.push(d.id);
             }
             Some(Target::Inode(_) | Target::Link(_)) | None => {}

@@ -78,6 +78,7 @@ impl Setup {
             auth: AuthMode::None,
             coherence: self.coherence,
             placement: Placement::Directory,
+            ids: pando_types::Ids::Predicted,
             updates: pando_cluster::DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         };

@@ -1,19 +1,22 @@
 //! The commands: `run`, `replay`, `plant`. Shared by `pando sim` and the program of its own.
 
+use crate::settings::System;
 use crate::{Batch, HuntOptions, Options, Print, hunt, plants, regressions, run_many, run_seed, seeds_of};
 use std::time::Instant;
 
 const HELP: &str = "\
 Runs whole clusters in virtual time under faults, judged by a reference model.
 
-  run [--seeds A..B] [--operations N] [--ci [N]] [--regressions] [--jobs N] [--replay-every N] [--keep-going] [--json]
+  run [--seeds A..B] [--operations N] [--ci [N]] [--regressions] [--profile NAME] [--jobs N] [--replay-every N]
+      [--keep-going] [--json]
         --seeds A..B      these seeds (default 0..100)
         --operations N    and those that follow, until so many operations were checked
         --ci [N]          N seeds (default 200) that follow from the commit (PANDO_CI_COMMIT or git rev-parse HEAD)
         --regressions     the seeds that ever failed
+        --profile NAME    all with the choices of pando or indexfs (default: each draws; regressions: pando)
         --replay-every N  every Nth seed is run twice and must give the same trace (default 20; 0: never)
         --keep-going      do not stop at the first finding
-  replay SEED [--trace] [--tail N] [--plant BUG]
+  replay SEED [--trace] [--tail N] [--plant BUG] [--profile NAME]
         runs a seed twice and compares the traces; --trace prints one line per event, --tail the last N lines
   plant --all | BUG...  [--starts N] [--from SEED] [--limit N] [--more N] [--jobs N] [--histories-only] [--finders-first]
         [--write FILE] [--json]
@@ -96,6 +99,14 @@ impl Args {
         }
     }
 
+    fn system(&mut self) -> Result<Option<System>, String> {
+        let Some(word) = self.value("--profile") else {
+            return Ok(None);
+        };
+        let known = System::of_word(&word).map(Some);
+        known.ok_or_else(|| format!("--profile is pando or indexfs, not {word:?}"))
+    }
+
     fn jobs(&mut self) -> Result<usize, String> {
         match self.number("--jobs", jobs())? {
             n if (1..=MOST_JOBS).contains(&n) => Ok(n as usize),
@@ -136,6 +147,12 @@ fn run(mut args: Args) -> u8 {
     let json = args.flag("--json");
     let keep_going = args.flag("--keep-going");
     let only_regressions = args.flag("--regressions");
+    let system = match args.system() {
+        // They are seeds of this one.
+        Ok(None) if only_regressions => Some(System::Pando),
+        Ok(system) => system,
+        Err(e) => return usage(&e),
+    };
     let commit = commit();
     let ci = args.value("--ci");
     let seeds = match (&ci, args.value("--seeds")) {
@@ -180,7 +197,10 @@ fn run(mut args: Args) -> u8 {
         jobs,
         replay_every,
         stop_at_first: !keep_going,
-        options: Options::default(),
+        options: Options {
+            system,
+            ..Options::default()
+        },
     };
     let begin = Instant::now();
     let progress = std::sync::atomic::AtomicU64::new(0);
@@ -190,7 +210,8 @@ fn run(mut args: Args) -> u8 {
         checked.fetch_add(r.operations, std::sync::atomic::Ordering::Relaxed);
         if let Some(v) = &r.violation {
             eprintln!("seed {}: {}: {}", r.seed, v.kind.word(), v.text);
-            eprintln!("   replay with: pando sim replay {} --trace", r.seed);
+            let profile = system.map_or(String::new(), |s| format!(" --profile {}", s.word()));
+            eprintln!("   replay with: pando sim replay {} --trace{profile}", r.seed);
         } else if done.is_multiple_of(100) {
             let checked = checked.load(std::sync::atomic::Ordering::Relaxed);
             eprintln!(
@@ -221,6 +242,12 @@ fn replay(mut args: Args) -> u8 {
         Err(e) => return usage(&e),
     };
     let plants: Vec<String> = args.value("--plant").into_iter().collect();
+    let system = match args.system() {
+        // As `plant` runs it.
+        Ok(None) if !plants.is_empty() => Some(System::Pando),
+        Ok(system) => system,
+        Err(e) => return usage(&e),
+    };
     let Some(seed) = args.word().and_then(|s| s.parse().ok()) else {
         return usage("replay which seed?");
     };
@@ -242,6 +269,7 @@ fn replay(mut args: Args) -> u8 {
         &Options {
             print,
             plants: plants.clone(),
+            system,
             ..Options::default()
         },
     );
@@ -252,6 +280,7 @@ fn replay(mut args: Args) -> u8 {
         seed,
         &Options {
             plants,
+            system,
             ..Options::default()
         },
     );

@@ -138,6 +138,7 @@ impl Cluster {
             },
             coherence: settings.lease.map_or(Coherence::Lazy, Coherence::Lease),
             placement: Placement::Directory,
+            ids: settings.ids,
             updates: settings.updates,
             plan: pando_cluster::Plan::default(),
         };

@@ -601,8 +601,10 @@ impl Judge {
     /// Walks all disks and compares with what was kept batch by batch, and with the model.
     pub fn full_walk(&self) {
         let finished = self.state.borrow().tree.finished().clone();
-        let stores = dump(&self.disks, &self.state.borrow().map);
-        let walked = Tree::build(stores, finished).and_then(|t| t.check_all().map(|()| t));
+        let map = self.state.borrow().map.clone();
+        let walked = Tree::build(dump(&self.disks, &map), finished);
+        let walked = walked.and_then(|t| t.check_all().map(|()| t));
+        let walked = walked.and_then(|t| t.check_ids(&map).map(|()| t));
         let result = {
             let mut s = self.state.borrow_mut();
             s.counts.walks += 1;

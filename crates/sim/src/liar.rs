@@ -211,6 +211,7 @@ fn peer_answer(asked: &PeerRequest) -> Option<PeerAnswer> {
         PeerRequest::Prepare { .. } => PeerAnswer::Vote(Vote::Yes),
         PeerRequest::Content { contents, .. } => PeerAnswer::Content(vec![Stored::Yes; contents.len()]),
         PeerRequest::Owes { .. } => PeerAnswer::NotOwed,
+        PeerRequest::Load => PeerAnswer::Load(u64::MAX),
         PeerRequest::Decide { .. } | PeerRequest::Settle { .. } => PeerAnswer::Decided,
         PeerRequest::Inquire(_) => PeerAnswer::State(TxState::Aborted),
         PeerRequest::Invalidate { .. } => PeerAnswer::Heard {

@@ -6,6 +6,7 @@
 use crate::hazards::{Plant, plants};
 use crate::report::quote;
 use crate::run::{Options, run_seed};
+use crate::settings::System;
 use crate::violation::{Kind, Violation};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -146,12 +147,16 @@ fn on_threads(jobs: usize, work: impl Fn() + Sync) {
 
 /// Of these seeds those that fail although nothing is planted. Many bugs are found by the same seeds.
 fn failing(seeds: BTreeSet<u64>, jobs: usize) -> BTreeSet<u64> {
+    let unplanted = Options {
+        system: Some(System::Pando),
+        ..Options::default()
+    };
     let (left, failing) = (Mutex::new(seeds), Mutex::new(BTreeSet::new()));
     on_threads(jobs, || {
         loop {
             let seed = left.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
             let Some(seed) = seed else { return };
-            if run_seed(seed, &Options::default()).violation.is_some() {
+            if run_seed(seed, &unplanted).violation.is_some() {
                 failing
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -178,6 +183,7 @@ fn search(searches: &Mutex<Vec<Search>>, how: &HuntOptions, progress: &(impl Fn(
         let options = Options {
             plants: vec![name],
             histories_only: how.histories_only,
+            system: Some(System::Pando),
             ..Options::default()
         };
         let report = run_seed(seed, &options);

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::faults::Nemesis;
 use crate::final_round::{check_blocks, finish};
 use crate::report::SeedReport;
-use crate::settings::Settings;
+use crate::settings::{Settings, System};
 use crate::trace::Print;
 use crate::violation::{Kind, Violation};
 use crate::workload::Workload;
@@ -35,6 +35,8 @@ pub struct Options {
     pub plants: Vec<String>,
     /// Nobody judges but the checker of histories, to see what it would find by itself.
     pub histories_only: bool,
+    /// With the choices of this system. `None`: with those that the seed draws.
+    pub system: Option<System>,
 }
 
 thread_local! {
@@ -85,7 +87,7 @@ pub fn run_seed(seed: u64, options: &Options) -> SeedReport {
         ..SeedReport::default()
     };
     let cluster: RefCell<Option<(Rc<Cluster>, Rc<Workload>)>> = RefCell::new(None);
-    let (violation, panicked) = guarded(&sim, || run(&sim, &cluster));
+    let (violation, panicked) = guarded(&sim, || run(&sim, options.system, &cluster));
     report.violation = violation;
     let gathered = catch_unwind(AssertUnwindSafe(|| {
         if let Some((cluster, workload)) = &*cluster.borrow() {
@@ -139,8 +141,8 @@ fn enough(report: &SeedReport) -> Option<Violation> {
     })
 }
 
-fn run(sim: &Rc<Sim>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
-    let settings = Settings::of(&mut sim.stream(6));
+fn run(sim: &Rc<Sim>, system: Option<System>, keep: &RefCell<Option<(Rc<Cluster>, Rc<Workload>)>>) {
+    let settings = Settings::with_system(&mut sim.stream(6), system);
     sim.note(|| format!("{settings:?}"));
     let cluster = match Cluster::format(sim, settings.clone()) {
         Ok(c) => c,

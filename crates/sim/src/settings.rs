@@ -6,7 +6,36 @@ use pando_cluster::DirectoryUpdates;
 use pando_env::rng::Rng;
 use pando_server::Limits;
 use pando_store::Durability;
+use pando_types::Ids;
 use std::time::Duration;
+
+/// A profile whose choices a seed runs with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum System {
+    /// The default profile, and those that differ by a setting which every seed draws.
+    Pando,
+    /// IndexFS.
+    IndexFs,
+}
+
+impl System {
+    /// The system of a profile's name.
+    pub fn of_word(word: &str) -> Option<System> {
+        match word {
+            "pando" => Some(System::Pando),
+            "indexfs" => Some(System::IndexFs),
+            _ => None,
+        }
+    }
+
+    /// Its profile's name.
+    pub fn word(self) -> &'static str {
+        match self {
+            System::Pando => "pando",
+            System::IndexFs => "indexfs",
+        }
+    }
+}
 
 /// The setup of a seed.
 #[derive(Clone, Debug)]
@@ -27,6 +56,8 @@ pub struct Settings {
     pub name_bits: u8,
     /// Bits of directory IDs.
     pub id_bits: u8,
+    /// How new directories get their IDs.
+    pub ids: Ids,
     /// How directories of two servers are changed.
     pub updates: DirectoryUpdates,
     /// Largest inline file.
@@ -82,6 +113,22 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The setup of a seed, with the choices of a system, or of one that it draws.
+    pub fn with_system(rng: &mut Rng, system: Option<System>) -> Settings {
+        let settings = Settings::of(rng);
+        let drawn = match rng.fork(12).percent(15) {
+            true => System::IndexFs,
+            false => System::Pando,
+        };
+        let ids = match system.unwrap_or(drawn) {
+            System::Pando => Ids::Predicted,
+            // Of 8 bits there are too few to find one in each slot.
+            System::IndexFs if settings.id_bits <= 8 => Ids::Predicted,
+            System::IndexFs => Ids::Placed,
+        };
+        Settings { ids, ..settings }
+    }
+
     /// The default workload's setup of a seed.
     pub fn of(rng: &mut Rng) -> Settings {
         // A stream of its own: what the others draw is what it was before there were leases.
@@ -138,6 +185,7 @@ impl Settings {
                 0 => 8,
                 _ => 16,
             },
+            ids: Ids::Predicted,
             updates: match updates.percent(30) {
                 true => DirectoryUpdates::TwoPhase,
                 false => DirectoryUpdates::ParentFirst,

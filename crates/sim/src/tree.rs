@@ -5,6 +5,7 @@
 //! is one in which every transaction happened whole or not at all, and no state is excused as "in flight". The content
 //! of a new directory counts from the moment that its parent's server owes it.
 
+use pando_cluster::ClusterMap;
 use pando_format::{
     AttachmentKind, Batch, Entry, Key, Layout, Mutation, NameHash, OwedRecord, Position, Record, Target,
 };
@@ -62,6 +63,19 @@ struct Dirty {
 }
 
 impl Tree {
+    /// Whether each directory has the ID that its head says it got.
+    pub fn check_ids(&self, map: &ClusterMap) -> Result<(), Broken> {
+        for (key, record) in &self.records {
+            if let (Key::Head(part), Record::Head(head)) = (key, record)
+                && part.dir != DirId::ROOT
+                && !map.is_born(part.dir, &head.birth, head.generation)
+            {
+                return Err(format!("{:?} was not born as its head says: {head:?}", part.dir));
+            }
+        }
+        Ok(())
+    }
+
     /// The tree that the records of these stores make, with the transactions that are known to be finished.
     pub fn build(
         stores: Vec<(ServerId, Vec<(Key, Record)>)>,

@@ -102,6 +102,13 @@ impl DirId {
         DirId((Self::HOMES as u128) << 64 | low as u128)
     }
 
+    /// The ID of a directory that is placed: its generation, which is given once, and the slot it is to be in. So it never comes
+    /// twice, and says nothing of a name ([`Ids::Placed`]).
+    pub const fn placed(generation: Generation, slot: Slot) -> DirId {
+        let low = ((slot.0 as u64) << 48).wrapping_mul(Self::GATHER) ^ generation.0;
+        DirId((generation.0 as u128) << 64 | low as u128)
+    }
+
     /// Whether this is the [`DirId::homes`] of a slot.
     pub fn is_homes(self) -> bool {
         (self.0 >> 64) as u64 == Self::HOMES && self == DirId::homes(self.first_slot())
@@ -113,6 +120,32 @@ impl DirId {
         let folded = (self.0 as u64) ^ ((self.0 >> 64) as u64);
         let mixed = folded.wrapping_mul(Self::SPREAD);
         Slot(((mixed >> 48) as u16) % SLOTS)
+    }
+}
+
+/// How new directories get their IDs. Fixed at format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ids {
+    /// By a hash of where they were born: whoever knows the names can guess them (InfiniFS §3.3.1).
+    Predicted,
+    /// By their generation and a slot of the less loaded of two servers (IndexFS §II-A).
+    Placed,
+}
+
+impl Ids {
+    /// The word in `cluster.json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Ids::Predicted => "predicted",
+            Ids::Placed => "placed",
+        }
+    }
+
+    /// What a word means.
+    pub fn of_word(word: &str) -> Option<Ids> {
+        [Ids::Predicted, Ids::Placed]
+            .into_iter()
+            .find(|ids| ids.word() == word)
     }
 }
 
@@ -225,6 +258,8 @@ mod tests {
         for slot in (0..SLOTS).map(Slot) {
             let homes = DirId::homes(slot);
             assert_eq!(homes.first_slot(), slot);
+            let placed = DirId::placed(Generation(0x1_0000_0000_7000 | u64::from(slot.0)), slot);
+            assert_eq!((placed.first_slot(), placed.is_homes()), (slot, false));
             assert!(homes.is_homes());
             assert!(!DirId(homes.0 ^ 1).is_homes());
         }

@@ -23,7 +23,7 @@ pub use error::Errno;
 pub use filelock::{Held, Hold, LockFamily, Span, Spans};
 pub use identity::{AuthMode, Claims, IdentityId, PeerId, Users};
 pub use ids::{
-    Bearer, Birth, BootEpoch, DirId, FsId, Generation, Ino, Instance, MapEpoch, Realm, RequestId,
+    Bearer, Birth, BootEpoch, DirId, FsId, Generation, Ids, Ino, Instance, MapEpoch, Realm, RequestId,
     RequestSlot, SLOTS, Sequence, ServerId, SessionId, Slot, Term, TxId, Watermark,
 };
 pub use name::{NAME_MAX, Name, PATH_MAX, SYMLINK_MAX};

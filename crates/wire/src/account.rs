@@ -112,6 +112,7 @@ impl From<&PeerRequest> for Task {
             PeerRequest::Content { .. } => Task::Content,
             PeerRequest::Inquire(_)
             | PeerRequest::Owes { .. }
+            | PeerRequest::Load
             | PeerRequest::Settle { .. }
             | PeerRequest::Follow { .. }
             | PeerRequest::NewMap(_)

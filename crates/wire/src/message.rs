@@ -356,6 +356,8 @@ pub enum PeerRequest {
     Moving(MoveRequest),
     /// The map that is in force now.
     NewMap(Blob),
+    /// How many records do you have?
+    Load,
 }
 
 /// Answers between servers.
@@ -376,6 +378,15 @@ pub enum PeerAnswer {
     Content(Vec<Stored>),
     /// It is not owed.
     NotOwed,
+    /// How many records the server has: an estimate.
+    Load(u64),
+    /// As `Content`, where IDs are placed, with the server's load.
+    Stored {
+        /// Of each in turn.
+        stored: Vec<Stored>,
+        /// How many records the server has now.
+        records: u64,
+    },
     /// State of a transaction.
     State(TxState),
     /// A head.
@@ -570,12 +581,13 @@ codec_enum!(PeerRequest {
     11 => Settle { committed, aborted },
     12 => Content { low, map, contents },
     13 => Owes { parent, dir, generation },
+    14 => Load,
     20 => Moving(m),
 });
 codec_enum!(PeerAnswer {
     1 => Locked { records, held }, 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
     6 => Lead { term, granted, echo, after, entries, map }, 7 => Heard { boot, upto }, 8 => Identities(t), 9 => Adopted,
-    10 => Content(s), 11 => NotOwed,
+    10 => Content(s), 11 => NotOwed, 12 => Load(records), 13 => Stored { stored, records },
     20 => Moving(m)
 });
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });

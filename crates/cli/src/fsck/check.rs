@@ -338,7 +338,7 @@ impl Checker {
     /// Takes a head ahead of its turn, because entries are judged by it.
     pub fn head(&mut self, id: DirId, head: &Head) {
         let root = id == DirId::ROOT;
-        let born = root || self.map.widths().dir_id(&head.birth) == id;
+        let born = root || self.map.is_born(id, &head.birth, head.generation);
         let content = Content {
             generation: head.generation,
             ino: head.ino,

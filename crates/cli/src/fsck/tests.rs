@@ -45,6 +45,7 @@ pub(crate) fn map() -> ClusterMap {
         auth: pando_types::AuthMode::None,
         coherence: pando_cluster::Coherence::Lazy,
         placement: Placement::Directory,
+        ids: pando_types::Ids::Predicted,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,
         plan: pando_cluster::Plan::default(),
     }

@@ -329,6 +329,7 @@ mod tests {
             auth: AuthMode::None,
             coherence: Coherence::Lazy,
             placement: Placement::Directory,
+            ids: pando_types::Ids::Predicted,
             updates: DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         }

@@ -490,6 +490,7 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
             map: MapEpoch(5),
             contents: vec![(tx, records::owed()), (tx, records::owed())],
         },
+        PeerRequest::Load,
         PeerRequest::Owes {
             parent: DIR,
             dir: DIR,
@@ -586,6 +587,11 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         PeerAnswer::Decided,
         PeerAnswer::Content(vec![Stored::Yes, Stored::YesButFull, Stored::Taken]),
         PeerAnswer::NotOwed,
+        PeerAnswer::Load(12_345),
+        PeerAnswer::Stored {
+            stored: vec![Stored::Yes],
+            records: 7,
+        },
         PeerAnswer::State(TxState::Active),
         PeerAnswer::State(TxState::Committed),
         PeerAnswer::State(TxState::Aborted),

@@ -172,6 +172,7 @@ fn make_map() -> ClusterMap {
         auth: AuthMode::None,
         coherence: pando_cluster::Coherence::Lazy,
         placement: Placement::Directory,
+        ids: pando_types::Ids::Predicted,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,
         plan: pando_cluster::Plan::default(),
     }

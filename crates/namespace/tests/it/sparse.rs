@@ -125,6 +125,7 @@ impl World {
             session: None,
             now: Timestamp::default(),
             widths: WIDTHS,
+            ids: pando_types::Ids::Predicted,
             inline_limit: 65_536,
             block_size: BLOCK,
             fresh: None,

@@ -121,6 +121,7 @@ impl MetaServer {
             keeper: asked.keep.map(|k| k.session),
             now: self.world.now(),
             widths: map.widths(),
+            ids: map.ids,
             inline_limit: map.inline_limit,
             block_size: map.block_size,
             fresh: None,

@@ -86,7 +86,7 @@ impl MetaServer {
             unknown,
             fresh: match asked.op.creates_in() {
                 // What waits seldom has a place of its own: the task of every request would be as large.
-                Some(dir) => Box::pin(asked.notes.syncing(self.fresh(dir))).await?,
+                Some(dir) => Box::pin(asked.notes.syncing(self.fresh(asked.op, dir))).await?,
                 None => None,
             },
             collisions: 0,
@@ -110,9 +110,13 @@ impl MetaServer {
     }
 
     /// Identities for what an operation may create in this directory.
-    async fn fresh(&self, dir: DirId) -> Result<Option<Fresh>, Failure> {
+    async fn fresh(&self, op: &Op, dir: DirId) -> Result<Option<Fresh>, Failure> {
         let number = self.next_number(Part::whole(dir).slot()).await?;
-        Ok(Some(self.fresh_of(number)))
+        let mut fresh = self.fresh_of(number);
+        if let Op::Mkdir { .. } = op {
+            fresh.placed = self.place(fresh.generation);
+        }
+        Ok(Some(fresh))
     }
 
     /// The same, with a number that was taken for it.
@@ -122,6 +126,7 @@ impl MetaServer {
             generation,
             salt: self.world.random(),
             floor: 0,
+            placed: None,
         }
     }
 
@@ -361,6 +366,11 @@ impl<'a> Rounds<'a> {
                 // The ID is that of another birth, whose directory lives: their hashes collide (H7).
                 server.count(|s| s.collisions += 1);
                 self.collisions += 1;
+                if let Some(fresh) = &mut self.fresh
+                    && fresh.placed.is_some()
+                {
+                    fresh.placed = server.place(fresh.generation);
+                }
                 match (&mut self.fresh, next) {
                     (Some(fresh), Some(next)) if self.collisions < COLLISIONS => fresh.floor = next,
                     _ => return server.read_only(asked, now, Err(Errno::TooManyLinks)).map(Some),

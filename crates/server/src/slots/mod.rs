@@ -1,6 +1,7 @@
 //! Slots: how they come, move and leave, what is counted in each, and how a server starts on those it has.
 
 pub(crate) mod cut;
+pub(crate) mod loads;
 pub(crate) mod mkfs;
 pub(crate) mod moving;
 pub(crate) mod numbers;
@@ -18,6 +19,8 @@ pub(crate) struct State {
     pub lost: Cell<MapEpoch>,
     pub moving: RefCell<moving::Moving>,
     pub numbers: numbers::Numbers,
+    /// How many records other servers have.
+    pub loads: RefCell<loads::Loads>,
     /// The cut that there is here, if any.
     pub cuts: cut::Cuts,
 }

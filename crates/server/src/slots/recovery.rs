@@ -18,7 +18,7 @@ use pando_data::Blocks;
 use pando_env::{Caller, World};
 use pando_format::{Batch, FORMAT_VERSION, Key, Mutation, OLDEST_FORMAT, Record, Scan, Superblock};
 use pando_store::{Level, Lsn, Store, StoreError};
-use pando_types::{AuthMode, BootEpoch, FsId, MapEpoch, Mono, ServerId, TxId, plant};
+use pando_types::{AuthMode, BootEpoch, FsId, Ids, MapEpoch, Mono, ServerId, TxId, plant};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -255,6 +255,7 @@ impl MetaServer {
                 lost: Cell::default(),
                 moving: RefCell::new(moving),
                 numbers: Default::default(),
+                loads: RefCell::default(),
                 cuts: Default::default(),
             },
             care: care::State {
@@ -277,6 +278,9 @@ impl MetaServer {
         server.spawn(|me| Box::pin(me.follow()));
         server.spawn(|me| Box::pin(me.follow_identities()));
         server.spawn(|me| Box::pin(me.move_slots()));
+        if server.map().ids == Ids::Placed {
+            server.spawn(|me| Box::pin(me.ask_loads()));
+        }
         server.spawn(|me| Box::pin(me.retire_servers()));
         Ok(server)
     }

@@ -11,7 +11,7 @@ use pando_env::LocalFuture;
 use pando_format::{Batch, Head, Key, Mutation, PreparedRecord, Record, ReplyWrite, SessionRecord};
 use pando_store::{Level, Read, StoreError};
 use pando_types::{
-    BootEpoch, DirId, Mono, Part, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant,
+    BootEpoch, DirId, Ids, Mono, Part, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant,
 };
 use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,9 +117,18 @@ impl MetaServer {
                 self.heed_all(&committed, &aborted).await?;
                 Ok(PeerAnswer::Decided)
             }
-            PeerRequest::Content { low, map, contents } => Ok(PeerAnswer::Content(
-                self.store_contents(low, map, contents).await?,
-            )),
+            PeerRequest::Content { low, map, contents } => {
+                let stored = self.store_contents(low, map, contents).await?;
+                let ids = self.map().ids;
+                Ok(match ids {
+                    Ids::Predicted => PeerAnswer::Content(stored),
+                    Ids::Placed => PeerAnswer::Stored {
+                        stored,
+                        records: self.store.records(),
+                    },
+                })
+            }
+            PeerRequest::Load => Ok(PeerAnswer::Load(self.store.records())),
             PeerRequest::Owes {
                 parent,
                 dir,

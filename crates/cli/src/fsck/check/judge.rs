@@ -4,7 +4,7 @@ use super::{Checker, Dir};
 use crate::fsck::finding::{Finding, Kind, Place, Subject};
 use crate::text::quoted;
 use pando_format::{Key, NameHash};
-use pando_types::{Birth, DirId, Generation, Ino, Name, SLOTS, Slot, Timestamp};
+use pando_types::{Birth, DirId, Generation, Ids, Ino, Name, SLOTS, Slot, Timestamp};
 
 /// By so many seconds clocks may differ.
 const CLOCKS: i64 = 2;
@@ -126,7 +126,7 @@ impl Checker {
             let there = self.lists.get(&head.birth);
             let detail = if head.listed && !there.is_some_and(|(_, _, l)| l.contains(head.version)) {
                 "it was renamed, and the rename list of its birth lacks it"
-            } else if !head.listed && !head.home && placed(d) {
+            } else if self.map.ids == Ids::Predicted && !head.listed && !head.home && placed(d) {
                 "it is not where it was born, and says that it is on no rename list"
             } else {
                 continue;

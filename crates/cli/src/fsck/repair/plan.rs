@@ -307,7 +307,7 @@ impl<S: Source> Planner<S> {
         };
         let born = (0..VERSIONS)
             .map(birth)
-            .find(|b| id == DirId::ROOT || self.records.map.widths().dir_id(b) == id);
+            .find(|b| id == DirId::ROOT || self.records.map.is_born(id, b, access.generation));
         let (Some(birth), Some(parent_generation)) = (born, self.records.generation(part.dir).await?) else {
             // Where it was born would have to be guessed.
             edit.take_away(&self.records, key, entry).await?;

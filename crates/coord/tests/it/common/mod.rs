@@ -24,6 +24,7 @@ pub fn file(coord: &str) -> ClusterFile {
         profile: Profile {
             name: "pando".into(),
             placement: Placement::Directory.word().into(),
+            ids: pando_types::Ids::Predicted.word().into(),
             directory_updates: "two-phase-commit".into(),
             coherence: "lazy".into(),
             store: "rocksdb".into(),

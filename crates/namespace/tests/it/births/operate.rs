@@ -153,6 +153,7 @@ impl World {
             let mut walked = BTreeMap::new();
             let number = self.number();
             let fresh = Fresh {
+                placed: None,
                 ino: Ino(number),
                 generation: Generation(number),
                 salt: SALT,
@@ -166,6 +167,7 @@ impl World {
                     session: None,
                     now: Timestamp::default(),
                     widths: setup.widths,
+                    ids: pando_types::Ids::Predicted,
                     inline_limit: 0,
                     block_size: 4096,
                     fresh: Some(fresh),

@@ -134,6 +134,10 @@ impl MetaServer {
         }
         match self.ask(to, PeerRequest::Content { low, map, contents }).await {
             Ok(Ok(PeerAnswer::Content(stored))) if stored.len() == count => Some(stored),
+            Ok(Ok(PeerAnswer::Stored { stored, records })) if stored.len() == count => {
+                self.slots.loads.borrow_mut().hear(to, records);
+                Some(stored)
+            }
             Ok(Err(Refusal::NotOwner(epoch))) if epoch > self.map().epoch => {
                 self.follow_once(&mut 0).await;
                 None
