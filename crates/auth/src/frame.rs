@@ -6,8 +6,8 @@
 //! | 16 | SipHash-2-4-128 under the key of this connection and direction, over the frame's number (8), the length (8) and the payload |
 //! | n | payload |
 //!
-//! The number is not sent: both sides count. So a frame that is changed, left out, repeated, moved or sent back does not
-//! match, and ends the connection.
+//! The number is not sent: both sides count. So a frame that is changed, left out, repeated, moved or sent
+//! back does not match, and ends the connection.
 
 use pando_types::plant;
 use pando_wire::{FRAME_MAX, FrameError};
@@ -64,7 +64,8 @@ impl FrameKey {
         self.number += 1;
     }
 
-    /// The payload of the first frame of `bytes`, and how many bytes it took; `None` while it is not complete.
+    /// The payload of the first frame of `bytes`, and how many bytes it took; `None` while it is not
+    /// complete.
     pub fn cut<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(&'a [u8], usize)>, FrameError> {
         let Some((len, rest)) = bytes.split_first_chunk::<4>() else {
             return Ok(None);

@@ -11,10 +11,10 @@
 //!   checks the proof; frames under the keys of the connection in both directions
 //! ```
 //!
-//! A proof is the keyed hash of a word for its step and of everything that was said before, both nonces among it: one
-//! that was overheard fits no other connection, no other step and no other direction. The keys of the frames come from
-//! the same. Where nothing is to be proved (mode `none`, or a certificate did it), the hello is answered with a welcome
-//! at once; a connecting side that has a key does not accept that.
+//! A proof is the keyed hash of a word for its step and of everything that was said before, both nonces among
+//! it: one that was overheard fits no other connection, no other step and no other direction. The keys of the
+//! frames come from the same. Where nothing is to be proved (mode `none`, or a certificate did it), the hello
+//! is answered with a welcome at once; a connecting side that has a key does not accept that.
 
 use crate::{Fingerprint, FrameKey, FrameKeys, Key};
 use pando_format::Codec;
@@ -53,7 +53,8 @@ pub trait Gate {
     fn mode(&self) -> AuthMode;
     /// The key, of this name, that proves a role. Never asked for a client that has none.
     fn key(&self, role: Role, key_name: u64) -> Result<Key, Denial>;
-    /// Whose certificate it is that has this public key. Asked in mode `tls`, of certificates that were checked.
+    /// Whose certificate it is that has this public key. Asked in mode `tls`, of certificates that were
+    /// checked.
     fn certified(&self, _public_key: &Fingerprint) -> Result<IdentityId, Denial> {
         Err(Denial::UnknownKey)
     }
@@ -188,8 +189,8 @@ fn frame_keys(key: &[u8; 32], transcript: blake3::Hash) -> [FrameKey; 2] {
 }
 
 impl Acceptor {
-    /// Judges what a stranger said first. `certified`: whose certificate the connection came with, or why that is worth
-    /// nothing; `None`: it came without one.
+    /// Judges what a stranger said first. `certified`: whose certificate the connection came with, or why
+    /// that is worth nothing; `None`: it came without one.
     pub fn greet(
         said: &[u8],
         here: Here,
@@ -200,7 +201,8 @@ impl Acceptor {
         let Some(body) = said.strip_prefix(MAGIC) else {
             return Greeting::Noise;
         };
-        // The version stands first, so that a hello of any later version can at least be told apart from noise.
+        // The version stands first, so that a hello of any later version can at least be told apart from
+        // noise.
         match body.first_chunk().map(|v| u16::from_le_bytes(*v)) {
             Some(PROTOCOL_VERSION) => {}
             Some(_) => return Greeting::Refuse(HelloReply::WrongVersion(PROTOCOL_VERSION)),

@@ -3,7 +3,8 @@
 use crate::secret::{SecretError, from_hex, to_hex};
 use std::fmt;
 
-/// 256 random bits that two sides share: a client's with the servers, or that of the servers among themselves.
+/// 256 random bits that two sides share: a client's with the servers, or that of the servers among
+/// themselves.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 
@@ -47,8 +48,8 @@ impl Key {
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// Of a public key as it stands in certificates (SubjectPublicKeyInfo, DER). A certificate that is renewed for the
-    /// same key keeps it.
+    /// Of a public key as it stands in certificates (SubjectPublicKeyInfo, DER). A certificate that is
+    /// renewed for the same key keeps it.
     pub fn of(public_key: &[u8]) -> Fingerprint {
         Fingerprint(blake3::derive_key("pando public key v1", public_key))
     }

@@ -1,6 +1,7 @@
-//! Sealed answers: what a server says to a caller who has shown no right to hear it (H99). Only who was told the key of
-//! the directory and generation, by a lookup that its permissions allowed, can open it; to anybody else an entry that
-//! exists, one that does not and one in a directory that does not are the same number of random bytes.
+//! Sealed answers: what a server says to a caller who has shown no right to hear it (H99). Only who was told
+//! the key of the directory and generation, by a lookup that its permissions allowed, can open it; to anybody
+//! else an entry that exists, one that does not and one in a directory that does not are the same number of
+//! random bytes.
 
 use chacha20poly1305::aead::{Aead, KeyInit};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};

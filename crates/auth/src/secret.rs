@@ -69,8 +69,8 @@ impl Secrets {
         }
     }
 
-    /// Of servers that neither sign nor check statements. Only for a benchmark, which runs such servers in its own process
-    /// to see what statements cost: whoever reaches them can read and change everything.
+    /// Of servers that neither sign nor check statements. Only for a benchmark, which runs such servers in
+    /// its own process to see what statements cost: whoever reaches them can read and change everything.
     pub fn without_statements(self) -> Secrets {
         Secrets {
             credulous: true,

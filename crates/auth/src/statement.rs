@@ -1,5 +1,5 @@
-//! The MAC of statements: what a lookup said about a directory can be shown to any server of the filesystem, and
-//! nobody without its secret can make one up (H98).
+//! The MAC of statements: what a lookup said about a directory can be shown to any server of the filesystem,
+//! and nobody without its secret can make one up (H98).
 
 use crate::Secret;
 use crate::frame::{MAC, same};
@@ -39,8 +39,8 @@ impl Clone for Scratch {
 }
 
 impl Scratch {
-    /// What the MAC of a statement is over: whom it was given to, and all of it as it is sent but for the MAC itself, which
-    /// stands last.
+    /// What the MAC of a statement is over: whom it was given to, and all of it as it is sent but for the MAC
+    /// itself, which stands last.
     fn with<T>(&self, s: &Statement, holder: Bearer, f: impl FnOnce(&[u8]) -> T) -> T {
         let mut text = self.0.take();
         text.clear();
@@ -110,8 +110,8 @@ impl StatementKeys {
         }
     }
 
-    /// The tag of a directory in one incarnation, as it stands in statements made from now on. Who has no key learns
-    /// nothing from it.
+    /// The tag of a directory in one incarnation, as it stands in statements made from now on. Who has no key
+    /// learns nothing from it.
     pub fn tag(&self, dir: DirId, generation: Generation) -> u64 {
         self.tags(dir, generation).next().unwrap_or(0)
     }
@@ -127,8 +127,8 @@ impl StatementKeys {
         })
     }
 
-    /// One identity's key of a directory in one incarnation, while who may search it does not change: what is sealed
-    /// about it for that identity opens with it.
+    /// One identity's key of a directory in one incarnation, while who may search it does not change: what is
+    /// sealed about it for that identity opens with it.
     pub fn seal_key(&self, dir: DirId, generation: Generation, seal: u64, whose: IdentityId) -> SealKey {
         let mut text = [0; 36];
         if !plant!(H6) {
@@ -178,8 +178,8 @@ impl StatementKeys {
         s.mac = self.scratch.with(s, holder, |text| mac(&self.newest, text));
     }
 
-    /// Whether a server of this filesystem gave the statement, as it is, to who shows it. The one of the place above
-    /// the root is known to all and needs no signature.
+    /// Whether a server of this filesystem gave the statement, as it is, to who shows it. The one of the
+    /// place above the root is known to all and needs no signature.
     pub fn made(&self, s: &Statement, holder: Bearer) -> bool {
         if self.credulous {
             return true;

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most removals that are under way or that nobody has asked about since they were done. Whoever asks for more asks again.
+/// Most removals that are under way or that nobody has asked about since they were done. Whoever asks for
+/// more asks again.
 const MOST: usize = 10_000;
 
 type Range = (FileKey, u64, u64);
 type Done = Result<(), BlockError>;
 
-/// A store whose removals answer [`BlockError::Later`] until they are done. Whoever asks asks again: what is to be
-/// removed is written down elsewhere, and is removed after a crash too.
+/// A store whose removals answer [`BlockError::Later`] until they are done. Whoever asks asks again: what is
+/// to be removed is written down elsewhere, and is removed after a crash too.
 #[derive(Clone, Debug)]
 pub struct Aside {
     store: Store,
@@ -46,7 +47,8 @@ impl Aside {
             Some(Some(done)) => return done,
             Some(None) => {}
             None if known.len() >= MOST => {
-                // If all are done and nobody comes for them (a slot that moved to another server) they are forgotten.
+                // If all are done and nobody comes for them (a slot that moved to another server) they are
+                // forgotten.
                 if known.values().all(Option::is_some) {
                     known.clear();
                 }

@@ -38,8 +38,8 @@ fn write(path: &Path, fs: Option<FsId>) -> Result<(), BlockError> {
     done().map_err(|e| device(path, &e))
 }
 
-/// Makes the folder, if it is not there, for a new filesystem. `own`: nobody else would use this folder, so what is left
-/// of an interrupted attempt counts for nothing.
+/// Makes the folder, if it is not there, for a new filesystem. `own`: nobody else would use this folder, so
+/// what is left of an interrupted attempt counts for nothing.
 pub(crate) fn create(path: &str, fs: FsId, own: bool) -> Result<(), BlockError> {
     let made = DirBlocks::create(path)?;
     if !made.is_empty()? {
@@ -54,8 +54,8 @@ pub(crate) fn create(path: &str, fs: FsId, own: bool) -> Result<(), BlockError> 
     write(&mark, Some(fs))
 }
 
-/// Opens what a filesystem has. One that a program before made has no mark yet, and gets one if it is certain that it is
-/// the right place: there are blocks, or `own`.
+/// Opens what a filesystem has. One that a program before made has no mark yet, and gets one if it is certain
+/// that it is the right place: there are blocks, or `own`.
 pub(crate) fn open(path: &str, fs: FsId, own: bool) -> Result<DirBlocks, BlockError> {
     let blocks = DirBlocks::open(path)?;
     let mark = mark_of(path);

@@ -1,4 +1,5 @@
-//! A store that is opened when bytes are needed: most commands need none, and who has no way to it can look at names all the same.
+//! A store that is opened when bytes are needed: most commands need none, and who has no way to it can look
+//! at names all the same.
 
 use crate::Opened;
 use pando_data::BlockError;

@@ -1,7 +1,7 @@
 //! Where file data is, as the cluster map says it: `file:FOLDER` or `s3://BUCKET/PREFIX`.
 //!
-//! [`Store`] is what mounts, commands and servers use. What goes wrong with it is logged here, in words: programs only
-//! see EIO.
+//! [`Store`] is what mounts, commands and servers use. What goes wrong with it is logged here, in words:
+//! programs only see EIO.
 
 mod aside;
 mod folder;
@@ -72,13 +72,14 @@ impl Opened {
 }
 
 impl Store {
-    /// The store of filesystem `fs` at `place`, for blocks of so many bytes. A folder must be there, and not be another
-    /// filesystem's; a bucket is asked at the first use.
+    /// The store of filesystem `fs` at `place`, for blocks of so many bytes. A folder must be there, and not
+    /// be another filesystem's; a bucket is asked at the first use.
     pub fn open(place: &str, block_size: u32, fs: FsId) -> Result<Store, BlockError> {
         Store::open_in(place, block_size, fs, None)
     }
 
-    /// The same by who keeps things of this filesystem, and of no other, in the folder `own`: blocks in there need no mark.
+    /// The same by who keeps things of this filesystem, and of no other, in the folder `own`: blocks in there
+    /// need no mark.
     pub fn open_in(place: &str, block_size: u32, fs: FsId, own: Option<&Path>) -> Result<Store, BlockError> {
         Ok(Store::Open(Opened::new(place, block_size, fs, own)?))
     }
@@ -88,7 +89,8 @@ impl Store {
         Store::Later(Later::new(place))
     }
 
-    /// Makes the store of filesystem `fs` at `place`: the folder, or what shows that this part of a bucket is one.
+    /// Makes the store of filesystem `fs` at `place`: the folder, or what shows that this part of a bucket is
+    /// one.
     pub fn create(place: &str, fs: FsId, own: Option<&Path>) -> Result<(), BlockError> {
         if let Some(path) = place.strip_prefix(FOLDER) {
             return folder::create(path, fs, is_in(path, own));

@@ -1,7 +1,7 @@
 //! What shows that a place is a block store, and whose.
 //!
-//! Without it a folder whose disk is not mounted would be taken for an empty store, and two filesystems that were made
-//! in one place would share it.
+//! Without it a folder whose disk is not mounted would be taken for an empty store, and two filesystems that
+//! were made in one place would share it.
 
 use pando_data::BlockError;
 use pando_types::FsId;
@@ -17,7 +17,8 @@ pub(crate) fn text(fs: Option<FsId>) -> String {
     format!("{FIRST}{whose}. Without this it is not found.\n")
 }
 
-/// Whether the mark `found` at `place` is for `fs`. `Ok(false)`: a program before made it, which did not say for whom.
+/// Whether the mark `found` at `place` is for `fs`. `Ok(false)`: a program before made it, which did not say
+/// for whom.
 pub(crate) fn judge(place: &str, found: &[u8], fs: Option<FsId>) -> Result<bool, BlockError> {
     let text = String::from_utf8_lossy(found);
     let Some(rest) = text.strip_prefix(FIRST) else {

@@ -1,14 +1,14 @@
 //! Blocks as objects of a bucket.
 //!
-//! `PREFIX/xx/INO-GENERATION/BLOCK` ([`pando_data::names`]), each a block's bytes with its checksum at the end
-//! ([`pando_data::sealed`]): an object is always written whole, and checked whole before a byte of it is believed. So a
-//! change of a part of a block reads it, and writes it anew, if it is still what was read (`If-Match`): so two mounts may
-//! write parts of one block at the same time. Blocks that were read or written lately are kept; each use
-//! asks whether the object is still the same (`If-None-Match`), so nothing stale is served. Of a file that is read in
-//! order the next block is fetched ahead.
+//! `PREFIX/xx/INO-GENERATION/BLOCK` ([`pando_data::names`]), each a block's bytes with its checksum at the
+//! end ([`pando_data::sealed`]): an object is always written whole, and checked whole before a byte of it is
+//! believed. So a change of a part of a block reads it, and writes it anew, if it is still what was read
+//! (`If-Match`): so two mounts may write parts of one block at the same time. Blocks that were read or
+//! written lately are kept; each use asks whether the object is still the same (`If-None-Match`), so nothing
+//! stale is served. Of a file that is read in order the next block is fetched ahead.
 //!
-//! An object named `pando-blocks` shows that this part of a bucket is a block store, and whose ([`crate::mark`]): a wrong
-//! prefix is noticed, and not taken for an empty store.
+//! An object named `pando-blocks` shows that this part of a bucket is a block store, and whose
+//! ([`crate::mark`]): a wrong prefix is noticed, and not taken for an empty store.
 
 use crate::trouble::{explain, no_bucket, no_conditions};
 use crate::{BUCKET, mark, runtime};
@@ -101,7 +101,8 @@ struct Inner {
 }
 
 type Key = (FileKey, u64);
-/// A block as it was when it had this tag. Locked while it is asked for, so that others wait for the same answer.
+/// A block as it was when it had this tag. Locked while it is asked for, so that others wait for the same
+/// answer.
 type Slot = Arc<SlotMutex<Option<Kept>>>;
 
 #[derive(Debug)]
@@ -111,8 +112,8 @@ struct Kept {
 }
 
 impl S3Blocks {
-    /// The blocks of `s3://BUCKET/PREFIX`, with credentials and endpoint of the environment (`AWS_*`). Nothing is asked.
-    /// A write of `block_size` bytes (if it is not 0) is a whole block.
+    /// The blocks of `s3://BUCKET/PREFIX`, with credentials and endpoint of the environment (`AWS_*`).
+    /// Nothing is asked. A write of `block_size` bytes (if it is not 0) is a whole block.
     pub fn open(place: &str, block_size: u32) -> Result<S3Blocks> {
         S3Blocks::open_with(place, block_size, &S3Settings::of_process())
     }
@@ -263,7 +264,8 @@ impl Inner {
         mark::judge(&self.place, &text, self.fs)
     }
 
-    /// Before the first use: zeros are right where nothing was written, and wrong where we look in the wrong place.
+    /// Before the first use: zeros are right where nothing was written, and wrong where we look in the wrong
+    /// place.
     async fn sure(&self) -> Result<()> {
         match self.found.load(Ordering::Relaxed) {
             true => Ok(()),

@@ -13,9 +13,10 @@ const FIRST_PORT: u16 = 7400;
 
 /// Servers of this machine, `first` the number of the first of them.
 ///
-/// They are at a loopback address of their own, drawn at random: on 127.0.0.1 any program's outgoing connection, or another
-/// filesystem, can have the port of a server that is down when it comes back. Certificates of one's own are made for a
-/// host, so with `tls` it is 127.0.0.1, and ports that the kernel gives to nobody by itself.
+/// They are at a loopback address of their own, drawn at random: on 127.0.0.1 any program's outgoing
+/// connection, or another filesystem, can have the port of a server that is down when it comes back.
+/// Certificates of one's own are made for a host, so with `tls` it is 127.0.0.1, and ports that the kernel
+/// gives to nobody by itself.
 pub fn on_loopback(first: u16, servers: u16, auth: AuthMode) -> Result<Vec<Server>> {
     let random = random_key()?;
     let (host, port) = match auth {
@@ -94,8 +95,8 @@ fn is_mine(at: &SocketAddr) -> bool {
     UdpSocket::bind((at.ip(), 0)).is_ok()
 }
 
-/// Fails if a new server cannot be reached by the others of a cluster whose servers are on several machines. It may be that
-/// nobody said where it is to be.
+/// Fails if a new server cannot be reached by the others of a cluster whose servers are on several machines.
+/// It may be that nobody said where it is to be.
 pub fn reaches(said: Option<&str>, map: &ClusterMap) -> Result<()> {
     let loopback =
         |address: &str| Ok::<_, anyhow::Error>(find(address)?.iter().all(|at| at.ip().is_loopback()));
@@ -119,8 +120,8 @@ pub fn reaches(said: Option<&str>, map: &ClusterMap) -> Result<()> {
     )
 }
 
-/// Fails if a new server cannot have its addresses: they are another server's of the map, though perhaps it does not run
-/// now, or in use here.
+/// Fails if a new server cannot have its addresses: they are another server's of the map, though perhaps it
+/// does not run now, or in use here.
 pub fn is_free(new: &Server, map: &ClusterMap) -> Result<()> {
     let wanted = [&new.address, &new.metrics];
     let ours = [find(wanted[0])?, find(wanted[1])?].concat();

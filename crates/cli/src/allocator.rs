@@ -6,16 +6,16 @@ use std::alloc::{GlobalAlloc, Layout};
 /// What every block of mimalloc is aligned to that is at least as long (`MI_MAX_ALIGN_SIZE`).
 const ALWAYS: usize = 16;
 
-/// The same as `mimalloc::MiMalloc`, which asks for all blocks as for aligned ones: a fifth of them then takes a detour of 180 instructions,
-/// is longer than it need be, and takes longer to free.
+/// The same as `mimalloc::MiMalloc`, which asks for all blocks as for aligned ones: a fifth of them then
+/// takes a detour of 180 instructions, is longer than it need be, and takes longer to free.
 pub struct Allocator;
 
 fn is_plain(align: usize, size: usize) -> bool {
     align <= ALWAYS && align <= size
 }
 
-// SAFETY: blocks are as long and as aligned as is asked for, and are freed by whom they came from: mimalloc frees and moves blocks of
-// either kind alike.
+// SAFETY: blocks are as long and as aligned as is asked for, and are freed by whom they came from: mimalloc
+// frees and moves blocks of either kind alike.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

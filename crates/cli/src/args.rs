@@ -28,7 +28,8 @@ pub struct Args {
     /// [default: ~/.local/share/pando/default]
     #[arg(long, global = true, env = "PANDO_DIR", value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// What proves who we are, in filesystems that ask: a key, or a certificate with its key. [default: client.key in the cluster's folder]
+    /// What proves who we are, in filesystems that ask: a key, or a certificate with its key. [default:
+    /// client.key in the cluster's folder]
     #[arg(long, global = true, env = "PANDO_KEY", value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Print JSON, for scripts.
@@ -137,14 +138,15 @@ pub struct UpArgs {
     /// Where to mount it. Without: the servers only.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
-    /// Memory of each server for cached records, in MiB, from its next start on. [default: as said before, or as `pando server` has it]
+    /// Memory of each server for cached records, in MiB, from its next start on. [default: as said before, or
+    /// as `pando server` has it]
     #[arg(long, value_name = "MIB")]
     pub record_mib: Option<usize>,
     /// How servers wait for work, from their next start on. [default: as said before, or adaptive]
     #[arg(long, value_enum)]
     pub waiting: Option<Wait>,
-    /// How often blocks that belong to no file are removed without being asked, from the servers' next start on; 0s: never. [default: as said
-    /// before, or 24h]
+    /// How often blocks that belong to no file are removed without being asked, from the servers' next start
+    /// on; 0s: never. [default: as said before, or 24h]
     #[arg(long, value_name = "TIME", value_parser = text::duration)]
     pub gc_every: Option<Duration>,
     /// Blocks written within this time are left alone then. [default: as said before, or 1h]
@@ -160,8 +162,9 @@ pub struct Choices {
     /// Profile of a new filesystem.
     #[arg(long, value_name = "NAME", default_value = "pando")]
     pub profile: String,
-    /// How what clients know of directories is kept true: `lazy` (servers are told of each change and refuse what is
-    /// outdated), or `lease=SECONDS` (changes wait until what was told has run out; a baseline to measure against).
+    /// How what clients know of directories is kept true: `lazy` (servers are told of each change and refuse
+    /// what is outdated), or `lease=SECONDS` (changes wait until what was told has run out; a baseline to
+    /// measure against).
     #[arg(long, value_name = "lazy|lease[=SECONDS]", default_value = "lazy", value_parser = coherence)]
     pub coherence: Coherence,
     /// An experiment: leave out what a paper adds to its baseline. Profile `infinifs` only.
@@ -170,12 +173,12 @@ pub struct Choices {
     /// When an answer is given: `sync` after fdatasync, `async` once the kernel has it (synced every 5 s).
     #[arg(long, value_enum, default_value_t = Mode::Sync)]
     pub durability: Mode,
-    /// How clients identify themselves: `none` (they do not; on this machine only), `key` (a secret for each), or `tls` (a
-    /// certificate for each, and everything encrypted).
+    /// How clients identify themselves: `none` (they do not; on this machine only), `key` (a secret for
+    /// each), or `tls` (a certificate for each, and everything encrypted).
     #[arg(long, value_enum, default_value_t = Auth::None)]
     pub auth: Auth,
-    /// What says which servers there are and which of them coordinates changes of directories: `dir` (files in the cluster's
-    /// folder, for servers of one machine) or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
+    /// What says which servers there are and which of them coordinates changes of directories: `dir` (files
+    /// in the cluster's folder, for servers of one machine) or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
     #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
     pub coord: Place,
     /// Largest file kept with its metadata, in bytes.
@@ -208,7 +211,8 @@ fn coherence(text: &str) -> Result<Coherence, String> {
 /// What can be left out.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Without {
-    /// Counts and times of a directory on another server than its entries, so that creating a file concerns two.
+    /// Counts and times of a directory on another server than its entries, so that creating a file concerns
+    /// two.
     Decoupling,
 }
 
@@ -291,11 +295,13 @@ pub struct ServerArgs {
     /// Growing operations are refused when less than this many MiB are free.
     #[arg(long, default_value_t = 64)]
     pub reserve_mib: u64,
-    /// Memory that one identity can make this server hold, in MiB: what its clients have not taken yet and unfinished requests
-    /// (with more, connections are closed), and half as much for requests being served (with more, they are asked to wait).
+    /// Memory that one identity can make this server hold, in MiB: what its clients have not taken yet and
+    /// unfinished requests (with more, connections are closed), and half as much for requests being served
+    /// (with more, they are asked to wait).
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(16..=65_536))]
     pub identity_mib: u64,
-    /// How often the server that coordinates removes blocks that belong to no file, as `pando gc` does; 0s: never.
+    /// How often the server that coordinates removes blocks that belong to no file, as `pando gc` does; 0s:
+    /// never.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = text::duration)]
     pub gc_every: Duration,
     /// Blocks written within this time are left alone then. It is longer than clocks differ.
@@ -307,7 +313,8 @@ pub struct ServerArgs {
     /// Instead of serving: rewrite the store without what was removed or replaced, and end.
     #[arg(long)]
     pub compact: bool,
-    /// Instead of serving: if a table of the store is damaged, make the store anew of what is whole in it, and end.
+    /// Instead of serving: if a table of the store is damaged, make the store anew of what is whole in it,
+    /// and end.
     #[arg(long, conflicts_with = "compact")]
     pub salvage: bool,
     /// An emulated way: what it receives arrives so much later. Benchmarks start their own servers so.
@@ -340,11 +347,12 @@ pub struct MountArgs {
     /// Serve the mount in this process instead of in the background.
     #[arg(short, long)]
     pub foreground: bool,
-    /// Seconds for which names and attributes may be believed: the only staleness between mounts. 0 asks every time. [default: 1]
+    /// Seconds for which names and attributes may be believed: the only staleness between mounts. 0 asks
+    /// every time. [default: 1]
     #[arg(long, value_name = "SECONDS", value_parser = crate::mount::options::seconds)]
     pub timeout: Option<f64>,
-    /// Seconds after which what was written to a file that stays open is seen by other mounts, at the latest. 0: when it is closed or
-    /// synced. [default: 5]
+    /// Seconds after which what was written to a file that stays open is seen by other mounts, at the latest.
+    /// 0: when it is closed or synced. [default: 5]
     #[arg(long, value_name = "SECONDS", value_parser = crate::mount::options::seconds)]
     pub publish: Option<f64>,
     /// Refuse all changes.

@@ -58,7 +58,8 @@ pub enum AuthCommand {
 /// Mode `tls`: where an identity's certificate comes from.
 #[derive(clap::Args, Debug, Default)]
 pub struct Material {
-    /// Mode `tls`: a certificate (PEM) from another authority, which the servers' tls/ca.crt has to name. Without: one is made.
+    /// Mode `tls`: a certificate (PEM) from another authority, which the servers' tls/ca.crt has to name.
+    /// Without: one is made.
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// Its private key (PEM), if that is not in the same file. It stays where it is.

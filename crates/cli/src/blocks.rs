@@ -1,4 +1,5 @@
-//! Where the bytes of large files are, looked for before anything is mounted or written: programs would only see EIO.
+//! Where the bytes of large files are, looked for before anything is mounted or written: programs would only
+//! see EIO.
 
 use crate::connect::Connection;
 use anyhow::{Result, bail};
@@ -25,8 +26,9 @@ pub fn servers_have(connection: &Connection) -> Option<String> {
     servers.iter().find_map(map).map(|map| map.blocks)
 }
 
-/// Makes sure that the block store can be used. If what this machine's map names is not there, but what a server has is (`elsewhere`: the
-/// folder of a filesystem of this machine, of which somebody else has a copy of the map), that takes its place in `map`.
+/// Makes sure that the block store can be used. If what this machine's map names is not there, but what a
+/// server has is (`elsewhere`: the folder of a filesystem of this machine, of which somebody else has a copy
+/// of the map), that takes its place in `map`.
 pub fn find(map: &mut ClusterMap, elsewhere: impl FnOnce() -> Option<String>, read_only: bool) -> Result<()> {
     let why = match usable(map, &map.blocks, read_only) {
         Ok(()) => return Ok(()),

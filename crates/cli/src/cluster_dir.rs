@@ -101,7 +101,8 @@ impl ClusterDir {
         self.path.join("run")
     }
 
-    /// Makes the folder of those marks. What a process has locked there only its own user may lock, or look at.
+    /// Makes the folder of those marks. What a process has locked there only its own user may lock, or look
+    /// at.
     pub fn make_run(&self) -> Result<()> {
         let run = self.run();
         let make = || {

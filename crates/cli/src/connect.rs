@@ -38,7 +38,8 @@ impl From<ResolutionArg> for Resolution {
 /// How a client comes to what paths lead to.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Paths {
-    /// How paths are resolved. (A mount is asked for one component at a time, so it makes no difference there.)
+    /// How paths are resolved. (A mount is asked for one component at a time, so it makes no difference
+    /// there.)
     #[arg(long, global = true, value_enum, default_value_t = ResolutionArg::Speculative)]
     pub resolution: ResolutionArg,
     /// Bytes of directories that are kept in mind; 0: every path is resolved from the root.
@@ -156,8 +157,8 @@ impl Connection {
         })
     }
 
-    /// Looks where bytes of files are that will be needed. If they are not where this machine's map says, and are where a server has them,
-    /// they are used there; else their first use says why it fails.
+    /// Looks where bytes of files are that will be needed. If they are not where this machine's map says, and
+    /// are where a server has them, they are used there; else their first use says why it fails.
     pub fn seek_blocks(&mut self, dir: &ClusterDir) -> Result<()> {
         let mut map = self.file.map(&dir.path)?;
         let known = map.blocks.clone();
@@ -279,7 +280,8 @@ pub fn introduce(dir: &ClusterDir, party: Party, map: &ClusterMap) -> Result<Int
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // A short goodbye, so that the session's records go now and not in a minute; whoever is away is not waited for.
+        // A short goodbye, so that the session's records go now and not in a minute; whoever is away is not
+        // waited for.
         let client = self.client.clone();
         let world: pando_env::World = self.reactor.clone();
         self.reactor.block_on(async {

@@ -55,7 +55,8 @@ pub fn create(dir: &ClusterDir, file: &ClusterFile) -> Result<()> {
     }
 }
 
-/// Servers of several machines see no files of each other: each would take itself for the only one that is left.
+/// Servers of several machines see no files of each other: each would take itself for the only one that is
+/// left.
 pub fn suits(place: &Place, map: &ClusterMap) -> Result<()> {
     if *place != Place::Dir {
         return Ok(());

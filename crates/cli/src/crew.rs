@@ -1,13 +1,13 @@
-//! Many requests in flight on one thread, and not too many: a bounded crew of tasks, and counters that tell when a
-//! whole directory's work is done.
+//! Many requests in flight on one thread, and not too many: a bounded crew of tasks, and counters that tell
+//! when a whole directory's work is done.
 
 use pando_env::sync::{Sender, oneshot};
 use pando_env::{LocalFuture, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Runs jobs, at most so many at once. Jobs that wait are taken last in, first out: a tree is walked depth first, and
-/// what waits stays about as much as one path of it.
+/// Runs jobs, at most so many at once. Jobs that wait are taken last in, first out: a tree is walked depth
+/// first, and what waits stays about as much as one path of it.
 pub struct Crew {
     world: World,
     limit: usize,
@@ -93,8 +93,8 @@ impl Crew {
     }
 }
 
-/// Counts the parts of one piece of work; when all are done, its last step runs, and then it is a done part of its
-/// parent.
+/// Counts the parts of one piece of work; when all are done, its last step runs, and then it is a done part
+/// of its parent.
 pub struct Join {
     crew: Rc<Crew>,
     parent: Option<Rc<Join>>,

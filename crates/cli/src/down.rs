@@ -1,5 +1,5 @@
-//! `pando down`: unmounts and stops what runs from this folder, whatever its map says: it may be lost, and servers that have
-//! left are not in it.
+//! `pando down`: unmounts and stops what runs from this folder, whatever its map says: it may be lost, and
+//! servers that have left are not in it.
 
 use crate::args::Args;
 use crate::cluster_dir::{ClusterDir, numbered};

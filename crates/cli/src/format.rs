@@ -169,8 +169,8 @@ pub fn blocks_at(wanted: Option<&str>) -> String {
     }
 }
 
-/// Makes the filesystem that a file describes; `fill` makes its stores, and says what makes them so that no other command replaces
-/// them: that is done when all that may fail is done. Last comes `cluster.json`.
+/// Makes the filesystem that a file describes; `fill` makes its stores, and says what makes them so that no
+/// other command replaces them: that is done when all that may fail is done. Last comes `cluster.json`.
 pub fn make_as<L: FnOnce() -> Result<()>>(
     dir: &ClusterDir,
     file: ClusterFile,
@@ -189,7 +189,8 @@ pub fn make_as<L: FnOnce() -> Result<()>>(
         Authority::make(dir, &map)?;
     }
     dir.save_secret(&Secret::new(random_key()?))?;
-    // Last but one: whatever fails before leaves nothing anywhere but in this folder, where it does not count yet.
+    // Last but one: whatever fails before leaves nothing anywhere but in this folder, where it does not count
+    // yet.
     coordination::create(dir, &file)?;
     last()?;
     dir.save(&file)?;
@@ -198,8 +199,8 @@ pub fn make_as<L: FnOnce() -> Result<()>>(
     Ok(file)
 }
 
-/// Begins to make a filesystem: from here on until there is one, stores that were never used are what an interrupted format
-/// left, and no other command makes one here.
+/// Begins to make a filesystem: from here on until there is one, stores that were never used are what an
+/// interrupted format left, and no other command makes one here.
 fn begin(dir: &ClusterDir) -> Result<RunLock> {
     dir.make_run()?;
     stores::has_room(&dir.path)?;

@@ -1,5 +1,5 @@
-//! The file that proves who a client is: `client.key`, or whatever `pando auth add --out` wrote. In mode `key` it has a key, in
-//! mode `tls` a certificate, its private key, and who servers are known by.
+//! The file that proves who a client is: `client.key`, or whatever `pando auth add --out` wrote. In mode
+//! `key` it has a key, in mode `tls` a certificate, its private key, and who servers are known by.
 
 use crate::cluster_dir::write_private;
 use anyhow::{Context, Result, bail};
@@ -125,8 +125,8 @@ impl KeyFile {
         write_private(path, text.as_bytes())
     }
 
-    /// Certificate, key and authorities. Each stands in the file itself (PEM), or is the path of a file, from the folder
-    /// of this one.
+    /// Certificate, key and authorities. Each stands in the file itself (PEM), or is the path of a file, from
+    /// the folder of this one.
     pub fn pems(&self, path: &Path) -> Result<Pems> {
         let find = |value: &Option<String>, what: &str| -> Result<Vec<u8>> {
             let value = value

@@ -17,7 +17,8 @@ use std::time::Duration;
 const MOST: u32 = 8192;
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Show which files programs have locked on mounts, and who waits for a lock. Fails if a server does not answer.
+/// Show which files programs have locked on mounts, and who waits for a lock. Fails if a server does not
+/// answer.
 #[derive(ClapArgs, Debug)]
 #[command(
     after_help = "`find MOUNT -inum INODE` finds the file. PIDs are those of the machine that has the mount.\n\nExamples:\n  pando \

@@ -72,7 +72,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help, or what is wrong with the command line. For the simulator 2 means a wrong result: wrong usage is 64 there.
+/// Help, or what is wrong with the command line. For the simulator 2 means a wrong result: wrong usage is 64
+/// there.
 fn wrong_usage(e: &clap::Error) -> ! {
     let _ = e.print();
     let sim = std::env::args_os().any(|a| a == "sim");

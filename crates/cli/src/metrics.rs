@@ -1,4 +1,5 @@
-//! The Prometheus endpoint: a page that the event loop makes when somebody asks, handed out by a thread of its own.
+//! The Prometheus endpoint: a page that the event loop makes when somebody asks, handed out by a thread of
+//! its own.
 
 use anyhow::{Context, Result};
 use pando_server::MetaServer;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// How long whoever asks waits for a new page. An event loop that takes longer is busy, and the page of before says more than
-/// nothing.
+/// How long whoever asks waits for a new page. An event loop that takes longer is busy, and the page of
+/// before says more than nothing.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The latest page, and how many were asked for and made.

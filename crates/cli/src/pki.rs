@@ -1,5 +1,5 @@
-//! The filesystem's own authority of mode `tls`: it signs certificates of servers and clients. Whoever has certificates
-//! from elsewhere puts those into the same files and needs none of this (`docs/security.md`).
+//! The filesystem's own authority of mode `tls`: it signs certificates of servers and clients. Whoever has
+//! certificates from elsewhere puts those into the same files and needs none of this (`docs/security.md`).
 
 use crate::cluster_dir::{ClusterDir, write_private};
 use crate::key_file::KeyFile;
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How long the authority and the servers' certificates are good. What ends access is a revocation, not a date.
+/// How long the authority and the servers' certificates are good. What ends access is a revocation, not a
+/// date.
 const DAYS: u64 = 3650;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Certificates are good from a little before they are made: clocks differ.

@@ -1,7 +1,7 @@
 //! `pando restart`: the servers of this folder, one after the other, while all work goes on.
 //!
-//! None is stopped before every other one serves and follows its coordinator, so that never more than one is away. The
-//! coordinator comes last: only then is there an election.
+//! None is stopped before every other one serves and follows its coordinator, so that never more than one is
+//! away. The coordinator comes last: only then is there an election.
 
 use crate::args::{Args, Command, ServerArgs};
 use crate::cluster_dir::ClusterDir;
@@ -20,7 +20,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(15);
 /// Between two looks at who is ready.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Restart the servers of this machine one after the other, while all work goes on: after an upgrade, for example.
+/// Restart the servers of this machine one after the other, while all work goes on: after an upgrade, for
+/// example.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Each server is started with the options it was started with, by the program that runs this command. With servers on several\nmachines say it on each, one after the other.\n\nExamples:\n  pando restart\n  pando restart --server 2 --json"
@@ -66,7 +67,8 @@ pub fn run(args: &Args, restart: &RestartArgs) -> Result<()> {
     Ok(())
 }
 
-/// Does something with the store of a server of this folder while that does not run, and starts it again whatever comes of it.
+/// Does something with the store of a server of this folder while that does not run, and starts it again
+/// whatever comes of it.
 pub fn while_stopped<T>(
     args: &Args,
     dir: &ClusterDir,

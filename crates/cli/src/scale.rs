@@ -1,5 +1,5 @@
-//! `pando sim scale`: how much so many servers do, in virtual time (`pando_scale`), with what a message takes measured
-//! here (`pando bench calibrate`).
+//! `pando sim scale`: how much so many servers do, in virtual time (`pando_scale`), with what a message takes
+//! measured here (`pando bench calibrate`).
 
 use crate::args::{Args, Mode};
 use crate::bench::calibrate::{self, Calibration};
@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Shares of linear that the project aims at, and from how many servers on they count: with one there is no mkdir that
-/// concerns two.
+/// Shares of linear that the project aims at, and from how many servers on they count: with one there is no
+/// mkdir that concerns two.
 const AIMS: [(Phase, u16, f64); 4] = [
     (Phase::Create, 1, 0.9),
     (Phase::Stat, 1, 0.9),
@@ -24,8 +24,8 @@ const AIMS: [(Phase, u16, f64); 4] = [
 /// How busy every server is to be, or the clients are too few to say anything.
 const BUSY: f64 = 0.9;
 
-/// Measures how throughput rises with the number of servers: the servers and clients of production in virtual time, each
-/// server with one processor, which takes for each message what was measured on this machine.
+/// Measures how throughput rises with the number of servers: the servers and clients of production in virtual
+/// time, each server with one processor, which takes for each message what was measured on this machine.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit status: 0, also if an aim is missed: that is printed.\n\nExamples:\n  pando sim scale --servers 1,2,4,8,16,32 --clients 2048\n  pando bench calibrate --out costs.json && pando sim scale --calibration costs.json --json"
@@ -131,7 +131,8 @@ pub fn measure(setup: &Setup, ops: u64) -> Result<Point> {
     })
 }
 
-/// Throughput against that of the first number of servers from `from` on, and what it would be if it rose with them.
+/// Throughput against that of the first number of servers from `from` on, and what it would be if it rose
+/// with them.
 pub fn to_linear(points: &[Point], point: &Point, phase: Phase, from: u16) -> Option<f64> {
     let base = points.iter().find(|p| p.servers >= from)?;
     let (rate, base_rate) = (point.of(phase)?.rate(), base.of(phase)?.rate());

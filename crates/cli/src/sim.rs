@@ -57,8 +57,8 @@ pub enum SimCommand {
         #[arg(long, value_name = "BUG")]
         plant: Option<String>,
     },
-    /// Try every attack of a hostile client that there is a check against: with the checks in place, and (a build with
-    /// --features plant) without them.
+    /// Try every attack of a hostile client that there is a check against: with the checks in place, and (a
+    /// build with --features plant) without them.
     Grid {
         /// Print the table instead.
         #[arg(long)]

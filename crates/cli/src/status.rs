@@ -1,4 +1,5 @@
-//! `pando status`: one line per server, within a second whatever servers are down, and within three if coordination is away.
+//! `pando status`: one line per server, within a second whatever servers are down, and within three if
+//! coordination is away.
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;

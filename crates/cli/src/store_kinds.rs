@@ -1,7 +1,7 @@
 //! Kinds of stores: which one a folder has, and how it is made, opened and repaired.
 //!
-//! One more kind is a variant of [`StoreKind`], with what its folders are known by, and one of [`Opened`]: the compiler names the rest.
-//! Nothing else in this program names the stores.
+//! One more kind is a variant of [`StoreKind`], with what its folders are known by, and one of [`Opened`]:
+//! the compiler names the rest. Nothing else in this program names the stores.
 
 use pando_format::Superblock;
 use pando_net::Reactor;
@@ -76,8 +76,8 @@ impl StoreKind {
             .unwrap_or(StoreKind::NEW)
     }
 
-    /// Makes a store that holds only its superblock. When this returns, a power cut does not undo it; if it is interrupted, it can be
-    /// called again. It takes nothing away, and refuses a store with a superblock.
+    /// Makes a store that holds only its superblock. When this returns, a power cut does not undo it; if it
+    /// is interrupted, it can be called again. It takes nothing away, and refuses a store with a superblock.
     pub fn create(self, path: &Path, superblock: Superblock) -> Result<(), StoreError> {
         match self {
             StoreKind::Rocks => RocksStore::create(path, superblock),
@@ -116,8 +116,8 @@ impl StoreKind {
     }
 }
 
-/// Whether it has tables or logs, but not the file that says which: RocksDB would begin anew and take them away. One whose
-/// making was interrupted has that file before any log.
+/// Whether it has tables or logs, but not the file that says which: RocksDB would begin anew and take them
+/// away. One whose making was interrupted has that file before any log.
 fn rocks_is_torn(path: &Path) -> bool {
     let database = path.join("db");
     let holds = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -160,22 +160,24 @@ impl Opened {
         }
     }
 
-    /// Sees to it that space of what was deleted comes back: to be called again and again. `low`: the device is short of space.
+    /// Sees to it that space of what was deleted comes back: to be called again and again. `low`: the device
+    /// is short of space.
     pub fn make_room(&self, low: bool, now: Instant) -> Result<(), StoreError> {
         match self {
             Opened::Rocks(store) => store.make_room(low, now),
         }
     }
 
-    /// Rewrites all of it without what was removed or replaced. It takes as long as reading and writing everything does.
+    /// Rewrites all of it without what was removed or replaced. It takes as long as reading and writing
+    /// everything does.
     pub fn compact(&self) -> Result<(), StoreError> {
         match self {
             Opened::Rocks(store) => store.compact(),
         }
     }
 
-    /// Writes what a server changes in a turn of its event loop in one go. A failure is kept by the store, and told to everybody
-    /// who waits for what was not written.
+    /// Writes what a server changes in a turn of its event loop in one go. A failure is kept by the store,
+    /// and told to everybody who waits for what was not written.
     pub fn write_each_turn(&self, reactor: &Reactor) {
         match self {
             Opened::Rocks(store) => {

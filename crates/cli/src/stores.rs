@@ -15,7 +15,8 @@ use std::rc::Rc;
 enum Found {
     /// No store, or one whose making was interrupted so early that it can be gone on with.
     Nothing,
-    /// A store that no server was ever started with: there is nothing in it that was not put there when it was made.
+    /// A store that no server was ever started with: there is nothing in it that was not put there when it
+    /// was made.
     Unused(FsId),
 }
 
@@ -43,8 +44,8 @@ fn look(path: &Path) -> Result<Found> {
     }
 }
 
-/// Clears a folder in which a filesystem is to be made. Nothing is touched unless all that is there is from a format that
-/// was `interrupted` before there was a filesystem.
+/// Clears a folder in which a filesystem is to be made. Nothing is touched unless all that is there is from a
+/// format that was `interrupted` before there was a filesystem.
 pub fn clear(dir: &ClusterDir, interrupted: bool) -> Result<()> {
     let mut unused = Vec::new();
     for id in dir.stores()? {
@@ -79,7 +80,8 @@ fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Re
     Ok(())
 }
 
-/// Makes a store with nothing in it but what says whose it is. One of the same filesystem that was never used is replaced.
+/// Makes a store with nothing in it but what says whose it is. One of the same filesystem that was never used
+/// is replaced.
 pub fn make_empty(path: &Path, id: ServerId, map: &ClusterMap) -> Result<Rc<dyn Store>> {
     match look(path)? {
         Found::Nothing => {}
@@ -101,8 +103,8 @@ pub fn real(path: &Path) -> Result<PathBuf> {
     found.with_context(|| format!("cannot use {}", path.display()))
 }
 
-/// Whether a server could do anything with what is free where its store or its map is to be. RocksDB ends the process when
-/// there is nothing left at all.
+/// Whether a server could do anything with what is free where its store or its map is to be. RocksDB ends the
+/// process when there is nothing left at all.
 pub fn has_room(path: &Path) -> Result<()> {
     let there = path.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
     let found = rustix::fs::statvfs(there).with_context(|| format!("cannot look at {}", there.display()))?;

@@ -85,7 +85,8 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
     report(args, &dir, &file, &elsewhere, &done, mounted.as_deref())
 }
 
-/// Fails if somebody wants what this filesystem, made before, is not. Whoever says the same again gets what they want.
+/// Fails if somebody wants what this filesystem, made before, is not. Whoever says the same again gets what
+/// they want.
 fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
     let choices = &up.choices;
     let coherence = Profile::coherence_word(choices.coherence);
@@ -135,8 +136,8 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
     Ok(())
 }
 
-/// Starts those of these servers that do not run, with these options and those that `up` was told once, and waits until all of them
-/// answer. Returns those that run because of it: others may be starting them too.
+/// Starts those of these servers that do not run, with these options and those that `up` was told once, and
+/// waits until all of them answer. Returns those that run because of it: others may be starting them too.
 pub fn start_servers(
     dir: &ClusterDir,
     file: &ClusterFile,
@@ -147,7 +148,8 @@ pub fn start_servers(
     start_servers_with(dir, file, ids, &all, &[])
 }
 
-/// The same with these options alone, and with these variables in their environment, where this process has none of the name.
+/// The same with these options alone, and with these variables in their environment, where this process has
+/// none of the name.
 pub fn start_servers_with(
     dir: &ClusterDir,
     file: &ClusterFile,

@@ -1,11 +1,11 @@
-//! Speculative path resolution (InfiniFS §3.3.2): all components of a path at once, by directory IDs that are predicted
-//! from the names.
+//! Speculative path resolution (InfiniFS §3.3.2): all components of a path at once, by directory IDs that are
+//! predicted from the names.
 //!
-//! The first component is looked up as always. The entries of the others are asked for in directories whose IDs are
-//! guesses (version 0 of each birth triple), and come sealed: the key to each answer is in the one before it, if the
-//! caller may search there. So a hop counts only after every hop before it confirmed exactly that ID and generation
-//! (H6), and nobody learns what he may not search (H99). Where the chain breaks, because a directory was renamed or does
-//! not exist, resolution goes on from the last true ID.
+//! The first component is looked up as always. The entries of the others are asked for in directories whose
+//! IDs are guesses (version 0 of each birth triple), and come sealed: the key to each answer is in the one
+//! before it, if the caller may search there. So a hop counts only after every hop before it confirmed
+//! exactly that ID and generation (H6), and nobody learns what he may not search (H99). Where the chain
+//! breaks, because a directory was renamed or does not exist, resolution goes on from the last true ID.
 
 use crate::Client;
 use crate::explain::How;
@@ -31,8 +31,8 @@ pub enum Resolution {
 /// Most components guessed at once; longer paths take more rounds.
 const AT_ONCE: usize = 64;
 
-/// Entries that were resolved ahead of their turn, and how far it pays to look ahead: where directories were renamed
-/// guesses are wrong, and each round would ask for all that follow again.
+/// Entries that were resolved ahead of their turn, and how far it pays to look ahead: where directories were
+/// renamed guesses are wrong, and each round would ask for all that follow again.
 pub(crate) struct Ahead {
     ready: VecDeque<EntryView>,
     window: usize,
@@ -71,8 +71,8 @@ enum Got {
 type Asking<'a> = Pin<Box<dyn Future<Output = Got> + 'a>>;
 
 impl Client {
-    /// The entry of `name` in `dir`, and ahead of their turn those of the names that follow. With `known`, if it is a
-    /// directory that is known already, what was known of it.
+    /// The entry of `name` in `dir`, and ahead of their turn those of the names that follow. With `known`, if
+    /// it is a directory that is known already, what was known of it.
     pub(crate) async fn next<'a>(
         &self,
         cred: &Cred,
@@ -109,8 +109,8 @@ impl Client {
         passed(ahead.ready.pop_front().ok_or(Errno::Io)?, How::LookedUp)
     }
 
-    /// Resolves as many of `names` as it can in one round: the entry of the first in `dir`, and as many after it as were
-    /// predicted right. Fails if the first fails.
+    /// Resolves as many of `names` as it can in one round: the entry of the first in `dir`, and as many after
+    /// it as were predicted right. Fails if the first fails.
     async fn ahead(&self, cred: &Cred, dir: &Statement, names: &[&Name]) -> Result<Vec<EntryView>, Errno> {
         let Some((first, rest)) = names.split_first() else {
             return Err(Errno::Invalid);

@@ -1,10 +1,11 @@
-//! Directories this client knows (InfiniFS §3.4): a tree, bounded in bytes, from which the leaf that was used longest ago
-//! goes first.
+//! Directories this client knows (InfiniFS §3.4): a tree, bounded in bytes, from which the leaf that was used
+//! longest ago goes first.
 //!
-//! Nothing here is ever answered to a program. A cached directory only lends its statement to a request, and the server
-//! that executes the request knows whether that is still true; if not it names the directory through which it is not,
-//! which is then forgotten with all below it (H19). Nothing is ever rewritten (H14). With leases it is not lent when its time
-//! has passed, which spares the server the refusal, and no more than that (H52).
+//! Nothing here is ever answered to a program. A cached directory only lends its statement to a request, and
+//! the server that executes the request knows whether that is still true; if not it names the directory
+//! through which it is not, which is then forgotten with all below it (H19). Nothing is ever rewritten (H14).
+//! With leases it is not lent when its time has passed, which spares the server the refusal, and no more than
+//! that (H52).
 
 use pando_types::{Mono, Name};
 use pando_wire::{EntryView, Scope, Statement};

@@ -14,7 +14,8 @@ pub enum Component {
     Name(Name),
 }
 
-/// Splits a path. The last component of a path that ends in `/` must be a directory: then the second result is true.
+/// Splits a path. The last component of a path that ends in `/` must be a directory: then the second result
+/// is true.
 pub fn components(path: &[u8]) -> Result<(VecDeque<Component>, bool), Errno> {
     if path.is_empty() {
         return Err(Errno::NotFound);

@@ -1,13 +1,15 @@
 //! What is in directories, known without asking: where all that changes is changed here.
 //!
-//! A server tells with each change of a directory's names from what to what it took the directory's change attribute
-//! ([`pando_wire::ChangeInfo`]). So who knew what was in it, and makes every change itself, goes on knowing: the next change must begin where
-//! the last one ended. A directory that was made here is known to be empty. What others change shows at the next answer, and then nothing
-//! is known any more. Between two answers it does not show: so whatever is known is as old as the request was whose answer confirmed it
+//! A server tells with each change of a directory's names from what to what it took the directory's change
+//! attribute ([`pando_wire::ChangeInfo`]). So who knew what was in it, and makes every change itself, goes on
+//! knowing: the next change must begin where the last one ended. A directory that was made here is known to
+//! be empty. What others change shows at the next answer, and then nothing is known any more. Between two
+//! answers it does not show: so whatever is known is as old as the request was whose answer confirmed it
 //! last, and is told only to who may be told what is that old (a mount's timeout).
 //!
-//! What a mount has been told it does not deny: a name that an answer shows, and that is not among those that are known, ends that. And what
-//! was changed here is not taken back by an answer that was asked for before that was heard of, which may be of before it.
+//! What a mount has been told it does not deny: a name that an answer shows, and that is not among those that
+//! are known, ends that. And what was changed here is not taken back by an answer that was asked for before
+//! that was heard of, which may be of before it.
 //!
 //! All clients of a mount share one [`Contents`], as the programs on it share what they may expect.
 
@@ -119,7 +121,8 @@ impl<T> As<T> {
         self.confirm(sent);
     }
 
-    /// A change was made here; `apply` says what it does, if that can be said. Returns whether it is still known what is there.
+    /// A change was made here; `apply` says what it does, if that can be said. Returns whether it is still
+    /// known what is there.
     fn changed(&mut self, before: u64, link: Link, apply: impl Fn(&mut T, &Delta) -> bool) -> bool {
         let now = link.heard;
         self.awaiting.insert(before, link);
@@ -229,8 +232,8 @@ impl Delta {
     }
 }
 
-/// Counts and times after a change. False: who knows. (A time that was set by hand is replaced by the next change, and one that is later
-/// may have been set so.)
+/// Counts and times after a change. False: who knows. (A time that was set by hand is replaced by the next
+/// change, and one that is later may have been set so.)
 fn recount(stat: &mut DirStat, delta: &Delta) -> bool {
     let entries = stat.entries.checked_add_signed(delta.entries);
     let subdirs = stat.subdirs.checked_add_signed(delta.subdirs);
@@ -548,8 +551,8 @@ impl State {
         }
     }
 
-    /// A directory was made here. Who else has been there shows at the first change; what was done here already, if this is heard late, was
-    /// heard of.
+    /// A directory was made here. Who else has been there shows at the first change; what was done here
+    /// already, if this is heard late, was heard of.
     fn born(&mut self, dir: Dir, born: Timestamp, times: Times) {
         if self.of.contains_key(&dir) || !self.is_newer(dir, times.first) {
             return;

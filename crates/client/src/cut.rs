@@ -14,7 +14,8 @@ use std::time::Duration;
 
 /// Bytes of records asked for at once.
 const PIECE: u32 = 1 << 20;
-/// How long all servers together may take to hold, and to take their pictures: less than they hold by themselves.
+/// How long all servers together may take to hold, and to take their pictures: less than they hold by
+/// themselves.
 const MOMENT: Duration = Duration::from_millis(900);
 
 /// Why there is no cut, or none any more.
@@ -98,8 +99,8 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Takes one: a single attempt, which takes no longer than servers hold still by themselves. If it fails they are told to go on.
-    /// `at_rest` is called at an instant at which all hold.
+    /// Takes one: a single attempt, which takes no longer than servers hold still by themselves. If it fails
+    /// they are told to go on. `at_rest` is called at an instant at which all hold.
     pub async fn take(client: &Rc<Client>, at_rest: impl FnOnce()) -> Result<Cut, CutFailed> {
         let map = client.newest_map().await;
         let id = CutId(u128::from(client.world.random()) << 64 | u128::from(client.world.random()));

@@ -48,7 +48,8 @@ pub enum How {
 /// One message and what came of it.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// Which round trip it belongs to, from 1: one more than that of the last answer there was when it was sent.
+    /// Which round trip it belongs to, from 1: one more than that of the last answer there was when it was
+    /// sent.
     pub round: u32,
     /// To whom.
     pub to: ServerId,
@@ -96,8 +97,9 @@ impl Drop for End<'_> {
 }
 
 impl Client {
-    /// Does something, and tells what it took; servers are asked for accounts of their part. What else this client does
-    /// meanwhile is told with it. Of what is to be explained while something else is, nothing is told.
+    /// Does something, and tells what it took; servers are asked for accounts of their part. What else this
+    /// client does meanwhile is told with it. Of what is to be explained while something else is, nothing is
+    /// told.
     pub async fn explain<T>(&self, what: impl Future<Output = T>) -> (T, Option<Explained>) {
         if self.notes.borrow().is_some() {
             return (what.await, None);

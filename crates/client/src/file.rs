@@ -1,17 +1,20 @@
-//! Open files: what is between `read`/`write` and the two places where bytes are, the inline attachment and blocks.
+//! Open files: what is between `read`/`write` and the two places where bytes are, the inline attachment and
+//! blocks.
 //!
-//! One [`OpenFile`] is shared by all handles of one inode on a mount. It is plain data, so that a front end may keep
-//! it behind whatever lock it likes; every function that talks to servers takes them as arguments.
+//! One [`OpenFile`] is shared by all handles of one inode on a mount. It is plain data, so that a front end
+//! may keep it behind whatever lock it likes; every function that talks to servers takes them as arguments.
 //!
 //! Four rules hold everywhere here:
-//! - **Metadata after data.** Blocks are stored (and in [`DataSync::BeforePublish`] synced) before the size or layout
-//!   that makes them visible is published.
-//! - **Nothing stale past the end.** Blocks may hold anything past the published size: a truncate whose cut failed, a
-//!   writer that crashed before it published. So whoever extends a file first clears what comes into view between
-//!   the old end and the first new byte; nobody relies on an earlier cut. Cuts after a truncate only give space back.
+//! - **Metadata after data.** Blocks are stored (and in [`DataSync::BeforePublish`] synced) before the size
+//!   or layout that makes them visible is published.
+//! - **Nothing stale past the end.** Blocks may hold anything past the published size: a truncate whose cut
+//!   failed, a writer that crashed before it published. So whoever extends a file first clears what comes
+//!   into view between the old end and the first new byte; nobody relies on an earlier cut. Cuts after a
+//!   truncate only give space back.
 //! - **What was appended has no place before it is published** (`append`).
-//! - **A publish takes nothing back that others have published.** Between mounts the promise is close-to-open: a file opened after
-//!   another mount closed it shows what that wrote; of two that write at once each byte is that of the last publish that wrote it (`merge`).
+//! - **A publish takes nothing back that others have published.** Between mounts the promise is
+//!   close-to-open: a file opened after another mount closed it shows what that wrote; of two that write at
+//!   once each byte is that of the last publish that wrote it (`merge`).
 
 mod append;
 mod background;
@@ -67,7 +70,8 @@ pub trait Ops {
     fn inline_limit(&self) -> u32;
     /// Block size of new large files, in bytes.
     fn block_size(&self) -> u32;
-    /// For whom it acts when what is asked for is not any one user's: the superuser, or whoever the identity may act for.
+    /// For whom it acts when what is asked for is not any one user's: the superuser, or whoever the identity
+    /// may act for.
     fn own(&self) -> Cred {
         Cred::root()
     }
@@ -205,7 +209,8 @@ pub struct OpenFile {
     maker: Option<Cred>,
     /// Changes of attributes that are told with the next publish.
     waiting: Option<waiting::Waiting>,
-    /// Who made the last unpublished write of those whose writes clear the set-id bits: whoever publishes it, it is theirs.
+    /// Who made the last unpublished write of those whose writes clear the set-id bits: whoever publishes it,
+    /// it is theirs.
     writer: Option<Cred>,
     /// What that is.
     changes: merge::Changes,
@@ -226,8 +231,8 @@ pub struct OpenFile {
     spare: Vec<u8>,
     /// What both may take.
     room: Option<Arc<gather::Room>>,
-    /// The version of the content that what a front end caches of this file stands for; `None` if another mount's
-    /// changes may be mixed in.
+    /// The version of the content that what a front end caches of this file stands for; `None` if another
+    /// mount's changes may be mixed in.
     cached: Option<u64>,
 }
 
@@ -280,8 +285,9 @@ impl OpenFile {
         })
     }
 
-    /// Takes over what another open of the same file on this mount has just learnt. Returns whether the content is
-    /// another than this state had. Unpublished changes stay, and will overwrite what the other mount published.
+    /// Takes over what another open of the same file on this mount has just learnt. Returns whether the
+    /// content is another than this state had. Unpublished changes stay, and will overwrite what the other
+    /// mount published.
     pub fn refresh(&mut self, opened: Opened) -> Result<bool, Errno> {
         let Opened {
             entry,
@@ -340,7 +346,8 @@ impl OpenFile {
         self.hold.clone()
     }
 
-    /// It is not found where it was: others may have renamed or removed it, and then it is at home. Whether it is.
+    /// It is not found where it was: others may have renamed or removed it, and then it is at home. Whether
+    /// it is.
     pub(super) async fn go_home(&self, ops: &impl Ops) -> bool {
         let Some(hold) = self.hold.clone() else {
             return false;
@@ -387,7 +394,8 @@ impl OpenFile {
         self.version
     }
 
-    /// The front end has dropped what it cached: what it caches from now on stands for the content as it is here.
+    /// The front end has dropped what it cached: what it caches from now on stands for the content as it is
+    /// here.
     pub fn cache_dropped(&mut self) {
         if self.dirty.is_none() {
             self.cached = Some(self.version);
@@ -409,8 +417,8 @@ impl OpenFile {
         self.overlay(self.attr)
     }
 
-    /// What to show of an entry that a server has just answered: with this mount's unpublished changes, and without
-    /// being set back by an answer that a publish of this mount has overtaken (H49).
+    /// What to show of an entry that a server has just answered: with this mount's unpublished changes, and
+    /// without being set back by an answer that a publish of this mount has overtaken (H49).
     pub fn merge(&self, view: &EntryView) -> Attr {
         if self.removed || view.version < self.version {
             self.attr()
@@ -419,8 +427,8 @@ impl OpenFile {
         }
     }
 
-    /// Whether another mount has changed the content since this one looked, and nothing here is in the way of taking
-    /// that over by [`OpenFile::refresh`].
+    /// Whether another mount has changed the content since this one looked, and nothing here is in the way of
+    /// taking that over by [`OpenFile::refresh`].
     pub fn outdated_by(&self, view: &EntryView) -> bool {
         view.version > self.version && self.dirty.is_none() && !self.removed
     }
@@ -458,8 +466,8 @@ impl OpenFile {
         }
     }
 
-    /// Its last name, in a directory of this slot, was removed, on this mount and with `held`: handles go on working, nothing
-    /// is published.
+    /// Its last name, in a directory of this slot, was removed, on this mount and with `held`: handles go on
+    /// working, nothing is published.
     pub fn removed(&mut self, slot: Slot, now: Timestamp) {
         self.kept = Some(slot);
         self.attr = self.attr();
@@ -470,7 +478,8 @@ impl OpenFile {
         self.waiting = None;
     }
 
-    /// fchmod, fchown and futimens of a file without a name: nobody else can see it, so its attributes change here.
+    /// fchmod, fchown and futimens of a file without a name: nobody else can see it, so its attributes change
+    /// here.
     pub fn change_removed(&mut self, cred: &Cred, change: &AttrChange, now: Timestamp) -> Result<(), Errno> {
         change_attr(&mut self.attr, cred, change, now)
     }

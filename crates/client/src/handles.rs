@@ -1,8 +1,9 @@
 //! What servers have said last of directories that programs hold open.
 //!
-//! A statement of a directory is good for as many changes anywhere as servers remember; then its directory must be asked for
-//! where its name is ([`Op::Reopen`](pando_wire::Op::Reopen)), which takes a round trip and that server. Whoever works in a
-//! directory need not: answers bring newer statements of it, and the newest takes the place of the one that the program has.
+//! A statement of a directory is good for as many changes anywhere as servers remember; then its directory
+//! must be asked for where its name is ([`Op::Reopen`](pando_wire::Op::Reopen)), which takes a round trip and
+//! that server. Whoever works in a directory need not: answers bring newer statements of it, and the newest
+//! takes the place of the one that the program has.
 
 use pando_wire::{Scope, Statement};
 use std::collections::{BTreeMap, BTreeSet};

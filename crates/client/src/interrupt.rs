@@ -1,8 +1,9 @@
 //! Ending a call that waits.
 //!
-//! A front end shows the call that its thread is at ([`Client::heed`]), and another thread may cut it off. That ends all
-//! waiting with [`Errno::Interrupted`], which means *not executed*: so it is possible only until the first message goes
-//! out that may change something. From then on the call goes on to a definite outcome, whoever hears it.
+//! A front end shows the call that its thread is at ([`Client::heed`]), and another thread may cut it off.
+//! That ends all waiting with [`Errno::Interrupted`], which means *not executed*: so it is possible only
+//! until the first message goes out that may change something. From then on the call goes on to a definite
+//! outcome, whoever hears it.
 
 use crate::Client;
 use pando_types::Errno;

@@ -1,8 +1,9 @@
 //! Files that stay open whatever others do with their names (H97).
 //!
-//! All clients of a mount share one [`Keeping`]: a session under which the servers of open files know that they are open, and
-//! which files those are. Each open has a turn, so that what is said late of an earlier one does no harm. A server that has
-//! started again, or has got slots, is told all that is open there; a sign of life goes to every server that knows the session.
+//! All clients of a mount share one [`Keeping`]: a session under which the servers of open files know that
+//! they are open, and which files those are. Each open has a turn, so that what is said late of an earlier
+//! one does no harm. A server that has started again, or has got slots, is told all that is open there; a
+//! sign of life goes to every server that knows the session.
 
 mod state;
 
@@ -28,7 +29,8 @@ const AGAIN: usize = 10;
 const TRIES: usize = 4;
 
 impl Client {
-    /// Opens or creates a file and keeps it open: as long as what is returned lives, and this session, the file is there.
+    /// Opens or creates a file and keeps it open: as long as what is returned lives, and this session, the
+    /// file is there.
     pub async fn op_open(&self, cred: &Cred, op: Op) -> (Outcome, Option<Kept>) {
         let Some(keeping) = &self.config.keeping else {
             return (self.op(cred, op).await, None);
@@ -147,7 +149,8 @@ impl Client {
         }
     }
 
-    /// Tells a server of the session and all it has open there: before a file is opened there to be kept, if it does not know.
+    /// Tells a server of the session and all it has open there: before a file is opened there to be kept, if
+    /// it does not know.
     pub(crate) async fn greet_keeper(&self, server: ServerId) -> Result<(), Option<CallError>> {
         match &self.config.keeping {
             Some(keeping) => self.state(keeping, server).await,
@@ -178,7 +181,8 @@ impl Client {
     async fn state(&self, keeping: &Keeping, server: ServerId) -> Result<(), Option<CallError>> {
         for _ in 0..TRIES {
             let session = self.keeper(keeping);
-            // Where it was registered it is known, or has ended: if so long ago that nobody may remember, it is not registered again (H194).
+            // Where it was registered it is known, or has ended: if so long ago that nobody may remember, it
+            // is not registered again (H194).
             if keeping.was_silent(server, self.boot_of(server), self.clocks()) && !plant!(H194) {
                 let nothing = Holding {
                     session,
@@ -222,7 +226,8 @@ impl Client {
                 match self.say(keeping, server, holding).await? {
                     Ok(()) if rest.is_empty() => break true,
                     Ok(()) => {}
-                    // The secret was changed since one of them was opened: it is without its hold, the others are not.
+                    // The secret was changed since one of them was opened: it is without its hold, the others
+                    // are not.
                     Err(Refusal::BadHandle) if some.len() > 1 => {
                         let (a, b) = some.split_at(some.len() / 2);
                         rest.extend([a, b]);
@@ -271,8 +276,8 @@ impl Client {
         }
     }
 
-    /// A sign of life to every server that knows the session, or has files that are open: with what is closed, and where that
-    /// is not known with all that is open. What is not heard is said the next time.
+    /// A sign of life to every server that knows the session, or has files that are open: with what is
+    /// closed, and where that is not known with all that is open. What is not heard is said the next time.
     pub async fn keep_open(&self) {
         let Some(keeping) = &self.config.keeping else {
             return;

@@ -1,8 +1,9 @@
-//! The client: finds the server that answers, retries until there is a definite outcome, resolves paths, reads and
-//! writes files. Async functions over [`pando_env::Env`], driven inline by blocking callers and by event loops alike.
+//! The client: finds the server that answers, retries until there is a definite outcome, resolves paths,
+//! reads and writes files. Async functions over [`pando_env::Env`], driven inline by blocking callers and by
+//! event loops alike.
 //!
-//! A `Client` lives on one thread. Programs with several threads have one each; what they share (open files) is plain
-//! data of [`file`].
+//! A `Client` lives on one thread. Programs with several threads have one each; what they share (open files)
+//! is plain data of [`file`].
 
 mod ahead;
 mod cache;
@@ -62,8 +63,8 @@ pub struct ClientConfig {
     pub cache_bytes: usize,
     /// Directories held open whose newest statements are kept in mind; 0: what the program shows is shown.
     pub handles: usize,
-    /// Shared by the clients of one program or mount that share what they know: what one was told the others may use, and
-    /// what one changes where nobody else knows of it is told to nobody. `None`: a new one.
+    /// Shared by the clients of one program or mount that share what they know: what one was told the others
+    /// may use, and what one changes where nobody else knows of it is told to nobody. `None`: a new one.
     pub instance: Option<Instance>,
     /// The open files of the program or mount, shared by its clients. `None`: nothing is kept open.
     pub keeping: Option<Keeping>,
@@ -217,8 +218,8 @@ impl Client {
         *self.on_map.borrow_mut() = Some(Box::new(hear));
     }
 
-    /// Has `asker` asked for whom this acts, before [`ClientConfig::own`]: an identity that may act for some users only sees with the rights
-    /// of each what is theirs.
+    /// Has `asker` asked for whom this acts, before [`ClientConfig::own`]: an identity that may act for some
+    /// users only sees with the rights of each what is theirs.
     pub fn act_for(&self, asker: Asker) {
         self.asker.set(Some(asker));
     }

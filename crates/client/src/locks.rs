@@ -1,11 +1,12 @@
 //! Locks of programs on files, as a mount has them.
 //!
-//! A [`Locker`] knows what its programs hold, and tells the servers. What it tells are settings, which may be repeated: each
-//! try has a higher turn, and the last one is what holds. Who waits is told when it is its turn, and asks then.
+//! A [`Locker`] knows what its programs hold, and tells the servers. What it tells are settings, which may be
+//! repeated: each try has a higher turn, and the last one is what holds. Who waits is told when it is its
+//! turn, and asks then.
 //!
-//! Servers have locks in memory. After a restart, or when a file's slot goes to another server, the Locker states what is held there
-//! before anything else is asked. A session that a server has ended took its locks with it: they are *lost*, and whoever held them
-//! is told so, until it unlocks or closes.
+//! Servers have locks in memory. After a restart, or when a file's slot goes to another server, the Locker
+//! states what is held there before anything else is asked. A session that a server has ended took its locks
+//! with it: they are *lost*, and whoever held them is told so, until it unlocks or closes.
 
 mod keep;
 mod signs;
@@ -28,7 +29,8 @@ use std::time::Duration;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 /// For whom there was no room in the queue, or whose place another thread of the same process took.
 const AGAIN: Duration = Duration::from_millis(30);
-/// For whom a server does not park until it is its turn: shorter than the time for which nobody overtakes it then.
+/// For whom a server does not park until it is its turn: shorter than the time for which nobody overtakes it
+/// then.
 const UNTOLD: Duration = Duration::from_millis(500);
 
 /// Why there is no lock.
@@ -172,7 +174,8 @@ impl Drop for Turn<'_> {
 }
 
 impl Locker {
-    /// Without locks. `on_lost` hears of each owner that loses some; `signs` says of which servers something was heard.
+    /// Without locks. `on_lost` hears of each owner that loses some; `signs` says of which servers something
+    /// was heard.
     pub fn new(client: Rc<Client>, signs: Signs, on_lost: impl Fn(LockPlace) + 'static) -> Rc<Locker> {
         Rc::new(Locker {
             client,
@@ -182,8 +185,8 @@ impl Locker {
         })
     }
 
-    /// Takes, changes or gives up a lock. `cancel`: breaks the waiting off. Returns what was held there before, of a lock
-    /// that is taken.
+    /// Takes, changes or gives up a lock. `cancel`: breaks the waiting off. Returns what was held there
+    /// before, of a lock that is taken.
     pub async fn set(
         self: &Rc<Self>,
         wish: LockWish,
@@ -238,8 +241,8 @@ impl Locker {
         }
     }
 
-    /// A lock that was just granted is not wanted after all: `before` is held again. What was made shared stays so: others may
-    /// share it by now.
+    /// A lock that was just granted is not wanted after all: `before` is held again. What was made shared
+    /// stays so: others may share it by now.
     pub async fn take_back(self: &Rc<Self>, wish: LockWish, before: Vec<Piece>) {
         {
             let mut state = self.state.borrow_mut();
@@ -330,7 +333,8 @@ impl Locker {
         held || f.has_lost(family, token) || f.users > 0
     }
 
-    /// It is unlocked for certain, whatever becomes of who waits for this; unless what is left would be too many pieces.
+    /// It is unlocked for certain, whatever becomes of who waits for this; unless what is left would be too
+    /// many pieces.
     async fn unlock(self: &Rc<Self>, wish: LockWish) -> Result<(), LockError> {
         {
             let id = (wish.file.ino, wish.file.generation);
@@ -611,7 +615,8 @@ impl Locker {
         });
     }
 
-    /// One request to a server; `None`: no answer that says anything about it. Learns what the answer says otherwise.
+    /// One request to a server; `None`: no answer that says anything about it. Learns what the answer says
+    /// otherwise.
     async fn ask(
         &self,
         server: ServerId,

@@ -1,5 +1,5 @@
-//! Paths: from the root, or the last directory that is known, to what they lead to; and the whole-path operations of
-//! tools and libraries.
+//! Paths: from the root, or the last directory that is known, to what they lead to; and the whole-path
+//! operations of tools and libraries.
 
 use crate::Client;
 use crate::ahead::Ahead;
@@ -55,21 +55,22 @@ fn names(todo: &VecDeque<Component>) -> impl Iterator<Item = &Name> {
 }
 
 impl Client {
-    /// What a path leads to, from the root; `..` of the root is the root. A symlink at the end is followed if `follow`.
+    /// What a path leads to, from the root; `..` of the root is the root. A symlink at the end is followed if
+    /// `follow`.
     pub async fn resolve(&self, cred: &Cred, path: &[u8], follow: bool) -> Result<Found, Errno> {
         self.persist(async || self.walk(cred, path, follow, Want::Entry).await)
             .await
     }
 
-    /// The directory a path leads to: not looked at again if it is known. Whoever does something in it hears from its
-    /// server if what is known is not true any more ([`Errno::Stale`]).
+    /// The directory a path leads to: not looked at again if it is known. Whoever does something in it hears
+    /// from its server if what is known is not true any more ([`Errno::Stale`]).
     pub async fn dir(&self, cred: &Cred, path: &[u8]) -> Result<Statement, Errno> {
         let found = self.walk(cred, path, true, Want::Dir).await?;
         found.entry.dir.ok_or(Errno::NotDir)
     }
 
-    /// Does something by path, again and again while directories on the way are removed or replaced meanwhile, or turn
-    /// out to have been: what is there now?
+    /// Does something by path, again and again while directories on the way are removed or replaced
+    /// meanwhile, or turn out to have been: what is there now?
     pub async fn persist<T>(&self, mut f: impl AsyncFnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         for _ in 0..RESTARTS {
             match f().await {
@@ -180,8 +181,8 @@ impl Client {
         }
     }
 
-    /// The directory and last name of a path, for operations that make, remove or rename it. The directory may be one that
-    /// was known, and not be true any more: then whatever is done in it is [`Errno::Stale`].
+    /// The directory and last name of a path, for operations that make, remove or rename it. The directory
+    /// may be one that was known, and not be true any more: then whatever is done in it is [`Errno::Stale`].
     pub async fn parent_of(&self, cred: &Cred, path: &[u8]) -> Result<(Statement, Name), Errno> {
         let trimmed = path
             .iter()
@@ -329,7 +330,8 @@ impl Client {
         .await
     }
 
-    /// Removes names of one directory that are not directories', many in one request. What became of each, in the order given.
+    /// Removes names of one directory that are not directories', many in one request. What became of each, in
+    /// the order given.
     pub async fn unlink_many(&self, cred: &Cred, dir: &Statement, names: &[Name]) -> Vec<Result<(), Errno>> {
         let mut all = Vec::with_capacity(names.len());
         for some in names.chunks(UNLINK_MAX) {
@@ -370,7 +372,8 @@ impl Client {
         .await
     }
 
-    /// Gives what is at `from` another name, `to`. A symlink at `from` is not followed (as `link(2)`), a directory is EPERM.
+    /// Gives what is at `from` another name, `to`. A symlink at `from` is not followed (as `link(2)`), a
+    /// directory is EPERM.
     pub async fn link(&self, cred: &Cred, from: &[u8], to: &[u8]) -> Result<EntryView, Errno> {
         self.persist(async || {
             let found = self.walk(cred, from, false, Want::Entry).await?;
@@ -415,7 +418,8 @@ impl Client {
         .await
     }
 
-    /// Where changes of what a path has led to are asked for. Who has a subtree as root does not know its name: of that it is said by itself.
+    /// Where changes of what a path has led to are asked for. Who has a subtree as root does not know its
+    /// name: of that it is said by itself.
     pub async fn place_of(&self, found: &Found) -> Result<(Statement, Name), Errno> {
         let dir = match &found.entry.dir {
             Some(root) if found.parent.id == DirId::ABOVE_ROOT && root.id != DirId::ROOT => {

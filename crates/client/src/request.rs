@@ -20,12 +20,12 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 /// Who was waited for with pauses of this length is asked for in the map of others.
 const ELSEWHERE: Duration = Duration::from_millis(40);
 
-/// A mutating request that may have been executed is repeated for at most so many times `give_up` by the clock: far
-/// less than servers remember the names of ended sessions.
+/// A mutating request that may have been executed is repeated for at most so many times `give_up` by the
+/// clock: far less than servers remember the names of ended sessions.
 const UNCERTAIN: u32 = 10;
 
-/// Pauses that grow, until so much time was spent. What counts is time spent trying: a machine that was suspended,
-/// or had no memory or processor for minutes, must not come back to errors.
+/// Pauses that grow, until so much time was spent. What counts is time spent trying: a machine that was
+/// suspended, or had no memory or processor for minutes, must not come back to errors.
 struct Patience {
     left: Duration,
     pause: Duration,
@@ -49,9 +49,10 @@ impl Drop for Doubt<'_> {
 }
 
 impl Client {
-    /// Runs an operation until its outcome is known. Stalls while its server is away; after `give_up` it fails with
-    /// [`Errno::Unreachable`], which for a mutating operation means: it may have happened. Ends with
-    /// [`Errno::Interrupted`] if the call is cut off ([`Client::heed`]) before anything of it may have happened.
+    /// Runs an operation until its outcome is known. Stalls while its server is away; after `give_up` it
+    /// fails with [`Errno::Unreachable`], which for a mutating operation means: it may have happened. Ends
+    /// with [`Errno::Interrupted`] if the call is cut off ([`Client::heed`]) before anything of it may have
+    /// happened.
     // What is given to a future is in it twice, and is moved with it: the operation lies beside it, once.
     pub fn op<'a>(&'a self, cred: &Cred, op: Op) -> impl Future<Output = Outcome> + use<'a> {
         let mut asked = self.asked(cred, op);
@@ -151,8 +152,8 @@ impl Client {
                     }
                 };
                 match &request {
-                    // A retry keeps its identity until a definite *not executed*, the session included: that may have
-                    // been renewed because it ended elsewhere, and a late copy be executed where it lives (H138).
+                    // A retry keeps identity and session until a definite *not executed*: if the session
+                    // ended elsewhere and was renewed, a late copy may be executed where it lives (H138).
                     Some(id) if uncertain || id.session == session => {}
                     Some(_) if request == sent && !plant!(H138) => {}
                     _ => {
@@ -165,8 +166,8 @@ impl Client {
                     }
                 }
             }
-            // A server that has started again takes all files for open by this mount until that says what it has: what loses its
-            // name before then would stay. If it cannot be told now it is told later.
+            // A server that has started again takes all files for open by this mount until that says what it
+            // has: what loses its name before then would stay. If it cannot be told now it is told later.
             if turn == 0 && asked.op.may_orphan() && self.was_forgotten_by(server) {
                 _ = Box::pin(self.greet_keeper(server)).await;
             }
@@ -187,10 +188,10 @@ impl Client {
             for shown in asked.op.statements_mut().into_iter().flatten() {
                 self.handles.borrow_mut().renew(shown);
             }
-            // Whatever became of an earlier try: another copy of it may be executed, and where is not known (H126).
+            // Another copy of an earlier try may be executed, and where is not known (H126).
             let again = request.is_some() && request == sent;
-            // What it hangs on may have become a ticket meanwhile; if something of it was forgotten it must be looked up
-            // again, unless an earlier try with all of it may be executed (H134).
+            // What it hangs on may have become a ticket meanwhile; if something of it was forgotten it must
+            // be looked up again, unless an earlier try with all of it may be executed (H134).
             if !again || !looked {
                 let ways = self
                     .cache
@@ -248,15 +249,15 @@ impl Client {
                         Box::pin(self.wait(&mut patience)).await?;
                     }
                     Refusal::SessionUnknown => {
-                        // Its records are gone with it: whether an earlier try was executed cannot be known any more. Nor,
-                        // if the first try is longer ago than one is waited for (after a pause), whether another copy of
-                        // it was: the session may have ended since (H46).
+                        // Its records are gone with it: whether an earlier try was executed cannot be known
+                        // any more. Nor, if the first try is longer ago than one is waited for (after a
+                        // pause), whether another copy of it was: the session may have ended since (H46).
                         let late = self.world.mono().since(first_tried) > self.config.try_timeout;
                         if uncertain || late {
                             return Err(Errno::Unreachable);
                         }
-                        // The request stays what it is, unless its session is given up: another copy of this try may
-                        // find the session once it is registered again (H130).
+                        // The request stays what it is, unless its session is given up: another copy of this
+                        // try may find the session once it is registered again (H130).
                         if let Some(id) = request {
                             self.closed_at(id.session, server);
                             request = request.filter(|_| id.session == self.session_id());
@@ -276,8 +277,8 @@ impl Client {
                         self.forget(op);
                         return Err(Errno::Stale);
                     }
-                    // Neither this try nor one of before was or will be executed: what is outdated stays so, and of an
-                    // earlier try it was looked for first (H116).
+                    // Neither this try nor one of before was or will be executed: what is outdated stays so,
+                    // and of an earlier try it was looked for first (H116).
                     Refusal::Outdated(tag) => {
                         self.count(|s| s.outdated += 1);
                         self.cache.borrow_mut().forget(tag);
@@ -323,8 +324,8 @@ impl Client {
         map.servers.iter().map(|s| s.id).filter(|s| *s != than).collect()
     }
 
-    /// How long what was asked for at that time is good: as far as it is known here, counted from before it was asked for,
-    /// and somewhat less, because servers know the time a little late.
+    /// How long what was asked for at that time is good: as far as it is known here, counted from before it
+    /// was asked for, and somewhat less, because servers know the time a little late.
     pub(crate) fn good_until(&self, asked: Mono) -> Mono {
         match self.map().coherence.lease() {
             None => Mono(u64::MAX),
@@ -332,8 +333,8 @@ impl Client {
         }
     }
 
-    /// When something is asked. The last look at the clock, which was before, says as much unless it matters what was heard in
-    /// between, as for what is known of directories' contents.
+    /// When something is asked. The last look at the clock, which was before, says as much unless it matters
+    /// what was heard in between, as for what is known of directories' contents.
     fn about_now(&self) -> Mono {
         match self.config.contents {
             Some(_) => self.world.mono(),
@@ -449,7 +450,8 @@ impl Client {
         Ok(answer)
     }
 
-    /// Asks a server for something outside the tree, for operators' tools; tries until it answers or `give_up` ends.
+    /// Asks a server for something outside the tree, for operators' tools; tries until it answers or
+    /// `give_up` ends.
     pub async fn admin(&self, server: ServerId, request: Request) -> Result<Response, Errno> {
         match pin!(self.ask(server, request)).await? {
             Ok(response) => Ok(response),
@@ -459,7 +461,8 @@ impl Client {
         }
     }
 
-    /// Fetches the map, from the server that says ours is old or from any other. False: nobody has a newer one.
+    /// Fetches the map, from the server that says ours is old or from any other. False: nobody has a newer
+    /// one.
     pub(crate) async fn refresh_map(&self, from: ServerId) -> bool {
         let mut servers = self.others(from);
         servers.insert(0, from);
@@ -560,8 +563,8 @@ impl Client {
         .await
     }
 
-    /// A directory's entry as a handle, which stays good wherever the directory is moved, and when directories above it
-    /// are closed to the caller.
+    /// A directory's entry as a handle, which stays good wherever the directory is moved, and when
+    /// directories above it are closed to the caller.
     pub async fn reopen(&self, dir: &Statement) -> Result<EntryView, Errno> {
         match self.op(&self.config.own, Op::Reopen { dir: dir.clone() }).await? {
             Answer::Entry(entry) => Ok(entry),

@@ -23,7 +23,8 @@ pub(crate) fn new_id(world: &World, identity: IdentityId) -> SessionId {
 }
 
 impl Client {
-    /// The session, registered with `server`; tried once. `Err`: nobody answered, or the server does not register anybody now.
+    /// The session, registered with `server`; tried once. `Err`: nobody answered, or the server does not
+    /// register anybody now.
     pub(crate) async fn try_session_at(&self, server: ServerId) -> Result<SessionId, Option<CallError>> {
         loop {
             let id = {
@@ -71,8 +72,9 @@ impl Client {
         }
     }
 
-    /// A server does not know the session any more. If it is the boot that it was registered with, it has ended there, perhaps so long ago
-    /// that nobody remembers: that name is never registered again (H194). Else it may have been lost with the power, and is.
+    /// A server does not know the session any more. If it is the boot that it was registered with, it has
+    /// ended there, perhaps so long ago that nobody remembers: that name is never registered again (H194).
+    /// Else it may have been lost with the power, and is.
     pub(crate) fn closed_at(&self, id: SessionId, server: ServerId) {
         let known = {
             let mut s = self.session.borrow_mut();
@@ -93,8 +95,8 @@ impl Client {
         }
     }
 
-    /// Learns who answers as `server`, and if `changes` registers the session there, so that the first operation need not. A
-    /// server that is away is not waited for. Returns whether it answered.
+    /// Learns who answers as `server`, and if `changes` registers the session there, so that the first
+    /// operation need not. A server that is away is not waited for. Returns whether it answered.
     pub async fn greet(&self, server: ServerId, changes: bool) -> bool {
         let id = self.session_id();
         let request = if changes {
@@ -118,8 +120,8 @@ impl Client {
         false
     }
 
-    /// A sign of life to every server the session is registered with. Errors are of no consequence: what matters is
-    /// found out by the next operation.
+    /// A sign of life to every server the session is registered with. Errors are of no consequence: what
+    /// matters is found out by the next operation.
     pub async fn keep_alive(&self) {
         let (id, servers) = {
             let s = self.session.borrow();
@@ -159,7 +161,8 @@ impl Client {
         }
     }
 
-    /// Ends the session at every server: an orderly goodbye, so that holds and records go now and not in a minute.
+    /// Ends the session at every server: an orderly goodbye, so that holds and records go now and not in a
+    /// minute.
     pub async fn close(&self) {
         let (id, servers) = {
             let s = self.session.borrow();

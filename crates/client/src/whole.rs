@@ -1,5 +1,5 @@
-//! Listings with whole entries: what has several names may be on another server than its directory, and is looked up by
-//! its name, all of a page at once.
+//! Listings with whole entries: what has several names may be on another server than its directory, and is
+//! looked up by its name, all of a page at once.
 
 use crate::file::Ops;
 use pando_env::sync::join_all;
@@ -7,7 +7,8 @@ use pando_types::{Cred, Errno};
 use pando_wire::{Answer, DirEntry, Op, Outcome, Statement};
 use std::pin::Pin;
 
-/// The entries of a page of `dir`, whole as far as `cred` may know them. What was removed since it was listed is left out.
+/// The entries of a page of `dir`, whole as far as `cred` may know them. What was removed since it was listed
+/// is left out.
 pub async fn whole(
     ops: &impl Ops,
     cred: &Cred,

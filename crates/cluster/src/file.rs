@@ -1,5 +1,5 @@
-//! `cluster.json`: the map and the choices fixed when a filesystem was made, as text. People edit it, so nothing in it is
-//! taken on trust.
+//! `cluster.json`: the map and the choices fixed when a filesystem was made, as text. People edit it, so
+//! nothing in it is taken on trust.
 
 use crate::{ClusterMap, Coherence, DirectoryUpdates, MapError, Placement, Plan, ServerInfo, SlotMove};
 use pando_types::{AuthMode, FsId, Ids, MapEpoch, SLOTS, ServerId, Slot, Term};
@@ -46,7 +46,8 @@ pub struct ClusterFile {
     pub name_bits: u8,
     /// Width of directory IDs.
     pub id_bits: u8,
-    /// How clients identify themselves: `none`, `key` or `tls`. Filesystems made before there was a choice: `none`.
+    /// How clients identify themselves: `none`, `key` or `tls`. Filesystems made before there was a choice:
+    /// `none`.
     #[serde(default = "nobody")]
     pub auth: String,
     /// Where coordination is: `dir` (this file is the map), or `zk://...` (this file is a copy of it).
@@ -311,7 +312,8 @@ impl ClusterFile {
         Ok(map)
     }
 
-    /// The same filesystem with another map. What was chosen when it was made stays, and so do relative paths.
+    /// The same filesystem with another map. What was chosen when it was made stays, and so do relative
+    /// paths.
     pub fn with_map(&self, map: &ClusterMap) -> ClusterFile {
         let server = |s: &ServerInfo| Server {
             id: s.id.0,

@@ -41,8 +41,8 @@ pub enum Coherence {
     /// Every server hears of a change before it is made, and refuses what rests on what was (InfiniFS §3.4).
     #[default]
     Lazy,
-    /// What clients are told is good for so many milliseconds, and a change waits until that has passed: the baseline that
-    /// lazy invalidation is measured against (InfiniFS §5.5).
+    /// What clients are told is good for so many milliseconds, and a change waits until that has passed: the
+    /// baseline that lazy invalidation is measured against (InfiniFS §5.5).
     Lease(u32),
 }
 
@@ -51,8 +51,8 @@ pub enum Coherence {
 pub enum DirectoryUpdates {
     /// Always by two-phase commit, as InfiniFS does (§4.2).
     TwoPhase,
-    /// By two-phase commit but for mkdir: the parent's server decides alone, and owes the new directory's content to the
-    /// server that is to have it.
+    /// By two-phase commit but for mkdir: the parent's server decides alone, and owes the new directory's
+    /// content to the server that is to have it.
     ParentFirst,
 }
 
@@ -203,8 +203,8 @@ impl ClusterMap {
             .unwrap_or(self.coordinator)
     }
 
-    /// The server that has a record. REQUIRES: the map was checked, and the record is not one of those that never leave
-    /// their store.
+    /// The server that has a record. REQUIRES: the map was checked, and the record is not one of those that
+    /// never leave their store.
     pub fn home(&self, key: &Key) -> ServerId {
         match key {
             Key::Touch(part) => self.owner(self.placement.touch_slot(*part)),
@@ -212,7 +212,8 @@ impl ClusterMap {
         }
     }
 
-    /// Whether a server was part of the cluster and is no more. One that this map does not know yet has not left.
+    /// Whether a server was part of the cluster and is no more. One that this map does not know yet has not
+    /// left.
     pub fn has_left(&self, id: ServerId) -> bool {
         id < self.plan.next && self.server(id).is_none()
     }
@@ -222,7 +223,8 @@ impl ClusterMap {
         self.servers.iter().find(|s| s.id == id)
     }
 
-    /// Whether a directory has the ID that one born so, with this generation, gets. Short IDs that are placed may be any.
+    /// Whether a directory has the ID that one born so, with this generation, gets. Short IDs that are placed
+    /// may be any.
     pub fn is_born(&self, id: DirId, birth: &Birth, generation: Generation) -> bool {
         match self.ids {
             Ids::Predicted => self.widths().dir_id(birth) == id,

@@ -15,7 +15,8 @@ pub enum Placement {
 
 codec_enum!(Placement { 1 => Directory, 0 => Coupled });
 
-/// This bit of a placement's byte says that IDs are placed: maps from before there was a choice mean what they meant.
+/// This bit of a placement's byte says that IDs are placed: maps from before there was a choice mean what
+/// they meant.
 const PLACED: u8 = 0x80;
 
 /// Writes both, in one byte.
@@ -70,8 +71,8 @@ impl Placement {
         }
     }
 
-    /// Whether a key's slot alone says which server has its record. If not, slots cannot move, and the count of changes of a directory
-    /// is not known where its names are.
+    /// Whether a key's slot alone says which server has its record. If not, slots cannot move, and the count
+    /// of changes of a directory is not known where its names are.
     pub fn by_key(self) -> bool {
         match self {
             Placement::Directory => true,

@@ -1,8 +1,8 @@
 //! Growing and shrinking: which slots are to move where when a server joins, leaves or has too much.
 //!
-//! A plan stands in the map and changes nothing by itself: the owner of each slot moves it when it can, and only a newer
-//! map says that it has. Plans are minimal: a join moves slots to the new server only, a drain those of the drained one
-//! only, a rebalance as few as make it even.
+//! A plan stands in the map and changes nothing by itself: the owner of each slot moves it when it can, and
+//! only a newer map says that it has. Plans are minimal: a join moves slots to the new server only, a drain
+//! those of the drained one only, a rebalance as few as make it even.
 
 use crate::{ClusterMap, MapError, ServerInfo};
 use pando_format::codec_struct;
@@ -29,7 +29,8 @@ pub struct SlotMove {
 pub struct Plan {
     /// Epoch of the map in which it was made. What was asked under another plan is void.
     pub made: MapEpoch,
-    /// No server ever had this number or a higher one: late messages of one that left must not be taken for another's.
+    /// No server ever had this number or a higher one: late messages of one that left must not be taken for
+    /// another's.
     pub next: ServerId,
     /// Servers that get no slots any more, and leave when they have none.
     pub leaving: Vec<ServerId>,
@@ -216,7 +217,8 @@ impl ClusterMap {
         Ok(map)
     }
 
-    /// The map in which a server stays after all that was on its way out. It keeps what it still has; what has moved is where it is.
+    /// The map in which a server stays after all that was on its way out. It keeps what it still has; what
+    /// has moved is where it is.
     pub fn with_kept(&self, id: ServerId) -> Result<ClusterMap, PlanError> {
         if self.server(id).is_none() {
             return Err(PlanError::Unknown(id));
@@ -230,7 +232,8 @@ impl ClusterMap {
         Ok(map)
     }
 
-    /// The map in which slots of servers that stay are not on the move any more: a join or a rebalance ends as far as it is.
+    /// The map in which slots of servers that stay are not on the move any more: a join or a rebalance ends
+    /// as far as it is.
     pub fn with_moves_ended(&self) -> Result<ClusterMap, PlanError> {
         let mut map = self.clone();
         map.stay_where(|owner| !self.is_leaving(owner));
@@ -288,8 +291,9 @@ impl ClusterMap {
         Ok(map)
     }
 
-    /// The map in which these slots of `from` are where they were to move. `None`: under another plan, or they are not
-    /// `from`'s to move there; then they will not be moved because of this request either, whenever it is looked at again.
+    /// The map in which these slots of `from` are where they were to move. `None`: under another plan, or
+    /// they are not `from`'s to move there; then they will not be moved because of this request either,
+    /// whenever it is looked at again.
     pub fn with_moved(
         &self,
         from: ServerId,

@@ -1,16 +1,19 @@
 //! Coordination of servers that run on one machine and share the cluster's folder. Nothing runs for it.
 //!
 //! - The map is `cluster.json` itself: there is one truth.
-//! - A member has `run/member-N`: its number, and until when it is one. Its process holds a lock on that file as long as
-//!   it lives, so that one that was killed is seen gone at once; one that is stopped is when its time is over.
-//! - Whoever reads or writes any of this holds `run/coord.lock`, which also counts memberships, so that numbers rise.
+//! - A member has `run/member-N`: its number, and until when it is one. Its process holds a lock on that file
+//!   as long as it lives, so that one that was killed is seen gone at once; one that is stopped is when its
+//!   time is over.
+//! - Whoever reads or writes any of this holds `run/coord.lock`, which also counts memberships, so that
+//!   numbers rise.
 //!
-//! Times are of CLOCK_MONOTONIC: it is one clock for all processes of a machine, and the one by which servers measure how
-//! long they are members. (CLOCK_BOOTTIME goes on while a machine sleeps, and servers' own clocks do not: when it wakes,
-//! others would see a member gone that takes itself for one.) A time of another boot is over.
+//! Times are of CLOCK_MONOTONIC: it is one clock for all processes of a machine, and the one by which servers
+//! measure how long they are members. (CLOCK_BOOTTIME goes on while a machine sleeps, and servers' own clocks
+//! do not: when it wakes, others would see a member gone that takes itself for one.) A time of another boot
+//! is over.
 //!
-//! All this is done on a thread of its own. It takes microseconds, but a process that syncs a new map holds the lock as
-//! long as the device takes, and an event loop should not wait for that.
+//! All this is done on a thread of its own. It takes microseconds, but a process that syncs a new map holds
+//! the lock as long as the device takes, and an event loop should not wait for that.
 
 use crate::file::{Folder, away, open};
 use crate::promise::{Promise, promise};
@@ -320,7 +323,8 @@ impl Keeper {
         Ok(mark)
     }
 
-    /// Whether a process lives that wrote a mark. REQUIRES: the lock is held, so that nobody takes this for the member.
+    /// Whether a process lives that wrote a mark. REQUIRES: the lock is held, so that nobody takes this for
+    /// the member.
     fn is_held(&self, server: ServerId) -> Result<bool, CoordError> {
         let path = self.member_file(server);
         let file = File::open(&path).map_err(|e| away(&path, &e))?;

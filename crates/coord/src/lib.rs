@@ -1,4 +1,5 @@
-//! Coordination of a cluster's servers ([`pando_cluster::Coord`]): in a folder of one machine, or in ZooKeeper.
+//! Coordination of a cluster's servers ([`pando_cluster::Coord`]): in a folder of one machine, or in
+//! ZooKeeper.
 
 mod dir;
 mod file;

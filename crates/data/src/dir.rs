@@ -1,9 +1,9 @@
 //! Blocks as files in a directory of an existing filesystem.
 //!
-//! `ROOT/xx/INO-GENERATION/BLOCK.1` ([`crate::names`]): 1 is the form of the file, with a checksum for each page
-//! ([`crate::pages`]). Programs before wrote the bare bytes as `BLOCK`; such a block is read as it is, and is brought into
-//! the new form by the first write to it. The futures do their work at the first poll: a caller that must not wait runs
-//! them where waiting is allowed.
+//! `ROOT/xx/INO-GENERATION/BLOCK.1` ([`crate::names`]): 1 is the form of the file, with a checksum for each
+//! page ([`crate::pages`]). Programs before wrote the bare bytes as `BLOCK`; such a block is read as it is,
+//! and is brought into the new form by the first write to it. The futures do their work at the first poll: a
+//! caller that must not wait runs them where waiting is allowed.
 
 use crate::floor::Floor;
 use crate::pages::{self, PageError};
@@ -19,8 +19,9 @@ use std::sync::Arc;
 /// A range of at most so many blocks is removed name by name, a longer one by listing what is there.
 const REMOVE_BY_NAME: u64 = 64;
 
-/// A writer creates a file's directory again if a remover takes the empty one away in between. Each lost race is a
-/// removal that somebody asked for, so only something else that is wrong with the path ever comes to this limit.
+/// A writer creates a file's directory again if a remover takes the empty one away in between. Each lost race
+/// is a removal that somebody asked for, so only something else that is wrong with the path ever comes to
+/// this limit.
 const CREATE_ATTEMPTS: u32 = 10_000;
 
 /// What names of blocks end with, by their form.
@@ -28,8 +29,8 @@ const PAGED: &str = ".1";
 /// A block that is being brought into the new form.
 const UNFINISHED: &str = ".1.new";
 
-/// Blocks in a directory. The permissions of that directory decide who can mount with file data; what is created
-/// inside is its creator's alone.
+/// Blocks in a directory. The permissions of that directory decide who can mount with file data; what is
+/// created inside is its creator's alone.
 #[derive(Clone, Debug)]
 pub struct DirBlocks {
     root: PathBuf,
@@ -47,8 +48,8 @@ enum Form {
 }
 
 impl DirBlocks {
-    /// The blocks under `root`, which must exist: a data filesystem that is not mounted must be noticed, and not be
-    /// taken for an empty one.
+    /// The blocks under `root`, which must exist: a data filesystem that is not mounted must be noticed, and
+    /// not be taken for an empty one.
     pub fn open(root: impl Into<PathBuf>) -> Result<DirBlocks, BlockError> {
         let root = root.into();
         match fs::metadata(&root) {
@@ -65,7 +66,8 @@ impl DirBlocks {
         }
     }
 
-    /// From now on, where nothing is, it is made sure that this file is: else the disk was unmounted meanwhile.
+    /// From now on, where nothing is, it is made sure that this file is: else the disk was unmounted
+    /// meanwhile.
     pub fn marked_by(mut self, name: &str) -> DirBlocks {
         self.mark = Some(self.root.join(name));
         self
@@ -173,8 +175,8 @@ impl DirBlocks {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
             Err(e) => Err(device(path, &e)),
         };
-        // The root is never made here: see `open`. A new fan-out directory is durable at once, which happens 256
-        // times in a filesystem's life; the file's own directory is made durable by `sync`.
+        // The root is never made here: see `open`. A new fan-out directory is durable at once, which happens
+        // 256 times in a filesystem's life; the file's own directory is made durable by `sync`.
         self.sure(file)?;
         if make(&self.fan_out(file))? {
             sync_path(&self.root)?;
@@ -558,7 +560,8 @@ mod tests {
         });
     }
 
-    /// Blocks of the program before are read, cut, and kept through a first write, also one that was interrupted.
+    /// Blocks of the program before are read, cut, and kept through a first write, also one that was
+    /// interrupted.
     #[test]
     fn bare_blocks() {
         let tmp = tempfile::tempdir().unwrap();

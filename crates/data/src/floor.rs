@@ -1,7 +1,7 @@
 //! Space that the stores of servers need on the device that has the blocks.
 //!
-//! A server whose store is on the device of the folder of blocks says in it, in `pando-needs-N`, how many bytes are to be left. Blocks
-//! that grow leave as much as all of them say.
+//! A server whose store is on the device of the folder of blocks says in it, in `pando-needs-N`, how many
+//! bytes are to be left. Blocks that grow leave as much as all of them say.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,7 @@
 //! File data by (inode, generation, block number): where the bytes of files above the inline limit are.
 //!
-//! Metadata is published after the data it speaks of was stored. A block that was never written reads as zeros.
+//! Metadata is published after the data it speaks of was stored. A block that was never written reads as
+//! zeros.
 
 pub mod conformance;
 mod dir;
@@ -68,8 +69,8 @@ pub enum BlockError {
 
 /// A store of file data.
 ///
-/// Writes and cuts are seen at once by every reader of the same store; only [`Blocks::sync`] makes them survive a
-/// power failure.
+/// Writes and cuts are seen at once by every reader of the same store; only [`Blocks::sync`] makes them
+/// survive a power failure.
 pub trait Blocks {
     /// Reads up to `len` bytes at `offset` within a block; shorter, or empty, where nothing was written.
     fn read(
@@ -103,8 +104,8 @@ pub trait Blocks {
     /// Cuts a block to `len` bytes (0: removes it). What is cut reads as zeros afterwards.
     fn truncate(&self, file: FileKey, block: u64, len: u32) -> LocalFuture<Result<(), BlockError>>;
 
-    /// Makes everything written to, cut from or removed from these blocks survive a power failure. A block that is
-    /// not there is no error.
+    /// Makes everything written to, cut from or removed from these blocks survive a power failure. A block
+    /// that is not there is no error.
     fn sync(&self, file: FileKey, blocks: Vec<u64>) -> LocalFuture<Result<(), BlockError>>;
 
     /// The numbers of the blocks of `from..to` that are stored, in order. `to` may be `u64::MAX`.
@@ -114,8 +115,9 @@ pub trait Blocks {
     fn stored(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<Vec<StoredBlock>, BlockError>>;
 
     /// Removes blocks `from..to` of a file. Idempotent; a file that is not there is no error. `to` may be
-    /// `u64::MAX`: all that follow. Whoever deletes a file asks for `0..u64::MAX`, never for a range computed from
-    /// its size: a writer that crashed before it published, or a truncate, may have left blocks past the end.
+    /// `u64::MAX`: all that follow. Whoever deletes a file asks for `0..u64::MAX`, never for a range computed
+    /// from its size: a writer that crashed before it published, or a truncate, may have left blocks past the
+    /// end.
     fn remove(&self, file: FileKey, from: u64, to: u64) -> LocalFuture<Result<(), BlockError>>;
 
     /// How many bytes more it has room for now. `None`: it does not know, and takes what it is given.

@@ -57,8 +57,8 @@ impl MemBlocks {
         self.0.borrow_mut().faults = None;
     }
 
-    /// Loses what was not synced. Removals are kept: a store may write them out at any time, and a lost block is the
-    /// harder case for whoever removes before the metadata is safe.
+    /// Loses what was not synced. Removals are kept: a store may write them out at any time, and a lost block
+    /// is the harder case for whoever removes before the metadata is safe.
     pub fn power_failure(&self) {
         self.0.borrow_mut().blocks.retain(|_, b| match &b.durable {
             Some(d) => {
@@ -69,7 +69,8 @@ impl MemBlocks {
         });
     }
 
-    /// Says how many bytes more there is room for. `None`, as at first: for all. Nothing that is written changes it.
+    /// Says how many bytes more there is room for. `None`, as at first: for all. Nothing that is written
+    /// changes it.
     pub fn set_room(&self, room: Option<u64>) {
         self.0.borrow_mut().room = room;
     }

@@ -1,6 +1,6 @@
-//! What blocks are called, in folders and in buckets: `xx/INO-GENERATION/BLOCK`. Two hexadecimal digits of fan-out, so
-//! that no directory grows with the number of files, then inode and generation in hexadecimal, then the block number in
-//! decimal.
+//! What blocks are called, in folders and in buckets: `xx/INO-GENERATION/BLOCK`. Two hexadecimal digits of
+//! fan-out, so that no directory grows with the number of files, then inode and generation in hexadecimal,
+//! then the block number in decimal.
 
 use crate::FileKey;
 use pando_types::{Generation, Ino};

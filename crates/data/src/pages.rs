@@ -1,14 +1,15 @@
 //! A block as a file with a checksum for each of its pages of 4096 bytes, changed in place.
 //!
-//! The file is a row of groups: a table of 512 entries, one page long, then the 512 pages that they are for. An entry is
-//! two checksums, and a page is right if it has either: before a page is changed, its entry is made the old and the new
-//! one. So whoever is killed in between leaves pages that are old or new, each with a checksum that fits. Where
-//! something is overwritten the entries are synced before the pages, so that a power failure leaves no less.
-//! A checksum is the CRC-32C of the page, padded with zeros, less (xor) that of a page of zeros: what was never written
-//! has zeros in the table and is zeros. All numbers are little-endian.
+//! The file is a row of groups: a table of 512 entries, one page long, then the 512 pages that they are for.
+//! An entry is two checksums, and a page is right if it has either: before a page is changed, its entry is
+//! made the old and the new one. So whoever is killed in between leaves pages that are old or new, each with
+//! a checksum that fits. Where something is overwritten the entries are synced before the pages, so that a
+//! power failure leaves no less. A checksum is the CRC-32C of the page, padded with zeros, less (xor) that of
+//! a page of zeros: what was never written has zeros in the table and is zeros. All numbers are
+//! little-endian.
 //!
-//! Writers exclude each other by a lock on the file. Readers do not lock: they read entries and pages at different times,
-//! so who finds a page that does not fit looks again with a lock before calling it damaged.
+//! Writers exclude each other by a lock on the file. Readers do not lock: they read entries and pages at
+//! different times, so who finds a page that does not fit looks again with a lock before calling it damaged.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -245,15 +246,16 @@ fn write_group(
         f.sync_data()?;
     }
     f.write_all_at(pages, page_at(first))?;
-    // Nothing orders a page before its entry on the device: what an overwrite leaves fits the page of before and the one of now
-    // until both are synced, which the next overwrite sees to.
+    // Nothing orders a page before its entry on the device: what an overwrite leaves fits the page of before
+    // and the one of now until both are synced, which the next overwrite sees to.
     if !overwrites {
         set_entries(f, first, &after)?;
     }
     Ok(())
 }
 
-/// The checksum of a page as it is; `None` if it is damaged. Looks at the page only if the entry leaves it open.
+/// The checksum of a page as it is; `None` if it is damaged. Looks at the page only if the entry leaves it
+/// open.
 fn standing(f: &File, size: u64, page: u64, entry: Entry) -> io::Result<Option<u32>> {
     if page * PAGE >= size {
         return Ok(Some(0));

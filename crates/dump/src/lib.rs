@@ -1,8 +1,9 @@
-//! The stream of `pando dump`: a tar archive in pax format (POSIX.1-2001), which every tar reads, with checks of its own.
-//! `docs/dump.md` is its reference.
+//! The stream of `pando dump`: a tar archive in pax format (POSIX.1-2001), which every tar reads, with checks
+//! of its own. `docs/dump.md` is its reference.
 //!
-//! What pax has no word for stands in `comment` records, which other programs pass over without a word: the number and
-//! links of an inode, and two checks of each entry, one of the entry's own records and one of the whole stream before it.
+//! What pax has no word for stands in `comment` records, which other programs pass over without a word: the
+//! number and links of an inode, and two checks of each entry, one of the entry's own records and one of the
+//! whole stream before it.
 //!
 //! Knows nothing of servers: it makes entries of bytes and bytes of entries.
 

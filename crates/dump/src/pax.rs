@@ -175,7 +175,8 @@ pub fn flag(entry: &Entry) -> Option<u8> {
     })
 }
 
-/// The records of an entry but the last, which has the checks; and how many bytes follow its header: map and data.
+/// The records of an entry but the last, which has the checks; and how many bytes follow its header: map and
+/// data.
 pub fn records(entry: &Entry, map: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let path = shown(&entry.path, entry.kind == FileKind::Directory && !entry.link);

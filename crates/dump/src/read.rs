@@ -7,7 +7,8 @@ use blake3::Hasher;
 use pando_types::FileKind;
 use std::io::{ErrorKind, Read};
 
-/// Reads a stream. An entry's records are checked before they are shown; its data are when the next entry, or the end, was read.
+/// Reads a stream. An entry's records are checked before they are shown; its data are when the next entry, or
+/// the end, was read.
 pub struct Reader<R> {
     from: R,
     hash: Hasher,
@@ -102,8 +103,8 @@ impl<R: Read> Reader<R> {
         self.at
     }
 
-    /// The next entry. What is left of the data of the one before is passed over; that its data were right is what an entry,
-    /// or the end, says.
+    /// The next entry. What is left of the data of the one before is passed over; that its data were right is
+    /// what an entry, or the end, says.
     #[allow(clippy::should_implement_trait)] // it fails, and ends with more than nothing
     pub fn next(&mut self) -> Result<Next, StreamError> {
         let mut rest = [0; 8192];

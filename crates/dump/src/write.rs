@@ -45,7 +45,8 @@ impl<W: Write> Writer<W> {
 
     /// Adds an entry, whose data follow by [`Writer::data`].
     ///
-    /// REQUIRES: the data of the one before are complete; extents are in order, not empty, and within the size.
+    /// REQUIRES: the data of the one before are complete; extents are in order, not empty, and within the
+    /// size.
     pub fn entry(&mut self, entry: &Entry) -> Result<(), StreamError> {
         let refused = |what| StreamError::Entry {
             place: Place(Some(entry.path.clone())),

@@ -1,4 +1,5 @@
-//! Calls over messages: a reply is matched by the number its request chose, whichever server or connection brings it.
+//! Calls over messages: a reply is matched by the number its request chose, whichever server or connection
+//! brings it.
 
 use crate::sync::{Either, Receiver, Sender, first, oneshot};
 use crate::{Peer, World};

@@ -1,5 +1,5 @@
-//! A single-threaded executor. The caller decides which ready task runs next, so the simulator can explore orders and
-//! a crash can drop all tasks of one process.
+//! A single-threaded executor. The caller decides which ready task runs next, so the simulator can explore
+//! orders and a crash can drop all tasks of one process.
 
 use crate::LocalFuture;
 use std::cell::{Cell, RefCell};
@@ -123,7 +123,8 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// An empty executor. `notify` runs at every wake-up, on the waking thread (it ends a park of the event loop).
+    /// An empty executor. `notify` runs at every wake-up, on the waking thread (it ends a park of the event
+    /// loop).
     pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Executor {
         Executor {
             tasks: RefCell::default(),
@@ -182,7 +183,8 @@ impl Executor {
             return true;
         };
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-        // The task may have been killed while it ran. Dropped outside the borrow: a drop may wake or spawn others.
+        // The task may have been killed while it ran. Dropped outside the borrow: a drop may wake or spawn
+        // others.
         let mut tasks = self.tasks.borrow_mut();
         if done {
             let task = tasks.remove(id);

@@ -1,5 +1,5 @@
-//! The world as servers and clients see it. Nothing below the shells reaches time, randomness, sockets or threads by
-//! any other way, so the same code runs on real sockets and in the simulator.
+//! The world as servers and clients see it. Nothing below the shells reaches time, randomness, sockets or
+//! threads by any other way, so the same code runs on real sockets and in the simulator.
 
 mod call;
 mod exec;
@@ -45,8 +45,8 @@ pub trait Env {
     fn now(&self) -> Timestamp;
     /// Monotonic time, for timeouts.
     fn mono(&self) -> Mono;
-    /// Monotonic time as of when the process last looked: not later than [`Env::mono`], and earlier by no more than a turn of its
-    /// loop. Looking costs as much as much of what is timed.
+    /// Monotonic time as of when the process last looked: not later than [`Env::mono`], and earlier by no
+    /// more than a turn of its loop. Looking costs as much as much of what is timed.
     fn recent(&self) -> Mono {
         self.mono()
     }
@@ -79,8 +79,8 @@ pub trait Node {
     fn receive(&self, from: Peer, message: Vec<u8>);
     /// The connection to a peer was lost: what is outstanding there will not be answered on it.
     fn disconnected(&self, peer: Peer);
-    /// A server does not let this process in, and will not before somebody does something about it: what is outstanding
-    /// there was not sent.
+    /// A server does not let this process in, and will not before somebody does something about it: what is
+    /// outstanding there was not sent.
     fn denied(&self, server: ServerId) {
         self.disconnected(Peer::Server(server));
     }

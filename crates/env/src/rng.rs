@@ -1,5 +1,5 @@
-//! Deterministic random numbers: xoshiro256**, seeded by splitmix64. Integer arithmetic only, so that a seed means the
-//! same on every machine.
+//! Deterministic random numbers: xoshiro256**, seeded by splitmix64. Integer arithmetic only, so that a seed
+//! means the same on every machine.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -23,8 +23,8 @@ impl Rng {
         }))
     }
 
-    /// An independent stream. What one stream draws does not shift another, so that a change in one part of a run
-    /// leaves the others comparable.
+    /// An independent stream. What one stream draws does not shift another, so that a change in one part of a
+    /// run leaves the others comparable.
     pub fn fork(&self, label: u64) -> Rng {
         Rng::new(mix(self.0[0] ^ mix(label)) ^ self.0[3])
     }
@@ -87,8 +87,8 @@ impl Rng {
         weights.len() - 1
     }
 
-    /// About `mean`, skewed: most draws are smaller, a few are many times larger (up to 16 times). Stands for an
-    /// exponential distribution without logarithms.
+    /// About `mean`, skewed: most draws are smaller, a few are many times larger (up to 16 times). Stands for
+    /// an exponential distribution without logarithms.
     pub fn skewed(&mut self, mean: u64) -> u64 {
         let step = (self.next() | 1 << 60).leading_zeros() as u64; // 0: half of all, 1: a quarter, …
         let scale = [1, 3, 6, 12, 16][(step as usize).min(4)];

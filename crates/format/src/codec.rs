@@ -1,7 +1,8 @@
-//! Little-endian, length-checked encoding of values. Hand-written so that every byte is ours to pin and version.
+//! Little-endian, length-checked encoding of values. Hand-written so that every byte is ours to pin and
+//! version.
 //!
-//! Decoding never panics, nests to a fixed depth, and takes memory in proportion to the input: an announced length takes
-//! none (fuzzed: `crates/fuzz`).
+//! Decoding never panics, nests to a fixed depth, and takes memory in proportion to the input: an announced
+//! length takes none (fuzzed: `crates/fuzz`).
 
 use pando_types::{
     Attr, AttrChange, AuthMode, Bearer, Birth, BootEpoch, Claims, Cred, DirId, DirStat, Errno, FileKind,
@@ -63,8 +64,8 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Reads a value whose type can contain itself, by way of others, and whose values never do: a few bytes for each
-    /// level would else lead a decoder as deep as the input is long, past the end of its stack.
+    /// Reads a value whose type can contain itself, by way of others, and whose values never do: a few bytes
+    /// for each level would else lead a decoder as deep as the input is long, past the end of its stack.
     pub fn unnested<T>(
         &mut self,
         what: &'static str,
@@ -247,7 +248,8 @@ impl<T: Codec> Codec for Vec<T> {
         if n > r.remaining() {
             return Err(DecodeError::Truncated);
         }
-        // Elements are larger in memory than in bytes: a hostile count gets no more room than what was sent takes up.
+        // Elements are larger in memory than in bytes: a hostile count gets no more room than what was sent
+        // takes up.
         let mut v = Vec::with_capacity(n.min(r.remaining() / size_of::<T>().max(1)));
         for _ in 0..n {
             v.push(T::take(r)?);

@@ -8,8 +8,8 @@ use std::hash::Hasher;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NameHash(pub u64);
 
-/// A readdir cookie: 55 bits of bucket above an 8-bit ordinal, fixed for the entry's life. 0 is the start, 1 is `.`,
-/// 2 is `..`, the maximum is the end; no entry ever stands there.
+/// A readdir cookie: 55 bits of bucket above an 8-bit ordinal, fixed for the entry's life. 0 is the start, 1
+/// is `.`, 2 is `..`, the maximum is the end; no entry ever stands there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position(pub u64);
 
@@ -44,7 +44,8 @@ impl Position {
     }
 }
 
-/// How many bits of the hashes a filesystem uses. Full in production; tests shorten them so that collisions are common.
+/// How many bits of the hashes a filesystem uses. Full in production; tests shorten them so that collisions
+/// are common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HashWidths {
     /// Bits of name hash, 1–55.

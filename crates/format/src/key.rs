@@ -19,8 +19,8 @@
 //! | `0xFFFF 'V' watermark` | an entry of the invalidation log | the coordinator's store |
 //! | `0xFFFF 'U' identity` | an identity that may connect | the store of the server that keeps them |
 //!
-//! `slot` is 16 bits, `hash` 56 bits, all numbers big-endian so that byte order is numeric order. Reserved tags:
-//! `I` home inode records, `Q` realms.
+//! `slot` is 16 bits, `hash` 56 bits, all numbers big-endian so that byte order is numeric order. Reserved
+//! tags: `I` home inode records, `Q` realms.
 
 use crate::codec::{DecodeError, Reader};
 use crate::hash::NameHash;
@@ -71,8 +71,8 @@ pub enum Key {
     Owed(TxId),
     /// What a transaction will change in a slot.
     Prepared(Slot, TxId),
-    /// Which versions of a birth are taken by directories that were renamed. Of the birth parent's ID, not of its
-    /// incarnation: it outlives the directory `parent` (H3).
+    /// Which versions of a birth are taken by directories that were renamed. Of the birth parent's ID, not of
+    /// its incarnation: it outlives the directory `parent` (H3).
     RenameList {
         /// Birth parent.
         parent: DirId,
@@ -250,7 +250,8 @@ fn take_dir(r: &mut Reader<'_>) -> Result<DirId, DecodeError> {
     Ok(DirId(u128::from_be_bytes(array(r)?)))
 }
 
-/// The part of a directory that a key with this slot is of. Nothing splits a directory yet: it is part 0, or damage.
+/// The part of a directory that a key with this slot is of. Nothing splits a directory yet: it is part 0, or
+/// damage.
 fn take_part(slot: Slot, r: &mut Reader<'_>) -> Result<Part, DecodeError> {
     let part = Part::at(take_dir(r)?, slot).filter(|part| part.start() == 0);
     part.ok_or(DecodeError::Invalid("slot of key"))

@@ -30,8 +30,8 @@ impl Layout {
         }
     }
 
-    /// What the layout becomes when the size is set to `size` and was `old`. Of a file with holes that is cut it is not known here
-    /// where they were: the number is what may be left at most.
+    /// What the layout becomes when the size is set to `size` and was `old`. Of a file with holes that is cut
+    /// it is not known here where they were: the number is what may be left at most.
     pub fn resized(&self, old: u64, size: u64) -> Layout {
         let left = self.allocated(old).min(size);
         match self {

@@ -1,7 +1,7 @@
 //! Bytes on disk: keys, records, mutations, and the codec they share with the wire.
 //!
-//! All layouts are described in `docs/format.md` and pinned by golden bytes in `tests/golden.rs`. A change of any
-//! layout raises [`FORMAT_VERSION`].
+//! All layouts are described in `docs/format.md` and pinned by golden bytes in `tests/golden.rs`. A change of
+//! any layout raises [`FORMAT_VERSION`].
 
 mod acls;
 pub mod codec;

@@ -46,7 +46,8 @@ pub struct ReplyWrite {
     pub record: ReplyRecord,
 }
 
-/// What is applied atomically. The reply is part of the batch (rule 3): how a store keeps it is the store's business.
+/// What is applied atomically. The reply is part of the batch (rule 3): how a store keeps it is the store's
+/// business.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
     /// The effect.

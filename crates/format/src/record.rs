@@ -58,7 +58,8 @@ pub enum Record {
 /// What a name in a directory stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Tells apart entries of one bucket; with the bucket it is the entry's [`crate::Position`]. Fixed for its life.
+    /// Tells apart entries of one bucket; with the bucket it is the entry's [`crate::Position`]. Fixed for
+    /// its life.
     pub ordinal: u8,
     /// The object.
     pub target: Target,
@@ -71,7 +72,8 @@ pub enum Target {
     Dir(AccessRecord),
     /// Anything else, whole.
     Inode(InodeRecord),
-    /// One of several names, or what is left of them, of something that is at home (H96). Never itself at home: one hop.
+    /// One of several names, or what is left of them, of something that is at home (H96). Never itself at
+    /// home: one hop.
     Link(LinkRecord),
 }
 
@@ -113,8 +115,8 @@ pub struct AccessRecord {
     pub version: u64,
     /// What it has besides this record.
     pub marks: Marks,
-    /// Counts the changes of who may search it that others were told of: what is sealed about it opens under a key of
-    /// this number (H99). The head has the same.
+    /// Counts the changes of who may search it that others were told of: what is sealed about it opens under
+    /// a key of this number (H99). The head has the same.
     pub seal: u64,
     /// Its access control lists.
     pub acls: Acls,
@@ -216,13 +218,14 @@ pub struct Head {
     pub split: u8,
     /// As in the access record.
     pub seal: u64,
-    /// The back-pointer, with `birth`: the directory was renamed, and its birth's rename list has its version. Set by
-    /// its first rename and never taken back, wherever it goes (H5); its end takes the version off the list (H4).
+    /// The back-pointer, with `birth`: the directory was renamed, and its birth's rename list has its
+    /// version. Set by its first rename and never taken back, wherever it goes (H5); its end takes the
+    /// version off the list (H4).
     pub listed: bool,
 }
 
-/// An entry of the coordinator's log: what everybody was told about a directory's access record is not true any more
-/// (InfiniFS §3.4).
+/// An entry of the coordinator's log: what everybody was told about a directory's access record is not true
+/// any more (InfiniFS §3.4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Invalidation {
     /// The directory.
@@ -291,13 +294,14 @@ pub struct DecisionRecord {
     pub participants: Vec<ServerId>,
 }
 
-/// The content of a directory that was born with an entry here and belongs on another server. Written with the entry, kept
-/// until the content is synced there.
+/// The content of a directory that was born with an entry here and belongs on another server. Written with
+/// the entry, kept until the content is synced there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwedRecord {
     /// The directory.
     pub dir: DirId,
-    /// Its head. What it says of its parent and its name is where it was born, and where it is as long as this is owed.
+    /// Its head. What it says of its parent and its name is where it was born, and where it is as long as
+    /// this is owed.
     pub head: Head,
     /// Its counts and times.
     pub touch: Touch,
@@ -328,8 +332,8 @@ pub struct GarbageRecord {
 pub struct SessionRecord {
     /// When it was opened (for operators; expiry counts signs of life).
     pub opened: Timestamp,
-    /// When it expired, if it did. Its reply records are gone, so it must never come back to life: neither by its
-    /// client's registering again, nor with records from another server (H46, H47).
+    /// When it expired, if it did. Its reply records are gone, so it must never come back to life: neither by
+    /// its client's registering again, nor with records from another server (H46, H47).
     pub ended: Option<Timestamp>,
 }
 
@@ -357,8 +361,8 @@ pub struct Superblock {
 pub struct HandOverRecord {
     /// No map older than this is to be believed.
     pub epoch: MapEpoch,
-    /// Slots that were copied to another server, and of which this one does and says nothing any more until the map says
-    /// whose they are. Written before the coordinator is asked. Where to:
+    /// Slots that were copied to another server, and of which this one does and says nothing any more until
+    /// the map says whose they are. Written before the coordinator is asked. Where to:
     pub to: ServerId,
     /// Epoch of the plan by which they move.
     pub made: MapEpoch,
@@ -582,8 +586,8 @@ impl Codec for PreparedRecord {
 }
 
 impl Record {
-    /// The bytes stored under `key`: version, value, and a checksum over key and value, so that a flipped bit, or a
-    /// record under a wrong key, is reported and never served.
+    /// The bytes stored under `key`: version, value, and a checksum over key and value, so that a flipped
+    /// bit, or a record under a wrong key, is reported and never served.
     pub fn encode(&self, key: &[u8]) -> Vec<u8> {
         let more = match self {
             Record::Reply(reply) => reply.answer.0.len(),
@@ -658,7 +662,8 @@ impl Touch {
         );
         self.stat.entries = entries.unwrap_or(0);
         self.stat.subdirs = subdirs.unwrap_or(0);
-        // The largest time wins, so that order does not matter and a clock that steps back moves nothing back (H88).
+        // The largest time wins, so that order does not matter and a clock that steps back moves nothing back
+        // (H88).
         self.stat.ctime = self.stat.ctime.max(d.time);
         self.stat.mtime = if self.explicit || plant!(H88) {
             d.time

@@ -3,9 +3,9 @@
 use crate::codec::{Codec, DecodeError, Reader};
 use crate::codec_struct;
 
-/// The versions under which directories were born as one name in one parent, that have been renamed since and live
-/// (H2–H5). Kept as runs: where many directories are made under one name and moved away, the versions are dense.
-/// A list without versions has no record.
+/// The versions under which directories were born as one name in one parent, that have been renamed since and
+/// live (H2–H5). Kept as runs: where many directories are made under one name and moved away, the versions
+/// are dense. A list without versions has no record.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RenameList {
     /// Ascending, with at least one version between one run and the next.

@@ -1,12 +1,13 @@
-//! Which records are read, exported or deleted together: said by what they are ([`Scan`]), and as a range of bytes ([`KeyRange`]).
+//! Which records are read, exported or deleted together: said by what they are ([`Scan`]), and as a range of
+//! bytes ([`KeyRange`]).
 
 use crate::codec::{Blob, DecodeError, Reader};
 use crate::key::put_entry;
 use crate::{Key, LOCAL_SLOT, NameHash, Tag};
 use pando_types::{DirId, Name, Part, SessionId, Slot};
 
-/// What a store lists, exports or deletes. A store of another kind than an ordered map of keys can keep what belongs together
-/// as it likes; an ordered one asks for the [`Scan::range`].
+/// What a store lists, exports or deletes. A store of another kind than an ordered map of keys can keep what
+/// belongs together as it likes; an ordered one asks for the [`Scan::range`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Scan {
     /// All of a slot.
@@ -52,12 +53,13 @@ pub enum Scan {
     Invalidations,
     /// All identities.
     Identities,
-    /// All records whose encoded keys are in a range, in that order: what operators, `fsck` and backups ask for, and messages carry.
+    /// All records whose encoded keys are in a range, in that order: what operators, `fsck` and backups ask
+    /// for, and messages carry.
     Keys(KeyRange),
     /// What of a scan comes after a key.
     After(Box<Scan>, Key),
-    /// What of a scan an export left. The bytes say where it goes on, and are the store's; an ordered one says the first key, and of
-    /// [`Scan::Keys`] every store does.
+    /// What of a scan an export left. The bytes say where it goes on, and are the store's; an ordered one
+    /// says the first key, and of [`Scan::Keys`] every store does.
     Rest(Box<Scan>, Vec<u8>),
 }
 

@@ -120,7 +120,8 @@ impl Key {
         }
     }
 
-    /// The kind of the record under an encoded key, or of the keys that begin so. `None`: they are too short, or no kind is known.
+    /// The kind of the record under an encoded key, or of the keys that begin so. `None`: they are too short,
+    /// or no kind is known.
     pub fn tag_of(key: &[u8]) -> Option<Tag> {
         Tag::from_byte(*key.get(AT)?).ok()
     }

@@ -4,8 +4,8 @@ use crate::codec::{Blob, Codec, DecodeError, Reader};
 use pando_types::{Errno, XATTR_VALUE_MAX, XATTRS_MAX, XattrMode, XattrName};
 use std::collections::BTreeMap;
 
-/// What an object has besides its record: so that whoever looks at the record alone knows that there is no more to read.
-/// (Its access control lists are in the record, at the end, and only there.)
+/// What an object has besides its record: so that whoever looks at the record alone knows that there is no
+/// more to read. (Its access control lists are in the record, at the end, and only there.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Marks(u64);
 
@@ -14,7 +14,8 @@ impl Marks {
     pub const NONE: Marks = Marks(0);
     /// Extended attributes, in the attachment [`crate::AttachmentKind::Xattrs`].
     pub const XATTRS: Marks = Marks(1);
-    /// Of a file without a name: it may get one, because it never had any (`O_TMPFILE`). What lost its last name may not.
+    /// Of a file without a name: it may get one, because it never had any (`O_TMPFILE`). What lost its last
+    /// name may not.
     pub const LINKABLE: Marks = Marks(4);
     /// All that this version understands.
     const KNOWN: u64 = 5;

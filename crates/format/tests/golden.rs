@@ -1,5 +1,6 @@
 //! Every key and record as bytes, pinned. If a test here fails, stores written before cannot be read: raise
-//! `FORMAT_VERSION`, say in `docs/format.md` what changed and how an old store is opened, and only then pin anew.
+//! `FORMAT_VERSION`, say in `docs/format.md` what changed and how an old store is opened, and only then pin
+//! anew.
 
 use pando_format::codec::Blob;
 use pando_format::*;

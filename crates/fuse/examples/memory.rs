@@ -1,6 +1,7 @@
 //! A filesystem whose servers live and die with this process, mounted: for trying programs on it.
 //!
-//! `cargo run -p pando-fuse --release --example memory -- DIR [INLINE_LIMIT BLOCK_SIZE] [SERVERS] [TIMEOUT_MS] [MOUNTPOINT2]`
+//! `cargo run -p pando-fuse --release --example memory -- DIR [INLINE_LIMIT BLOCK_SIZE] [SERVERS]
+//! [TIMEOUT_MS] [MOUNTPOINT2]`
 
 #[path = "../tests/it/support/mod.rs"]
 mod support;

@@ -1,7 +1,8 @@
 //! When files were read: relatime.
 //!
-//! The kernel leaves atimes to the filesystem. A read that makes one due is noted here, shown at once on this mount, and told
-//! to the server of the file a second later, by a thread for which nobody waits. What is lost with the mount is an atime.
+//! The kernel leaves atimes to the filesystem. A read that makes one due is noted here, shown at once on this
+//! mount, and told to the server of the file a second later, by a thread for which nobody waits. What is lost
+//! with the mount is an atime.
 
 use crate::core::Core;
 use crate::driver::{Cluster, Driver};

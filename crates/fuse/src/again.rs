@@ -1,12 +1,14 @@
-//! Files and directories that the kernel has walked to, and that another mount has removed or replaced meanwhile.
+//! Files and directories that the kernel has walked to, and that another mount has removed or replaced
+//! meanwhile.
 //!
-//! - **By a path**: the call is answered ESTALE, after which the kernel walks once more ([`Trail`]). What it finds then is held open at once,
-//!   if it is a regular file; so it is there for the call, however often its name is replaced.
-//! - **By a descriptor**: an open directory is shown as it was last, without links; its attributes can be changed here, it is empty, and
-//!   nothing is found or made in it. (Open files are kept by the servers.)
+//! - **By a path**: the call is answered ESTALE, after which the kernel walks once more ([`Trail`]). What it
+//!   finds then is held open at once, if it is a regular file; so it is there for the call, however often its
+//!   name is replaced.
+//! - **By a descriptor**: an open directory is shown as it was last, without links; its attributes can be
+//!   changed here, it is empty, and nothing is found or made in it. (Open files are kept by the servers.)
 //!
-//! The kernel does not say which of the two it is. A directory that has a handle here, or that the same thread asks for once more, counts as
-//! the second.
+//! The kernel does not say which of the two it is. A directory that has a handle here, or that the same
+//! thread asks for once more, counts as the second.
 
 use crate::core::{Core, Shown, entry};
 use crate::driver::{Cluster, Driver};
@@ -32,8 +34,8 @@ const MOVING: Duration = Duration::from_millis(2);
 
 /// Work for which no call waits.
 enum Chore {
-    /// A name stands for something else than the kernel believes. It takes a lock of the kernel that another call may have, which a thread
-    /// that serves calls must not wait for.
+    /// A name stands for something else than the kernel believes. It takes a lock of the kernel that another
+    /// call may have, which a thread that serves calls must not wait for.
     Forget(Ino, Name),
     /// A thread walks again, or has opened a file that it looks up.
     Sweep,
@@ -133,7 +135,8 @@ impl<C: Cluster> Core<C> {
         removed || matches!(self.relearn(d, dir), Err(Errno::Stale | Errno::NotFound))
     }
 
-    /// Whether a removed directory is asked for by a descriptor, or as somebody's working directory. `twice`: by the same thread as just now.
+    /// Whether a removed directory is asked for by a descriptor, or as somebody's working directory. `twice`:
+    /// by the same thread as just now.
     fn is_left(&self, d: &C::Driver, pid: u32, ino: Ino) -> bool {
         let (gone, open) = {
             let nodes = self.nodes();
@@ -295,8 +298,9 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// The error for a name in a directory that could not be asked. Who is about to make something there is not told ESTALE if that can be
-    /// helped: the kernel does not walk again for it, but does when the thing cannot be made.
+    /// The error for a name in a directory that could not be asked. Who is about to make something there is
+    /// not told ESTALE if that can be helped: the kernel does not walk again for it, but does when the thing
+    /// cannot be made.
     fn not_in(&self, d: &C::Driver, cred: &Cred, pid: u32, parent: Ino, name: &Name) -> Errno {
         if self.is_nowhere(d, parent) {
             if self.again.trail.again(pid) {
@@ -383,7 +387,8 @@ impl<C: Cluster> Core<C> {
             if !matches!(result, Err(Errno::NotFound | Errno::Stale)) || !self.is_file_open(ino) {
                 break;
             }
-            // It is open, so it is somewhere: others have just moved it there. (The kernel names no handle with O_TRUNC.)
+            // It is open, so it is somewhere: others have just moved it there. (The kernel names no handle
+            // with O_TRUNC.)
             d.run(d.world().sleep(MOVING * (1 << tries)));
             result = self.setattr(d, cred, ino, change, fh);
         }

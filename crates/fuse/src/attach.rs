@@ -1,7 +1,7 @@
 //! Attaching to a directory and detaching from it, as root or through fusermount3.
 //!
-//! The fuser library could mount too. But when its session ends it unmounts by path once more, which takes away
-//! whatever was mounted there since; and the type of filesystem it shows to others is plain `fuse`.
+//! The fuser library could mount too. But when its session ends it unmounts by path once more, which takes
+//! away whatever was mounted there since; and the type of filesystem it shows to others is plain `fuse`.
 
 use crate::flags::Flags;
 use crate::mount::MountError;
@@ -119,7 +119,8 @@ fn receive(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
-/// Unmounts what is mounted at a directory, from any process. `lazy`: it disappears now, and ends with its last user.
+/// Unmounts what is mounted at a directory, from any process. `lazy`: it disappears now, and ends with its
+/// last user.
 pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), MountError> {
     let flags = if lazy {
         MntFlags::MNT_DETACH

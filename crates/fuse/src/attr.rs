@@ -4,8 +4,8 @@ use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use pando_types::{Attr, DirStat, FileKind, TimeChange, Timestamp};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What programs should read and write at once. Without a write-back cache each `write` is a call into this process,
-/// and stdio writes in units of this.
+/// What programs should read and write at once. Without a write-back cache each `write` is a call into this
+/// process, and stdio writes in units of this.
 const IO_SIZE: u32 = 64 * 1024;
 
 pub(crate) fn kind(kind: FileKind) -> FileType {

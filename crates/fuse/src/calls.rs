@@ -1,13 +1,14 @@
 //! The calls that run, and how signals end them.
 //!
-//! The kernel says that whoever waits for a call was sent a signal, and waits on for the answer, also if the signal
-//! kills. What is answered:
-//! - **Who is killed** gets EINTR at once and is gone. A change that may have reached a server goes on to its outcome
-//!   in its thread; what has not is given up.
-//! - **Who handles a signal that asks it to end** (SIGINT, SIGTERM, SIGQUIT, SIGHUP) gets EINTR once the call has waited for [`STALLED`], if it
-//!   has changed nothing and will not. Other signals that are handled end nothing: programs do not expect it of a filesystem.
-//! - **Who closes a file** is not known by number. The call ends after [`STALLED`], or [`CLOSING`] if the publish may
-//!   have reached a server; the release that follows publishes what is not published.
+//! The kernel says that whoever waits for a call was sent a signal, and waits on for the answer, also if the
+//! signal kills. What is answered:
+//! - **Who is killed** gets EINTR at once and is gone. A change that may have reached a server goes on to its
+//!   outcome in its thread; what has not is given up.
+//! - **Who handles a signal that asks it to end** (SIGINT, SIGTERM, SIGQUIT, SIGHUP) gets EINTR once the call
+//!   has waited for [`STALLED`], if it has changed nothing and will not. Other signals that are handled end
+//!   nothing: programs do not expect it of a filesystem.
+//! - **Who closes a file** is not known by number. The call ends after [`STALLED`], or [`CLOSING`] if the
+//!   publish may have reached a server; the release that follows publishes what is not published.
 //! - Signals that do neither (stops, what is ignored, timers) end nothing.
 
 use foldhash::HashMap;

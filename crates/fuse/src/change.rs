@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 /// `f`, of which `view` was shown before, has lost a name in a directory of `slot`.
 fn lost_one(f: &mut OpenFile, view: &EntryView, slot: Slot, now: pando_types::Timestamp) {
-    // Others have it open, too, or this mount by a name it did not know of: it is at home, and goes on as any other.
+    // Others have it open, too, or this mount by a name it did not know of: it is at home, and goes on as any
+    // other.
     if view.attr.nlink == 0 {
         f.learn(view);
         return;
@@ -67,8 +68,8 @@ impl<C: Cluster> Core<C> {
         self.end_waiting(d, state)?;
         let mut version = None;
         if let Some(size) = change.size.take() {
-            // The kernel asks for a new mtime with each truncate by path; the size changes it anyway, and asked for
-            // by itself it would need ownership.
+            // The kernel asks for a new mtime with each truncate by path; the size changes it anyway, and
+            // asked for by itself it would need ownership.
             if change.mtime == Some(TimeChange::Now) {
                 change.mtime = None;
             }
@@ -389,8 +390,9 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// Lets a change of attributes wait for the bytes of a file that was made here, and that one program has open: so long as names are
-    /// believed at most, and only where somebody comes by then. Returns what to show; `None`: it is to be told now.
+    /// Lets a change of attributes wait for the bytes of a file that was made here, and that one program has
+    /// open: so long as names are believed at most, and only where somebody comes by then. Returns what to
+    /// show; `None`: it is to be told now.
     #[allow(clippy::too_many_arguments)]
     pub fn put_off(
         &self,
@@ -425,7 +427,8 @@ impl<C: Cluster> Core<C> {
         Some(self.shown(attr))
     }
 
-    /// The kernel writes back what programs changed in mappings, and sets the time of that: who waits for that relies on it being told.
+    /// The kernel writes back what programs changed in mappings, and sets the time of that: who waits for
+    /// that relies on it being told.
     pub fn writes_back(&self, d: &C::Driver, ino: Ino) -> Result<(), Errno> {
         let Some(slot) = self.nodes().file(ino) else {
             return Ok(());

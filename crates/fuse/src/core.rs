@@ -24,7 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So old may a directory's ctime be that another mount has moved by an extended attribute or a rename, whatever the timeout.
+/// So old may a directory's ctime be that another mount has moved by an extended attribute or a rename,
+/// whatever the timeout.
 const CTIME: Duration = Duration::from_secs(1);
 
 /// How often a directory is looked up that others replace between two requests.
@@ -36,7 +37,8 @@ pub(crate) struct Settings {
     /// How long the kernel may believe what it was told.
     pub timeout: Duration,
     pub data_sync: DataSync,
-    /// So long after a write what was written is published, at the latest; zero: when the file is closed or synced.
+    /// So long after a write what was written is published, at the latest; zero: when the file is closed or
+    /// synced.
     pub publish: Duration,
     /// The kernel keeps the locks of programs.
     pub local_locks: bool,
@@ -209,8 +211,9 @@ impl<C: Cluster> Core<C> {
         Ok((known.statement.clone(), known.learnt))
     }
 
-    /// Asks for a directory's permissions again, as the superuser: the kernel has checked the way here, and a directory in
-    /// use stays usable when its parent is closed to the user, and when another mount has moved it.
+    /// Asks for a directory's permissions again, as the superuser: the kernel has checked the way here, and a
+    /// directory in use stays usable when its parent is closed to the user, and when another mount has moved
+    /// it.
     pub fn relearn(&self, d: &C::Driver, ino: Ino) -> Result<Statement, Errno> {
         let dir = self.statement(ino)?;
         let view = d.run(d.ops().op(&d.ops().own(), Op::Reopen { dir }));
@@ -245,8 +248,8 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// Does something with what has attributes: where its name is, or by itself if it is the root. Where a subtree has its name is not for
-    /// those to know whose root it is.
+    /// Does something with what has attributes: where its name is, or by itself if it is the root. Where a
+    /// subtree has its name is not for those to know whose root it is.
     pub fn at_name<R>(
         &self,
         d: &C::Driver,
@@ -264,8 +267,8 @@ impl<C: Cluster> Core<C> {
         })
     }
 
-    /// Does something with a file where it is: at home, if it has one, else under its name, with the statement of its directory.
-    /// REQUIRES: of another file that has the name now `f` says that it is stale.
+    /// Does something with a file where it is: at home, if it has one, else under its name, with the
+    /// statement of its directory. REQUIRES: of another file that has the name now `f` says that it is stale.
     pub fn in_place<R>(
         &self,
         d: &C::Driver,
@@ -276,7 +279,8 @@ impl<C: Cluster> Core<C> {
         if let Some(dir) = at.home {
             let name = dir.name.clone();
             match f(Place { dir, name }) {
-                // It has no name any more, as far as is known there; or what shows that it is there is too old.
+                // It has no name any more, as far as is known there; or what shows that it is there is too
+                // old.
                 Err(Errno::Stale | Errno::NotFound) => {}
                 other => return other,
             }
@@ -299,8 +303,8 @@ impl<C: Cluster> Core<C> {
         named
     }
 
-    /// An entry was answered under `name`: its node gets one more reference of the kernel. `attr` are its whole
-    /// attributes. Returns what to show.
+    /// An entry was answered under `name`: its node gets one more reference of the kernel. `attr` are its
+    /// whole attributes. Returns what to show.
     pub fn admit(&self, parent: Ino, name: &Name, view: &EntryView, attr: &Attr) -> Result<Shown, Errno> {
         let slot = {
             let mut nodes = self.nodes();
@@ -318,8 +322,9 @@ impl<C: Cluster> Core<C> {
         Ok(self.shown(shown))
     }
 
-    /// Close-to-open: if what was just opened is not what the kernel was last told of, it must not believe the size
-    /// it knows until its timeout. (On a read within that size it would not ask, and show a longer file cut.)
+    /// Close-to-open: if what was just opened is not what the kernel was last told of, it must not believe
+    /// the size it knows until its timeout. (On a read within that size it would not ask, and show a longer
+    /// file cut.)
     pub fn attributes_changed(&self, ino: Ino, version: u64) {
         if self.nodes().get(ino).is_some_and(|n| n.shown == Some(version)) {
             return;
@@ -350,7 +355,8 @@ impl<C: Cluster> Core<C> {
         content(self.op(d, &d.ops().own(), Op::DirStat { dir }))
     }
 
-    /// Whether it is known without asking that there is no such name. Where files are locked, names tell programs on other mounts something.
+    /// Whether it is known without asking that there is no such name. Where files are locked, names tell
+    /// programs on other mounts something.
     pub fn lacks(&self, d: &C::Driver, parent: Ino, name: &Name) -> bool {
         match (&self.contents, self.statement(parent)) {
             (Some(contents), Ok(dir)) if self.locks.may_believe(parent) => {
@@ -373,7 +379,8 @@ impl<C: Cluster> Core<C> {
                 Err(Errno::Stale) if self.nodes().get(parent).is_some_and(|n| n.gone) => {
                     return Err(Errno::NotFound);
                 }
-                // The directory was removed between the two requests, or the answer was overtaken: what is there now?
+                // The directory was removed between the two requests, or the answer was overtaken: what is
+                // there now?
                 Err(Errno::Stale) if tries < TRIES && !self.is_nowhere(d, parent) => {}
                 other => return other,
             }
@@ -427,7 +434,8 @@ impl<C: Cluster> Core<C> {
         };
         let slot = self.nodes().file(view.attr.ino);
         if let Some(slot) = slot {
-            // An answer that a publish on this mount has overtaken, by a handle closed since, would set the size back.
+            // An answer that a publish on this mount has overtaken, by a handle closed since, would set the
+            // size back.
             if again && view.version < slot.read().version {
                 return Err(Errno::Stale);
             }
@@ -464,8 +472,8 @@ impl<C: Cluster> Core<C> {
                 learnt,
             } = known.ok_or(Errno::NotDir)?;
             let age = learnt.elapsed();
-            // After each change in a directory the kernel asks again. The change was of the content half, and is known here if it was
-            // made here; the access half is what the kernel was told and may believe.
+            // After each change in a directory the kernel asks again. The change was of the content half, and
+            // is known here if it was made here; the access half is what the kernel was told and may believe.
             if age < self.settings.timeout {
                 let known =
                     (self.contents.as_ref()).and_then(|c| c.stat(&old, d.now(), self.settings.timeout));
@@ -483,8 +491,8 @@ impl<C: Cluster> Core<C> {
                     });
                 }
             }
-            // That a server takes the statement proves that the permissions are still what was shown. What else of the access half
-            // changes unheard is a ctime, which other mounts move by extended attributes and renames.
+            // A server that takes the statement proves that the permissions are still what was shown. Of the
+            // rest a ctime changes unheard: other mounts move it by extended attributes and renames.
             if (self.settings.timeout..CTIME).contains(&age)
                 && let Ok(content) = self.dir_stat(d, old.clone())
                 // What was shown meanwhile may be of a newer statement, which was taken in this one's place.
@@ -557,8 +565,9 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// If another mount has changed the content of a file that is open here, that is taken over before its size is
-    /// shown: a size without its bytes would read as zeros. Failure leaves the file as it was when it was opened.
+    /// If another mount has changed the content of a file that is open here, that is taken over before its
+    /// size is shown: a size without its bytes would read as zeros. Failure leaves the file as it was when it
+    /// was opened.
     pub(crate) fn take_over(&self, d: &C::Driver, slot: &FileSlot, view: &EntryView) {
         let outdated = |f: &OpenFile| f.outdated_by(view);
         if !slot.read().open.as_ref().is_some_and(outdated) {

@@ -1,7 +1,8 @@
 //! On whose behalf: user and group come with each request, supplementary groups from `/proc`.
 //!
-//! A mount asks much that no one user asks for (attributes, where something is now), as the superuser. An identity that may not act for that
-//! one asks as the user whose call it is; and of a program's groups it says those that it may say.
+//! A mount asks much that no one user asks for (attributes, where something is now), as the superuser. An
+//! identity that may not act for that one asks as the user whose call it is; and of a program's groups it
+//! says those that it may say.
 
 use foldhash::HashMap;
 use pando_types::{Cred, Users};
@@ -9,8 +10,8 @@ use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long groups once read are believed. A process changes its groups together with its user (login, su), and the
-/// user is part of the key; a thread number is not used again so soon.
+/// How long groups once read are believed. A process changes its groups together with its user (login, su),
+/// and the user is part of the key; a thread number is not used again so soon.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// More callers than this within a second start afresh.
 const REMEMBERED: usize = 1024;

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// An open for execution, as the kernel marks it in the flags.
 const FMODE_EXEC: i32 = 0x20;
 
-/// How often a file is created or opened again, whose name others replace meanwhile, by a call that tries ten times itself.
+/// How often a file is created or opened again, whose name others replace meanwhile, by a call that tries ten
+/// times itself.
 const TRIES: usize = 10;
 
 /// What open flags ask for.
@@ -59,7 +60,8 @@ impl Want {
             access,
             writable,
             truncate,
-            // The place that the kernel takes for the end may be another. (What can be read too may be mapped, which needs pages.)
+            // The place that the kernel takes for the end may be another. (What can be read too may be
+            // mapped, which needs pages.)
             unpaged: flags & (libc::O_ACCMODE | libc::O_APPEND) == libc::O_WRONLY | libc::O_APPEND,
         }
     }
@@ -76,7 +78,8 @@ pub(crate) struct To {
 }
 
 impl To {
-    /// A write of the kernel. `cached`: of a page of a mapping, which goes where it came from, whatever the handle was opened with.
+    /// A write of the kernel. `cached`: of a page of a mapping, which goes where it came from, whatever the
+    /// handle was opened with.
     pub fn new(offset: u64, flags: i32, cached: bool) -> To {
         To {
             offset,
@@ -292,7 +295,8 @@ impl<C: Cluster> Core<C> {
         })
     }
 
-    /// Opens a regular file, as whoever may see its name, so that it stays there: for a LOOKUP, of which the kernel gets a reference.
+    /// Opens a regular file, as whoever may see its name, so that it stays there: for a LOOKUP, of which the
+    /// kernel gets a reference.
     pub fn hold(&self, d: &C::Driver, parent: Ino, name: &Name) -> Result<(Shown, u64), Errno> {
         let own = d.ops().own();
         let (place, opened) = self.open_named(d, &own, parent, name, Want::PIN.access)?;
@@ -301,7 +305,8 @@ impl<C: Cluster> Core<C> {
         }
         let ino = opened.entry.attr.ino;
         self.admit(parent, name, &opened.entry, &opened.entry.attr)?;
-        // Another for as long as it is held: the kernel may give back the one that it gets before it asks again.
+        // Another for as long as it is held: the kernel may give back the one that it gets before it asks
+        // again.
         self.nodes().count(ino);
         match self.made(d, &own, &Want::PIN, place, opened) {
             Ok((shown, fh, _)) => Ok((shown, fh)),
@@ -382,7 +387,8 @@ impl<C: Cluster> Core<C> {
         Ok(bytes)
     }
 
-    /// Writes. Waits for no publish of what was written before, but for its own with `O_DIRECT`. (Of `O_SYNC` the kernel asks an fsync.)
+    /// Writes. Waits for no publish of what was written before, but for its own with `O_DIRECT`. (Of `O_SYNC`
+    /// the kernel asks an fsync.)
     pub fn write(&self, d: &C::Driver, fh: u64, data: &[u8], to: To) -> Result<(), Errno> {
         self.written.fetch_add(1, Ordering::Relaxed);
         self.check_locks(fh)?;
@@ -515,7 +521,8 @@ impl<C: Cluster> Core<C> {
         flushed
     }
 
-    /// After a publish: what another mount had published may have been put together with what was written here.
+    /// After a publish: what another mount had published may have been put together with what was written
+    /// here.
     pub fn merged(&self, f: &OpenFile) {
         if f.cached_version().is_none() {
             self.watch.drop_pages(f.key().ino);
@@ -539,7 +546,8 @@ impl<C: Cluster> Core<C> {
         true
     }
 
-    /// What was written under a lock that was lost is not published: it would overwrite what its next holder wrote.
+    /// What was written under a lock that was lost is not published: it would overwrite what its next holder
+    /// wrote.
     pub fn forget_changes(&self, d: &C::Driver, handle: &FileHandle, state: &mut FileState) {
         let Some(f) = state.open.as_mut().filter(|f| f.is_dirty()) else {
             return;
@@ -561,8 +569,8 @@ impl<C: Cluster> Core<C> {
         synced
     }
 
-    /// A handle is closed for good. Pages of a mapping may have come after the last flush; the kernel does not wait
-    /// for this, so an error can only be logged.
+    /// A handle is closed for good. Pages of a mapping may have come after the last flush; the kernel does
+    /// not wait for this, so an error can only be logged.
     pub fn release(&self, d: &C::Driver, fh: u64) {
         let Some(handle) = self.files.remove(fh) else {
             return;

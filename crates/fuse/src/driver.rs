@@ -27,7 +27,8 @@ pub trait Driver: 'static {
     fn blocks(&self) -> &dyn Blocks;
     /// The clock that [`Contents`] go by.
     fn now(&self) -> Mono;
-    /// Drives a future to its end on this thread. A call that has a stack of its own gives the thread to others meanwhile.
+    /// Drives a future to its end on this thread. A call that has a stack of its own gives the thread to
+    /// others meanwhile.
     fn run<F: Future>(&self, future: F) -> F::Output;
     /// The root directory's entry, as a handle.
     fn root(&self) -> Result<EntryView, Errno>;

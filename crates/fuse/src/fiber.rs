@@ -1,10 +1,11 @@
 //! Calls of the kernel that are served beside each other on one thread, each on a stack of its own.
 //!
-//! A call is served by plain code, which waits by [`Driver::run`](crate::driver::Driver::run). On a stack of its own that gives the thread
-//! to others until what it waits for is there. So one thread serves many calls: the requests that they send go out together, as do
-//! their answers, and no thread has to wake for each.
+//! A call is served by plain code, which waits by [`Driver::run`](crate::driver::Driver::run). On a stack of
+//! its own that gives the thread to others until what it waits for is there. So one thread serves many calls:
+//! the requests that they send go out together, as do their answers, and no thread has to wake for each.
 //!
-//! REQUIRES, of what runs here: while it waits it holds no lock that others wait for otherwise than by [`locked`].
+//! REQUIRES, of what runs here: while it waits it holds no lock that others wait for otherwise than by
+//! [`locked`].
 
 use crate::calls::Current;
 use corosensei::stack::DefaultStack;
@@ -61,8 +62,8 @@ fn suspend() {
         .take()
         .expect("only calls with a stack of their own are suspended");
     let call = Current::take();
-    // SAFETY: it was made from a reference that is valid for as long as the body of this coroutine runs, which is what is running: whoever
-    // resumes another takes this one's pointer away before, here.
+    // SAFETY: it was made from a reference that is valid for as long as the body of this coroutine runs,
+    // which is what is running: whoever resumes another takes this one's pointer away before, here.
     let waker = unsafe { running.yielder.as_ref() }.suspend(());
     call.put_back();
     RUNNING.set(Some(Running { waker, ..running }));

@@ -32,7 +32,8 @@ const WORDS: [(&str, MsFlags, bool); 20] = [
 /// Those that fusermount3 does not know. Atimes are as with `relatime` anyway.
 const NOT_FOR_USERS: [&str; 3] = ["relatime", "strictatime", "silent"];
 
-/// Flags of a mount. By default nothing on it is a device, and no program there gets other rights by a set-id bit.
+/// Flags of a mount. By default nothing on it is a device, and no program there gets other rights by a set-id
+/// bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flags(MsFlags);
 
@@ -43,7 +44,8 @@ impl Default for Flags {
 }
 
 impl Flags {
-    /// Takes one of mount(8)'s words into account; the last said counts. False if it is not a word for a flag.
+    /// Takes one of mount(8)'s words into account; the last said counts. False if it is not a word for a
+    /// flag.
     pub fn say(&mut self, word: &str) -> bool {
         let Some((_, flag, on)) = WORDS.iter().find(|(w, ..)| *w == word) else {
             return false;
@@ -76,8 +78,8 @@ impl Flags {
     }
 }
 
-/// Changes the flags of what is mounted at a directory, by mount(8)'s words; those that are not said stay. The process
-/// behind the mount has no part in it.
+/// Changes the flags of what is mounted at a directory, by mount(8)'s words; those that are not said stay.
+/// The process behind the mount has no part in it.
 pub fn remount(mountpoint: &Path, words: &[&str]) -> Result<Flags, MountError> {
     let Some(found) = table::find(mountpoint).filter(|m| m.kind == attach::TYPE) else {
         return Err(MountError::NotMounted(mountpoint.into()));

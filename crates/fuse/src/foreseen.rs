@@ -1,14 +1,17 @@
 //! Files that are opened together with the look at their names.
 //!
-//! Of a program that opens a file whose name it may not believe any more the kernel asks twice: LOOKUP, and OPEN of what that has found. A
-//! thread that has opened what it looked up will do so again. For it LOOKUP opens the file for reading, in one message, and OPEN takes what
-//! was answered.
+//! Of a program that opens a file whose name it may not believe any more the kernel asks twice: LOOKUP, and
+//! OPEN of what that has found. A thread that has opened what it looked up will do so again. For it LOOKUP
+//! opens the file for reading, in one message, and OPEN takes what was answered.
 //!
-//! - The kernel is told not to believe such a name, so that each call asks for it anew. What an OPEN takes its own call has looked up, and not
-//!   an earlier one (`stat`): it shows what others closed before it began. What gets at a file without its name (`/proc/self/fd` of what was
-//!   opened with O_PATH) can lack by [`SOON`] what another mount has changed.
-//! - A server has checked the permission of the same user to read. Whoever opens for anything else is asked for.
-//! - What was opened in vain is closed with the next message to the server, or soon. The thread then only looks for a while, ever longer.
+//! - The kernel is told not to believe such a name, so that each call asks for it anew. What an OPEN takes
+//!   its own call has looked up, and not an earlier one (`stat`): it shows what others closed before it
+//!   began. What gets at a file without its name (`/proc/self/fd` of what was opened with O_PATH) can lack by
+//!   [`SOON`] what another mount has changed.
+//! - A server has checked the permission of the same user to read. Whoever opens for anything else is asked
+//!   for.
+//! - What was opened in vain is closed with the next message to the server, or soon. The thread then only
+//!   looks for a while, ever longer.
 
 use crate::core::{Core, Shown};
 use crate::driver::Cluster;
@@ -63,7 +66,8 @@ struct Habit {
 struct Thread {
     /// Of names that are looked up for the first time.
     once: Habit,
-    /// Of a name that was looked up just before, too: who does not believe names asks for it in `stat`, and again in `open`.
+    /// Of a name that was looked up just before, too: who does not believe names asks for it in `stat`, and
+    /// again in `open`.
     twice: Habit,
     /// The name of the file that it has found last, if for the first time in turn.
     looked: Option<(Ino, Name)>,
@@ -176,8 +180,8 @@ impl Foreseen {
         kept && !std::mem::replace(&mut threads.swept, true)
     }
 
-    /// A thread opens a file. `reader`: the user, if it is to be read and nothing else. Returns it if it was opened for that user by
-    /// the look right before.
+    /// A thread opens a file. `reader`: the user, if it is to be read and nothing else. Returns it if it was
+    /// opened for that user by the look right before.
     pub fn opens(&self, pid: u32, ino: Ino, reader: Option<&Cred>) -> Option<Ahead> {
         let mut threads = self.lock();
         let thread = threads.by.get_mut(&pid)?;
@@ -282,7 +286,8 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// Whether what a look has opened is what OPEN of this node would find. REQUIRES: the file's lock is held.
+    /// Whether what a look has opened is what OPEN of this node would find. REQUIRES: the file's lock is
+    /// held.
     pub fn is_still(&self, ahead: &Ahead, ino: Ino, state: &FileState) -> bool {
         let entry = &ahead.opened.entry;
         let nodes = self.nodes();

@@ -32,8 +32,8 @@ pub(crate) struct Mounted<C: Cluster>(pub Arc<Core<C>>);
 impl<C: Cluster> Filesystem for Mounted<C> {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = [
-            // Not FUSE_ATOMIC_O_TRUNC: with it, opening a running program with O_RDONLY | O_TRUNC would empty it before
-            // the kernel says ETXTBSY.
+            // Not FUSE_ATOMIC_O_TRUNC: with it, opening a running program with O_RDONLY | O_TRUNC would empty
+            // it before the kernel says ETXTBSY.
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -151,7 +151,8 @@ impl<C: Cluster> Filesystem for Mounted<C> {
         if sleep {
             return self.0.set_lock(req.unique().0, asked, sleep, told);
         }
-        // Who does not wait for others does not expect EINTR: only who is killed is answered before it is known.
+        // Who does not wait for others does not expect EINTR: only who is killed is answered before it is
+        // known.
         if calls::change().is_err() {
             return told(Err(LockError::Interrupted));
         }

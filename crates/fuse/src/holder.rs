@@ -1,10 +1,10 @@
 //! The session that holds removed files, and signs of life for that of open files.
 //!
-//! A file that is removed while open keeps its data until the session that removed it lets go of it, or ends. Requests
-//! come in on any of the mount's threads, each with a session of its own; so whatever begins or ends a hold goes
-//! through one thread, whose session lives, and is kept alive, as long as the mount. It is rare enough for a thread hop.
-//! Another thread speaks for what is open: it waits for no operation, or one server that is away would make all others
-//! believe that the mount is gone.
+//! A file that is removed while open keeps its data until the session that removed it lets go of it, or ends.
+//! Requests come in on any of the mount's threads, each with a session of its own; so whatever begins or ends
+//! a hold goes through one thread, whose session lives, and is kept alive, as long as the mount. It is rare
+//! enough for a thread hop. Another thread speaks for what is open: it waits for no operation, or one server
+//! that is away would make all others believe that the mount is gone.
 
 use crate::driver::{Cluster, Driver};
 use crate::later::{Finder, later};
@@ -224,7 +224,8 @@ fn run<C: Cluster>(cluster: &C, driver: &mut Option<C::Driver>, cred: Option<Cre
     let new = driver.is_none();
     let driver = connected(cluster, driver)?;
     if new {
-        // An operation may wait for one server for minutes: the others must know meanwhile that the session lives.
+        // An operation may wait for one server for minutes: the others must know meanwhile that the session
+        // lives.
         driver.stay_alive(cluster.keep_alive_every());
     }
     let cred = cred.unwrap_or_else(|| driver.ops().own());

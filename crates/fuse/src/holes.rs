@@ -17,7 +17,8 @@ enum Piece {
 }
 
 impl<C: Cluster> Core<C> {
-    /// The next data, or the next hole, at or after `offset`; the end of a file is a hole. `None`: there is none.
+    /// The next data, or the next hole, at or after `offset`; the end of a file is a hole. `None`: there is
+    /// none.
     pub fn seek(&self, d: &C::Driver, fh: u64, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
         let handle = self.files.get(fh).ok_or(Errno::BadHandle)?;
         let state = handle.slot.read();

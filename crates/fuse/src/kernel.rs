@@ -1,4 +1,5 @@
-//! Parts that the kernel's requests and answers have in common: credentials, names, references it gets, errors.
+//! Parts that the kernel's requests and answers have in common: credentials, names, references it gets,
+//! errors.
 
 use crate::calls;
 use crate::core::Shown;

@@ -1,11 +1,12 @@
 //! The FUSE mount.
 //!
-//! A few threads take requests from the kernel. Each has a reactor and a client of its own, which it drives inline
-//! ([`Driver`]); they share the node table and open files. Node ids are inode numbers.
+//! A few threads take requests from the kernel. Each has a reactor and a client of its own, which it drives
+//! inline ([`Driver`]); they share the node table and open files. Node ids are inode numbers.
 //!
-//! What the kernel may believe and for how long: names and attributes for [`MountOptions::timeout`], pages of a file
-//! while this mount knows of no change by another since it last had the file open (close-to-open). There is no
-//! write-back cache: a `write` is in this process when it returns, and published by `close`, `fsync` or `truncate`.
+//! What the kernel may believe and for how long: names and attributes for [`MountOptions::timeout`], pages of
+//! a file while this mount knows of no change by another since it last had the file open (close-to-open).
+//! There is no write-back cache: a `write` is in this process when it returns, and published by `close`,
+//! `fsync` or `truncate`.
 //!
 //! Knows nothing of servers, retries or sessions: those are the client's.
 

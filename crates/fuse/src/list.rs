@@ -1,4 +1,5 @@
-//! Listings: cookies are positions, so an entry that stays is shown exactly once whatever happens around it (H66).
+//! Listings: cookies are positions, so an entry that stays is shown exactly once whatever happens around it
+//! (H66).
 
 use crate::attr::{file_attr, joined, kind};
 use crate::core::{Core, content};
@@ -71,7 +72,8 @@ impl<C: Cluster> Core<C> {
         })
     }
 
-    /// The numbers that a directory and the one above it are shown with. Above the root, whichever that is, is the root.
+    /// The numbers that a directory and the one above it are shown with. Above the root, whichever that is,
+    /// is the root.
     fn here_and_up(&self, ino: Ino) -> Result<(Ino, Ino), Errno> {
         let nodes = self.nodes();
         let node = nodes.get(ino).ok_or(Errno::Stale)?;
@@ -158,8 +160,8 @@ impl<C: Cluster> Core<C> {
         numbers.into_iter().zip(answers).collect()
     }
 
-    /// Shows entries after `offset` until `show` says that no more fit. It gets the entries from this one on, this
-    /// one, and how old the answer is.
+    /// Shows entries after `offset` until `show` says that no more fit. It gets the entries from this one on,
+    /// this one, and how old the answer is.
     fn walk(
         &self,
         d: &C::Driver,
@@ -229,8 +231,8 @@ impl<C: Cluster> Core<C> {
             })
         };
         let answer = match listed(&handle.cred) {
-            // Who may list a directory and not search it is shown names only. The kernel, which asked for what they
-            // stand for, keeps it from that user itself.
+            // Who may list a directory and not search it is shown names only. The kernel, which asked for
+            // what they stand for, keeps it from that user itself.
             Ok(Answer::Entries { entries, .. }) if plus && entries.iter().all(|e| e.view.is_none()) => {
                 listed(&d.ops().own())
             }

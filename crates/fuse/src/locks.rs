@@ -1,8 +1,9 @@
 //! Locks of programs: from the kernel to the servers.
 //!
-//! All that is asked about locks goes through one thread, which has the mount's [`Locker`] and waits for nobody: what takes its
-//! time is answered when it is known. A few others bring what the mount knows of a file up to date before a lock is
-//! granted: under a lock a program sees what the last holder wrote. What was written is published before a lock is given up.
+//! All that is asked about locks goes through one thread, which has the mount's [`Locker`] and waits for
+//! nobody: what takes its time is answered when it is known. A few others bring what the mount knows of a
+//! file up to date before a lock is granted: under a lock a program sees what the last holder wrote. What was
+//! written is published before a lock is given up.
 
 use crate::calls;
 use crate::core::Core;
@@ -25,19 +26,21 @@ use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a mount that has locks gives signs of life: so soon it notices that a server has started again, and others wait so
-/// long for it to say what it holds.
+/// How often a mount that has locks gives signs of life: so soon it notices that a server has started again,
+/// and others wait so long for it to say what it holds.
 const PERIOD: Duration = Duration::from_secs(2);
-/// A close does not wait longer for a server that is away. The locks are given up all the same, as soon as it is back.
+/// A close does not wait longer for a server that is away. The locks are given up all the same, as soon as it
+/// is back.
 const CLOSING: Duration = Duration::from_secs(5);
-/// Servers end the session of a mount after 60 seconds of silence, and give its locks to others. Before that it acts under none
-/// of them, and what is under way needs time.
+/// Servers end the session of a mount after 60 seconds of silence, and give its locks to others. Before that
+/// it acts under none of them, and what is under way needs time.
 const SILENT: Duration = Duration::from_secs(52);
 /// So long a call waits to hear whether the locks are lost.
 const DOUBT: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// Threads that look what was written by others: so many files' servers may be away before the rest waits for them.
+/// Threads that look what was written by others: so many files' servers may be away before the rest waits for
+/// them.
 const LOOKING: usize = 4;
 /// Signals that came before their calls are remembered, so many.
 const EARLY: usize = 256;
@@ -118,8 +121,8 @@ pub(crate) struct Locks {
     /// Owners that have lost some.
     lost: Owners,
     signs: Signs,
-    /// Directories in which files were locked: what is there is asked for each time, for programs that lock say by names
-    /// what they do.
+    /// Directories in which files were locked: what is there is asked for each time, for programs that lock
+    /// say by names what they do.
     dirs: Mutex<HashSet<Ino>>,
     /// Programs have asked for some.
     used: AtomicBool,
@@ -248,9 +251,11 @@ impl<C: Cluster> Core<C> {
         Ok(())
     }
 
-    /// Takes the turn to append to a file, or gives it up; `done` is called when that is known, on another thread perhaps.
+    /// Takes the turn to append to a file, or gives it up; `done` is called when that is known, on another
+    /// thread perhaps.
     ///
-    /// `number`: no other turn of this mount has it. So a turn that is given up just now is not taken for the next one.
+    /// `number`: no other turn of this mount has it. So a turn that is given up just now is not taken for the
+    /// next one.
     pub fn set_turn(
         self: &Arc<Self>,
         file: Lockable,
@@ -392,8 +397,8 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// A process has closed a descriptor of a file, or an open file is closed for good: its locks end. Returns when they
-    /// have, unless the server is away.
+    /// A process has closed a descriptor of a file, or an open file is closed for good: its locks end.
+    /// Returns when they have, unless the server is away.
     pub fn unlock_all(self: &Arc<Self>, fh: u64, family: LockFamily, token: u64) {
         let Ok(file) = self.lockable(fh) else { return };
         let wish = LockWish {
@@ -440,7 +445,8 @@ impl<C: Cluster> Core<C> {
         }
     }
 
-    /// The same. Waits a little for what is not known: a machine that wakes up hears soon what became of its locks.
+    /// The same. Waits a little for what is not known: a machine that wakes up hears soon what became of its
+    /// locks.
     pub fn still_locked(&self, handle: &FileHandle) -> Result<(), Errno> {
         let until = Instant::now() + DOUBT;
         loop {
@@ -488,7 +494,8 @@ impl<C: Cluster> Core<C> {
         if let Ok(parent) = parent {
             lock(&self.locks.dirs).insert(parent);
         }
-        // What was written here without a lock, or under another, is put together with what others have published.
+        // What was written here without a lock, or under another, is put together with what others have
+        // published.
         let slot = self.nodes().file(ino);
         if let Some(slot) = slot {
             let mut state = slot.write();
@@ -537,7 +544,8 @@ fn place(wish: &LockWish) -> LockPlace {
     }
 }
 
-/// Takes, changes or gives up a lock, and shows what is protected before it is taken. Both receivers break that off.
+/// Takes, changes or gives up a lock, and shows what is protected before it is taken. Both receivers break
+/// that off.
 async fn set<C: Cluster>(
     locker: Rc<Locker>,
     (wish, wait): (LockWish, bool),

@@ -1,9 +1,10 @@
-//! With timeout 0 the kernel asks twice of whoever looks at a file: LOOKUP, and then GETATTR of what that has found. The second is answered
-//! from the first, if it is the next thing that the same thread asks, soon.
+//! With timeout 0 the kernel asks twice of whoever looks at a file: LOOKUP, and then GETATTR of what that has
+//! found. The second is answered from the first, if it is the next thing that the same thread asks, soon.
 //!
-//! What `stat` returns is then as of when it began, which is what it promises. A look of its own that happens to be the next thing (`fstat`
-//! of a directory, or of what was opened with O_PATH) can lack by [`SOON`] what another mount has changed; if anything was changed on this one
-//! meanwhile, it is asked for. Files that are open here are never shown so: the kernel goes by their size.
+//! What `stat` returns is then as of when it began, which is what it promises. A look of its own that happens
+//! to be the next thing (`fstat` of a directory, or of what was opened with O_PATH) can lack by [`SOON`] what
+//! another mount has changed; if anything was changed on this one meanwhile, it is asked for. Files that are
+//! open here are never shown so: the kernel goes by their size.
 
 use crate::core::Shown;
 use crate::open::FileSlot;

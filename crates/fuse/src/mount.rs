@@ -18,8 +18,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// How long an unmounted session may take to end. It does not end while another mount namespace, of a container
-/// perhaps, has a copy of the mount.
+/// How long an unmounted session may take to end. It does not end while another mount namespace, of a
+/// container perhaps, has a copy of the mount.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// How long a mount that is told to end waits for the kernel to write what programs changed in mappings.
@@ -33,14 +33,16 @@ const QUIET: Duration = Duration::from_millis(200);
 pub struct MountOptions {
     /// Where: an existing directory.
     pub mountpoint: PathBuf,
-    /// How long the kernel may believe names and attributes: the only staleness between mounts. 0 asks every time.
+    /// How long the kernel may believe names and attributes: the only staleness between mounts. 0 asks every
+    /// time.
     pub timeout: Duration,
     /// When file data is made safe; [`DataSync::BeforePublish`] for durability `sync`.
     pub data_sync: DataSync,
-    /// So long after a write what was written is seen by other mounts, at the latest, if the file stays open. Zero: when it is closed or
-    /// synced.
+    /// So long after a write what was written is seen by other mounts, at the latest, if the file stays open.
+    /// Zero: when it is closed or synced.
     pub publish: Duration,
-    /// One thread serves many requests; those that read or write files, or wait for locks, have one each. So many threads there are.
+    /// One thread serves many requests; those that read or write files, or wait for locks, have one each. So
+    /// many threads there are.
     pub max_threads: usize,
     /// Whether other users may use the mount. `None`: if the superuser mounts.
     pub allow_other: Option<bool>,
@@ -48,7 +50,8 @@ pub struct MountOptions {
     pub flags: Flags,
     /// Locks of programs hold on this mount alone: the kernel keeps them.
     pub local_locks: bool,
-    /// The kernel checks permissions with timeout 0, too, for which it asks for a directory before each name in it.
+    /// The kernel checks permissions with timeout 0, too, for which it asks for a directory before each name
+    /// in it.
     pub default_permissions: bool,
     /// What others are shown as the source of the mount. `None`: the filesystem's name.
     pub source: Option<String>,
@@ -170,7 +173,8 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
         publish: options.publish,
         local_locks: options.local_locks,
         atimes: options.flags.follows_reads(),
-        // Names that the kernel believes it walks without asking. Where it asks for each, as whoever asks, the servers refuse.
+        // Names that the kernel believes it walks without asking. Where it asks for each, as whoever asks,
+        // the servers refuse.
         kernel_checks: !options.timeout.is_zero() || options.default_permissions,
     };
     let name = options.source.clone().unwrap_or_else(|| cluster.name());
@@ -219,8 +223,8 @@ pub fn mount<C: Cluster>(options: &MountOptions, cluster: C) -> Result<Mounted, 
     })
 }
 
-/// Mounts, and returns when the filesystem was unmounted: by `pando umount`, `umount`, or SIGTERM, SIGINT or SIGHUP
-/// to this process. `ready` is called when it can be used.
+/// Mounts, and returns when the filesystem was unmounted: by `pando umount`, `umount`, or SIGTERM, SIGINT or
+/// SIGHUP to this process. `ready` is called when it can be used.
 ///
 /// REQUIRES: no other thread runs yet that would take these signals.
 pub fn serve<C: Cluster>(
@@ -281,7 +285,8 @@ impl Mounted {
         self.finish()
     }
 
-    /// Unmounts it and waits for the end, but not for containers that have a copy of the mount. `Busy` if somebody works in it: then it is still mounted.
+    /// Unmounts it and waits for the end, but not for containers that have a copy of the mount. `Busy` if
+    /// somebody works in it: then it is still mounted.
     pub fn unmount(&mut self) -> Result<(), MountError> {
         unmount(&self.mountpoint, false)?;
         let until = Instant::now() + LINGER;
@@ -316,7 +321,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Has the kernel hand over what programs changed in mappings; gives up after a while, for servers may be away.
+/// Has the kernel hand over what programs changed in mappings; gives up after a while, for servers may be
+/// away.
 fn write_back(mountpoint: &Path, written: &AtomicU64) {
     let at = mountpoint.to_owned();
     let (done, wait) = mpsc::channel();
@@ -367,7 +373,8 @@ fn config(options: &MountOptions) -> Config {
     config
 }
 
-/// Finds out beforehand what would go wrong, so that it can be said with advice. Returns the directory's whole path.
+/// Finds out beforehand what would go wrong, so that it can be said with advice. Returns the directory's
+/// whole path.
 fn check(options: &MountOptions) -> Result<PathBuf, MountError> {
     let given = options.mountpoint.clone();
     match std::fs::metadata(&given) {
@@ -412,8 +419,8 @@ fn unmounted(mountpoint: &Path) -> Result<(), MountError> {
     }
 }
 
-/// While this is held nobody else who asks for it mounts on the directory, of whichever filesystem. `None`: the directory
-/// cannot be locked.
+/// While this is held nobody else who asks for it mounts on the directory, of whichever filesystem. `None`:
+/// the directory cannot be locked.
 fn alone(mountpoint: &Path) -> Option<std::fs::File> {
     let directory = std::fs::File::open(mountpoint).ok()?;
     rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive).ok()?;

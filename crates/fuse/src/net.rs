@@ -38,7 +38,8 @@ pub struct NetCluster {
 }
 
 impl NetCluster {
-    /// The cluster of `config.map`, whose servers are told who this is, by `tls` if they are asked in that way. Fails if its blocks cannot be reached.
+    /// The cluster of `config.map`, whose servers are told who this is, by `tls` if they are asked in that
+    /// way. Fails if its blocks cannot be reached.
     pub fn new(
         config: ClientConfig,
         options: Options,

@@ -1,7 +1,7 @@
 //! The node table: what the kernel holds by inode number.
 //!
-//! A node lives from the first reply that names it until the kernel forgets it. The lock around the table is never
-//! held across a request, and never while a file's own lock is waited for.
+//! A node lives from the first reply that names it until the kernel forgets it. The lock around the table is
+//! never held across a request, and never while a file's own lock is waited for.
 
 use crate::open::FileSlot;
 use foldhash::HashMap;
@@ -13,13 +13,15 @@ use pando_wire::{EntryView, Statement};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// No directory: what it has no names are seen, but that of the root, and that by which a file without a name is known here.
+/// No directory: what it has no names are seen, but that of the root, and that by which a file without a name
+/// is known here.
 const NOWHERE: Ino = Ino(0);
 
 /// So many earlier names of a node are remembered.
 const FORMERLY: usize = 8;
 
-/// So much later no answer comes that another one has overtaken. What is older then is so for another reason, such as a restored backup.
+/// So much later no answer comes that another one has overtaken. What is older then is so for another reason,
+/// such as a restored backup.
 const OVERTAKEN: Duration = Duration::from_secs(60);
 
 /// A directory's statement, and when it was learnt.
@@ -109,7 +111,8 @@ impl Node {
         }
     }
 
-    /// Whether an answer is from before what is known here of a directory's permissions: it was overtaken by another.
+    /// Whether an answer is from before what is known here of a directory's permissions: it was overtaken by
+    /// another.
     fn overtakes(&self, view: &EntryView, now: Instant) -> bool {
         let known = self.known.as_ref().filter(|_| view.version < self.version);
         known.is_some_and(|known| now.saturating_duration_since(known.learnt) < OVERTAKEN)
@@ -130,8 +133,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// The root's node, which is never forgotten. The kernel calls it [`Ino::ROOT`], whichever directory it is: an identity's root may be a
-    /// subtree.
+    /// The root's node, which is never forgotten. The kernel calls it [`Ino::ROOT`], whichever directory it
+    /// is: an identity's root may be a subtree.
     pub fn with_root(view: &EntryView, now: Instant) -> Nodes {
         let mut nodes = Nodes::default();
         let root = Node::new(NOWHERE, &Name::root(), view, now);
@@ -157,8 +160,8 @@ impl Nodes {
         self.nodes.get(&ino).and_then(|n| n.file.clone())
     }
 
-    /// An entry was seen: makes or updates its node, without a reference of the kernel. A node that nobody refers to
-    /// is dropped by [`Nodes::forget`] of nothing.
+    /// An entry was seen: makes or updates its node, without a reference of the kernel. A node that nobody
+    /// refers to is dropped by [`Nodes::forget`] of nothing.
     pub fn see(&mut self, parent: Ino, name: &Name, view: &EntryView, now: Instant) {
         let ino = view.attr.ino;
         let fresh = self
@@ -377,7 +380,8 @@ impl Nodes {
         all.cloned().collect()
     }
 
-    /// It has no name any more, as was found out. Returns the one that it had last, if that is not known to be another's.
+    /// It has no name any more, as was found out. Returns the one that it had last, if that is not known to
+    /// be another's.
     pub fn outlived(&mut self, ino: Ino) -> Option<(Ino, Name)> {
         let node = self.nodes.get(&ino)?;
         let here = (node.parent, node.name.clone());
@@ -493,7 +497,8 @@ mod tests {
         nodes.learn(Ino(7), &of(0o755, 1), at);
         nodes.see(Ino(1), &name("d"), &of(0o755, 1), at);
         assert_eq!(perm(&nodes), Perm::new(0o700));
-        // The same again, and what is newer, counts; so does anything that cannot have been under way for so long.
+        // The same again, and what is newer, counts; so does anything that cannot have been under way for so
+        // long.
         nodes.learn(Ino(7), &of(0o711, 2), at);
         assert_eq!(perm(&nodes), Perm::new(0o711));
         nodes.learn(Ino(7), &of(0o755, 1), at + OVERTAKEN);

@@ -15,9 +15,10 @@ use std::time::Instant;
 
 /// A file's open state, shared by all its handles.
 ///
-/// [`FileSlot::write`] is held over everything that opens, closes, publishes, removes or renames the file on this mount: so a file that
-/// is being removed knows whether it is open, and a publish knows the file's name. A publish in the background holds the first of its two
-/// locks alone while it waits for the server, so that bytes can be written and read beside it. The locks are taken in this order.
+/// [`FileSlot::write`] is held over everything that opens, closes, publishes, removes or renames the file on
+/// this mount: so a file that is being removed knows whether it is open, and a publish knows the file's name.
+/// A publish in the background holds the first of its two locks alone while it waits for the server, so that
+/// bytes can be written and read beside it. The locks are taken in this order.
 #[derive(Default)]
 pub(crate) struct FileSlot {
     publishing: Mutex<()>,

@@ -1,7 +1,8 @@
 //! Publishes in the background what was written to files that stay open.
 //!
-//! A file is listed when it becomes dirty, and published when its time has come, beside its writer (`pando_client::file::Underway`). What
-//! fails is tried again, less and less often; close and fsync try it too, and tell why.
+//! A file is listed when it becomes dirty, and published when its time has come, beside its writer
+//! (`pando_client::file::Underway`). What fails is tried again, less and less often; close and fsync try it
+//! too, and tell why.
 
 use crate::core::Core;
 use crate::driver::{self, Cluster, Driver};

@@ -1,7 +1,8 @@
 //! A thread of a mount: reads requests of the kernel, and serves them beside each other.
 //!
-//! A request that may wait for other things than servers (bytes in blocks, locks) keeps its thread: another reads meanwhile. Everything else is served
-//! on [stacks of its own](crate::fiber) by the thread that reads, so that one thread does for many programs, and wakes for none of them.
+//! A request that may wait for other things than servers (bytes in blocks, locks) keeps its thread: another
+//! reads meanwhile. Everything else is served on [stacks of its own](crate::fiber) by the thread that reads,
+//! so that one thread does for many programs, and wakes for none of them.
 
 use crate::core::Core;
 use crate::driver::{self, Cluster, Driver};
@@ -17,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// So many are served beside each other: less than a client has lanes, so that those that wait for a server that is away leave some. Who comes
-/// after them is served by other threads.
+/// So many are served beside each other: less than a client has lanes, so that those that wait for a server
+/// that is away leave some. Who comes after them is served by other threads.
 const MOST: usize = 32;
 /// So many are read before those that were begun go on.
 const AT_ONCE: usize = 32;
@@ -55,7 +56,8 @@ pub(crate) fn serve<C: Cluster>(core: &Arc<Core<C>>, mut requests: Requests<Moun
     let fibers = Rc::<Fibers>::default();
     let streamed = Streamed::default();
     while requests.wait(streamed.lately())? {
-        // Where bytes flow the next request is often there already, and is for this thread alone: nothing need be waited for.
+        // Where bytes flow the next request is often there already, and is for this thread alone: nothing
+        // need be waited for.
         let turn = match requests.next()? {
             Next::Request(asks) if waits(core, &*driver, asks) && requests.step_aside() => Turn::Serve,
             Next::End => Turn::End,
@@ -92,8 +94,8 @@ pub(crate) fn serve<C: Cluster>(core: &Arc<Core<C>>, mut requests: Requests<Moun
     Ok(())
 }
 
-/// When a thread last served what it keeps its thread for. Where bytes flow, who has served some reads on beside the other that reads: the
-/// two take turns then, and neither wakes the other.
+/// When a thread last served what it keeps its thread for. Where bytes flow, who has served some reads on
+/// beside the other that reads: the two take turns then, and neither wakes the other.
 #[derive(Default)]
 struct Streamed(Cell<Option<Instant>>);
 

@@ -25,7 +25,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Whether the process that serves it has ended. One that does not answer soon lives: it waits for servers.
+    /// Whether the process that serves it has ended. One that does not answer soon lives: it waits for
+    /// servers.
     pub fn is_dead(&self) -> bool {
         if !self.kind.starts_with("fuse") {
             return false;
@@ -40,8 +41,8 @@ impl Mount {
     }
 }
 
-/// What is mounted exactly here, on top of all else that is; if this process may know. The path must be one without
-/// symbolic links.
+/// What is mounted exactly here, on top of all else that is; if this process may know. The path must be one
+/// without symbolic links.
 pub fn find(mountpoint: &Path) -> Option<Mount> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let lines = table.split(|b| *b == b'\n');

@@ -1,8 +1,9 @@
 //! Threads whose last call ended in ESTALE, because what they had walked to was gone.
 //!
-//! The kernel walks the path of such a call once more, asks for every name on it, and makes the call again; a second ESTALE reaches the
-//! program. So what the second walk finds is pinned as soon as it is found, and is there when the call comes; and a call that comes to
-//! nothing once more gets the error that it would get where nothing is remembered.
+//! The kernel walks the path of such a call once more, asks for every name on it, and makes the call again; a
+//! second ESTALE reaches the program. So what the second walk finds is pinned as soon as it is found, and is
+//! there when the call comes; and a call that comes to nothing once more gets the error that it would get
+//! where nothing is remembered.
 
 use crate::core::Shown;
 use foldhash::HashMap;
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_millis(300);
 /// A pin is used within this time, or not at all.
 const PINNED: Duration = Duration::from_secs(1);
-/// A walk looks the same file up so often: once more if it is another than the kernel knew. Later looks are for other calls.
+/// A walk looks the same file up so often: once more if it is another than the kernel knew. Later looks are
+/// for other calls.
 const LOOKS: u32 = 2;
 /// Threads that are remembered. Beyond them one that comes anew is not.
 const THREADS: usize = 1024;
@@ -142,8 +144,8 @@ impl Trail {
         (found.shown.attr.ino.0 == ino.0).then(|| found.shown.clone())
     }
 
-    /// A thread's call ended otherwise; `on`: if it was by node. A look at attributes, or at another node, may be on the way to the call.
-    /// Returns what is to be closed.
+    /// A thread's call ended otherwise; `on`: if it was by node. A look at attributes, or at another node,
+    /// may be on the way to the call. Returns what is to be closed.
     pub fn settled(&self, pid: u32, call: Call, on: Option<Ino>) -> Option<u64> {
         if self.is_empty() {
             return None;

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Servers give a mount's turns to others after 60 seconds of silence. Nothing is stored after so much of that, or so long after the
-/// turn was granted.
+/// Servers give a mount's turns to others after 60 seconds of silence. Nothing is stored after so much of
+/// that, or so long after the turn was granted.
 const GOOD: Duration = Duration::from_secs(30);
 /// So long a call waits for its turn: longer than a mount that was killed keeps it.
 const PATIENCE: Duration = Duration::from_secs(120);

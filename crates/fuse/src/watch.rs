@@ -1,9 +1,10 @@
 //! Files that are open for reading, and what other mounts publish of them.
 //!
-//! The kernel asks nothing of a file whose pages it has: programs that read an open file again and again would see what was there once.
-//! So a thread asks the servers of each file that has been open for reading for a while, once in each timeout. Of a file whose content is
-//! another now it has the kernel drop pages. It does so too for content that was taken over when a program looked at the file: the
-//! kernel drops pages by itself only if the size is another.
+//! The kernel asks nothing of a file whose pages it has: programs that read an open file again and again
+//! would see what was there once. So a thread asks the servers of each file that has been open for reading
+//! for a while, once in each timeout. Of a file whose content is another now it has the kernel drop pages. It
+//! does so too for content that was taken over when a program looked at the file: the kernel drops pages by
+//! itself only if the size is another.
 
 use crate::core::{Core, entry};
 use crate::driver::{Cluster, Driver};
@@ -42,8 +43,8 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kernel's pages of a file are of older content. (Dropping them waits for reads that are under way, so no thread that serves
-    /// reads may do it.)
+    /// The kernel's pages of a file are of older content. (Dropping them waits for reads that are under way,
+    /// so no thread that serves reads may do it.)
     pub fn drop_pages(&self, ino: Ino) {
         self.lock().old.push(ino);
         self.wake.notify_one();
@@ -114,8 +115,8 @@ impl<C: Cluster> Core<C> {
         let Some(slot) = self.nodes().file(ino) else {
             return;
         };
-        // A lock that was granted has dropped them. Now the kernel would throw away a size that it has just been told, and who has the
-        // lock would read with the one before.
+        // A lock that was granted has dropped them. Now the kernel would throw away a size that it has just
+        // been told, and who has the lock would read with the one before.
         if self.is_locked(ino) {
             return;
         }

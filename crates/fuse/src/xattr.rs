@@ -28,8 +28,8 @@ impl<C: Cluster> Core<C> {
             return Ok(list.to_xattr());
         }
         let attr = XattrName::new(attr)?;
-        // The kernel asks for this one before every write. Who changes a file's bytes takes it away at the server, whatever is
-        // believed here.
+        // The kernel asks for this one before every write. Who changes a file's bytes takes it away at the
+        // server, whatever is believed here.
         let capability = attr == XattrName::capability();
         if capability && self.nodes().incapable(ino, self.settings.timeout) || self.is_removed(ino) {
             return Err(Errno::NoData);
@@ -103,8 +103,8 @@ impl<C: Cluster> Core<C> {
         })
     }
 
-    /// An access control list, as the kernel may believe it. It asks whenever it checks somebody else's permission, so what was
-    /// shown with the attributes is good as long as these are.
+    /// An access control list, as the kernel may believe it. It asks whenever it checks somebody else's
+    /// permission, so what was shown with the attributes is good as long as these are.
     fn list(&self, d: &C::Driver, ino: Ino, kind: AclKind) -> Result<Option<Acl>, Errno> {
         if self.nodes().get(ino).is_some_and(|n| n.kind == FileKind::Symlink) {
             return Err(Errno::Unsupported);

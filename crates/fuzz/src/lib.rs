@@ -1,5 +1,6 @@
-//! Fuzz targets: functions over any bytes that panic when a property does not hold. libFuzzer finds inputs for them
-//! (`make fuzz`); the test `replay` runs the committed ones under stable Rust (`make test`). docs/testing.md says how.
+//! Fuzz targets: functions over any bytes that panic when a property does not hold. libFuzzer finds inputs
+//! for them (`make fuzz`); the test `replay` runs the committed ones under stable Rust (`make test`).
+//! docs/testing.md says how.
 
 mod memory;
 pub mod pack;

@@ -58,8 +58,8 @@ pub(crate) fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (value, HELD.get().1.max(0) as usize)
 }
 
-/// The most that decoding may hold at once, for an input of so many bytes. Lists grow by doubling, and a list element
-/// of few bytes (a deletion of six) can be a large value in memory; beyond that nothing grows.
+/// The most that decoding may hold at once, for an input of so many bytes. Lists grow by doubling, and a list
+/// element of few bytes (a deletion of six) can be a large value in memory; beyond that nothing grows.
 pub(crate) fn allowed(input: usize) -> usize {
     input * 128 + 4096
 }

@@ -1,4 +1,5 @@
-//! A corpus in one file: thousands of inputs of a few bytes each would be thousands of files in the repository.
+//! A corpus in one file: thousands of inputs of a few bytes each would be thousands of files in the
+//! repository.
 //!
 //! | bytes | meaning |
 //! |---|---|

@@ -18,8 +18,9 @@ pub(crate) struct Entered {
 }
 
 impl Model {
-    /// RULE (entering). Every operation inside a directory names the incarnation it means; if that is not alive, the
-    /// answer is ESTALE, whatever else is wrong. Permissions are those the request carries, else the current ones.
+    /// RULE (entering). Every operation inside a directory names the incarnation it means; if that is not
+    /// alive, the answer is ESTALE, whatever else is wrong. Permissions are those the request carries, else
+    /// the current ones.
     pub(crate) fn enter(&self, dir: &DirRef) -> Result<Entered, Errno> {
         if dir.home {
             return Ok(Entered {
@@ -53,8 +54,8 @@ impl Model {
         })
     }
 
-    /// RULE (searching). Whoever uses a name in a directory needs search permission on it, checked before the name is
-    /// looked at. DirStat, Publish and SetAttr through a handle use no name and need nothing.
+    /// RULE (searching). Whoever uses a name in a directory needs search permission on it, checked before the
+    /// name is looked at. DirStat, Publish and SetAttr through a handle use no name and need nothing.
     pub(crate) fn search(&self, cred: &Cred, dir: &DirRef) -> Result<Entered, Errno> {
         let entered = self.enter(dir)?;
         entered.allow(cred, Access::EXEC)?;
@@ -78,10 +79,10 @@ impl Entered {
         }
     }
 
-    /// RULE (changing entries). Creating, removing and renaming entries needs write permission too. As on Linux it is
-    /// checked *after* the existence of the name: mkdir of a name that exists is EEXIST and unlink of one that does
-    /// not is ENOENT even where the caller may not write, and open(O_CREAT) of a file that exists needs no write
-    /// permission on its directory (`echo > /dev/null` depends on that).
+    /// RULE (changing entries). Creating, removing and renaming entries needs write permission too. As on
+    /// Linux it is checked *after* the existence of the name: mkdir of a name that exists is EEXIST and
+    /// unlink of one that does not is ENOENT even where the caller may not write, and open(O_CREAT) of a file
+    /// that exists needs no write permission on its directory (`echo > /dev/null` depends on that).
     ///
     /// Nothing changes above the root: for those whom the bits allow it, EBUSY, as for rmdir("/").
     pub fn change(&self, cred: &Cred) -> Result<(), Errno> {
@@ -93,9 +94,9 @@ impl Entered {
         }
     }
 
-    /// RULE (sticky). In a sticky directory an entry is removed, renamed or replaced only by the owner of the object,
-    /// the owner of the directory, or root; else EPERM. Checked right after the permission to change entries, before
-    /// the kinds of the objects (Linux, `may_delete`).
+    /// RULE (sticky). In a sticky directory an entry is removed, renamed or replaced only by the owner of the
+    /// object, the owner of the directory, or root; else EPERM. Checked right after the permission to change
+    /// entries, before the kinds of the objects (Linux, `may_delete`).
     pub fn unstick(&self, cred: &Cred, node: &Node) -> Result<(), Errno> {
         let held =
             self.perm.has(Perm::STICKY) && !cred.is_root() && cred.uid != node.uid && cred.uid != self.uid;
@@ -107,8 +108,8 @@ impl Entered {
         self.perm.has(Perm::SETGID)
     }
 
-    /// RULE (set-gid of what is new and no directory). It is lost if the object inherits a group that the caller (not root) is
-    /// not in, and that group may execute it.
+    /// RULE (set-gid of what is new and no directory). It is lost if the object inherits a group that the
+    /// caller (not root) is not in, and that group may execute it.
     pub fn perm_of_new(&self, cred: &Cred, perm: Perm) -> Perm {
         let mut bits = perm.bits();
         if self.is_setgid() && perm.has(Perm::SETGID | 0o010) && !(cred.is_root() || cred.in_group(self.gid))
@@ -124,10 +125,11 @@ impl Entered {
     }
 }
 
-/// RULE (permission; Linux, `acl_permission_check` and `posix_acl_permission`). Root may do everything but execute a file that nobody may. The
-/// owner's bits decide for the owner. If there is a list, and the group's bits (its mask) are not all gone, it decides: the entry of the user,
-/// masked; else, if any of the user's groups has an entry, whether one of these, masked, allows all that is wanted; else the others'
-/// entry. Without a list the group's bits decide for the group, and the others' for the others.
+/// RULE (permission; Linux, `acl_permission_check` and `posix_acl_permission`). Root may do everything but
+/// execute a file that nobody may. The owner's bits decide for the owner. If there is a list, and the group's
+/// bits (its mask) are not all gone, it decides: the entry of the user, masked; else, if any of the user's
+/// groups has an entry, whether one of these, masked, allows all that is wanted; else the others' entry.
+/// Without a list the group's bits decide for the group, and the others' for the others.
 fn permits(
     cred: &Cred,
     want: Access,
@@ -176,8 +178,8 @@ pub(crate) fn allow(cred: &Cred, node: &Node, want: Access) -> Result<(), Errno>
 }
 
 /// RULE (lost set-id bits). Whoever changes content (not root) or owner (root too) of something that is not a
-/// directory takes its set-uid bit, and its set-gid bit if the group may execute it or the caller is neither root nor
-/// in its group (Linux, `setattr_should_drop_suidgid`).
+/// directory takes its set-uid bit, and its set-gid bit if the group may execute it or the caller is neither
+/// root nor in its group (Linux, `setattr_should_drop_suidgid`).
 pub(crate) fn without_set_ids(cred: &Cred, perm: Perm, gid: u32) -> Perm {
     let mut bits = perm.bits() & !Perm::SETUID;
     if bits & 0o010 != 0 || !(cred.is_root() || cred.in_group(gid)) {

@@ -37,8 +37,8 @@ impl Model {
         out
     }
 
-    /// Whether this is a tree: everything reachable from the root by exactly one path, counts and parents right,
-    /// identities unique. `Err` says what is not.
+    /// Whether this is a tree: everything reachable from the root by exactly one path, counts and parents
+    /// right, identities unique. `Err` says what is not.
     pub fn check(&self) -> Result<(), String> {
         let mut reached = BTreeSet::new();
         let mut inos = BTreeSet::new();

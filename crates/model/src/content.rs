@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-/// Content of a regular file. Two that read the same are equal, except that blocks are only a tag here: what they hold
-/// is judged by the data path.
+/// Content of a regular file. Two that read the same are equal, except that blocks are only a tag here: what
+/// they hold is judged by the data path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
     /// Zeros.

@@ -1,18 +1,21 @@
 //! The reference tree: POSIX rules stated once more, slowly and obviously, in memory, at one instant.
 //!
-//! It is the oracle that judges the distributed implementation, so it shares nothing with it but the vocabulary of
-//! `pando-types`. Each rule stands in one place, as the documentation of the function that carries it out:
+//! It is the oracle that judges the distributed implementation, so it shares nothing with it but the
+//! vocabulary of `pando-types`. Each rule stands in one place, as the documentation of the function that
+//! carries it out:
 //!
-//! - entering a directory, changing its entries, the sticky bit, inherited groups, lost set-id bits: `access`;
-//! - reading: `ops::read`; making: `ops::create`; removing: `ops::remove`; attributes: `ops::attr`; extended attributes: `ops::xattr`;
-//!   access control lists: `access` and `ops::acl`; content:
-//!   `ops::publish`; rename: `rename`;
+//! - entering a directory, changing its entries, the sticky bit, inherited groups, lost set-id bits:
+//!   `access`;
+//! - reading: `ops::read`; making: `ops::create`; removing: `ops::remove`; attributes: `ops::attr`; extended
+//!   attributes: `ops::xattr`; access control lists: `access` and `ops::acl`; content: `ops::publish`;
+//!   rename: `rename`;
 //! - times and counts of directories: `tree`; listings that run over time: `listing`.
 //!
-//! Where POSIX leaves the order of checks open, Linux decides: programs were written against it. `tests/it/linux`
-//! holds the model against the kernel's own filesystem.
+//! Where POSIX leaves the order of checks open, Linux decides: programs were written against it.
+//! `tests/it/linux` holds the model against the kernel's own filesystem.
 //!
-//! What an implementation may choose (identities of new objects) is handed in and judged, never invented here.
+//! What an implementation may choose (identities of new objects) is handed in and judged, never invented
+//! here.
 
 mod access;
 mod check;
@@ -92,9 +95,9 @@ impl Model {
 
     /// Carries out one operation at the instant `now`. A failed operation changes nothing.
     ///
-    /// `fresh` is what the implementation says it chose for the object this operation created; it is looked at only if
-    /// one is created. If it may not be used, or is missing, the answer is [`ModelAnswer::Identity`], which equals no
-    /// answer of an implementation, and nothing changes.
+    /// `fresh` is what the implementation says it chose for the object this operation created; it is looked
+    /// at only if one is created. If it may not be used, or is missing, the answer is
+    /// [`ModelAnswer::Identity`], which equals no answer of an implementation, and nothing changes.
     pub fn apply(
         &mut self,
         cred: &Cred,

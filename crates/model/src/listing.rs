@@ -16,8 +16,8 @@ pub struct Listed {
     pub kind: FileKind,
 }
 
-/// A listing under observation, from its first page to its last. End it with [`Model::finish_listing`], or with
-/// [`Model::drop_listing`] if it failed.
+/// A listing under observation, from its first page to its last. End it with [`Model::finish_listing`], or
+/// with [`Model::drop_listing`] if it failed.
 #[derive(PartialEq, Eq, Debug)]
 pub struct ListingWatch(u64);
 
@@ -84,8 +84,8 @@ impl Watches {
 }
 
 impl Model {
-    /// Begins to observe a directory: call it when the first page is asked for, or before. `None` if the directory is
-    /// not alive.
+    /// Begins to observe a directory: call it when the first page is asked for, or before. `None` if the
+    /// directory is not alive.
     pub fn watch_listing(&mut self, dir: NodeId) -> Option<ListingWatch> {
         self.nodes.get(&dir)?.as_dir()?;
         let seen = self
@@ -111,9 +111,10 @@ impl Model {
 
     /// Ends the observation when the last page was answered, or later, and judges all pages together.
     ///
-    /// RULE (listing). Each entry that was there throughout is listed exactly once. One that came or went may be listed,
-    /// at most once for each time it came. Nothing else is listed. (An entry is a name for one object: if a name is
-    /// removed and made again for another object, or a file is renamed, those are two entries.)
+    /// RULE (listing). Each entry that was there throughout is listed exactly once. One that came or went may
+    /// be listed, at most once for each time it came. Nothing else is listed. (An entry is a name for one
+    /// object: if a name is removed and made again for another object, or a file is renamed, those are two
+    /// entries.)
     pub fn finish_listing(&mut self, watch: ListingWatch, listed: &[Listed]) -> Result<(), String> {
         let watch = self
             .watches

@@ -156,8 +156,8 @@ impl Node {
         }
     }
 
-    /// As `stat` shows it. Of a directory: nlink is 2 plus the subdirectories, size the number of entries, ctime the
-    /// later of its two halves'.
+    /// As `stat` shows it. Of a directory: nlink is 2 plus the subdirectories, size the number of entries,
+    /// ctime the later of its two halves'.
     pub fn attr(&self, id: NodeId) -> Attr {
         let links = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
         let (nlink, size, ctime) = match &self.inner {

@@ -18,12 +18,15 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 pub struct DirRef {
     /// The directory.
     pub id: NodeId,
-    /// Permission bits, owner and group as the caller last saw them. The implementation checks by them, and inherits
-    /// from them, because they stand in the request and not with the directory's content. `None`: as they are now. (Lists: [`crate::Model::apply_by`].)
+    /// Permission bits, owner and group as the caller last saw them. The implementation checks by them, and
+    /// inherits from them, because they stand in the request and not with the directory's content. `None`: as
+    /// they are now. (Lists: [`crate::Model::apply_by`].)
     pub dir_perm: Option<(Perm, u32, u32)>,
-    /// It is no directory, but the home of the file `id`: whoever names it was shown the way to it, and needs no permission.
+    /// It is no directory, but the home of the file `id`: whoever names it was shown the way to it, and needs
+    /// no permission.
     pub home: bool,
-    /// It is the second that the request names: of one directory it may say two things, an old one and a new one.
+    /// It is the second that the request names: of one directory it may say two things, an old one and a new
+    /// one.
     pub second: bool,
 }
 
@@ -50,7 +53,8 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// An operation. Whether the caller has a removed file open makes no difference to the tree, so that is not here.
+/// An operation. Whether the caller has a removed file open makes no difference to the tree, so that is not
+/// here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ModelOp {
     /// The entry of a name.
@@ -346,8 +350,9 @@ pub enum Body {
 /// An entry as an answer shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
-    /// Attributes. Of a directory the access half: ino, generation, kind, perm, uid, gid and that half's ctime; its
-    /// nlink is 2, its size, atime and mtime are zero. What [`crate::Model::walk`] gives has both halves.
+    /// Attributes. Of a directory the access half: ino, generation, kind, perm, uid, gid and that half's
+    /// ctime; its nlink is 2, its size, atime and mtime are zero. What [`crate::Model::walk`] gives has both
+    /// halves.
     pub attr: Attr,
     /// What belongs to its kind.
     pub body: Body,
@@ -387,8 +392,8 @@ pub enum ModelAnswer {
     Renamed {
         /// The object under its new name.
         moved: View,
-        /// What it replaced, as that was before, or was exchanged with, as that is now. `None` also if both names
-        /// were one.
+        /// What it replaced, as that was before, or was exchanged with, as that is now. `None` also if both
+        /// names were one.
         other: Option<View>,
     },
     /// The content half of a directory.

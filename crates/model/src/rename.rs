@@ -11,16 +11,17 @@ impl Model {
     ///
     /// 1. ESTALE for the source directory, then for the destination's;
     /// 2. EACCES: search permission on the source directory, then on the destination's;
-    /// 3. ENOENT if the source is missing; EEXIST if the destination exists and must not be replaced; ENOENT if it is
-    ///    missing and must be exchanged;
-    /// 4. EINVAL if the source is the destination directory or holds it; ENOTEMPTY (EINVAL for an exchange) if the
-    ///    destination is the source directory or holds it, whatever the source is;
+    /// 3. ENOENT if the source is missing; EEXIST if the destination exists and must not be replaced; ENOENT
+    ///    if it is missing and must be exchanged;
+    /// 4. EINVAL if the source is the destination directory or holds it; ENOTEMPTY (EINVAL for an exchange)
+    ///    if the destination is the source directory or holds it, whatever the source is;
     /// 5. success, and no change at all, if both are names of one object;
     /// 6. EACCES, then EPERM: the source directory must be writable and not hold the entry by its sticky bit;
     /// 7. the same of the destination directory (and entry, if it exists);
-    /// 8. unless exchanged: ENOTDIR for a directory over something else, EISDIR for something else over a directory;
-    /// 9. EACCES if the parent changes and the caller may not write the moved directory itself, whose `..` changes; the
-    ///    same of the other one of an exchange;
+    /// 8. unless exchanged: ENOTDIR for a directory over something else, EISDIR for something else over a
+    ///    directory;
+    /// 9. EACCES if the parent changes and the caller may not write the moved directory itself, whose `..`
+    ///    changes; the same of the other one of an exchange;
     /// 10. ENOTEMPTY if the replaced directory is not empty.
     ///
     /// Then mtime and ctime of both directories and ctime of what moved are now.

@@ -6,8 +6,8 @@ use crate::op::{Body, DirIdentity, Fresh, IdentityFault, View};
 use pando_types::{DirId, Generation, Ino, Name, Timestamp};
 
 impl Model {
-    /// RULE (identities). A new object's inode number belongs to no living object, and it and its generation together
-    /// never belonged to any; the same for a directory's ID.
+    /// RULE (identities). A new object's inode number belongs to no living object, and it and its generation
+    /// together never belonged to any; the same for a directory's ID.
     pub(crate) fn admit(&self, fresh: Option<Fresh>, is_dir: bool) -> Result<(NodeId, DirId), IdentityFault> {
         let fresh = fresh.ok_or(IdentityFault::Missing)?;
         let id = NodeId::new(fresh.ino, fresh.generation);
@@ -45,8 +45,8 @@ impl Model {
         self.nodes.insert(id, node);
     }
 
-    /// RULE (names). An object lives as long as it has a name, or is open; one that loses a name and stays has changed: its ctime is
-    /// now.
+    /// RULE (names). An object lives as long as it has a name, or is open; one that loses a name and stays
+    /// has changed: its ctime is now.
     pub(crate) fn lost_a_name(&mut self, id: NodeId, now: Timestamp) {
         if !self.node(id).names.is_empty() || self.open.contains(&id) {
             self.node_mut(id).ctime = now;
@@ -90,9 +90,10 @@ impl Model {
         self.watches.vanished(dir, name, id.ino);
     }
 
-    /// RULE (times of directories). A change of a directory's entries sets the mtime and ctime of its content half.
-    /// Neither goes back when a server's clock does (the latest change wins, so that the order in which servers report
-    /// them is nothing to anyone), except that an mtime set by utimens gives way to the next change, whatever it was.
+    /// RULE (times of directories). A change of a directory's entries sets the mtime and ctime of its content
+    /// half. Neither goes back when a server's clock does (the latest change wins, so that the order in which
+    /// servers report them is nothing to anyone), except that an mtime set by utimens gives way to the next
+    /// change, whatever it was.
     pub(crate) fn touch(&mut self, dir: NodeId, now: Timestamp) {
         let node = self.node_mut(dir);
         let mtime = node.mtime;

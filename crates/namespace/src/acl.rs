@@ -1,4 +1,5 @@
-//! Access control lists: set, remove, and what new objects inherit. Reading needs no operation: lists are shown with entries.
+//! Access control lists: set, remove, and what new objects inherit. Reading needs no operation: lists are
+//! shown with entries.
 
 use crate::attr::reseal;
 use crate::context::{Context, view_dir};
@@ -98,8 +99,8 @@ fn owned(cred: &Cred, owner: u32) -> Result<(), Stop> {
     }
 }
 
-/// The bits and the list of what is given a list. Who is not in its group takes the set-gid bit, as with chmod (Linux,
-/// `posix_acl_update_mode`).
+/// The bits and the list of what is given a list. Who is not in its group takes the set-gid bit, as with
+/// chmod (Linux, `posix_acl_update_mode`).
 fn replaced(cred: &Cred, old: Perm, gid: u32, list: &Acl) -> (Perm, Option<Extended>) {
     let (rwx, extended) = list.split();
     let drop_setgid = !cred.is_root() && !cred.in_group(gid) && !plant!(G65);
@@ -107,7 +108,8 @@ fn replaced(cred: &Cred, old: Perm, gid: u32, list: &Acl) -> (Perm, Option<Exten
     (Perm::new(kept | rwx.bits()), extended)
 }
 
-/// The bits and the list of what is new in a directory and no symlink. Where there is a default list the umask does not count.
+/// The bits and the list of what is new in a directory and no symlink. Where there is a default list the
+/// umask does not count.
 pub(crate) fn inherited(dir: &Statement, mode: Mode) -> (Perm, Option<Extended>) {
     match dir.acls.default.as_ref().filter(|_| !plant!(H151)) {
         Some(list) => list.bequeath(mode.perm),

@@ -27,7 +27,8 @@ pub(crate) fn set_attr(
         place.bucket(LockMode::Exclusive),
     ])?;
     cx.enter(dir, if through_handle { Access(0) } else { Access::EXEC })?;
-    // Through a handle the directory need not be searchable: whether there is such a name is nothing to tell (H99).
+    // Through a handle the directory need not be searchable: whether there is such a name is nothing to tell
+    // (H99).
     let entry = cx
         .entry_of(&place, object.id())
         .map_err(|stop| match through_handle {
@@ -214,14 +215,15 @@ fn time(change: TimeChange, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Without set-uid; without set-gid too if the group may execute it, or the caller is neither the superuser nor in the
-/// group (Linux, `setattr_should_drop_suidgid`).
+/// Without set-uid; without set-gid too if the group may execute it, or the caller is neither the superuser
+/// nor in the group (Linux, `setattr_should_drop_suidgid`).
 pub(crate) fn without_set_ids(cred: &Cred, perm: Perm, gid: u32) -> Perm {
     let setgid = perm.bits() & 0o010 != 0 || !(cred.is_root() || cred.in_group(gid));
     Perm::new(perm.bits() & !(Perm::SETUID | if setgid { Perm::SETGID } else { 0 }))
 }
 
-/// Truncates: inline data is cut here; blocks are cut by the client that asked, and hidden by the size until then.
+/// Truncates: inline data is cut here; blocks are cut by the client that asked, and hidden by the size until
+/// then.
 fn resize(cx: &mut Context<'_>, file: &File, inode: &mut InodeRecord, size: u64) -> Result<(), Stop> {
     inode.layout = inode.layout.resized(inode.size, size);
     if inode.layout.is_inline() && size < inode.size {

@@ -1,10 +1,12 @@
-//! Births: the version a new directory gets, and the rename lists from which it follows (InfiniFS §3.3.1, H2–H5).
+//! Births: the version a new directory gets, and the rename lists from which it follows (InfiniFS §3.3.1,
+//! H2–H5).
 //!
-//! A directory's ID is the hash of its birth: parent ID, name, version. While it lives under its birth's name nobody else
-//! can be born there. Its first rename puts the version on the rename list of its birth, and the mark that it did into
-//! the head; both stay, wherever the directory goes, until its removal takes them away in its own transaction.
-//! So a version is free if the list does not have it. What is left are collisions of hashes: content under the ID of
-//! another birth, which the server of that content finds when the head is inserted.
+//! A directory's ID is the hash of its birth: parent ID, name, version. While it lives under its birth's name
+//! nobody else can be born there. Its first rename puts the version on the rename list of its birth, and the
+//! mark that it did into the head; both stay, wherever the directory goes, until its removal takes them away
+//! in its own transaction. So a version is free if the list does not have it. What is left are collisions of
+//! hashes: content under the ID of another birth, which the server of that content finds when the head is
+//! inserted.
 
 use crate::context::Context;
 use crate::snapshot::{Snapshot, Stop};
@@ -13,8 +15,8 @@ use pando_types::{Birth, DirId, Errno, Ids, Name, plant};
 use pando_wire::{LockMode, LockWant};
 use std::collections::BTreeMap;
 
-/// The birth of the directory that a decision makes, if it makes one: whoever is told that its ID is taken goes on from
-/// the next version.
+/// The birth of the directory that a decision makes, if it makes one: whoever is told that its ID is taken
+/// goes on from the next version.
 pub fn born(mutations: &[Mutation]) -> Option<&Birth> {
     mutations.iter().find_map(|m| match m {
         Mutation::Insert {
@@ -33,13 +35,19 @@ fn list(parent: DirId, name: &Name) -> Key {
 }
 
 /// Wants to give a version to a directory born as `name` in `parent`.
-pub(crate) fn birth_want(parent: DirId, name: &Name) -> LockWant {
-    LockWant::Key(list(parent, name), LockMode::Shared)
+pub(crate) fn birth_want(cx: &Context<'_>, parent: DirId, name: &Name) -> Option<LockWant> {
+    match cx.inputs.ids {
+        Ids::Predicted => Some(LockWant::Key(list(parent, name), LockMode::Shared)),
+        Ids::Placed => None,
+    }
 }
 
 /// Wants to rename a directory that has not been renamed yet, out of `name` in `parent`.
-pub(crate) fn leave_want(parent: DirId, name: &Name) -> LockWant {
-    LockWant::Key(list(parent, name), LockMode::Exclusive)
+pub(crate) fn leave_want(cx: &Context<'_>, parent: DirId, name: &Name) -> Option<LockWant> {
+    match cx.inputs.ids {
+        Ids::Predicted => Some(LockWant::Key(list(parent, name), LockMode::Exclusive)),
+        Ids::Placed => None,
+    }
 }
 
 /// The smallest version from `floor` on that no living directory has (H2). REQUIRES: [`birth_want`].
@@ -54,9 +62,9 @@ pub(crate) fn free_version(snapshot: &Snapshot, parent: DirId, name: &Name, floo
     free.ok_or(Stop::Fail(Errno::TooManyLinks))
 }
 
-/// Brings the rename lists up to date for directories that leave their places and for those that end. Needs the lists
-/// in question; each is written once, though several directories may be on it.
-/// REQUIRES: the heads of all of them, exclusive.
+/// Brings the rename lists up to date for directories that leave their places and for those that end. Needs
+/// the lists in question; each is written once, though several directories may be on it. REQUIRES: the heads
+/// of all of them, exclusive.
 pub(crate) fn relist(cx: &mut Context<'_>, leave: &[DirId], end: &[DirId]) -> Result<(), Stop> {
     let mut changes: Vec<(Key, u32, bool)> = Vec::new();
     let leave = match cx.inputs.ids {

@@ -16,8 +16,8 @@ use pando_wire::{EntryView, LockMode, LockWant, Outcome, Said, Scope, Statement}
 /// A directory, and which of all that have its ID, one after the other.
 pub type Incarnation = (DirId, Generation);
 
-/// Moves that were checked: the directory that gets another parent, that parent, and whether the first is the second or
-/// above it.
+/// Moves that were checked: the directory that gets another parent, that parent, and whether the first is the
+/// second or above it.
 pub type Walked = BTreeMap<(Incarnation, Incarnation), bool>;
 
 /// Identities set aside for what an operation may create.
@@ -29,8 +29,8 @@ pub struct Fresh {
     pub generation: Generation,
     /// Salt for a new directory.
     pub salt: u64,
-    /// Smallest version that may be tried for a new directory's birth: the IDs of those below turned out to be taken by
-    /// directories of other births (H7).
+    /// Smallest version that may be tried for a new directory's birth: the IDs of those below turned out to
+    /// be taken by directories of other births (H7).
     pub floor: u32,
     /// The ID of a new directory, where IDs are placed ([`Ids::Placed`]).
     pub placed: Option<DirId>,
@@ -56,10 +56,11 @@ pub struct Inputs<'a> {
     pub block_size: u32,
     /// Identities; REQUIRED for operations that create.
     pub fresh: Option<Fresh>,
-    /// On the server that coordinates changes of directories' names and permissions: what it has checked so far.
-    /// `None` elsewhere.
+    /// On the server that coordinates changes of directories' names and permissions: what it has checked so
+    /// far. `None` elsewhere.
     pub walked: Option<&'a Walked>,
-    /// Whether nobody but the asker was ever told anything of a directory: then nobody need be told of its change.
+    /// Whether nobody but the asker was ever told anything of a directory: then nobody need be told of its
+    /// change.
     pub private: &'a dyn Fn(DirId, Generation) -> bool,
 }
 
@@ -70,8 +71,8 @@ pub struct Decision {
     pub outcome: Outcome,
     /// What changes. Empty when it failed or changes nothing.
     pub mutations: Vec<Mutation>,
-    /// What clients may know and will not be true any more. Every server must have heard of it before the mutations
-    /// take effect (H10).
+    /// What clients may know and will not be true any more. Every server must have heard of it before the
+    /// mutations take effect (H10).
     pub invalidates: Vec<Invalidation>,
 }
 
@@ -135,8 +136,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// A directory gets another name, parent or permissions. Only the coordinator can do that, unless it is permissions
-    /// of a directory that nobody else knows. True: others know it.
+    /// A directory gets another name, parent or permissions. Only the coordinator can do that, unless it is
+    /// permissions of a directory that nobody else knows. True: others know it.
     pub fn invalidate(&mut self, d: &AccessRecord, change: FactChange) -> Result<bool, Stop> {
         if change == FactChange::Access && (self.inputs.private)(d.id, d.generation) {
             return Ok(false);
@@ -167,8 +168,8 @@ impl<'a> Context<'a> {
         self.snapshot.require(wants)
     }
 
-    /// What every operation inside a directory checks first: the directory is alive in the generation meant (H1), and
-    /// the caller may do `want` in it by what the request's statement says.
+    /// What every operation inside a directory checks first: the directory is alive in the generation meant
+    /// (H1), and the caller may do `want` in it by what the request's statement says.
     pub fn enter(&self, dir: &Statement, want: Access) -> Result<(), Stop> {
         // Of a file at home: whoever has this was shown the way to it.
         if dir.id.is_homes() {
@@ -196,8 +197,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What every operation that changes a directory's entries checks, once it knows whether the name exists: as on
-    /// Linux existence comes before permission. Nothing changes above the root.
+    /// What every operation that changes a directory's entries checks, once it knows whether the name exists:
+    /// as on Linux existence comes before permission. Nothing changes above the root.
     pub fn change(&self, dir: &Statement) -> Result<(), Stop> {
         self.enter(dir, Access::WRITE.and(Access::EXEC))?;
         if dir.id == DirId::ABOVE_ROOT {

@@ -46,8 +46,8 @@ pub(crate) fn create(
     })
 }
 
-/// Creates a regular file that has no name, at home in the directory's slot. Unless somebody has it open it goes as what has
-/// lost its last name does (H97).
+/// Creates a regular file that has no name, at home in the directory's slot. Unless somebody has it open it
+/// goes as what has lost its last name does (H97).
 pub(crate) fn unnamed(
     cx: &mut Context<'_>,
     dir: &Statement,

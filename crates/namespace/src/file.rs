@@ -1,8 +1,8 @@
 //! Files, symlinks and devices where they are: under their one name, or at home (H96).
 //!
 //! What has one name stands under it. The first time it gets another it moves to its home, an entry of the
-//! [`DirId::homes`] of the slot it is in, and its names become links: number and incarnation, one hop. It stays there
-//! until the last name goes.
+//! [`DirId::homes`] of the slot it is in, and its names become links: number and incarnation, one hop. It
+//! stays there until the last name goes.
 
 use crate::attached::{self, drop_all};
 use crate::context::{Context, Place};
@@ -39,8 +39,8 @@ impl File {
     }
 }
 
-/// What operations may name the home of a file instead of a directory: those that look at it or change it, and only the one
-/// that the statement is of. It has no name to be taken or given there.
+/// What operations may name the home of a file instead of a directory: those that look at it or change it,
+/// and only the one that the statement is of. It has no name to be taken or given there.
 pub(crate) fn check_homes(op: &Op) -> Result<(), Stop> {
     let home = op.subjects()[0]
         .filter(|first| first.dir().id.is_homes() && op.traits().at_home)
@@ -144,9 +144,9 @@ impl Context<'_> {
         self.update(file.body.key(), Record::Entry(Entry { ordinal, target }));
     }
 
-    /// Takes a file's name, and with the last one the file, unless others have it open. Blocks are noted for deletion; a file that
-    /// the caller alone has open keeps them until it is released or the session ends. Returns what it was, or, if it
-    /// stays without a name, what it is.
+    /// Takes a file's name, and with the last one the file, unless others have it open. Blocks are noted for
+    /// deletion; a file that the caller alone has open keeps them until it is released or the session ends.
+    /// Returns what it was, or, if it stays without a name, what it is.
     pub fn drop_name(&mut self, place: &Place, file: &File, held: bool) -> Result<EntryView, Stop> {
         let File { body, inode, .. } = file;
         if inode.nlink > 1 && !plant!(H96) {
@@ -161,8 +161,8 @@ impl Context<'_> {
             );
             return Ok(file.view());
         }
-        // A caller that does not say `held` makes no note of its own: it may have the file open without knowing that this is
-        // one of its names.
+        // A caller that does not say `held` makes no note of its own: it may have the file open without
+        // knowing that this is one of its names.
         let noted = self.inputs.keeper.filter(|_| held);
         if self.holders(file).other_than(noted) {
             return self.orphan(place, file);
@@ -206,8 +206,8 @@ impl Context<'_> {
         self.holders(file).other_than(self.inputs.keeper)
     }
 
-    /// Whether a file that is renamed stays in the slot where it is, at home: others have it open and know no other place, or
-    /// somebody has and it would leave the slot, where that is known (H97).
+    /// Whether a file that is renamed stays in the slot where it is, at home: others have it open and know no
+    /// other place, or somebody has and it would leave the slot, where that is known (H97).
     pub fn stays(&self, file: &File, to: DirId) -> bool {
         let leaves = file.body.part.slot() != Part::whole(to).slot() && self.holders(file) != Holders::Nobody;
         !file.body.part.dir.is_homes() && (leaves || self.others_hold(file))

@@ -1,4 +1,5 @@
-//! A directory by itself: found by its content, which knows its parent and name. Who has a directory open, or as root, asks so.
+//! A directory by itself: found by its content, which knows its parent and name. Who has a directory open, or
+//! as root, asks so.
 
 use crate::context::Context;
 use crate::snapshot::Stop;
@@ -6,7 +7,8 @@ use pando_format::Key;
 use pando_types::{DirId, Errno, Name};
 use pando_wire::{Answer, LockMode, LockWant, Op, Said, Statement};
 
-/// Where a directory has its name, as a statement that lets everybody search it, and the name. Neither is for callers to hear.
+/// Where a directory has its name, as a statement that lets everybody search it, and the name. Neither is for
+/// callers to hear.
 pub(crate) fn whereabouts(cx: &Context<'_>, dir: &Statement) -> Result<(Statement, Name), Stop> {
     cx.require(vec![LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared)])?;
     let head = cx.snapshot.head(dir.id.into());
@@ -34,8 +36,8 @@ pub(crate) fn said_above(dir: &Statement) -> Statement {
     })
 }
 
-/// Does to a directory what is asked of it by itself. Whether the caller may is decided by the directory's own record; that it may come to
-/// it, the statement shows.
+/// Does to a directory what is asked of it by itself. Whether the caller may is decided by the directory's
+/// own record; that it may come to it, the statement shows.
 pub(crate) fn carry_out(cx: &mut Context<'_>, op: &Op, dir: &Statement) -> Result<Answer, Stop> {
     let (parent, name) = whereabouts(cx, dir)?;
     let mut there = op.clone();

@@ -1,8 +1,8 @@
 //! The operations: POSIX rules, written once, as pure functions of records.
 //!
-//! `run` looks at the records in a [`Snapshot`]. If one is missing it says so and is called again with more; in the end
-//! it gives an outcome and the mutations that bring it about. It knows nothing of servers, locks or transactions: the
-//! same function decides an operation on one server and one that spans four.
+//! `run` looks at the records in a [`Snapshot`]. If one is missing it says so and is called again with more;
+//! in the end it gives an outcome and the mutations that bring it about. It knows nothing of servers, locks
+//! or transactions: the same function decides an operation on one server and one that spans four.
 
 mod accessed;
 mod acl;

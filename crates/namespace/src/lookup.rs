@@ -16,8 +16,9 @@ pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resu
     Ok(Answer::Entry(cx.view(dir, &place, entry)?))
 }
 
-/// A directory's entry, found by its content, which knows its parent and name. Whoever holds the directory open may know
-/// its permissions; where it is now is shown to nobody: the answer says of that what the caller said.
+/// A directory's entry, found by its content, which knows its parent and name. Whoever holds the directory
+/// open may know its permissions; where it is now is shown to nobody: the answer says of that what the caller
+/// said.
 pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
     let (parent, name) = itself::whereabouts(cx, dir)?;
     let place = cx.place(&parent, &name);
@@ -121,7 +122,8 @@ pub(crate) fn opened(
     if !may(&inode.guard()) {
         return Err(Errno::Access.into());
     }
-    // Who wants nothing, or only to write, has shown no right to the bytes. (Who may execute must be shown them.)
+    // Who wants nothing, or only to write, has shown no right to the bytes. (Who may execute must be shown
+    // them.)
     let asked = want & (Access::READ.0 | Access::EXEC.0) != 0 || plant!(G30);
     let cred = cx.inputs.cred;
     let may_see = asked || cred.may(Access::READ, &inode.guard());

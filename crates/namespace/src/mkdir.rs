@@ -26,16 +26,14 @@ fn born_as(cx: &Context<'_>, dir: &Statement, name: &Name, fresh: &Fresh) -> Res
     }
 }
 
-/// Creates a directory. If IDs are predicted, its ID is the hash of its birth: of the versions that directories born under
-/// this name and renamed since do not have, the smallest (H2). If content of another birth stands under that ID the server that
-/// holds it refuses the insert, and the caller asks again from the next version on (H7).
+/// Creates a directory. If IDs are predicted, its ID is the hash of its birth: of the versions that
+/// directories born under this name and renamed since do not have, the smallest (H2). If content of another
+/// birth stands under that ID the server that holds it refuses the insert, and the caller asks again from the
+/// next version on (H7).
 pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mode) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     let mut wants = cx.change_wants(&place);
-    match cx.inputs.ids {
-        Ids::Predicted => wants.push(birth_want(dir.id, name)),
-        Ids::Placed => {}
-    }
+    wants.extend(birth_want(cx, dir.id, name));
     cx.require(wants)?;
     cx.enter(dir, Access::EXEC)?;
     if cx.entry(&place).is_some() {
@@ -52,7 +50,8 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mo
         id,
         generation: fresh.generation,
         ino: fresh.ino,
-        // As Linux does: mkdir honours the permission bits and the sticky bit; set-gid comes from the parent only.
+        // As Linux does: mkdir honours the permission bits and the sticky bit; set-gid comes from the parent
+        // only.
         perm: Perm::new((perm.bits() & 0o1777) | if setgid { Perm::SETGID } else { 0 }),
         uid: cx.inputs.cred.uid,
         gid: if setgid { dir.gid } else { cx.inputs.cred.gid },

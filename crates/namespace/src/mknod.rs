@@ -6,7 +6,8 @@ use crate::snapshot::Stop;
 use pando_types::{Access, Errno, FileKind, Mode, Name, plant};
 use pando_wire::{Answer, Statement};
 
-/// Creates a special file. Devices are the superuser's to make (H148): through a mount they are the machine's.
+/// Creates a special file. Devices are the superuser's to make (H148): through a mount they are the
+/// machine's.
 pub(crate) fn mknod(
     cx: &mut Context<'_>,
     dir: &Statement,

@@ -78,7 +78,7 @@ pub(crate) fn publish(
     new.size = size;
     let now = cx.inputs.now;
     new.mtime = mtime.unwrap_or(now);
-    // Who may only write can have written between then and now. Other times are the owner's to set, as for utimens(2).
+    // A caller that may only write can have written since then. Other times are the owner's to set.
     if !cx.inputs.cred.is_root() && cx.inputs.cred.uid != old.uid && !plant!(G58) {
         new.mtime = new.mtime.clamp(old.mtime.min(now), now);
     }
@@ -91,7 +91,8 @@ pub(crate) fn publish(
     Ok(Answer::Entry(cx.keep(&file, new)))
 }
 
-/// The layout of what is in blocks now. EINVAL: of another size than they may have, or more is said to be stored than there is.
+/// The layout of what is in blocks now. EINVAL: of another size than they may have, or more is said to be
+/// stored than there is.
 fn in_blocks(
     cx: &Context<'_>,
     old: &Layout,

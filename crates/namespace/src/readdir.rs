@@ -7,7 +7,8 @@ use pando_format::{Entry, Key, NameHash, Position, Record, Target};
 use pando_types::{Access, Cred, Name, plant};
 use pando_wire::{Answer, DirEntry, LockMode, LockWant, Statement};
 
-/// May the caller list this directory? Locks its touch against changes of entries, so that a page is one moment.
+/// May the caller list this directory? Locks its touch against changes of entries, so that a page is one
+/// moment.
 pub(crate) fn check(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
     cx.require(vec![
         LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
@@ -27,8 +28,8 @@ pub enum Page {
 
 /// Makes a page from records in key order, read from `after`'s bucket on. `complete`: no entry follows them.
 ///
-/// Keys order a bucket by name, cookies by ordinal, so only whole buckets can be shown. Who may list a directory sees
-/// names; what they stand for is shown, as by lookups, to who may search it.
+/// Keys order a bucket by name, cookies by ordinal, so only whole buckets can be shown. Who may list a
+/// directory sees names; what they stand for is shown, as by lookups, to who may search it.
 pub fn page(
     cred: &Cred,
     dir: &Statement,

@@ -25,8 +25,8 @@ pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: b
     Ok(Answer::Removed(shown))
 }
 
-/// Removes many names of one directory, one after the other, each as [`unlink`] would. All of it is in the directory's slot: what has
-/// a home, or may be open, needs more and is left as it is (H177).
+/// Removes many names of one directory, one after the other, each as [`unlink`] would. All of it is in the
+/// directory's slot: what has a home, or may be open, needs more and is left as it is (H177).
 pub(crate) fn unlink_many(cx: &mut Context<'_>, dir: &Statement, names: &[Name]) -> Result<Answer, Stop> {
     if names.is_empty() || names.len() > UNLINK_MAX {
         return Err(Errno::Invalid.into());
@@ -81,8 +81,9 @@ fn one_of_many(
     Ok(Fate::Gone)
 }
 
-/// Removes an empty directory: its access record, head, touch and its version on a rename list in one transaction (H4).
-/// The head's exclusive lock from the emptiness check to the commit keeps creates out (H32).
+/// Removes an empty directory: its access record, head, touch and its version on a rename list in one
+/// transaction (H4). The head's exclusive lock from the emptiness check to the commit keeps creates out
+/// (H32).
 pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;

@@ -16,8 +16,8 @@ struct Side<'a> {
     place: Place,
 }
 
-/// Renames. A directory that changes its parent is moved only by the rename server, which checks that no loop comes of it
-/// (H20–H22); the kinds are looked at here, under lock, never believed (H28).
+/// Renames. A directory that changes its parent is moved only by the rename server, which checks that no loop
+/// comes of it (H20–H22); the kinds are looked at here, under lock, never believed (H28).
 pub(crate) fn rename(
     cx: &mut Context<'_>,
     (src_dir, src_name): (&Statement, &Name),
@@ -37,8 +37,8 @@ pub(crate) fn rename(
     wants.extend(cx.change_wants(&dst.place));
     cx.require(wants)?;
     let same_dir = src_dir.id == dst_dir.id;
-    // The order of the checks is Linux's: liveness and search permission of both, existence, loops, permission to
-    // change the one and then the other, kinds, the directory's own permission, emptiness.
+    // The order of the checks is Linux's: liveness and search permission of both, existence, loops,
+    // permission to change the one and then the other, kinds, the directory's own permission, emptiness.
     cx.enter(src_dir, Access(0))?;
     cx.enter(dst_dir, Access(0))?;
     cx.enter(src_dir, Access::EXEC)?;
@@ -109,11 +109,8 @@ pub(crate) fn rename(
             }
             Some(Target::Dir(d)) => {
                 wants.push(LockWant::Key(Key::Head(d.id.into()), LockMode::Exclusive));
-                // Where it leaves the place of its birth, that list; one round less than when the head has said so.
-                match cx.inputs.ids {
-                    Ids::Predicted => wants.push(leave_want(from.part.dir, &from.name)),
-                    Ids::Placed => {}
-                }
+                // If it leaves the place of its birth, that list: the head would say so one round later.
+                wants.extend(leave_want(cx, from.part.dir, &from.name));
                 leave.push(d.id);
             }
             Some(Target::Inode(_) | Target::Link(_)) | None => {}
@@ -175,8 +172,9 @@ pub(crate) fn rename(
     })
 }
 
-/// A directory may not move below itself. What is above the new parent is known to the rename server, by (ID, generation)
-/// (H22); it looks again at the instant the rename takes effect, because others are under way (H20, H21).
+/// A directory may not move below itself. What is above the new parent is known to the rename server, by (ID,
+/// generation) (H22); it looks again at the instant the rename takes effect, because others are under way
+/// (H20, H21).
 fn check_loop(cx: &Context<'_>, moved: &Target, into: &Statement, why: Errno) -> Result<(), Stop> {
     let Target::Dir(moved) = moved else { return Ok(()) };
     let Some(walked) = cx.inputs.walked else {
@@ -260,7 +258,10 @@ fn carried(
                 parent: to.dir.id,
                 parent_generation: to.dir.generation,
                 name: to.place.name.clone(),
-                listed: true,
+                listed: match cx.inputs.ids {
+                    Ids::Predicted => true,
+                    Ids::Placed => false,
+                },
                 ..head.clone()
             };
             cx.update(Key::Head(access.id.into()), Record::Head(head));

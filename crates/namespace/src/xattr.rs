@@ -20,7 +20,8 @@ pub(crate) fn get(cx: &mut Context<'_>, meant: &Object, attr: &XattrName) -> Res
     Ok(Answer::Value(Blob(value.to_vec())))
 }
 
-/// The names. Needs no permission on the object: as on Linux, whoever may stat it may know them, but those of the superuser.
+/// The names. Needs no permission on the object: as on Linux, whoever may stat it may know them, but those of
+/// the superuser.
 pub(crate) fn list(cx: &mut Context<'_>, meant: &Object) -> Result<Answer, Stop> {
     let object = find(cx, meant)?;
     let set = load(cx, &object.body, &object.target)?;
@@ -192,8 +193,8 @@ fn store(cx: &mut Context<'_>, place: &Place, target: &mut Target, set: &XattrSe
     *marks = marks.with_xattrs(!set.is_empty());
 }
 
-/// Takes the capabilities from a program whose bytes or owner change, whoever changes them: who ran it with them trusted
-/// those (H146). As Linux does with `security.capability`.
+/// Takes the capabilities from a program whose bytes or owner change, whoever changes them: who ran it with
+/// them trusted those (H146). As Linux does with `security.capability`.
 pub(crate) fn drop_capability(
     cx: &mut Context<'_>,
     place: &Place,

@@ -1,5 +1,6 @@
-//! Ends a wait in the kernel at an instant. The timeout of such a wait counts in milliseconds from where it begins, which is too
-//! coarse for what is shorter, and spinning would take the core from those whose messages are waited for.
+//! Ends a wait in the kernel at an instant. The timeout of such a wait counts in milliseconds from where it
+//! begins, which is too coarse for what is shorter, and spinning would take the core from those whose
+//! messages are waited for.
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};

@@ -90,7 +90,8 @@ pub(crate) struct Conn {
     pub keys: Option<Box<FrameKeys>>,
     /// What is below the frames, if that is not the socket itself.
     pub tls: Option<Box<Session>>,
-    /// It came without TLS to where that is spoken, or with it to where it is not: it is told so, and nothing else.
+    /// It came without TLS to where that is spoken, or with it to where it is not: it is told so, and nothing
+    /// else.
     pub misled: bool,
     /// The public key of the certificate it came with, until its hello.
     pub shown: Option<Box<Fingerprint>>,
@@ -226,7 +227,8 @@ impl Table {
         (u64::from(generation) << 32) | u64::from(place)
     }
 
-    /// Notes an accepted connection. If more than `most` have not said who they are: the oldest, to be closed.
+    /// Notes an accepted connection. If more than `most` have not said who they are: the oldest, to be
+    /// closed.
     pub fn is_strange(&mut self, id: u64, most: usize) -> Option<u64> {
         self.strangers.push_back(id);
         if self.strangers.len() <= most {

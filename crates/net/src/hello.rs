@@ -102,7 +102,8 @@ impl PeerError {
         }
     }
 
-    /// Whether trying again is pointless until somebody does something: who we are, not how things are, is wrong.
+    /// Whether trying again is pointless until somebody does something: who we are, not how things are, is
+    /// wrong.
     pub fn is_final(&self) -> bool {
         match self {
             PeerError::Denied { why, .. } => match why {

@@ -1,4 +1,5 @@
-//! What was received and waits for the node. An emulated way lets it wait as long as a longer way would have taken.
+//! What was received and waits for the node. An emulated way lets it wait as long as a longer way would have
+//! taken.
 
 use crate::clock::mono;
 use crate::reactor::Delivery;

@@ -1,8 +1,9 @@
 //! Real sockets under [`pando_env::Env`].
 //!
-//! One [`Reactor`] serves both kinds of process: a server's event loop ([`Reactor::run`]) and a caller that blocks
-//! ([`Reactor::block_on`]) and drives its client's futures on its own thread, so that no request waits for another
-//! thread to wake. It delivers everything that can be read, runs what became ready, then writes once per connection.
+//! One [`Reactor`] serves both kinds of process: a server's event loop ([`Reactor::run`]) and a caller that
+//! blocks ([`Reactor::block_on`]) and drives its client's futures on its own thread, so that no request waits
+//! for another thread to wake. It delivers everything that can be read, runs what became ready, then writes
+//! once per connection.
 //!
 //! Knows frames, handshakes and certificates; knows nothing of what messages say.
 //!

@@ -82,7 +82,8 @@ impl Link {
 pub(crate) struct Lookup(Mutex<Option<Result<Vec<SocketAddr>, String>>>);
 
 impl Lookup {
-    /// The addresses of `address` (`host:port`) at once if it has no name to look up; else what `done` will announce.
+    /// The addresses of `address` (`host:port`) at once if it has no name to look up; else what `done` will
+    /// announce.
     pub fn start(
         address: &str,
         done: impl FnOnce() + Send + 'static,
@@ -310,8 +311,8 @@ impl Reactor {
         self.link_failed(server, error);
     }
 
-    /// Nothing sent to this server so far will be answered. The next message tries again, after a pause unless this
-    /// is the first failure in a row.
+    /// Nothing sent to this server so far will be answered. The next message tries again, after a pause
+    /// unless this is the first failure in a row.
     fn link_failed(&self, server: ServerId, error: PeerError) {
         let mut links = self.links.borrow_mut();
         let Some(link) = links.get_mut(&server) else {

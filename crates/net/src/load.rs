@@ -12,10 +12,12 @@ const FRESH: Duration = Duration::from_micros(20);
 /// How long not to look again, after a look found it busy: first, and at most.
 const HOLD: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(2));
 
-/// Counts the machine's running and runnable threads now and then (fourth field of `/proc/loadavg`: not an average,
-/// but the number of this moment; it sees other processes that spin, and everything else that wants a core).
+/// Counts the machine's running and runnable threads now and then (fourth field of `/proc/loadavg`: not an
+/// average, but the number of this moment; it sees other processes that spin, and everything else that wants
+/// a core).
 ///
-/// In a container it counts the whole machine's threads against the container's cores, and so errs towards sleeping.
+/// In a container it counts the whole machine's threads against the container's cores, and so errs towards
+/// sleeping.
 pub(crate) struct Load {
     /// None where there is no such file: taken for busy.
     file: Option<File>,

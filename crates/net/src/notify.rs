@@ -6,8 +6,8 @@ use std::task::Wake;
 
 /// Shared by a reactor and whoever may wake it.
 ///
-/// Invariant (no lost wake-up): a waker makes its work visible, then reads `parked`; the reactor sets `parked`, then
-/// looks for work. Whichever comes second sees the other's write.
+/// Invariant (no lost wake-up): a waker makes its work visible, then reads `parked`; the reactor sets
+/// `parked`, then looks for work. Whichever comes second sees the other's write.
 pub struct Notify {
     parked: AtomicBool,
     waker: mio::Waker,

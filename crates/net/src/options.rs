@@ -4,13 +4,15 @@ use std::time::Duration;
 
 /// How a reactor waits when nothing is to be done.
 ///
-/// Waking a sleeping thread costs several times what a round trip between two awake threads does, so spinning pays
-/// while the next message is near and nobody computes on the core. It is waste, or worse, at any other time.
+/// Waking a sleeping thread costs several times what a round trip between two awake threads does, so spinning
+/// pays while the next message is near and nobody computes on the core. It is waste, or worse, at any other
+/// time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waiting {
     /// Always sleep in the kernel.
     Blocking,
-    /// Spin before sleeping, as long as recent waits say it would have paid, giving the core to whoever else wants it between any two looks.
+    /// Spin before sleeping, as long as recent waits say it would have paid, giving the core to whoever else
+    /// wants it between any two looks.
     Adaptive {
         /// The longest spin. Waits longer than this are not worth spinning for.
         limit: Duration,
@@ -38,8 +40,8 @@ pub struct Options {
     pub max_strangers: usize,
     /// Accepted connections of one identity at one time; more are told so and closed.
     pub max_per_identity: usize,
-    /// Bytes waiting to be sent, and of unfinished frames, on all connections of one identity; beyond, one that adds to
-    /// them is closed.
+    /// Bytes waiting to be sent, and of unfinished frames, on all connections of one identity; beyond, one
+    /// that adds to them is closed.
     pub max_buffered_per_identity: usize,
     /// How long an accepted connection may take to say who it is, and a server we connect to, to let us in.
     pub hello_timeout: Duration,
@@ -51,10 +53,11 @@ pub struct Options {
     pub high_water: usize,
     /// With so many bytes waiting to be sent on a connection, it is closed.
     pub send_limit: usize,
-    /// All connections together may have so many bytes waiting to be sent; beyond, one that adds to them while above
-    /// its own high-water mark is closed.
+    /// All connections together may have so many bytes waiting to be sent; beyond, one that adds to them
+    /// while above its own high-water mark is closed.
     pub total_send_limit: usize,
-    /// All connections together may have so many bytes of unfinished frames; beyond, one that adds to them is closed.
+    /// All connections together may have so many bytes of unfinished frames; beyond, one that adds to them is
+    /// closed.
     pub total_partial_limit: usize,
     /// An emulated way: so long after it was received a message is delivered. For measurements.
     pub delay: Duration,

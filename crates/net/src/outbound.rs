@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// How often connections with a deadline are looked at, while there are any.
 const SWEEP: Duration = Duration::from_millis(250);
-/// So many messages are written before the turn ends, if another core can work on them meanwhile: two sides with many requests
-/// under way would else wait for each other in turn.
+/// So many messages are written before the turn ends, if another core can work on them meanwhile: two sides
+/// with many requests under way would else wait for each other in turn.
 const EARLY: usize = 24;
 /// Empty send buffers kept for reuse, and the largest kept.
 const SPARE: usize = 64;
@@ -97,7 +97,8 @@ impl Reactor {
                 self.end_conn(id, end);
             }
         }
-        // Keeps its capacity. Ending a connection marks none dirty, but opening the next way to its server may.
+        // Keeps its capacity. Ending a connection marks none dirty, but opening the next way to its server
+        // may.
         let mut dirty = self.dirty.borrow_mut();
         list.append(&mut dirty);
         *dirty = list;

@@ -50,8 +50,8 @@ pub(crate) struct Listener {
 
 /// Sockets, timers and tasks of one thread. See the crate's description.
 ///
-/// Tasks and the node usually hold this reactor, and it holds them: [`Reactor::shutdown`] breaks the circle. A child
-/// of `fork` shares its parent's sockets and must make a reactor of its own.
+/// Tasks and the node usually hold this reactor, and it holds them: [`Reactor::shutdown`] breaks the circle.
+/// A child of `fork` shares its parent's sockets and must make a reactor of its own.
 pub struct Reactor {
     pub(crate) options: Options,
     pub(crate) introduction: Introduction,
@@ -149,7 +149,8 @@ impl Reactor {
         }))
     }
 
-    /// Speaks TLS on every connection that is made from here on, and in mode `tls` on those that are accepted.
+    /// Speaks TLS on every connection that is made from here on, and in mode `tls` on those that are
+    /// accepted.
     pub fn set_tls(&self, tls: Arc<Tls>) {
         *self.tls.borrow_mut() = Some(tls);
     }
@@ -160,8 +161,8 @@ impl Reactor {
         drop(old);
     }
 
-    /// Runs `hook` at the end of every turn: when all tasks have run that can, and before what they sent is written. Tasks
-    /// that it wakes still belong to the turn.
+    /// Runs `hook` at the end of every turn: when all tasks have run that can, and before what they sent is
+    /// written. Tasks that it wakes still belong to the turn.
     pub fn at_turn_end(&self, hook: Rc<dyn Fn()>) {
         *self.turn_end.borrow_mut() = Some(hook);
     }
@@ -188,8 +189,8 @@ impl Reactor {
         }
     }
 
-    /// Accepts connections at `address` (port 0 lets the system choose) and returns where that is. Lets the process
-    /// open as many files as it may. `gate` knows who may come in.
+    /// Accepts connections at `address` (port 0 lets the system choose) and returns where that is. Lets the
+    /// process open as many files as it may. `gate` knows who may come in.
     pub fn listen(&self, address: &str, boot: BootEpoch, gate: Rc<dyn Gate>) -> io::Result<SocketAddr> {
         let Role::Server(server) = self.introduction.role else {
             return Err(io::Error::new(

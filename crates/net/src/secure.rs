@@ -60,8 +60,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Looks at the first bytes: whether the other side speaks TLS where we do. Who does not is told in plain, because that
-    /// is what it understands; it proves nothing to anybody.
+    /// Looks at the first bytes: whether the other side speaks TLS where we do. Who does not is told in
+    /// plain, because that is what it understands; it proves nothing to anybody.
     fn begin(&self, id: u64, conn: &mut Conn, bytes: &[u8]) -> Result<(), End> {
         let speaks_tls = is_tls(bytes);
         match (conn.stage, conn.tls.is_some(), speaks_tls) {
@@ -97,8 +97,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Encrypts what is waiting, several frames in one record, and writes it. What does not fit the session's own buffer
-    /// (64 KiB) stays as it is.
+    /// Encrypts what is waiting, several frames in one record, and writes it. What does not fit the session's
+    /// own buffer (64 KiB) stays as it is.
     pub(crate) fn write_tls(&self, id: u64, conn: &mut Conn) -> Result<(), End> {
         let Some(tls) = &mut conn.tls else { return Ok(()) };
         loop {
@@ -127,7 +127,8 @@ impl Reactor {
     }
 }
 
-/// Whether bytes begin a TLS record of a handshake or an alert. No pando hello, and no answer to one, is of such a length.
+/// Whether bytes begin a TLS record of a handshake or an alert. No pando hello, and no answer to one, is of
+/// such a length.
 fn is_tls(bytes: &[u8]) -> bool {
     matches!(bytes.first(), Some(0x15 | 0x16)) && bytes.get(1).is_none_or(|b| *b == 3)
 }

@@ -39,7 +39,8 @@ impl Session {
         Ok(Session { inner, taken: 0 })
     }
 
-    /// Takes some of the bytes that were received off their front. What they say comes with [`Session::said`].
+    /// Takes some of the bytes that were received off their front. What they say comes with
+    /// [`Session::said`].
     pub fn take(&mut self, bytes: &mut &[u8]) -> Result<(), rustls::Error> {
         let before = bytes.len();
         if let Err(e) = self.inner.read_tls(bytes) {

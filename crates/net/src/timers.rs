@@ -29,8 +29,9 @@ struct TimerKey {
     place: usize,
 }
 
-/// All timers, and their order. Who leaves early, as nearly all do (they are timeouts of calls that are answered), leaves its entry in the order
-/// behind, which goes when it comes first, or with others when they are the most.
+/// All timers, and their order. Who leaves early, as nearly all do (they are timeouts of calls that are
+/// answered), leaves its entry in the order behind, which goes when it comes first, or with others when they
+/// are the most.
 #[derive(Default)]
 struct Queue {
     actions: Slab<(u64, Action)>,

@@ -1,7 +1,8 @@
 //! TLS under connections: certificates, where they come from, and why they are refused.
 //!
-//! Only version 1.3, without resumption: every connection proves anew who is there. In mode `tls` every connection to a
-//! server is one of these; clients show a certificate, servers and operators prove inside that they have the secret.
+//! Only version 1.3, without resumption: every connection proves anew who is there. In mode `tls` every
+//! connection to a server is one of these; clients show a certificate, servers and operators prove inside
+//! that they have the secret.
 
 use pando_auth::Fingerprint;
 use rustls::client::Resumption;
@@ -18,7 +19,8 @@ use thiserror::Error;
 
 /// How often the files are looked at, while connections are made.
 const LOOK: Duration = Duration::from_millis(500);
-/// What is spoken inside: a certificate that also serves other protocols cannot be made to talk to us by those.
+/// What is spoken inside: a certificate that also serves other protocols cannot be made to talk to us by
+/// those.
 const PROTOCOL: &[u8] = b"pando";
 
 /// Certificates and keys as their files have them (PEM).
@@ -136,8 +138,8 @@ pub(crate) struct Configs {
 /// Where certificates are read from.
 type Source = dyn Fn() -> Result<Pems, String> + Send + Sync;
 
-/// The certificates of a process. They are read again when a connection is made, at most twice a second: what changed is used
-/// from then on, without a restart.
+/// The certificates of a process. They are read again when a connection is made, at most twice a second: what
+/// changed is used from then on, without a restart.
 pub struct Tls {
     purpose: Purpose,
     source: Box<Source>,

@@ -177,8 +177,8 @@ impl Reactor {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        // Before a timer that is near it sleeps at last, however much of the time is gone: how such a wait ends must not
-        // tell how long what came before it took (H99).
+        // Before a timer that is near it sleeps at last, however much of the time is gone: how such a wait
+        // ends must not tell how long what came before it took (H99).
         let spun = match limit {
             Some(l) if l < FINE && !self.pacer.polls() => l.saturating_sub(ASLEEP),
             l => l.unwrap_or(Duration::MAX),
@@ -211,7 +211,8 @@ impl Reactor {
             arrived || self.interrupted(done)
         };
         self.notify.unpark();
-        // How long a wait takes where others compute, or until our own timer, says nothing of what it would have taken.
+        // How long a wait takes where others compute, or until our own timer, says nothing of what it would
+        // have taken.
         if !crowded && !rang {
             self.pacer
                 .learn(if busy { mono().since(begin) } else { Duration::MAX });

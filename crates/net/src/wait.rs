@@ -1,13 +1,14 @@
 //! When to spin and when to sleep.
 //!
-//! The window to spin in adapts as KVM's halt polling does (`virt/kvm/kvm_main.c`, `kvm_vcpu_halt`): a wait that was
-//! a little longer than the window makes it grow, a long one closes it. So an idle process sleeps, and one whose
-//! peers answer within the limit spins.
+//! The window to spin in adapts as KVM's halt polling does (`virt/kvm/kvm_main.c`, `kvm_vcpu_halt`): a wait
+//! that was a little longer than the window makes it grow, a long one closes it. So an idle process sleeps,
+//! and one whose peers answer within the limit spins.
 //!
-//! Who spins gives its core away between any two looks: the message waited for may be one that a thread waiting for this core is to send.
-//! Threads that answer each other then go round without ever sleeping, also where there are more of them than cores, and a core that never
-//! idles need not be woken. Where somebody takes the core for long, it computes, and a thread that sleeps gets its core back sooner than
-//! one that waits in line: then nobody spins for a while.
+//! Who spins gives its core away between any two looks: the message waited for may be one that a thread
+//! waiting for this core is to send. Threads that answer each other then go round without ever sleeping, also
+//! where there are more of them than cores, and a core that never idles need not be woken. Where somebody
+//! takes the core for long, it computes, and a thread that sleeps gets its core back sooner than one that
+//! waits in line: then nobody spins for a while.
 
 use crate::Waiting;
 use crate::clock::mono;
@@ -68,7 +69,8 @@ impl Pacer {
         }
     }
 
-    /// Gives the core to whoever wants it, once, unless it is this one's own. False: somebody computes there, and this is to sleep.
+    /// Gives the core to whoever wants it, once, unless it is this one's own. False: somebody computes there,
+    /// and this is to sleep.
     pub fn give_way(&self) -> bool {
         if self.polls() {
             return true;

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// What was measured, in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Costs {
-    /// Processor time of a server for one message of each kind ([`kind_of`]), with all that it sets off there.
+    /// Processor time of a server for one message of each kind ([`kind_of`]), with all that it sets off
+    /// there.
     pub service: BTreeMap<String, Time>,
     /// Of kinds that are not listed. What share of a result rests on it is told with the result.
     pub other: Time,
@@ -17,7 +18,8 @@ pub struct Costs {
     pub client: Time,
     /// From one process to another.
     pub one_way: Time,
-    /// How long the device takes to sync so many batches, by rising numbers of batches. In between it is interpolated.
+    /// How long the device takes to sync so many batches, by rising numbers of batches. In between it is
+    /// interpolated.
     pub sync: Vec<(u64, Time)>,
 }
 
@@ -47,8 +49,8 @@ impl Costs {
     }
 }
 
-/// What kind of message it is to server `me`, as far as its costs go: an operation that is about one server does its work
-/// here, one that is about two sends most of it elsewhere.
+/// What kind of message it is to server `me`, as far as its costs go: an operation that is about one server
+/// does its work here, one that is about two sends most of it elsewhere.
 pub fn kind_of(message: &Message, map: &ClusterMap, me: ServerId) -> &'static str {
     match message {
         Message::Request { request, .. } => match request {

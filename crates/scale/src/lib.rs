@@ -1,6 +1,7 @@
-//! How a cluster scales, in virtual time: the servers and clients of production, a processor per server that takes for each
-//! message what was measured ([`Costs`]), a network and devices that take their time, and no faults. One machine shows how
-//! 32 servers share the work of 2048 clients; what it cannot show is what each of them does at a time, which is measured.
+//! How a cluster scales, in virtual time: the servers and clients of production, a processor per server that
+//! takes for each message what was measured ([`Costs`]), a network and devices that take their time, and no
+//! faults. One machine shows how 32 servers share the work of 2048 clients; what it cannot show is what each
+//! of them does at a time, which is measured.
 
 mod cluster;
 mod costs;

@@ -1,5 +1,6 @@
-//! What all clients do together, and what comes of it. Every client does one thing after the other, without a pause, until
-//! enough has been done by all; what is counted lies between the time when each has had its first answers and the end.
+//! What all clients do together, and what comes of it. Every client does one thing after the other, without a
+//! pause, until enough has been done by all; what is counted lies between the time when each has had its
+//! first answers and the end.
 
 use crate::cluster::{Cluster, Setup};
 use crate::tree;
@@ -46,7 +47,8 @@ pub struct Measured {
     pub cpu_us: f64,
     /// Of it, the share whose kind the calibration does not know.
     pub unknown: f64,
-    /// Of each kind of message, how many all servers were sent per operation, and what they took, in microseconds.
+    /// Of each kind of message, how many all servers were sent per operation, and what they took, in
+    /// microseconds.
     pub kinds: BTreeMap<&'static str, (f64, f64)>,
 }
 
@@ -117,7 +119,8 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Puts new clients in the place of those there were, with caches of another size, in which nothing is yet.
+    /// Puts new clients in the place of those there were, with caches of another size, in which nothing is
+    /// yet.
     pub fn renew_clients(&self, cache_bytes: usize) -> Result<(), String> {
         self.cluster.renew_clients(cache_bytes)?;
         for (worker, program) in self.workers.iter().zip(&self.cluster.programs) {
@@ -170,8 +173,8 @@ impl Crowd {
         })
     }
 
-    /// Looks at one file of each directory, at times that are spread evenly over `span`: what clients know by leases is then
-    /// of every age, as it is in the long run.
+    /// Looks at one file of each directory, at times that are spread evenly over `span`: what clients know by
+    /// leases is then of every age, as it is in the long run.
     pub fn age(&self, span: Duration) -> Result<(), String> {
         let mut rng = self.rng.borrow_mut();
         let span = span.as_nanos() as Time;

@@ -75,7 +75,8 @@ fn what_concerns_few_servers_scales() {
         );
         assert!(two.least_busy() > 0.85, "{name}: {:?}", two.busy);
         assert!(four.least_busy() > 0.8, "{name}: {:?}", four.busy);
-        // What may concern two servers concerns one half of the time with two, and a quarter of the time with four.
+        // What may concern two servers concerns one half of the time with two, and a quarter of the time with
+        // four.
         let least = match two.phase {
             Phase::Mkdir => 0.7,
             Phase::RenameFile | Phase::Rmdir => 0.6,

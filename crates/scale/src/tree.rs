@@ -1,13 +1,14 @@
-//! The directory tree that all clients share, as in InfiniFS §5.2: files are at a depth of 10. Each client has some
-//! directories above those that it makes itself; their IDs are hashes, so that what is next to each other in the tree is
-//! anywhere in the cluster.
+//! The directory tree that all clients share, as in InfiniFS §5.2: files are at a depth of 10. Each client
+//! has some directories above those that it makes itself; their IDs are hashes, so that what is next to each
+//! other in the tree is anywhere in the cluster.
 
 use crate::cluster::Cluster;
 use pando_types::{Cred, Perm};
 
 /// Components of a file's path.
 pub const DEPTH: usize = 10;
-/// Levels that are there before anything is measured. Below them are the directories that clients make, and the files.
+/// Levels that are there before anything is measured. Below them are the directories that clients make, and
+/// the files.
 const LEVELS: usize = DEPTH - 2;
 /// Directories of the lowest of them, for each client.
 pub const PARENTS: usize = 16;

@@ -15,8 +15,8 @@ use std::rc::Rc;
 pub enum Phase {
     /// A directory.
     Mkdir,
-    /// A directory whose content falls to another server than its parent's: with few servers that are the fewer, and what
-    /// such a mkdir takes is more.
+    /// A directory whose content falls to another server than its parent's: with few servers that are the
+    /// fewer, and what such a mkdir takes is more.
     MkdirWide,
     /// An empty file.
     Create,
@@ -185,7 +185,8 @@ impl Worker {
             }
             Phase::Stat => {
                 let (first, made) = (self.files[REMOVED].get(), self.files[MADE].get());
-                // In no order, as if at random: a cache that has room for some has the right one now and then.
+                // In no order, as if at random: a cache that has room for some has the right one now and
+                // then.
                 let n = first + pando_env::rng::mix(take(&self.looked)) % (made - first);
                 client.stat(&cred, &self.file_now(n), false).await?;
             }

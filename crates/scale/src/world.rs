@@ -1,12 +1,12 @@
-//! Virtual time for measuring: processes whose work takes processor time, messages that take the network's time, and
-//! nothing that goes wrong. Unlike the world of the simulator's seeds it explores nothing: tasks run in the order in
-//! which they became ready, and equal times in the order in which they were planned.
+//! Virtual time for measuring: processes whose work takes processor time, messages that take the network's
+//! time, and nothing that goes wrong. Unlike the world of the simulator's seeds it explores nothing: tasks
+//! run in the order in which they became ready, and equal times in the order in which they were planned.
 //!
-//! A server has one processor, as its event loop has one thread: what arrives while it is busy waits, first come first
-//! served. What a message sets off, until its process has nothing ready any more, happens at the beginning of its service;
-//! what is sent or begun meanwhile leaves at the end. Who is woken by a timer or a device was paid for with the message that
-//! made it wait, and does not stand in line again: an event loop runs what became ready before it reads on, and a device
-//! begins its next sync without asking anybody.
+//! A server has one processor, as its event loop has one thread: what arrives while it is busy waits, first
+//! come first served. What a message sets off, until its process has nothing ready any more, happens at the
+//! beginning of its service; what is sent or begun meanwhile leaves at the end. Who is woken by a timer or a
+//! device was paid for with the message that made it wait, and does not stand in line again: an event loop
+//! runs what became ready before it reads on, and a device begins its next sync without asking anybody.
 
 use crate::costs::{Costs, items_of, kind_of};
 use pando_cluster::ClusterMap;
@@ -28,8 +28,8 @@ pub(crate) type Time = u64;
 
 /// Calendar time at which every run begins, in nanoseconds since 1970.
 const BEGIN: i128 = 1_700_000_000 * 1_000_000_000;
-/// What is due later than this stands in a queue of its own: nearly all of it are timeouts that never come to pass, and
-/// they would make the queue of what happens next long.
+/// What is due later than this stands in a queue of its own: nearly all of it are timeouts that never come to
+/// pass, and they would make the queue of what happens next long.
 const FAR: Time = 50_000_000;
 
 enum Event {
@@ -198,8 +198,8 @@ impl Virtual {
         if from_far { far.pop() } else { near.pop() }
     }
 
-    /// Runs until `done`. Fails if it takes longer than `limit` of virtual time, nothing is left to happen, or something
-    /// happened that must not.
+    /// Runs until `done`. Fails if it takes longer than `limit` of virtual time, nothing is left to happen,
+    /// or something happened that must not.
     pub fn run_until(&self, limit: Duration, mut done: impl FnMut() -> bool) -> Result<(), String> {
         let end = self.now.get() + limit.as_nanos() as Time;
         loop {

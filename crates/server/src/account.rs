@@ -1,5 +1,5 @@
-//! Accounts of what a request made this server do, for askers that want to know (`pando explain`). Who does not ask costs
-//! nothing: there is no account then, and no clock is read.
+//! Accounts of what a request made this server do, for askers that want to know (`pando explain`). Who does
+//! not ask costs nothing: there is no account then, and no clock is read.
 
 use crate::MetaServer;
 use pando_env::{CallError, World};

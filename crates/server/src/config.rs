@@ -31,10 +31,11 @@ pub struct Limits {
     pub peer_timeout: Duration,
     /// How often a coordinator asks an unresponsive participant to prepare before it aborts.
     pub prepare_tries: u32,
-    /// For so long a coordinator gathers outcomes before it tells them once more, to have them confirmed and forget them.
+    /// For so long a coordinator gathers outcomes before it tells them once more, to have them confirmed and
+    /// forget them.
     pub settle_after: Duration,
-    /// In `async`, for so long what is owed to other servers is gathered before it is synced and sent, unless somebody waits
-    /// for something.
+    /// In `async`, for so long what is owed to other servers is gathered before it is synced and sent, unless
+    /// somebody waits for something.
     pub owed_after: Duration,
     /// Age at which a participant asks the coordinator about a transaction.
     pub inquire_after: Duration,
@@ -62,8 +63,8 @@ pub struct Limits {
     pub space_memory: Duration,
     /// Entries of the invalidation log that are remembered: clients that know less forget all they know.
     pub invalidations: usize,
-    /// For so long a server acts on what it has heard from the coordinator without being told that it still may; so long a
-    /// silent one holds up changes of directories at most.
+    /// For so long a server acts on what it has heard from the coordinator without being told that it still
+    /// may; so long a silent one holds up changes of directories at most.
     pub server_lease: Duration,
     /// Directories whose parents the coordinator keeps in mind.
     pub parents: usize,
@@ -85,8 +86,8 @@ pub struct Limits {
     pub cut_hold: Duration,
     /// How long the picture of a cut stays that nobody reads.
     pub cut_idle: Duration,
-    /// Whether operations that need nothing but this server's memory are executed at once. Off, all go the long way, which is otherwise gone
-    /// by few.
+    /// Whether operations that need nothing but this server's memory are executed at once. Off, all go the
+    /// long way, which is otherwise gone by few.
     pub at_once: bool,
     /// Locks of programs on files.
     pub file_locks: FileLockBounds,
@@ -197,12 +198,12 @@ pub struct Executed<'a> {
 
 /// Hears what a server does: metrics and slow-operation logs in production, the judge in the simulator.
 pub trait Observer {
-    /// Called when an operation's batch was applied (for a distributed one: its decision) or, if it changed nothing,
-    /// when its records were read. It counts once `lsn` is durable.
+    /// Called when an operation's batch was applied (for a distributed one: its decision) or, if it changed
+    /// nothing, when its records were read. It counts once `lsn` is durable.
     fn executed(&self, e: &Executed<'_>);
 
-    /// Called when an operation that changes nothing is decided on locks that other servers lent. They are still to
-    /// confirm that they held them; if they do, it took effect now, however long that takes.
+    /// Called when an operation that changes nothing is decided on locks that other servers lent. They are
+    /// still to confirm that they held them; if they do, it took effect now, however long that takes.
     fn weighed(&self, _e: &Executed<'_>) {}
 
     /// Another map is in force.

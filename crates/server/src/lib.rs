@@ -1,9 +1,9 @@
-//! The metadata server: sessions, locks, transactions. Async functions over [`pando_env::Env`]; it knows nothing of
-//! sockets, threads or RocksDB, and the POSIX rules are not here but in `pando-namespace`.
+//! The metadata server: sessions, locks, transactions. Async functions over [`pando_env::Env`]; it knows
+//! nothing of sockets, threads or RocksDB, and the POSIX rules are not here but in `pando-namespace`.
 //!
-//! A request's way: `dispatch` (whose message, which boot) → `operate` (whose slot, which lane) → `execute` (locks,
-//! records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer. Most looks, and
-//! most changes of files, are executed in `dispatch` (`at_once`).
+//! A request's way: `dispatch` (whose message, which boot) → `operate` (whose slot, which lane) → `execute`
+//! (locks, records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer. Most
+//! looks, and most changes of files, are executed in `dispatch` (`at_once`).
 
 mod account;
 mod admission;
@@ -236,7 +236,8 @@ impl MetaServer {
         self.send(peer, &Message::Reply { id, result, account });
     }
 
-    /// Asks another server, learning its boot epoch on the way. `Err`: no answer; it may or may not have happened.
+    /// Asks another server, learning its boot epoch on the way. `Err`: no answer; it may or may not have
+    /// happened.
     async fn ask(
         &self,
         to: ServerId,

@@ -1,4 +1,5 @@
-//! Access control lists that a client might set: for the users and groups that there are, so that they matter.
+//! Access control lists that a client might set: for the users and groups that there are, so that they
+//! matter.
 
 use crate::knowledge::Seen;
 use pando_env::rng::Rng;
@@ -42,7 +43,8 @@ fn list(rng: &mut Rng) -> Acl {
     if rng.percent(20) {
         (users, groups) = Default::default();
     }
-    // A mask may stand alone, and takes something away more often than not: else nobody would see it forgotten.
+    // A mask may stand alone, and takes something away more often than not: else nobody would see it
+    // forgotten.
     let masked = !users.is_empty() || !groups.is_empty() || rng.percent(30);
     let mask = [7, 7, 5, 5, 4, 1, 0][rng.index(7)];
     Acl {

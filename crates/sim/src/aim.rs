@@ -1,7 +1,8 @@
 //! Which step of which protocol a message is, and what is to happen at one.
 //!
-//! Faults at random times rarely fall between a decision and the first word of it, or between the last record of a slot
-//! and the map that gives it away. So some wait for a message of one kind and strike when it is sent.
+//! Faults at random times rarely fall between a decision and the first word of it, or between the last record
+//! of a slot and the map that gives it away. So some wait for a message of one kind and strike when it is
+//! sent.
 
 use crate::world::{MS, NodeId, Time};
 use pando_cluster::ClusterMap;
@@ -180,8 +181,8 @@ impl Aims {
         }
     }
 
-    /// A kind of message that was seen already, each as likely as the others, from whoever is `preferred` if that has sent
-    /// such messages.
+    /// A kind of message that was seen already, each as likely as the others, from whoever is `preferred` if
+    /// that has sent such messages.
     pub fn draw(
         &mut self,
         wanted: impl Fn(Step) -> bool,
@@ -196,7 +197,8 @@ impl Aims {
         Some((step, preferred.filter(|node| self.seen.contains(&(step, *node)))))
     }
 
-    /// From here on requests for slots that are on the move are kept, so many in a hundred, and somebody hears whose.
+    /// From here on requests for slots that are on the move are kept, so many in a hundred, and somebody
+    /// hears whose.
     pub fn keep(&mut self, keep: Option<(u64, HearKept)>) {
         self.keep = keep;
     }
@@ -227,14 +229,15 @@ impl Aims {
         Some(hear)
     }
 
-    /// The message that is being sent is kept until a machine, who sends or gets it, has started again: answer with
-    /// [`KEPT`].
+    /// The message that is being sent is kept until a machine, who sends or gets it, has started again:
+    /// answer with [`KEPT`].
     pub fn outlives(&mut self, machine: NodeId) {
         self.keeps += 1;
         self.of_earlier_boots.push((self.keeps, machine));
     }
 
-    /// A machine has started again: which of the messages that are kept are to arrive now, and in how much time.
+    /// A machine has started again: which of the messages that are kept are to arrive now, and in how much
+    /// time.
     pub fn started(&mut self, machine: NodeId) -> Vec<(u64, Time)> {
         let (mut now, rng) = (Vec::new(), &mut self.rng);
         self.of_earlier_boots.retain(|(number, whose)| {

@@ -1,4 +1,5 @@
-//! Faults that strike at a step of a protocol (see [`crate::aim`]), and cuts that leave a server to its clients.
+//! Faults that strike at a step of a protocol (see [`crate::aim`]), and cuts that leave a server to its
+//! clients.
 
 use crate::aim::{Hit, KEPT, Step};
 use crate::faults::Nemesis;
@@ -163,7 +164,8 @@ impl Nemesis {
         });
     }
 
-    /// A server that lent locks starts again before it is asked for more: who goes on counts on locks that are gone (H124).
+    /// A server that lent locks starts again before it is asked for more: who goes on counts on locks that
+    /// are gone (H124).
     pub(crate) fn lost_locks(self: &Rc<Self>, kind: &'static str) {
         let skip = self.below(2);
         let more = |m: &Message| {
@@ -190,8 +192,8 @@ impl Nemesis {
         });
     }
 
-    /// At a step of its own nobody hears the coordinator any more: it dies, or goes on for its clients alone, until
-    /// another has the office.
+    /// At a step of its own nobody hears the coordinator any more: it dies, or goes on for its clients alone,
+    /// until another has the office.
     pub(crate) fn office_falls(self: &Rc<Self>, kind: &'static str) {
         let Some(index) = self.coordinator() else { return };
         let node = self.cluster.servers[index].node;
@@ -276,8 +278,8 @@ impl Nemesis {
         });
     }
 
-    /// Requests for slots that are on the move do not arrive before those slots are back, while the clients try again and
-    /// then stand still: what comes too late finds that nothing has come after it.
+    /// Requests for slots that are on the move do not arrive before those slots are back, while the clients
+    /// try again and then stand still: what comes too late finds that nothing has come after it.
     pub(crate) fn kept_requests(self: &Rc<Self>, kind: &'static str) {
         let percent = 40 + self.below(60);
         let me = Rc::downgrade(self);

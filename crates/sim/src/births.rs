@@ -1,5 +1,5 @@
-//! Births counted: what mkdir costs where a name is made and renamed away again and again, and what happens when there
-//! are no more IDs. No faults, one client, the judge watching.
+//! Births counted: what mkdir costs where a name is made and renamed away again and again, and what happens
+//! when there are no more IDs. No faults, one client, the judge watching.
 
 use crate::cluster::Cluster;
 use crate::knowledge::Knowledge;
@@ -27,7 +27,8 @@ pub(crate) struct Program {
 /// What one mkdir took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cost {
-    /// Versions from 0 on that belong to living directories: each was an attempt before there were rename lists.
+    /// Versions from 0 on that belong to living directories: each was an attempt before there were rename
+    /// lists.
     taken: u64,
     /// Attempts that found the ID taken.
     collisions: u64,
@@ -223,8 +224,8 @@ where
     returned.expect("the program ends")
 }
 
-/// `mkdir stage; mv stage final_i`, fifty times: each mkdir is one attempt, whatever was made before. Without rename lists
-/// the last took fifty.
+/// `mkdir stage; mv stage final_i`, fifty times: each mkdir is one attempt, whatever was made before. Without
+/// rename lists the last took fifty.
 #[test]
 fn mkdir_of_a_name_that_was_renamed_away_is_one_attempt() {
     const TIMES: u64 = 50;
@@ -265,7 +266,8 @@ fn a_version_is_free_when_its_directory_is_gone() {
     assert_eq!((taken, version), (1, 3));
 }
 
-/// Of 254 IDs most are taken in the end; then mkdir says so, and nothing hangs. When directories go it works again.
+/// Of 254 IDs most are taken in the end; then mkdir says so, and nothing hangs. When directories go it works
+/// again.
 #[test]
 fn when_ids_run_out_mkdir_says_so() {
     let (made, again) = on_a_cluster(8, |p| async move {

@@ -1,4 +1,5 @@
-//! What servers tell of directories' change attributes (H179, H180): a count that comes a second time is of the state it was of.
+//! What servers tell of directories' change attributes (H179, H180): a count that comes a second time is of
+//! the state it was of.
 
 use crate::nature::Nature;
 use pando_server::Executed;

@@ -1,4 +1,5 @@
-//! Identities in the simulator: who has which claims, what they try beyond them, and whether anything came of it (H100).
+//! Identities in the simulator: who has which claims, what they try beyond them, and whether anything came of
+//! it (H100).
 
 use crate::generate::creds;
 use crate::violation::Kind;
@@ -134,7 +135,8 @@ pub fn forbids(claims: &Claims, cred: &Cred, op: &Op) -> bool {
     !matches!(op, Op::StatFs | Op::Sync) && (!claims.covers(cred) || claims.read_only && changes(op))
 }
 
-/// Who clients are in a filesystem that asks: anybody; one user; anybody who only reads; anybody in a subtree.
+/// Who clients are in a filesystem that asks: anybody; one user; anybody who only reads; anybody in a
+/// subtree.
 fn kinds(subtree: Dir) -> [Claims; 4] {
     let [_, one, _] = creds();
     let mut gids = one.groups.clone();
@@ -159,7 +161,8 @@ fn kinds(subtree: Dir) -> [Claims; 4] {
     ]
 }
 
-/// Identities of clients, which come round in this order: most may change things, or a seed would put nothing at risk.
+/// Identities of clients, which come round in this order: most may change things, or a seed would put nothing
+/// at risk.
 pub const IDENTITIES: [IdentityId; 8] = [
     IdentityId(1),
     IdentityId(2),

@@ -147,12 +147,6 @@ fn run(mut args: Args) -> u8 {
     let json = args.flag("--json");
     let keep_going = args.flag("--keep-going");
     let only_regressions = args.flag("--regressions");
-    let system = match args.system() {
-        // They are seeds of this one.
-        Ok(None) if only_regressions => Some(System::Pando),
-        Ok(system) => system,
-        Err(e) => return usage(&e),
-    };
     let commit = commit();
     let ci = args.value("--ci");
     let seeds = match (&ci, args.value("--seeds")) {
@@ -172,9 +166,10 @@ fn run(mut args: Args) -> u8 {
             args.jobs()?,
             args.number("--replay-every", 20)?,
             args.number("--operations", 0)?,
+            args.system()?.or(only_regressions.then_some(System::Pando)),
         ))
     })();
-    let (jobs, replay_every, operations) = match numbers {
+    let (jobs, replay_every, operations, system) = match numbers {
         Ok(n) => n,
         Err(e) => return usage(&e),
     };
@@ -197,10 +192,7 @@ fn run(mut args: Args) -> u8 {
         jobs,
         replay_every,
         stop_at_first: !keep_going,
-        options: Options {
-            system,
-            ..Options::default()
-        },
+        options: Options::of(system),
     };
     let begin = Instant::now();
     let progress = std::sync::atomic::AtomicU64::new(0);
@@ -209,9 +201,7 @@ fn run(mut args: Args) -> u8 {
         let done = progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         checked.fetch_add(r.operations, std::sync::atomic::Ordering::Relaxed);
         if let Some(v) = &r.violation {
-            eprintln!("seed {}: {}: {}", r.seed, v.kind.word(), v.text);
-            let profile = system.map_or(String::new(), |s| format!(" --profile {}", s.word()));
-            eprintln!("   replay with: pando sim replay {} --trace{profile}", r.seed);
+            tell_violation(r.seed, v, system);
         } else if done.is_multiple_of(100) {
             let checked = checked.load(std::sync::atomic::Ordering::Relaxed);
             eprintln!(
@@ -233,6 +223,12 @@ fn run(mut args: Args) -> u8 {
         println!("commit {commit}\n{}", totals.text());
     }
     totals.exit_code() as u8
+}
+
+fn tell_violation(seed: u64, v: &crate::Violation, system: Option<System>) {
+    eprintln!("seed {seed}: {}: {}", v.kind.word(), v.text);
+    let profile = system.map_or(String::new(), |s| format!(" --profile {}", s.word()));
+    eprintln!("   replay with: pando sim replay {seed} --trace{profile}");
 }
 
 fn replay(mut args: Args) -> u8 {

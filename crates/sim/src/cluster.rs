@@ -131,10 +131,9 @@ impl Cluster {
             blocks: "sim:".into(),
             name_bits: settings.name_bits,
             id_bits: settings.id_bits,
-            auth: if settings.keyed {
-                AuthMode::Key
-            } else {
-                AuthMode::None
+            auth: match settings.keyed {
+                true => AuthMode::Key,
+                false => AuthMode::None,
             },
             coherence: settings.lease.map_or(Coherence::Lazy, Coherence::Lease),
             placement: Placement::Directory,
@@ -388,8 +387,8 @@ impl Cluster {
         named.all(|s| s.running.borrow().is_some())
     }
 
-    /// Ends a server's process, if it runs; it starts again after `downtime`, or when told. What was on the way: the
-    /// requests it had not answered and the batches it had not synced.
+    /// Ends a server's process, if it runs; it starts again after `downtime`, or when told. What was on the
+    /// way: the requests it had not answered and the batches it had not synced.
     pub fn kill(self: &Rc<Self>, index: usize, how: Death, downtime: Option<Time>) -> Option<(usize, usize)> {
         let server = &self.servers[index];
         server.downtime.set(downtime);

@@ -14,8 +14,8 @@ use pando_model::{
 use pando_types::{Access, Acls, Attr, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
 use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Outcome, Statement, Subject};
 
-/// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives the
-/// positions of entries, which the model leaves to the implementation.
+/// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives
+/// the positions of entries, which the model leaves to the implementation.
 pub fn judge(
     model: &mut Model,
     tree: &Tree,
@@ -66,8 +66,9 @@ pub fn judge(
             }
             return Ok(());
         }
-        // In `async` a power failure has undone that it moved there, after that was told: it is under its name, where who
-        // asks looks next. (That a name of what is at home leads there is the tree's to check.)
+        // In `async` a power failure has undone that it moved there, after that was told: it is under its
+        // name, where who asks looks next. (That a name of what is at home leads there is the tree's to
+        // check.)
         if !tree.is_at_home(home) {
             return Ok(());
         }
@@ -91,7 +92,8 @@ pub fn judge(
     }
 }
 
-/// A directory that is changed by itself. Of those who speak here only a hostile client does so, whose directory it is not.
+/// A directory that is changed by itself. Of those who speak here only a hostile client does so, whose
+/// directory it is not.
 fn judge_itself(model: &Model, cred: &Cred, dir: &Statement, outcome: &Outcome) -> Result<(), String> {
     match (model.attr(NodeId::new(dir.ino, dir.generation)), outcome) {
         (None, Err(Errno::Stale)) => Ok(()),
@@ -326,8 +328,9 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
     })
 }
 
-/// A directory's ID as the model knows it. Shortened IDs of different birth triples collide, and then the numbers of
-/// their slots tell two directories that lived one after the other apart no more: the inode number does.
+/// A directory's ID as the model knows it. Shortened IDs of different birth triples collide, and then the
+/// numbers of their slots tell two directories that lived one after the other apart no more: the inode number
+/// does.
 fn wide(map: &ClusterMap, id: DirId, ino: Ino) -> DirId {
     if map.id_bits < 64 && id != DirId::ROOT && id != DirId::ABOVE_ROOT {
         DirId(id.0 | u128::from(ino.0) << 64)
@@ -397,8 +400,8 @@ fn same_answer(
             if ca != cb {
                 return Err(format!("created is {cb}"));
             }
-            // The bytes of what was there come with an open only: what may change something is kept with its answer.
-            // Who opens for nothing, or to write, is shown them if it may read them.
+            // The bytes of what was there come with an open only: what may change something is kept with its
+            // answer. Who opens for nothing, or to write, is shown them if it may read them.
             let create = matches!(op, Op::Create { .. } | Op::Tmpfile { .. });
             let nothing =
                 matches!(op, Op::Open { want, .. } if want & (Access::READ.0 | Access::EXEC.0) == 0);
@@ -520,7 +523,8 @@ pub(super) fn uncounted(attr: Attr) -> Attr {
     Attr { allocated: 0, ..attr }
 }
 
-/// A file of blocks that was cut to nothing still has its blocks, to be deleted with it; the model has forgotten them.
+/// A file of blocks that was cut to nothing still has its blocks, to be deleted with it; the model has
+/// forgotten them.
 fn same_content(expected: &Content, shown: &Content, size: u64) -> bool {
     expected.reads_like(shown, size) || matches!((expected, shown), (Content::Sparse, Content::Blocks(_)))
 }
@@ -564,8 +568,8 @@ fn judge_page(
     }
     there.sort();
     let shown: Vec<(Position, Name)> = entries.iter().map(|e| (e.position, e.name.clone())).collect();
-    // A server cuts pages at buckets, so one that is longer than asked for is right; an empty one that is not the end
-    // would make a client ask for ever.
+    // A server cuts pages at buckets, so one that is longer than asked for is right; an empty one that is not
+    // the end would make a client ask for ever.
     if shown.is_empty() && !end && limit > 0 {
         return Err("an empty page before the end".into());
     }

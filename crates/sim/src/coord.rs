@@ -1,5 +1,5 @@
-//! The coordination service as the servers of a simulated cluster see it: it takes time, can be cut off from some of them,
-//! and be away altogether. It never forgets anything: that is what one runs it for.
+//! The coordination service as the servers of a simulated cluster see it: it takes time, can be cut off from
+//! some of them, and be away altogether. It never forgets anything: that is what one runs it for.
 
 use crate::world::{Life, MS, NodeId, Time, US};
 use pando_cluster::{ClusterMap, Coord, CoordError, MemCoord, View};

@@ -1,5 +1,5 @@
-//! Counted: how many round trips an operation takes by its path, which servers it concerns, and with how many messages
-//! between them (InfiniFS §3.2: one server or two). No faults, one client, the judge watching.
+//! Counted: how many round trips an operation takes by its path, which servers it concerns, and with how many
+//! messages between them (InfiniFS §3.2: one server or two). No faults, one client, the judge watching.
 
 use crate::births::{Program, on_a_cluster, on_a_cluster_with};
 use pando_client::explain::{Exchange, Explained, How};
@@ -164,8 +164,8 @@ fn mode(perm: u16) -> AttrChange {
     }
 }
 
-/// Directories on the way cost nothing once they are known, and what is done to a file concerns the server of its
-/// directory.
+/// Directories on the way cost nothing once they are known, and what is done to a file concerns the server of
+/// its directory.
 #[test]
 fn files_concern_one_server() {
     on_a_cluster(128, |p| async move {
@@ -443,8 +443,8 @@ async fn moved(p: &Program, path: &[u8], home: ServerId, coordinator: ServerId) 
     assert_eq!(cost.in_turn(), []);
 }
 
-/// Another parent: that no loop comes of it costs nothing once what is above that is known, and all else is asked of all
-/// servers at once.
+/// Another parent: that no loop comes of it costs nothing once what is above that is known, and all else is
+/// asked of all servers at once.
 #[test]
 fn a_directory_that_gets_another_parent_takes_six_round_trips() {
     on_a_cluster(128, |p| async move {
@@ -474,13 +474,15 @@ fn a_directory_that_gets_another_parent_takes_six_round_trips() {
             let account = account.expect("told");
             assert_eq!(account.unlisted, 0);
             if account.again > 0 {
-                // Who was asked first, and is not the coordinator, had not yet given back what it had locked there.
+                // Who was asked first, and is not the coordinator, had not yet given back what it had locked
+                // there.
                 assert!(cost.explained.rounds() > 1);
                 again += 1;
                 continue;
             }
             assert!(account.errands.iter().all(|e| e.what != Task::Ancestor));
-            // Its records with those of both parents, its content's head with its rename list, announcing, voting.
+            // Its records with those of both parents, its content's head with its rename list, announcing,
+            // voting.
             assert!(account.rounds() <= 4);
             let rounds = cost.explained.rounds() as usize + account.rounds();
             assert!(rounds <= 6, "{rounds} round trips");
@@ -492,7 +494,8 @@ fn a_directory_that_gets_another_parent_takes_six_round_trips() {
     });
 }
 
-/// A hundred want the same directory somewhere else: one gets it, the others hear that it is gone, and nobody waits long.
+/// A hundred want the same directory somewhere else: one gets it, the others hear that it is gone, and nobody
+/// waits long.
 #[test]
 fn a_hundred_move_the_same_directory() {
     on_a_cluster(128, |p| async move {
@@ -520,8 +523,8 @@ fn a_hundred_move_the_same_directory() {
     });
 }
 
-/// A path of 24 directories of which nothing is known: all of it at once. Only where a directory was renamed one begins
-/// again from there.
+/// A path of 24 directories of which nothing is known: all of it at once. Only where a directory was renamed
+/// one begins again from there.
 #[test]
 fn a_cold_path_takes_one_round_trip() {
     on_a_cluster(128, |p| async move {
@@ -558,8 +561,8 @@ fn a_cold_path_takes_one_round_trip() {
     });
 }
 
-/// Of what fails, of guesses, and of what is done through a handle, which says nothing of where it is, nobody is told what
-/// work it made.
+/// Of what fails, of guesses, and of what is done through a handle, which says nothing of where it is, nobody
+/// is told what work it made.
 #[test]
 fn what_is_not_told() {
     on_a_cluster(128, |p| async move {

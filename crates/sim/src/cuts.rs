@@ -1,6 +1,7 @@
-//! Backups at random moments, under load and faults: an operator takes a cut through all servers, reads it, and makes a new
-//! filesystem of it, of another number of servers. It must be the very tree of the instant at which all held still, which the model
-//! is asked for just then; and it must give no number that the old one gave.
+//! Backups at random moments, under load and faults: an operator takes a cut through all servers, reads it,
+//! and makes a new filesystem of it, of another number of servers. It must be the very tree of the instant at
+//! which all held still, which the model is asked for just then; and it must give no number that the old one
+//! gave.
 
 use crate::cluster::Cluster;
 use crate::compare;

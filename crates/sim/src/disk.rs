@@ -1,4 +1,5 @@
-//! The disks under the servers: time for syncs and reads, full devices, failures, and crashes at every durable step.
+//! The disks under the servers: time for syncs and reads, full devices, failures, and crashes at every
+//! durable step.
 
 use crate::judge::Judge;
 use crate::world::{Death, Life, MS, Sim, Time, US};

@@ -1,5 +1,5 @@
-//! What clients were told about directories, and until when it was true: nothing may take effect that rests on a name,
-//! parent or permission that has changed (H10–H13, H15, H16, H19).
+//! What clients were told about directories, and until when it was true: nothing may take effect that rests
+//! on a name, parent or permission that has changed (H10–H13, H15, H16, H19).
 
 use pando_auth::StatementKeys;
 use pando_format::FactChange;

@@ -1,8 +1,8 @@
 //! Faults: what is planned, and whether it hit anything.
 //!
-//! Each fault is counted as planned when it begins and as effective only when somebody felt it: a crash with a request
-//! or an unsynced batch on its way, a cut that swallowed a message, a pause that held events back. Loss, duplicates and
-//! delays of single messages are the weather, counted apart.
+//! Each fault is counted as planned when it begins and as effective only when somebody felt it: a crash with
+//! a request or an unsynced batch on its way, a cut that swallowed a message, a pause that held events back.
+//! Loss, duplicates and delays of single messages are the weather, counted apart.
 
 use crate::cluster::{Cluster, STOP_WITHIN};
 use crate::disk::{Failing, Point, Speed};
@@ -250,8 +250,8 @@ impl Nemesis {
         self.slept.get()
     }
 
-    /// All machines stop for hours and go on one after the other, as when the one machine that they all are was put to
-    /// sleep: sessions and leases have run out for some before others have said a word.
+    /// All machines stop for hours and go on one after the other, as when the one machine that they all are
+    /// was put to sleep: sessions and leases have run out for some before others have said a word.
     fn sleep(self: &Rc<Self>, kind: &'static str) {
         self.plan(kind);
         self.asleep.set(true);

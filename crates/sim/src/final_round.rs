@@ -1,5 +1,5 @@
-//! After the healing: every directory still lets itself be changed, no lock or transaction is left, and the disks hold
-//! the model's tree.
+//! After the healing: every directory still lets itself be changed, no lock or transaction is left, and the
+//! disks hold the model's tree.
 
 use crate::cluster::Cluster;
 use crate::generate::creds;

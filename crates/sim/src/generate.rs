@@ -105,8 +105,8 @@ const PERMS: [u16; 14] = [
 ];
 
 impl Generator {
-    /// With so many names. Each seed has a mixture of its own, so that some dwell on what is rare in others; what must
-    /// be common everywhere (renames, removals, changes at all) only becomes more so.
+    /// With so many names. Each seed has a mixture of its own, so that some dwell on what is rare in others;
+    /// what must be common everywhere (renames, removals, changes at all) only becomes more so.
     pub fn new(rng: &mut Rng, names: usize, inline_limit: u32, block_size: u32) -> Generator {
         let weights = KINDS
             .iter()
@@ -150,8 +150,8 @@ impl Generator {
         names
     }
 
-    /// The name under which more directories are made, and renamed away, than under others: "staging", so to speak.
-    /// Versions of births are what that is about (H2-H5).
+    /// The name under which more directories are made, and renamed away, than under others: "staging", so to
+    /// speak. Versions of births are what that is about (H2-H5).
     fn staging(&self) -> &Name {
         &self.names[2]
     }

@@ -1,7 +1,8 @@
 //! Servers that join and leave while clients work and everything else goes wrong.
 //!
-//! Besides the judge, which compares the tree before and after every change of the map, all that is asked here is that
-//! it comes to an end once the world is sound: nothing is left to move, and who was drained has left.
+//! Besides the judge, which compares the tree before and after every change of the map, all that is asked
+//! here is that it comes to an end once the world is sound: nothing is left to move, and who was drained has
+//! left.
 
 use crate::cluster::Cluster;
 use crate::violation::Kind;

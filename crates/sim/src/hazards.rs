@@ -1,4 +1,5 @@
-//! The page of hazards, as the simulator reads it: which bugs can be planted, and which the default workload must find.
+//! The page of hazards, as the simulator reads it: which bugs can be planted, and which the default workload
+//! must find.
 
 const PAGE: &str = include_str!("../../../docs/hazards.md");
 

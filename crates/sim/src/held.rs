@@ -51,8 +51,8 @@ impl Program {
     }
 }
 
-/// A file is replaced by one whose server is another, which alone is asked: the server of the replaced one hears of who holds
-/// it only with the transaction.
+/// A file is replaced by one whose server is another, which alone is asked: the server of the replaced one
+/// hears of who holds it only with the transaction.
 #[test]
 fn a_file_that_is_replaced_from_another_server_stays_while_it_is_held() {
     on_a_cluster(128, |p| async move {
@@ -84,7 +84,8 @@ fn a_file_that_is_replaced_from_another_server_stays_while_it_is_held() {
     });
 }
 
-/// A mount does not know of all names of a file that it has open: what it takes for another's is its own, and stays.
+/// A mount does not know of all names of a file that it has open: what it takes for another's is its own, and
+/// stays.
 #[test]
 fn a_file_stays_that_is_open_by_another_name_where_its_last_is_removed() {
     on_a_cluster(128, |p| async move {
@@ -110,8 +111,8 @@ fn a_file_stays_that_is_open_by_another_name_where_its_last_is_removed() {
     });
 }
 
-/// A server that has started again takes every file for open by those it knew, until they say what they have: who removes a file there
-/// says it first, and the file goes at once.
+/// A server that has started again takes every file for open by those it knew, until they say what they have:
+/// who removes a file there says it first, and the file goes at once.
 #[test]
 fn what_is_removed_where_a_server_has_started_again_does_not_stay() {
     on_a_cluster(128, |p| async move {

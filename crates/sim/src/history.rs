@@ -1,9 +1,10 @@
 //! What clients asked for and were told, operation by operation, and whether some order explains it.
 //!
-//! The judge follows the order in which servers commit. This is the check of the checker: it sees nothing but beginnings,
-//! ends and outcomes as programs have them, takes each name of each directory by itself, and two names together where a
-//! rename joined them, and has [`crate::linear`] look for an order in which each operation takes effect between its
-//! beginning and its end. Listings count as reads of all names in their stretch.
+//! The judge follows the order in which servers commit. This is the check of the checker: it sees nothing but
+//! beginnings, ends and outcomes as programs have them, takes each name of each directory by itself, and two
+//! names together where a rename joined them, and has [`crate::linear`] look for an order in which each
+//! operation takes effect between its beginning and its end. Listings count as reads of all names in their
+//! stretch.
 
 use crate::linear::{Act, Event, KEYS, Maybe, Saw, State, Verdict, check};
 use crate::nature::Nature;
@@ -26,7 +27,8 @@ struct Call {
     to: u64,
     /// `None`: not answered, or it is not known what the answer is worth.
     outcome: Option<Outcome>,
-    /// Of how many parts, under numbers that follow this one, the operation is made: one for each name that is removed.
+    /// Of how many parts, under numbers that follow this one, the operation is made: one for each name that
+    /// is removed.
     parts: usize,
 }
 
@@ -119,8 +121,8 @@ impl History {
         }
     }
 
-    /// Something was lost that was acknowledged (`async` may): what came before must be explained by itself. What was under
-    /// way may have happened before or after, or have been lost.
+    /// Something was lost that was acknowledged (`async` may): what came before must be explained by itself.
+    /// What was under way may have happened before or after, or have been lost.
     pub fn cut(&mut self) -> Result<(), String> {
         let result = self.judge();
         let open = |c: &Call| c.outcome.is_none() && c.op.mutates();

@@ -1,14 +1,16 @@
-//! The judge: every execution is applied to the reference model at the instant it happens, in the order in which the
-//! servers' locks let them happen, and must have come to the model's outcome.
+//! The judge: every execution is applied to the reference model at the instant it happens, in the order in
+//! which the servers' locks let them happen, and must have come to the model's outcome.
 //!
-//! **Loss.** What a server applied and did not sync can be lost with its power. Executions are therefore kept until
-//! they are synced. When some are lost, the model goes back to where all was safe and the survivors are applied again:
-//! each change must come to the same outcome as before, so nothing that survived may rest on something lost. In
-//! `sync` the same holds for every read that was answered (rule 8: nothing that could still be lost is ever shown); in
-//! `async` an acknowledged change of the last seconds may vanish, and a read of it with it, by contract.
+//! **Loss.** What a server applied and did not sync can be lost with its power. Executions are therefore kept
+//! until they are synced. When some are lost, the model goes back to where all was safe and the survivors are
+//! applied again: each change must come to the same outcome as before, so nothing that survived may rest on
+//! something lost. In `sync` the same holds for every read that was answered (rule 8: nothing that could
+//! still be lost is ever shown); in `async` an acknowledged change of the last seconds may vanish, and a read
+//! of it with it, by contract.
 //!
-//! **Replies** are looked at when a server sends them: at that moment the execution they speak of must be durable
-//! there (H102), and a request identity must have taken effect once at most (H44, H45), also after it was answered.
+//! **Replies** are looked at when a server sends them: at that moment the execution they speak of must be
+//! durable there (H102), and a request identity must have taken effect once at most (H44, H45), also after it
+//! was answered.
 
 use crate::changes::Told;
 use crate::compare;
@@ -113,8 +115,8 @@ struct State {
     /// Servers whose space is or was low until this time.
     low_space: BTreeMap<ServerId, u64>,
     by_server: BTreeMap<ServerId, u64>,
-    /// Outcomes that change nothing and were right when they were decided, by message and process: they may be told
-    /// once all who lent locks have confirmed them.
+    /// Outcomes that change nothing and were right when they were decided, by message and process: they may
+    /// be told once all who lent locks have confirmed them.
     weighed: BTreeMap<(u64, u64), Outcome>,
     counts: Counts,
     /// Who may do what.
@@ -192,7 +194,8 @@ impl Judge {
         self.state.borrow().book.claims_of(id)
     }
 
-    /// Whether servers gave a statement, as it is, to somebody; that of the place above the root is everybody's.
+    /// Whether servers gave a statement, as it is, to somebody; that of the place above the root is
+    /// everybody's.
     pub fn told_to(&self, s: &pando_wire::Statement, whom: pando_types::Bearer) -> bool {
         s.id != pando_types::DirId::ABOVE_ROOT && self.state.borrow().keys.made(s, whom)
     }
@@ -208,8 +211,8 @@ impl Judge {
         self.rebuild();
     }
 
-    /// From this instant on another map is in force. Whatever it says of who owns what, it is the same tree: a receiver has
-    /// all that it becomes the owner of, as it was the instant before.
+    /// From this instant on another map is in force. Whatever it says of who owns what, it is the same tree:
+    /// a receiver has all that it becomes the owner of, as it was the instant before.
     pub fn map_in_force(&self, map: ClusterMap) {
         let moved = self.moved(&map);
         self.state.borrow_mut().counts.slots_moved += moved.len() as u64;
@@ -494,7 +497,8 @@ impl Judge {
         }
     }
 
-    /// Whether nothing can undo this execution any more. Of a server that has left, others have all there was, synced.
+    /// Whether nothing can undo this execution any more. Of a server that has left, others have all there
+    /// was, synced.
     pub(crate) fn is_synced(&self, e: &Execution) -> bool {
         let state = self.state.borrow();
         state.map.has_left(e.server) || state.synced(e)
@@ -618,8 +622,8 @@ impl Judge {
         }
     }
 
-    /// Prepared transactions and decisions on all disks, but for decisions that were confirmed by all and left behind by a
-    /// server that has left.
+    /// Prepared transactions and decisions on all disks, but for decisions that were confirmed by all and
+    /// left behind by a server that has left.
     pub fn in_flight(&self) -> (usize, usize) {
         let state = self.state.borrow();
         state.tree.in_flight(|server| state.map.has_left(server))

@@ -1,8 +1,9 @@
 //! Programs that keep files open, and others that take their names from them (H97).
 //!
-//! A keeper opens files under a session that keeps them, and goes on using them: whatever others do, each is there, by its
-//! name or at home, as long as the session lives. Thieves, on other machines, rename, replace, link and unlink the same files.
-//! What comes of each operation is judged like any other; that a file is there at all, here.
+//! A keeper opens files under a session that keeps them, and goes on using them: whatever others do, each is
+//! there, by its name or at home, as long as the session lives. Thieves, on other machines, rename, replace,
+//! link and unlink the same files. What comes of each operation is judged like any other; that a file is
+//! there at all, here.
 
 use crate::knowledge::Knowledge;
 use crate::violation::Kind;
@@ -297,8 +298,8 @@ impl Keeper {
         }
     }
 
-    /// A file is neither under its name nor at home. It may be under its name still, which was not looked at; or its session
-    /// has ended, there or everywhere; or a power failure has taken what was not synced.
+    /// A file is neither under its name nor at home. It may be under its name still, which was not looked at;
+    /// or its session has ended, there or everywhere; or a power failure has taken what was not synced.
     async fn missing(&mut self, which: usize) {
         let (n, name) = self.held[which].place.clone();
         let file = self.held[which].kept.file();

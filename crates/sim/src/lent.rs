@@ -1,4 +1,5 @@
-//! Which boots of which servers lent locks to a transaction: one that is committed rests on one of each (H124).
+//! Which boots of which servers lent locks to a transaction: one that is committed rests on one of each
+//! (H124).
 
 use pando_types::{BootEpoch, ServerId, TxId};
 use pando_wire::{Message, PeerAnswer, PeerRequest, Request, Response};

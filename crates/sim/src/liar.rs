@@ -1,7 +1,7 @@
-//! Programs that speak the protocol themselves: they say about directories, and about what they opened, what no server said
-//! (H98), repeat what others said, show what others were told, and speak as servers do (H100). They know every name and ID;
-//! all they lack is the servers' secret. What each check stops is in `grid`; here the same is tried at random while others
-//! work and things break.
+//! Programs that speak the protocol themselves: they say about directories, and about what they opened, what
+//! no server said (H98), repeat what others said, show what others were told, and speak as servers do (H100).
+//! They know every name and ID; all they lack is the servers' secret. What each check stops is in `grid`;
+//! here the same is tried at random while others work and things break.
 
 use crate::cluster::{Cluster, Overheard};
 use crate::violation::Kind;

@@ -1,11 +1,11 @@
-//! The simulator: a whole cluster with its clients on one thread, in virtual time, under every fault we could think of,
-//! judged by the reference model. The same server and client code runs here and in production.
+//! The simulator: a whole cluster with its clients on one thread, in virtual time, under every fault we could
+//! think of, judged by the reference model. The same server and client code runs here and in production.
 //!
-//! - `world`: virtual time, processes; `net`: the network; `disk`: the devices; `faults`: what goes wrong and whether
-//!   it was felt;
+//! - `world`: virtual time, processes; `net`: the network; `disk`: the devices; `faults`: what goes wrong and
+//!   whether it was felt;
 //! - `generate`, `knowledge`, `workload`: what clients do;
-//! - `judge`, `compare`, `replies`, `tree`: whether it is right, after every event; `history`, `linear`: whether some
-//!   order explains what clients saw;
+//! - `judge`, `compare`, `replies`, `tree`: whether it is right, after every event; `history`, `linear`:
+//!   whether some order explains what clients saw;
 //! - `grow`, `revoke`, `liar`: servers that join and leave, identities that end, clients that lie;
 //! - `run`: one seed; `many`, `plant`, `report`: many seeds, planted bugs, results;
 //! - `scale`: how many servers do how much, in a virtual time of its own without faults.

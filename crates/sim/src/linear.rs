@@ -1,9 +1,10 @@
-//! A checker of linearizability that knows nothing of servers, locks or commit order: is there any order of these
-//! operations, each between its beginning and its end, in which one or two names show what clients saw of them?
+//! A checker of linearizability that knows nothing of servers, locks or commit order: is there any order of
+//! these operations, each between its beginning and its end, in which one or two names show what clients saw
+//! of them?
 //!
-//! The search is Wing and Gong's, with the states remembered in which nothing was found (Lowe). What stands under a name at
-//! the beginning is not known: the first operation that shows it settles it. An operation without an answer may have taken
-//! effect at any time since it was asked for, or never.
+//! The search is Wing and Gong's, with the states remembered in which nothing was found (Lowe). What stands
+//! under a name at the beginning is not known: the first operation that shows it settles it. An operation
+//! without an answer may have taken effect at any time since it was asked for, or never.
 
 use std::collections::BTreeSet;
 

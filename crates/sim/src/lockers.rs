@@ -1,8 +1,9 @@
 //! Programs that lock files, on machines of their own that die and pause, and a judge of what they get.
 //!
-//! The files are numbers: a server keeps locks by number and asks for a proof that the file was opened, which is made here
-//! as servers make it. Judged: no two programs have locks that exclude each other, by their own view, unless a server has ended
-//! the session of one of them; and in the end, when everything is sound and all have unlocked, everything can be locked.
+//! The files are numbers: a server keeps locks by number and asks for a proof that the file was opened, which
+//! is made here as servers make it. Judged: no two programs have locks that exclude each other, by their own
+//! view, unless a server has ended the session of one of them; and in the end, when everything is sound and
+//! all have unlocked, everything can be locked.
 
 use crate::cluster::{Cluster, secrets};
 use crate::violation::Kind;

@@ -1,4 +1,5 @@
-//! A change of the map while the servers are stopped: slots go from one server to another with all their records.
+//! A change of the map while the servers are stopped: slots go from one server to another with all their
+//! records.
 
 use crate::cluster::Cluster;
 use pando_env::rng::Rng;
@@ -8,9 +9,9 @@ use pando_types::{MapEpoch, Part, SLOTS, Slot, plant};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Moves some of `a`'s slots to `b` (about `share` in a hundred) and makes the new map. Slots that hold prepared parts
-/// of transactions, or names of directories whose content is owed, stay: their coordinators know where they are (H41). Returns the slots with records that moved.
-/// REQUIRES: no server runs.
+/// Moves some of `a`'s slots to `b` (about `share` in a hundred) and makes the new map. Slots that hold
+/// prepared parts of transactions, or names of directories whose content is owed, stay: their coordinators
+/// know where they are (H41). Returns the slots with records that moved. REQUIRES: no server runs.
 pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut Rng) -> u64 {
     let mut map = (*cluster.map()).clone();
     let (from, to) = (&cluster.servers[a], &cluster.servers[b]);
@@ -77,8 +78,8 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
     }
 }
 
-/// Reply records are worth nothing without the sessions they belong to, and a session nothing without its reply
-/// records (H47): one that has ended on either side has ended for the receiver.
+/// Reply records are worth nothing without the sessions they belong to, and a session nothing without its
+/// reply records (H47): one that has ended on either side has ended for the receiver.
 fn move_sessions(source: &MemStore, target: &MemStore) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     for (key, record) in ready(source.list(&Scan::Sessions, usize::MAX))? {

@@ -1,8 +1,8 @@
 //! The network: delays, loss, duplicates, reordering, one-way cuts, and connections that break.
 //!
-//! A connection is made when a process first sends to a server, and ends when either end dies or it is broken. Replies
-//! go back on it or nowhere. A request in flight to a server that dies may reach that server's next incarnation, as one
-//! on another path would: boot epochs are there to refuse it.
+//! A connection is made when a process first sends to a server, and ends when either end dies or it is
+//! broken. Replies go back on it or nowhere. A request in flight to a server that dies may reach that
+//! server's next incarnation, as one on another path would: boot epochs are there to refuse it.
 
 use crate::aim::KEPT;
 use crate::trace::digest;
@@ -193,8 +193,8 @@ impl Net {
         self.proved[machine.0] = who;
     }
 
-    /// From here on somebody on the way forges answers to clients, so many in a million. REQUIRES: the connections of
-    /// clients have keys, or nothing keeps them from being believed.
+    /// From here on somebody on the way forges answers to clients, so many in a million. REQUIRES: the
+    /// connections of clients have keys, or nothing keeps them from being believed.
     pub fn forge(&mut self, rate: u64, keys: FrameKeys) {
         self.forger = Some(Forger { rate, keys });
     }
@@ -439,7 +439,8 @@ impl Sim {
         }
     }
 
-    /// A server closes a connection whose messages make no sense. False: it was opened by somebody who is not hostile.
+    /// A server closes a connection whose messages make no sense. False: it was opened by somebody who is not
+    /// hostile.
     pub(crate) fn shut(&self, peer: Peer) -> bool {
         let mut net = self.net.borrow_mut();
         let net = &mut *net;
@@ -453,8 +454,8 @@ impl Sim {
         true
     }
 
-    /// Bytes that somebody on the way put on a client's connection arrive there. The frames' own code decides whether
-    /// they are a message.
+    /// Bytes that somebody on the way put on a client's connection arrive there. The frames' own code decides
+    /// whether they are a message.
     fn forged(self: &Rc<Self>, node: NodeId, life: u64, conn: u64, frame: &[u8]) {
         let Some(client) = self.life(node).filter(|l| l.number == life && l.receives()) else {
             return;
@@ -516,8 +517,8 @@ impl Sim {
             let net = &mut *net;
             match packet.reply_on {
                 Some(c) => {
-                    // A reply to a process that is gone goes nowhere. If only the connection is gone, a reply that was
-                    // in flight already may still come.
+                    // A reply to a process that is gone goes nowhere. If only the connection is gone, a reply
+                    // that was in flight already may still come.
                     if life.number != packet.to_life {
                         return;
                     }

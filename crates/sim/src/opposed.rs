@@ -1,5 +1,5 @@
-//! Programs that move a few directories into each other, all at once: what the renaming graph is for (H20-H26). They
-//! go by handles, as shells do that stand in directories which others move.
+//! Programs that move a few directories into each other, all at once: what the renaming graph is for
+//! (H20-H26). They go by handles, as shells do that stand in directories which others move.
 
 use crate::knowledge::Knowledge;
 use crate::workload::Workload;
@@ -192,8 +192,8 @@ impl Mover {
             .await;
     }
 
-    /// What is moved, and where to: often the opposite of what another does at that moment, from above the one into what is
-    /// below the other, so that no lock keeps the two apart.
+    /// What is moved, and where to: often the opposite of what another does at that moment, from above the
+    /// one into what is below the other, so that no lock keeps the two apart.
     fn choose(&self, rng: &mut Rng) -> (Statement, Statement) {
         let all: Vec<&Statement> = self.pieces.values().collect();
         let any = (*rng.pick(&all), *rng.pick(&all));

@@ -1,5 +1,6 @@
-//! Planted bugs: each takes one rule out of the code under test; the default workload must find it, and the same seed
-//! must pass without it. A harness that cannot find what is planted proves nothing by finding nothing.
+//! Planted bugs: each takes one rule out of the code under test; the default workload must find it, and the
+//! same seed must pass without it. A harness that cannot find what is planted proves nothing by finding
+//! nothing.
 //!
 //! Which there are stands in one place, the page of hazards (`hazards::plants`).
 
@@ -93,8 +94,8 @@ impl Search {
     }
 }
 
-/// Looks for planted bugs, on all threads at once: each takes the first search that nobody is at, and helps with others
-/// when there is none. `progress` hears which bug was found, or was not.
+/// Looks for planted bugs, on all threads at once: each takes the first search that nobody is at, and helps
+/// with others when there is none. `progress` hears which bug was found, or was not.
 pub fn hunt(names: &[String], how: &HuntOptions, progress: impl Fn(&str) + Sync) -> Vec<Hunt> {
     let starts = how.starts.max(1);
     let all = names.iter().flat_map(|name| {

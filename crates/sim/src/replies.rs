@@ -42,7 +42,8 @@ pub(crate) struct Replies {
     fates: BTreeMap<RequestId, Fate>,
     reads: BTreeMap<u64, Vec<Rc<Execution>>>,
     waiting: BTreeMap<u64, Waiting>,
-    /// Which process a session is of: the first to register it. Liars ask under the names of others' requests.
+    /// Which process a session is of: the first to register it. Liars ask under the names of others'
+    /// requests.
     sessions: BTreeMap<SessionId, u64>,
     /// Executions that were told before they were synced (`async` only).
     unsynced: Vec<Rc<Execution>>,
@@ -57,7 +58,8 @@ pub(crate) struct Replies {
     pub repeated: u64,
 }
 
-/// Whether a client asks for what its program does: of directories that are held it may know newer statements.
+/// Whether a client asks for what its program does: of directories that are held it may know newer
+/// statements.
 fn is_same(wanted: &Op, asked: &Op) -> bool {
     wanted == asked || bare(wanted) == bare(asked)
 }
@@ -153,7 +155,8 @@ impl Replies {
     /// A power failure undid executions.
     pub fn lost(&mut self, lost: &[Rc<Execution>]) {
         for e in lost {
-            // It stays in the books: its reply may be on its way already. In `async` that is no lie, only short-lived.
+            // It stays in the books: its reply may be on its way already. In `async` that is no lie, only
+            // short-lived.
             if let Some(fate) = e.request.and_then(|id| self.fates.get_mut(&id))
                 && e.changed
             {
@@ -220,8 +223,8 @@ impl Replies {
     /// A server refuses a message. `Err` if it was executed.
     /// `ends`: identities that are revoked in this run.
     pub fn refuse(&mut self, life: u64, message: u64, why: Refusal, ends: &Ended) -> Result<(), String> {
-        // These two speak of the past, not of this message; and that the session of open files is to be registered says nothing of
-        // either: the client asks again under the same identity.
+        // These two speak of the past, not of this message; and that the session of open files is to be
+        // registered says nothing of either: the client asks again under the same identity.
         if matches!(
             why,
             Refusal::TooOld | Refusal::SessionUnknown | Refusal::KeeperUnknown
@@ -234,7 +237,8 @@ impl Replies {
         if matches!(why, Refusal::BadStatement | Refusal::Outdated(_)) {
             self.outdated.insert(message);
         }
-        // After these the client asks again under the same identity: a late copy of the message may be what is executed.
+        // After these the client asks again under the same identity: a late copy of the message may be what
+        // is executed.
         if !matches!(why, Refusal::Busy | Refusal::NotReady) {
             self.refused.insert((message, life));
         }
@@ -243,7 +247,8 @@ impl Replies {
             return Ok(());
         }
         let fate = asked.request.and_then(|id| self.fates.get(&id));
-        // A late copy of what was answered long ago, at a server that has got its slot back since: nobody hears this (H115).
+        // A late copy of what was answered long ago, at a server that has got its slot back since: nobody
+        // hears this (H115).
         if matches!(why, Refusal::NotOwner(_)) && fate.is_some_and(|f| f.answered.is_some()) {
             return Ok(());
         }
@@ -253,8 +258,9 @@ impl Replies {
                 .find(|e| e.changed && !e.lost.get() && (e.message, e.life) == (message, life))
         });
         match done {
-            // A copy of what was answered came late, to a server that can do nothing just now, or has nothing to do with it any
-            // more. "Later" and "elsewhere" say nothing of the past: who hears it asks under the same identity.
+            // A copy of what was answered came late, to a server that can do nothing just now, or has nothing
+            // to do with it any more. "Later" and "elsewhere" say nothing of the past: who hears it asks
+            // under the same identity.
             Some(e)
                 if e.told.get()
                     && matches!(why, Refusal::Busy | Refusal::NotReady | Refusal::NotOwner(_)) =>

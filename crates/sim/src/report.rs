@@ -210,8 +210,8 @@ impl Totals {
         self.outcomes.iter().filter(|(k, _)| of(k)).map(|(_, n)| n).sum()
     }
 
-    /// What keeps a long run from saying much: too few of its operations were of the kinds that go wrong, or too few
-    /// faults hit anything.
+    /// What keeps a long run from saying much: too few of its operations were of the kinds that go wrong, or
+    /// too few faults hit anything.
     pub fn weak(&self) -> Option<&'static str> {
         if self.operations < ENOUGH_TO_SAY {
             None

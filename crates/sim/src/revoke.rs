@@ -1,6 +1,6 @@
-//! Identities that come and go while clients run: an operator makes one, its programs work, it is revoked, and from the
-//! moment the revocation has returned nothing of it may take effect, whatever was on its way. Now and then the server that
-//! keeps the identities is cut off while it is asked.
+//! Identities that come and go while clients run: an operator makes one, its programs work, it is revoked,
+//! and from the moment the revocation has returned nothing of it may take effect, whatever was on its way.
+//! Now and then the server that keeps the identities is cut off while it is asked.
 
 use crate::cluster::Cluster;
 use crate::judge::Judge;
@@ -30,8 +30,8 @@ pub const NAMES: [&[u8]; 3] = [b"doomed-1", b"doomed-2", b"doomed-3"];
 /// Identities that ended.
 #[derive(Default)]
 pub struct Ended {
-    /// With the servers that did not confirm it, and in which incarnation they were: nothing of it takes effect anywhere
-    /// else.
+    /// With the servers that did not confirm it, and in which incarnation they were: nothing of it takes
+    /// effect anywhere else.
     revoked: BTreeMap<IdentityId, BTreeMap<ServerId, u64>>,
     keys: Vec<(IdentityId, [u8; 32])>,
     /// What they were called. No name is given twice.

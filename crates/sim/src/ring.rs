@@ -1,5 +1,6 @@
-//! Directories in a ring, each of which is moved again and again into what is in the next one, and back. Every move is fine
-//! by itself, all of them together make a loop, and no lock keeps them apart: nothing but the order of decisions does (H20-H26).
+//! Directories in a ring, each of which is moved again and again into what is in the next one, and back.
+//! Every move is fine by itself, all of them together make a loop, and no lock keeps them apart: nothing but
+//! the order of decisions does (H20-H26).
 
 use crate::opposed::Mover;
 use crate::world::MS;
@@ -70,7 +71,8 @@ impl Mover {
         }
     }
 
-    /// Moves an outer directory from the top into the next one's inner one, or back. False: something of it is not known.
+    /// Moves an outer directory from the top into the next one's inner one, or back. False: something of it
+    /// is not known.
     async fn step(&mut self, place: u64, length: u64) -> bool {
         let next = (place + 1) % length;
         let (Some(top), Some(moved)) = (self.top.clone(), self.named(&outer(place))) else {

@@ -19,7 +19,8 @@ use std::sync::Once;
 pub const ENOUGH_OPERATIONS: u64 = 2_000;
 /// Faults a seed must have felt.
 pub const ENOUGH_FAULTS: u64 = 5;
-/// Fewer mutations are too few. What a seed draws varies; a long run as a whole is held to its share (`report`).
+/// Fewer mutations are too few. What a seed draws varies; a long run as a whole is held to its share
+/// (`report`).
 const ENOUGH_MUTATIONS: u64 = 50;
 /// Events between two full walks.
 const WALK_EVERY: u64 = 1_000;
@@ -37,6 +38,16 @@ pub struct Options {
     pub histories_only: bool,
     /// With the choices of this system. `None`: with those that the seed draws.
     pub system: Option<System>,
+}
+
+impl Options {
+    /// With the choices of a system, and nothing else besides.
+    pub fn of(system: Option<System>) -> Options {
+        Options {
+            system,
+            ..Options::default()
+        }
+    }
 }
 
 thread_local! {

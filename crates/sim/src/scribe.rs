@@ -1,8 +1,9 @@
 //! Programs that read and write whole files through the client's data path, and know what must be in them.
 //!
-//! One program at a time writes a file; what it closed must be what anybody reads afterwards (close-to-open), across
-//! crashes and power failures. A session that ends in an error, or with its process, leaves a file of unknown content,
-//! which is given up. In `async` the same goes for every file when a power failure takes something.
+//! One program at a time writes a file; what it closed must be what anybody reads afterwards (close-to-open),
+//! across crashes and power failures. A session that ends in an error, or with its process, leaves a file of
+//! unknown content, which is given up. In `async` the same goes for every file when a power failure takes
+//! something.
 
 use crate::cluster::SlowBlocks;
 use crate::knowledge::Knowledge;
@@ -354,7 +355,8 @@ impl Scribe {
             }
             Err(Errno::Unreachable | Errno::Interrupted) => {}
             Err(Errno::Stale) if self.is_another(at.0, generation).await => {}
-            // Every time, so much was renamed meanwhile that the servers did not know the handle to be good any more.
+            // Every time, so much was renamed meanwhile that the servers did not know the handle to be good
+            // any more.
             Err(Errno::Stale) if !self.workload.strict.get() => {}
             Err(e) => self.wrong(at, round, &format!("it does not open: {e}")),
         }

@@ -143,7 +143,7 @@ impl Settings {
         let mut silence = rng.fork(9);
         let mut cuts = rng.fork(10);
         let mut locks = rng.fork(11);
-        // The number is such that most seeds that had found planted bugs before there were two ways to look still do.
+        // With this number most seeds that found planted bugs before there were two ways to look do still.
         let mut looks = rng.fork(86);
         let narrow = rng.percent(40);
         let mut limits = Limits::tiny();
@@ -173,10 +173,9 @@ impl Settings {
             clients: rng.range(4, 16) as u16,
             operations: rng.range(2_000, 3_000),
             faults: rng.range(8, 16),
-            durability: if rng.percent(65) {
-                Durability::Sync
-            } else {
-                Durability::Async
+            durability: match rng.percent(65) {
+                true => Durability::Sync,
+                false => Durability::Async,
             },
             async_period: rng.range(20 * MS, 5 * SEC),
             name_bits: if narrow { 4 } else { 55 },

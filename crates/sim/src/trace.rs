@@ -1,4 +1,5 @@
-//! The trace of a run: a running hash over every event and every decision, and on request one readable line each.
+//! The trace of a run: a running hash over every event and every decision, and on request one readable line
+//! each.
 
 /// Collects the trace.
 pub struct Trace {

@@ -1,9 +1,10 @@
-//! The records of all servers as one tree, kept up to date batch by batch, with what every batch must leave true.
+//! The records of all servers as one tree, kept up to date batch by batch, with what every batch must leave
+//! true.
 //!
-//! A committed transaction counts on all its servers from the moment its coordinator applied the decision: what its
-//! participants have prepared and not applied yet is laid over their records. So the only tree that is ever looked at
-//! is one in which every transaction happened whole or not at all, and no state is excused as "in flight". The content
-//! of a new directory counts from the moment that its parent's server owes it.
+//! A committed transaction counts on all its servers from the moment its coordinator applied the decision:
+//! what its participants have prepared and not applied yet is laid over their records. So the only tree that
+//! is ever looked at is one in which every transaction happened whole or not at all, and no state is excused
+//! as "in flight". The content of a new directory counts from the moment that its parent's server owes it.
 
 use pando_cluster::ClusterMap;
 use pando_format::{
@@ -45,7 +46,8 @@ pub struct Tree {
     listed: BTreeMap<(DirId, Name), BTreeSet<u32>>,
     parts: BTreeMap<TxId, BTreeMap<(ServerId, Slot), TxPart>>,
     decided: BTreeMap<TxId, ServerId>,
-    /// Content that is owed, by whom; and that of it which no server has stored yet, which is laid over the tree.
+    /// Content that is owed, by whom; and that of it which no server has stored yet, which is laid over the
+    /// tree.
     owed: BTreeMap<TxId, (DirId, Generation)>,
     promised: BTreeMap<DirId, Generation>,
     /// Transactions that were decided and confirmed by all. A prepare that comes after is a zombie (H39).

@@ -1,4 +1,5 @@
-//! Clients at work: each machine runs one client with one to four programs, which come and go and sometimes crash.
+//! Clients at work: each machine runs one client with one to four programs, which come and go and sometimes
+//! crash.
 
 use crate::claims::{IDENTITIES, forbids, own};
 use crate::cluster::{Cluster, SlowBlocks};
@@ -201,8 +202,8 @@ impl Workload {
         }
     }
 
-    /// Ends the programs of clients that know only servers which have left and were stopped, while the clients slept or were
-    /// cut off: they cannot learn who took their places.
+    /// Ends the programs of clients that know only servers which have left and were stopped, while the
+    /// clients slept or were cut off: they cannot learn who took their places.
     pub fn end_the_lost(&self) {
         let map = self.cluster.map();
         for machine in &self.machines {
@@ -510,8 +511,8 @@ impl Workload {
         }
     }
 
-    /// Reads whole paths: each step is judged where it is executed; here it only has to come to an end. (Changes by
-    /// path would send operations that could not be told from those of the programs beside it.)
+    /// Reads whole paths: each step is judged where it is executed; here it only has to come to an end.
+    /// (Changes by path would send operations that could not be told from those of the programs beside it.)
     async fn path(&self, client: &Client, cred: &Cred, path: &[u8], what: u64) {
         let result = match what {
             0 => client.stat(cred, path, true).await.map(|_| ()),
@@ -646,7 +647,8 @@ impl Workload {
         Some(outcome)
     }
 
-    /// Now and then a program does not wait for the end; not in the final round, where everything must end well.
+    /// Now and then a program does not wait for the end; not in the final round, where everything must end
+    /// well.
     fn impatience(&self) -> Option<Time> {
         let mut rng = self.rng.borrow_mut();
         if self.strict.get() || !rng.percent(2) {
@@ -701,8 +703,8 @@ impl Workload {
     }
 }
 
-/// Gives every machine an identity, if clients have any. Scribes share what they were told, and movers may do anything, so
-/// all of them are operators.
+/// Gives every machine an identity, if clients have any. Scribes share what they were told, and movers may do
+/// anything, so all of them are operators.
 fn identify(cluster: &Cluster, mut machines: Vec<Machine>) -> Vec<Machine> {
     if cluster.settings.keyed {
         for (n, machine) in machines.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Virtual time, the event queue, and processes that live, pause and die in it. One thread; one [`Executor`] per
-//! process incarnation, so that a crash drops its tasks and a pause stops them.
+//! Virtual time, the event queue, and processes that live, pause and die in it. One thread; one [`Executor`]
+//! per process incarnation, so that a crash drops its tasks and a pause stops them.
 
 use crate::net::{Net, Packet};
 use crate::trace::{Print, Trace};
@@ -571,7 +571,8 @@ impl Env for Life {
     }
 
     fn mono(&self) -> Mono {
-        // Runs up to half of one percent too fast or too slow: where leases count, no two agree on how long they were.
+        // Runs up to half of one percent too fast or too slow: where leases count, no two agree on how long
+        // they were.
         let now = i128::from(self.sim.now());
         let off = now * (i128::from(self.mono_base % 10_001) - 5_000) / 1_000_000;
         Mono(self.mono_base + (now + off) as u64)

@@ -1,4 +1,5 @@
-//! The hostile client's grid, with all checks in place (stage 50 takes each out), and its table in the documents.
+//! The hostile client's grid, with all checks in place (stage 50 takes each out), and its table in the
+//! documents.
 
 use pando_sim::{grid, plants};
 

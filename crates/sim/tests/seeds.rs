@@ -1,5 +1,5 @@
-//! A few seeds of the default workload and the simulator's own promises. Seeds of the commit and those that ever failed run optimized, in
-//! the stage `sim` of `make test`.
+//! A few seeds of the default workload and the simulator's own promises. Seeds of the commit and those that
+//! ever failed run optimized, in the stage `sim` of `make test`.
 
 use pando_sim::{Batch, ENOUGH_FAULTS, ENOUGH_OPERATIONS, Options, Print, run_many, run_seed, seeds_of};
 

@@ -1,7 +1,8 @@
 //! Space that is kept for the store on its device, so that removing goes on when others have filled that.
 //!
-//! A *ballast* is a file of zeros beside the database. It is given up, piece by piece, when the device has next to nothing left: a flush and
-//! a new log find room. It is made again when there is room for it and everything else.
+//! A *ballast* is a file of zeros beside the database. It is given up, piece by piece, when the device has
+//! next to nothing left: a flush and a new log find room. It is made again when there is room for it and
+//! everything else.
 
 use crate::files;
 use rustix::fs::{FallocateFlags, fallocate};

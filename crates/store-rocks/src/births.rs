@@ -1,17 +1,19 @@
-//! What is not in directories that came into being while this store was open: whoever makes a file first looks for its name,
-//! nearly always in vain, and RocksDB would search every memtable and table for it.
+//! What is not in directories that came into being while this store was open: whoever makes a file first
+//! looks for its name, nearly always in vain, and RocksDB would search every memtable and table for it.
 //!
-//! Invariant: of a directory in here every bucket that has ever had anything is in the filter. A directory comes in when its head is
-//! inserted, and has no entries then: a head is removed only of an empty directory, nothing is inserted where there is no head, and a slot
-//! that comes here is cleared before. What is written to it from then on is noted before the next read. Records that come
-//! otherwise (with slots that move here) end this for all directories, as does a filter that is full.
+//! Invariant: of a directory in here every bucket that has ever had anything is in the filter. A directory
+//! comes in when its head is inserted, and has no entries then: a head is removed only of an empty directory,
+//! nothing is inserted where there is no head, and a slot that comes here is cleared before. What is written
+//! to it from then on is noted before the next read. Records that come otherwise (with slots that move here)
+//! end this for all directories, as does a filter that is full.
 
 use crate::read::{BUCKET_PREFIX, successor};
 use pando_format::{KeyRange, Tag};
 use pando_types::{DirId, Part, Slot};
 use std::collections::BTreeSet;
 
-/// Bits of the filter for each bucket that it has room for: one in some hundred that are not there seems to be.
+/// Bits of the filter for each bucket that it has room for: one in some hundred that are not there seems to
+/// be.
 const BITS: usize = 12;
 
 /// Bits that are looked at for each.
@@ -113,8 +115,8 @@ impl Births {
         self.blocks.fill([0; BLOCK / 64]);
     }
 
-    /// The block of a bucket, and its bits there. A bucket's prefix ends with two hashes already, of the directory's birth and
-    /// of the name: what is left to do is to mix them.
+    /// The block of a bucket, and its bits there. A bucket's prefix ends with two hashes already, of the
+    /// directory's birth and of the name: what is left to do is to mix them.
     fn place(&self, key: &[u8]) -> (usize, impl Iterator<Item = usize> + use<>) {
         let prefix = &key[..key.len().min(BUCKET_PREFIX)];
         let mix = |h: u64, chunk: &[u8]| {

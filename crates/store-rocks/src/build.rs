@@ -54,7 +54,8 @@ impl<'a> Build<'a> {
         assert!(m.check().is_ok(), "a record of another kind: {m:?}");
         match m {
             Mutation::Insert { key, record } => {
-                // What is named by a transaction is as new as its number; the memory store, in the simulator, looks.
+                // What is named by a transaction is as new as its number; the memory store, in the simulator,
+                // looks.
                 let numbered = matches!(key, Key::Prepared(..) | Key::Decision(_) | Key::Owed(_));
                 assert!(
                     numbered || !self.is_present(key)?,
@@ -93,8 +94,8 @@ impl<'a> Build<'a> {
         (self.touches, self.written)
     }
 
-    /// Whether a key is there, as far as memory knows: an assertion is not worth a wait for the device. In practice
-    /// the operation has just read the key, and a filter says that it is absent.
+    /// Whether a key is there, as far as memory knows: an assertion is not worth a wait for the device. In
+    /// practice the operation has just read the key, and a filter says that it is absent.
     fn is_present(&self, key: &Key) -> Result<bool, StoreError> {
         if let Key::Touch(part) = key {
             if let Some(touch) = self.touches.get(part) {
@@ -124,8 +125,9 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// A directory's touch with this batch's changes. The only read that may wait for the device: once per directory
-    /// and opening, and not then if the directory's head was read through [`pando_store::Store::get`] before.
+    /// A directory's touch with this batch's changes. The only read that may wait for the device: once per
+    /// directory and opening, and not then if the directory's head was read through
+    /// [`pando_store::Store::get`] before.
     fn touch(&self, part: Part) -> Result<Option<Touch>, StoreError> {
         if let Some(touch) = self.touches.get(&part) {
             return Ok(*touch);

@@ -1,5 +1,6 @@
-//! Column families. Records are in RocksDB's default one. The journal has one of its own, whose memtable is no more than a list: its rows are
-//! written all the time and read when a store is opened, so that nothing is gained by keeping them sorted.
+//! Column families. Records are in RocksDB's default one. The journal has one of its own, whose memtable is
+//! no more than a list: its rows are written all the time and read when a store is opened, so that nothing is
+//! gained by keeping them sorted.
 
 use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, Error, MemtableFactory, Options};
 use std::path::Path;
@@ -17,8 +18,8 @@ pub(crate) fn add_journal(db: &mut DB, options: &Options) -> Result<(), Error> {
     db.create_cf(JOURNAL, &of(JOURNAL, options))
 }
 
-/// Opens a database with all the families that it has, also those that a newer program may have added: what it then says of its format
-/// is what is to be heard.
+/// Opens a database with all the families that it has, also those that a newer program may have added: what
+/// it then says of its format is what is to be heard.
 pub(crate) fn open(options: &Options, path: &Path) -> Result<DB, Error> {
     let names = DB::list_cf(options, path)?;
     let families = names

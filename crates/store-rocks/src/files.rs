@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A store is for the user of its server alone: keys of identities stand in it, and files and names that others may not see.
+/// A store is for the user of its server alone: keys of identities stand in it, and files and names that
+/// others may not see.
 pub(crate) fn make_private(store: &Path) -> Result<(), StoreError> {
     let mode = fs::metadata(store)
         .map_err(|e| failed("look at", store, &e))?
@@ -26,7 +27,8 @@ pub(crate) struct LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child that another thread forks just now has it open until it execs.
+        // Closing the file is not enough: a child that another thread forks just now has it open until it
+        // execs.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -50,8 +52,8 @@ impl LockFile {
 
 /// Creates a directory and its missing parents.
 ///
-/// Returns those whose entries must be synced once the store in it is complete: the fsync of a file does not make the
-/// path to it durable (H104).
+/// Returns those whose entries must be synced once the store in it is complete: the fsync of a file does not
+/// make the path to it durable (H104).
 pub(crate) fn create_dirs(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let missing: Vec<&Path> = path
         .ancestors()
@@ -91,7 +93,8 @@ pub(crate) fn space(path: &Path) -> Space {
     }
 }
 
-/// A number that stores on one device of one machine share: of the machine's boot and the device's number there.
+/// A number that stores on one device of one machine share: of the machine's boot and the device's number
+/// there.
 fn device(path: &Path) -> u64 {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = boot.chars().filter(char::is_ascii_hexdigit).take(16).collect();

@@ -1,9 +1,9 @@
-//! Batches that were applied and are not handed to RocksDB yet: those of one turn of an event loop are written together, as one
-//! batch, with one record of the log and one write(2). What several of them wrote to one key (the touch of a directory in
-//! which many files are made) is written once.
+//! Batches that were applied and are not handed to RocksDB yet: those of one turn of an event loop are
+//! written together, as one batch, with one record of the log and one write(2). What several of them wrote to
+//! one key (the touch of a directory in which many files are made) is written once.
 //!
-//! Nobody has been told of them: whoever waits for a position waits for the write first. Reads see them: a single record is
-//! answered from here, and before a range is read in which there are any, they are written.
+//! Nobody has been told of them: whoever waits for a position waits for the write first. Reads see them: a
+//! single record is answered from here, and before a range is read in which there are any, they are written.
 
 use crate::sync::Syncer;
 use pando_format::KeyRange;

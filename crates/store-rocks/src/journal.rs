@@ -1,16 +1,19 @@
-//! Rows that are written again and again: touches of directories, and replies. What a turn writes of them goes into one row of the
-//! journal, which is one insertion into the memtable, and not into rows of their own.
+//! Rows that are written again and again: touches of directories, and replies. What a turn writes of them
+//! goes into one row of the journal, which is one insertion into the memtable, and not into rows of their
+//! own.
 //!
-//! Its rows are in a family of their own (`families`), each in a place of its own, and have numbers. Each says from
-//! which number on rows still count: those before are void, whether or not others have been written in their places.
+//! Its rows are in a family of their own (`families`), each in a place of its own, and have numbers. Each
+//! says from which number on rows still count: those before are void, whether or not others have been written
+//! in their places.
 //!
-//! A store of an older format has no such family, and nothing is added to its journal. Stores of format 6 have rows at the end of the key
-//! space of records, which go when it is opened.
+//! A store of an older format has no such family, and nothing is added to its journal. Stores of format 6
+//! have rows at the end of the key space of records, which go when it is opened.
 //!
-//! Invariant (H188): what the newest row that counts says of a key is what the key has; what no row that counts speaks of has what its own row
-//! says. So before a row is void, what it is the newest to speak of gets a row of its own, in the same batch or in an
-//! earlier one. Whoever reads a range has its rows written first ([`Journal::write_out`]), and whoever writes rows past the
-//! journal has it emptied ([`Journal::settle`]).
+//! Invariant (H188): what the newest row that counts says of a key is what the key has; what no row that
+//! counts speaks of has what its own row says. So before a row is void, what it is the newest to speak of
+//! gets a row of its own, in the same batch or in an earlier one. Whoever reads a range has its rows written
+//! first ([`Journal::write_out`]), and whoever writes rows past the journal has it emptied
+//! ([`Journal::settle`]).
 
 use crate::families;
 use crate::gather::Written;
@@ -147,7 +150,8 @@ impl Journal {
         }
     }
 
-    /// What a program that ended left in the journal, and what is to be written for it before anything else is.
+    /// What a program that ended left in the journal, and what is to be written for it before anything else
+    /// is.
     pub(crate) fn open(db: &DB, most: usize) -> Result<(Journal, WriteBatch), StoreError> {
         let journal = Journal::new(most);
         let family = families::journal(db);
@@ -184,7 +188,8 @@ impl Journal {
         Ok((journal, batch))
     }
 
-    /// What rows say that are left of a damaged journal, and whether none that counts is missing. Those that are damaged are passed over.
+    /// What rows say that are left of a damaged journal, and whether none that counts is missing. Those that
+    /// are damaged are passed over.
     pub(crate) fn left(rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> (WriteBatch, bool) {
         let journal = Journal::new(0);
         let whole = rows.iter().filter_map(|(key, value)| decode(key, value).ok());
@@ -272,7 +277,8 @@ impl Journal {
         }
     }
 
-    /// Adds rows to a batch: those of its kinds as one, if there is a family for it, and what becomes of the oldest ones for it.
+    /// Adds rows to a batch: those of its kinds as one, if there is a family for it, and what becomes of the
+    /// oldest ones for it.
     pub(crate) fn write(&self, rows: Written, family: Option<&ColumnFamily>, batch: &mut WriteBatch) {
         let mut here = Vec::new();
         for (key, value) in rows {

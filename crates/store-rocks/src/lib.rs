@@ -1,10 +1,11 @@
 //! The store over RocksDB.
 //!
-//! One column family holds encoded keys and records in key order, another the journal of those that change all the time. A batch is one RocksDB write, its WAL record handed
-//! to the kernel before anybody is told of it, so that kill -9 loses nothing: before `apply` returns, or, where an event
-//! loop says so ([`RocksStore::gather`]), together with all others of a turn at its end. A thread of its own syncs the WAL
-//! for all who wait. Reads try memory first and go to a small pool of reader threads when they miss, so that the event loop never
-//! waits for the device.
+//! One column family holds encoded keys and records in key order, another the journal of those that change
+//! all the time. A batch is one RocksDB write, its WAL record handed to the kernel before anybody is told of
+//! it, so that kill -9 loses nothing: before `apply` returns, or, where an event loop says so
+//! ([`RocksStore::gather`]), together with all others of a turn at its end. A thread of its own syncs the WAL
+//! for all who wait. Reads try memory first and go to a small pool of reader threads when they miss, so that
+//! the event loop never waits for the device.
 //!
 //! This crate knows nothing of operations or servers. It is a shell: it has threads and time of its own.
 
@@ -67,7 +68,8 @@ pub const CACHE_MIB: usize = 192;
 /// And of records: a file with a short name takes a quarter of a KiB there, and a million of them fit.
 pub const RECORD_MIB: usize = 320;
 
-/// A compaction writes no more than that before it removes what it has read; about, of tables that are that many.
+/// A compaction writes no more than that before it removes what it has read; about, of tables that are that
+/// many.
 const COMPACTION_MAX: u64 = 1 << 30;
 
 /// How a store is opened.
@@ -79,12 +81,13 @@ pub struct RocksOptions {
     pub cache_bytes: usize,
     /// Bytes of records that are kept in front of that; 0: none.
     pub record_bytes: usize,
-    /// Names in new directories of which it is noted that they were used, so that those that were not are known to be free
-    /// without a search: some 1.5 bytes each; 0: none.
+    /// Names in new directories of which it is noted that they were used, so that those that were not are
+    /// known to be free without a search: some 1.5 bytes each; 0: none.
     pub births: usize,
     /// Bytes of WAL after which the memtable is flushed and a new WAL begins: what a restart replays.
     pub wal_bytes: u64,
-    /// Bytes in the journal of touches and replies: each is written again as a row of its own once so much was written after it.
+    /// Bytes in the journal of touches and replies: each is written again as a row of its own once so much
+    /// was written after it.
     pub journal_bytes: usize,
     /// Bytes that are set aside on the device, to be given up when there is nothing else left; 0: none.
     pub ballast_bytes: u64,
@@ -157,7 +160,8 @@ impl RocksStore {
         &self.path
     }
 
-    /// Bytes that one flush and one compaction may take before they give any back, and what is missing of the ballast.
+    /// Bytes that one flush and one compaction may take before they give any back, and what is missing of the
+    /// ballast.
     pub fn needs(&self) -> u64 {
         let flush = self.log_bytes.get().saturating_mul(2);
         let compaction = self.stats().table_bytes.min(COMPACTION_MAX);
@@ -166,13 +170,14 @@ impl RocksStore {
             .saturating_add(self.ballast.missing())
     }
 
-    /// From now on batches wait to be written until [`RocksStore::flush`], which must be called before anything is waited
-    /// for: who waits for a batch waits for that.
+    /// From now on batches wait to be written until [`RocksStore::flush`], which must be called before
+    /// anything is waited for: who waits for a batch waits for that.
     pub fn gather(&self) {
         self.gathers.set(true);
     }
 
-    /// Writes what was gathered. An error stops the store, and reaches whoever waits for what was not written.
+    /// Writes what was gathered. An error stops the store, and reaches whoever waits for what was not
+    /// written.
     pub fn flush(&self) -> Result<(), StoreError> {
         match self.gathered.take() {
             Some(rows) => {
@@ -210,8 +215,8 @@ impl RocksStore {
         Ok(())
     }
 
-    /// Rewrites all tables into one sorted whole, without what was removed or replaced. It takes as long as reading and writing
-    /// everything does, and until then as much space again.
+    /// Rewrites all tables into one sorted whole, without what was removed or replaced. It takes as long as
+    /// reading and writing everything does, and until then as much space again.
     pub fn compact(&self) -> Result<(), StoreError> {
         self.settle()?;
         let mut void = WriteBatch::default();
@@ -239,8 +244,9 @@ impl RocksStore {
         }
     }
 
-    /// Sees to it that space of deleted rows comes back: to be called again and again. `low`: the device is short of space. Tables are
-    /// rewritten by a thread, a part at a time and as long as there is room for it; meanwhile each write waits for a sync.
+    /// Sees to it that space of deleted rows comes back: to be called again and again. `low`: the device is
+    /// short of space. Tables are rewritten by a thread, a part at a time and as long as there is room for
+    /// it; meanwhile each write waits for a sync.
     pub fn make_room(&self, low: bool, now: Instant) -> Result<(), StoreError> {
         let (mut pressure, deleted) = (self.pressure.borrow_mut(), self.deleted.get());
         if let Some(round) = self.compactor.ended() {
@@ -311,9 +317,9 @@ impl RocksStore {
 
     /// Flushes the memtable in the background and begins a new WAL, which bounds what a restart replays.
     ///
-    /// The old WAL is synced first. RocksDB itself would not, and then a power cut could keep the beginning of the
-    /// new WAL and lose the end of the old one, which recovery cannot see when the file ends between two records: a
-    /// hole in the order of batches. Its own switch (`write_buffer_size`) is set out of reach.
+    /// The old WAL is synced first. RocksDB itself would not, and then a power cut could keep the beginning
+    /// of the new WAL and lose the end of the old one, which recovery cannot see when the file ends between
+    /// two records: a hole in the order of batches. Its own switch (`write_buffer_size`) is set out of reach.
     fn next_log(&self) -> Result<(), StoreError> {
         self.syncer.sync_now(&self.db)?;
         // There may be nothing left to write it to but the ballast.
@@ -336,7 +342,8 @@ impl RocksStore {
         flushed.map_err(|e| self.syncer.poison(&e))
     }
 
-    /// Completes from what is kept or from memory, or asks a reader thread to run the same read against the device.
+    /// Completes from what is kept or from memory, or asks a reader thread to run the same read against the
+    /// device.
     fn read<T: Send + 'static, F: FnOnce(&DB) -> Result<T, StoreError> + Send + 'static>(
         &self,
         kept: impl FnOnce() -> Option<Result<T, StoreError>>,
@@ -406,8 +413,8 @@ impl Store for RocksStore {
                 Ok(record)
             },
             || {
-                // Whoever misses on a directory's head is about to change its touch: have its block in memory too, since
-                // `apply` cannot wait.
+                // Whoever misses on a directory's head is about to change its touch: have its block in memory
+                // too, since `apply` cannot wait.
                 let touch = match key {
                     Key::Head(part) => Some(Key::Touch(*part).encode()),
                     _ => None,
@@ -584,9 +591,10 @@ impl Store for RocksStore {
 
     fn delete_range(&self, scan: &Scan) -> Result<Lsn, StoreError> {
         self.settle()?;
-        // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the error of a
-        // table that they skip in, and go on without that table: a memory-only read that missed, or a read of a
-        // damaged block, would list old records as if nothing had happened (the conformance suite found it).
+        // One by one, not by RocksDB's DeleteRange: with range tombstones the iterators of 7.8 forget the
+        // error of a table that they skip in, and go on without that table: a memory-only read that missed,
+        // or a read of a damaged block, would list old records as if nothing had happened (the conformance
+        // suite found it).
         let mut batch = WriteBatch::default();
         let keys = read::keys(&self.db, &scan.range())?;
         self.deleted.set(self.deleted.get() + keys.len() as u64);

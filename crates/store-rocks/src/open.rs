@@ -36,8 +36,8 @@ pub(crate) fn database(path: &Path) -> PathBuf {
 }
 
 impl RocksStore {
-    /// Makes a store that holds only its superblock. When this returns, a power cut does not undo it; if it is
-    /// interrupted, it can be called again.
+    /// Makes a store that holds only its superblock. When this returns, a power cut does not undo it; if it
+    /// is interrupted, it can be called again.
     pub fn create(path: &Path, superblock: Superblock) -> Result<(), StoreError> {
         let unsynced = create_dirs(path)?;
         make_private(path)?;
@@ -67,14 +67,15 @@ impl RocksStore {
         unsynced.iter().try_for_each(|dir| sync_dir(dir))
     }
 
-    /// Opens a store. What it holds is synced when this returns: RocksDB writes what it replays from the WAL into a
-    /// table before it serves (so never set `avoid_flush_during_recovery`).
+    /// Opens a store. What it holds is synced when this returns: RocksDB writes what it replays from the WAL
+    /// into a table before it serves (so never set `avoid_flush_during_recovery`).
     pub fn open(path: &Path, options: RocksOptions) -> Result<(RocksStore, Superblock), StoreError> {
         if !path.is_dir() {
             return Err(StoreError::Device(format!("no store at {}", path.display())));
         }
         make_private(path)?;
-        // Its counters of what each thread does are thread-local, and looked for at every step of every search.
+        // Its counters of what each thread does are thread-local, and looked for at every step of every
+        // search.
         set_perf_stats(PerfStatsLevel::Disable);
         let lock = LockFile::take(path)?;
         salvage::finish(path)?;
@@ -191,26 +192,28 @@ fn format_of(value: &[u8]) -> Result<u32, DecodeError> {
 pub(crate) fn database_options(o: &RocksOptions) -> Options {
     let mut options = Options::default();
 
-    // Point-in-time recovery: replay stops at the first record that is torn or fails its checksum, and everything
-    // before it is kept. After a power cut the unsynced end of the WAL may be short, or have some of its pages and not
-    // others; the stricter mode that tolerates only a short end would refuse to open then (H104). Nothing that was
-    // synced lies behind such a place, except when the device damaged synced data; that case is not told apart.
+    // Point-in-time recovery: replay stops at the first record that is torn or fails its checksum, and
+    // everything before it is kept. After a power cut the unsynced end of the WAL may be short, or have some
+    // of its pages and not others; the stricter mode that tolerates only a short end would refuse to open
+    // then (H104). Nothing that was synced lies behind such a place, except when the device damaged synced
+    // data; that case is not told apart.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options.set_paranoid_checks(true);
 
-    // The WAL's length decides when the memtable is flushed (`RocksStore::next_log`); these limits are out of reach.
+    // The WAL's length decides when the memtable is flushed (`RocksStore::next_log`); these limits are out of
+    // reach.
     options.set_write_buffer_size((o.wal_bytes as usize).saturating_mul(8).max(8 << 20));
     options.set_max_total_wal_size(0);
     options.set_max_write_buffer_number(4);
-    // Most buckets that are looked for are not in memory: a memtable says so without a search. (A share of the buffer's size
-    // above, of which an eighth is used.)
+    // Most buckets that are looked for are not in memory: a memtable says so without a search. (A share of
+    // the buffer's size above, of which an eighth is used.)
     options.set_memtable_prefix_bloom_ratio(0.01);
     options.set_memtable_whole_key_filtering(true);
     // There is one writer.
     options.set_allow_concurrent_memtable_write(false);
 
-    // Opening must not depend on the number of files: it opens few tables (the rest when they are first read) and
-    // reads no statistics from them. Half of the file descriptors are left to connections.
+    // Opening must not depend on the number of files: it opens few tables (the rest when they are first read)
+    // and reads no statistics from them. Half of the file descriptors are left to connections.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
         .current
         .unwrap_or(1 << 16);
@@ -222,15 +225,17 @@ pub(crate) fn database_options(o: &RocksOptions) -> Options {
     table.set_block_size(8 << 10);
     table.set_format_version(5);
     table.set_bloom_filter(10.0, false);
-    // Indexes and filters of billions of records do not fit: they live in the cache, the newest tables' for good.
+    // Indexes and filters of billions of records do not fit: they live in the cache, the newest tables' for
+    // good.
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     options.set_block_based_table_factory(&table);
     options.set_prefix_extractor(SliceTransform::create_fixed_prefix(BUCKET_PREFIX));
 
     options.set_level_compaction_dynamic_level_bytes(true);
-    // A flushed memtable is merged with the next level soon: to compress it before, and a merge for every fourth instead of every sixth,
-    // took a twelfth of a create's processor time. (With more tables beside each other, reads that miss memory are slower.)
+    // A flushed memtable is merged with the next level soon: to compress it before, and a merge for every
+    // fourth instead of every sixth, took a twelfth of a create's processor time. (With more tables beside
+    // each other, reads that miss memory are slower.)
     let of_level = |level| match level {
         0 => DBCompressionType::None,
         _ => DBCompressionType::Lz4,
@@ -243,9 +248,9 @@ pub(crate) fn database_options(o: &RocksOptions) -> Options {
     options.set_bytes_per_sync(1 << 20);
     options.set_manifest_preallocation_size(64 << 10);
 
-    // Debian's library has its assertions on, and one of them ends the process when its text log is written after a
-    // write to it failed: just when there is a device error to report and to stop for in order (H103). What goes
-    // wrong reaches us as a status; the log would add little.
+    // Debian's library has its assertions on, and one of them ends the process when its text log is written
+    // after a write to it failed: just when there is a device error to report and to stop for in order
+    // (H103). What goes wrong reaches us as a status; the log would add little.
     options.set_log_level(LogLevel::Fatal);
     options.set_keep_log_file_num(2);
     options.set_max_log_file_size(1 << 20);

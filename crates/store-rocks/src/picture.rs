@@ -18,8 +18,8 @@ struct RocksPicture {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Takes one, of this instant: what is written to the journal afterwards must not be missing beside what is in it. So it is waited for, for
-/// some ten microseconds.
+/// Takes one, of this instant: what is written to the journal afterwards must not be missing beside what is
+/// in it. So it is waited for, for some ten microseconds.
 pub(crate) fn take(db: Arc<DB>) -> Result<Rc<dyn Picture>, StoreError> {
     let (jobs, queue) = channel::<Job>();
     let (there, taken) = channel();

@@ -1,7 +1,8 @@
 //! Whether RocksDB is to be asked now to rewrite tables, so that what was removed gives its space back.
 //!
-//! RocksDB does so by itself when it has enough to merge, which may be never. While there is room nobody minds. When the device
-//! is short of space and much was deleted, it is asked to: one *round* at a time, and less and less often if nothing comes of it.
+//! RocksDB does so by itself when it has enough to merge, which may be never. While there is room nobody
+//! minds. When the device is short of space and much was deleted, it is asked to: one *round* at a time, and
+//! less and less often if nothing comes of it.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 const DELETED: u64 = 64;
 /// A round that freed less was in vain.
 const GAIN: u64 = 1 << 20;
-/// A device that was short of space still counts as such for so long: rows that follow one another in being deleted are seen to.
+/// A device that was short of space still counts as such for so long: rows that follow one another in being
+/// deleted are seen to.
 const LINGER: Duration = Duration::from_secs(60);
 /// Between rounds. It doubles with each that was in vain.
 const LEAST: Duration = Duration::from_secs(1);
@@ -36,7 +38,8 @@ pub(crate) struct Pressure {
     pause: Duration,
     /// Rows that had been deleted when the last round began.
     seen: u64,
-    /// There is more to do than those that were deleted since: of before the store was opened, or what a round has left.
+    /// There is more to do than those that were deleted since: of before the store was opened, or what a
+    /// round has left.
     more: bool,
 }
 
@@ -51,7 +54,8 @@ impl Pressure {
         }
     }
 
-    /// Whether a round is to begin. `low`: the device is short of space. `deleted`: rows, since the store was opened.
+    /// Whether a round is to begin. `low`: the device is short of space. `deleted`: rows, since the store was
+    /// opened.
     pub fn is_due(&mut self, now: Instant, low: bool, deleted: u64) -> bool {
         if low {
             self.pressed = Some(now);

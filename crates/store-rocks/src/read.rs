@@ -1,5 +1,5 @@
-//! Reads, from memory only or from wherever the data is. Whatever fails a checksum, RocksDB's or the record's own, is
-//! an error and never a value.
+//! Reads, from memory only or from wherever the data is. Whatever fails a checksum, RocksDB's or the record's
+//! own, is an error and never a value.
 
 use pando_format::{Key, KeyRange, Record, Scan, Tag};
 use pando_store::{Bundle, Exported, StoreError};
@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};
 use std::sync::Arc;
 
-/// Bytes of the keys of one bucket of a directory that are equal: slot, tag, directory and hash. Filters know these
-/// prefixes, so that looking for a name in a directory of many tables reads nothing when it is absent.
+/// Bytes of the keys of one bucket of a directory that are equal: slot, tag, directory and hash. Filters know
+/// these prefixes, so that looking for a name in a directory of many tables reads nothing when it is absent.
 pub(crate) const BUCKET_PREFIX: usize = 2 + 1 + 16 + 7;
 
 /// A key and its value, encoded.
@@ -79,8 +79,8 @@ pub(crate) fn decode_row(key: &[u8], value: &[u8]) -> Result<(Key, Record), Stor
 /// Options of a read that fails with `Incomplete` rather than wait for the device.
 fn memory_only() -> ReadOptions {
     let mut options = ReadOptions::default();
-    // The crate exports `set_read_tier` but not the enum it takes. Its name can be had by inference alone, and a
-    // value of it from the name of the variant.
+    // The crate exports `set_read_tier` but not the enum it takes. Its name can be had by inference alone,
+    // and a value of it from the name of the variant.
     match Deserialize::deserialize(StrDeserializer::<NameError>::new("BlockCache")) {
         Ok(tier) => options.set_read_tier(tier),
         Err(e) => unreachable!("rocksdb 0.21 has ReadTier::BlockCache: {e}"),
@@ -99,8 +99,8 @@ pub(crate) fn list(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, 
     scan_records(db, options, range, limit).map_err(failed)
 }
 
-/// Whether a range is what is left of a directory from some bucket on. Whoever lists a large one reads it once, and leaves the cache to
-/// what is used again; small ones are read whole with their first page.
+/// Whether a range is what is left of a directory from some bucket on. Whoever lists a large one reads it
+/// once, and leaves the cache to what is used again; small ones are read whole with their first page.
 fn is_later_page(range: &KeyRange) -> bool {
     let bucket = range.start.get(BUCKET_PREFIX - 7..BUCKET_PREFIX);
     let later = bucket.is_some_and(|bucket| bucket.iter().any(|b| *b != 0));

@@ -1,12 +1,12 @@
-//! Records in memory, in front of RocksDB: what operations read again and again would cost a search of every memtable and
-//! table there.
+//! Records in memory, in front of RocksDB: what operations read again and again would cost a search of every
+//! memtable and table there.
 //!
-//! Two kinds of reads are kept: whole buckets (the entries of a name's hash, also if there are none) and single records with
-//! short keys (heads). Both as bytes with their checksums, so that what comes from here is checked as what comes from the
-//! device is.
+//! Two kinds of reads are kept: whole buckets (the entries of a name's hash, also if there are none) and
+//! single records with short keys (heads). Both as bytes with their checksums, so that what comes from here
+//! is checked as what comes from the device is.
 //!
-//! Invariant: what is kept is what the database has, applied batches included. There is one writer, [`crate::RocksStore`],
-//! and it tells of each key it writes before the next read.
+//! Invariant: what is kept is what the database has, applied batches included. There is one writer,
+//! [`crate::RocksStore`], and it tells of each key it writes before the next read.
 
 use crate::read::{BUCKET_PREFIX, Row, decode, decode_row, is_successor};
 use foldhash::fast::RandomState;
@@ -21,11 +21,13 @@ const OVERHEAD: usize = 96;
 /// Bytes by which a cache of so many bytes guesses how many there will be.
 const TYPICAL: usize = 256;
 
-/// A bucket, or a record, by the bytes of its key. All keys have the same length here; what is shorter is filled up.
+/// A bucket, or a record, by the bytes of its key. All keys have the same length here; what is shorter is
+/// filled up.
 type Place = (u8, [u8; BUCKET_PREFIX]);
 
-/// The rows of a bucket or of a key, in key order. Of each: how long what its key has beyond its place is, and its value; then both. They
-/// are one allocation, and what keys have in common is kept once: the same memory holds more.
+/// The rows of a bucket or of a key, in key order. Of each: how long what its key has beyond its place is,
+/// and its value; then both. They are one allocation, and what keys have in common is kept once: the same
+/// memory holds more.
 struct Rows(Box<[u8]>);
 
 /// Bytes in front of a row: two for what its key has beyond its place, four for its value.

@@ -1,9 +1,10 @@
 //! Reading a store of which a part is damaged: all that can be read, and what is left where it cannot.
 //!
-//! **What counts there.** RocksDB fails to read a key if the damaged block may have the newest row of it: tables know by their filters
-//! what they do not have. So a key that can be read is what it reads as, whatever stands in the damaged place. Of a key that cannot,
-//! the newest row of all tables counts, which is looked for here (`table`). In the damaged block it must be whole by its own
-//! checksum. In another table it is the newest if all keys in the damaged block are known; else it may be an older one, which is said.
+//! **What counts there.** RocksDB fails to read a key if the damaged block may have the newest row of it:
+//! tables know by their filters what they do not have. So a key that can be read is what it reads as,
+//! whatever stands in the damaged place. Of a key that cannot, the newest row of all tables counts, which is
+//! looked for here (`table`). In the damaged block it must be whole by its own checksum. In another table it
+//! is the newest if all keys in the damaged block are known; else it may be an older one, which is said.
 
 use crate::read::decode_row;
 use crate::table::{self, Block, Does, Row};
@@ -51,7 +52,8 @@ fn tables(db: &DB) -> Result<Vec<LiveFile>, StoreError> {
     tables_of(db, "default")
 }
 
-/// Reads a range. `each` gets every row that can be read, in order; `holes` gets what is left where none can, from the lowest on.
+/// Reads a range. `each` gets every row that can be read, in order; `holes` gets what is left where none can,
+/// from the lowest on.
 pub(crate) fn survey(
     db: &DB,
     range: &KeyRange,
@@ -132,7 +134,8 @@ fn hole(db: &DB, at: Vec<u8>, end: &[u8], failed: &Error) -> Result<Hole, StoreE
     };
     let blocks = table::read(&db.path().join(&name), &nothing).unwrap_or_default();
     let here = blocks.iter().position(|b| Some(b.offset) == offset);
-    // What follows is read again when its turn comes. Where it begins must not be guessed from what is damaged too.
+    // What follows is read again when its turn comes. Where it begins must not be guessed from what is
+    // damaged too.
     let next = here.and_then(|here| {
         let sound = blocks[here + 1..].iter().filter(|b| b.clean);
         sound.filter_map(|b| b.first.clone()).find(|first| *first > at)

@@ -1,8 +1,9 @@
-//! A damaged store is made anew: what can be read, and what is whole where RocksDB reads nothing, goes to a new database, which then takes
-//! the place of the old one. The tables that were damaged are kept.
+//! A damaged store is made anew: what can be read, and what is whole where RocksDB reads nothing, goes to a
+//! new database, which then takes the place of the old one. The tables that were damaged are kept.
 //!
-//! Nothing but a new database helps: what is written over a damaged block does not take it away. Whoever reads past it, a compaction
-//! too, fails on it; and tables that are taken out bring back what they had deleted.
+//! Nothing but a new database helps: what is written over a damaged block does not take it away. Whoever
+//! reads past it, a compaction too, fails on it; and tables that are taken out bring back what they had
+//! deleted.
 
 use crate::families;
 use crate::files::{LockFile, failed, space, sync_dir};
@@ -30,7 +31,8 @@ pub struct Salvaged {
     pub records: u64,
     /// What was in damaged places. Nothing: the store was sound, and was left alone.
     pub remains: Option<Remains>,
-    /// Answers to requests may be lost, and counts of directories older than they were: the journal of them was damaged.
+    /// Answers to requests may be lost, and counts of directories older than they were: the journal of them
+    /// was damaged.
     pub journal: bool,
     /// Where the damaged tables are.
     pub kept: Option<PathBuf>,
@@ -200,8 +202,9 @@ fn copy(db: &DB, into: &mut Filling) -> Result<Remains, StoreError> {
 }
 
 impl RocksStore {
-    /// Makes a store anew without what is damaged in it, if anything is. No server may have it open. It reads everything, and if
-    /// something is damaged takes as much space again until it is done. If it is interrupted, it can be called again.
+    /// Makes a store anew without what is damaged in it, if anything is. No server may have it open. It reads
+    /// everything, and if something is damaged takes as much space again until it is done. If it is
+    /// interrupted, it can be called again.
     pub fn salvage(path: &Path) -> Result<Salvaged, StoreError> {
         if !path.is_dir() {
             return Err(StoreError::Device(format!("no store at {}", path.display())));
@@ -215,7 +218,8 @@ impl RocksStore {
         still.set_disable_auto_compactions(true);
         let db = families::open(&still, &database(path)).map_err(|e| cannot_open(path, &e))?;
         superblock(path, &db)?;
-        // Rows of the journal go where they belong: what is damaged there may have newer ones here. The new one is empty.
+        // Rows of the journal go where they belong: what is damaged there may have newer ones here. The new
+        // one is empty.
         let journal = left_of_journal(&db, options.journal_bytes)?;
         db.write(journal.batch).map_err(|e| unwritten(&e))?;
         let mut flush = FlushOptions::default();

@@ -23,8 +23,8 @@ pub(crate) struct Syncer {
     syncs: AtomicU64,
     /// Bytes written since the last sync began.
     unsynced_bytes: AtomicU64,
-    /// Why nothing is written any more. Never unset (H103): the pages of a failed fsync are marked clean, so that the
-    /// next fsync succeeds without having written them.
+    /// Why nothing is written any more. Never unset (H103): the pages of a failed fsync are marked clean, so
+    /// that the next fsync succeeds without having written them.
     poisoned: OnceLock<StoreError>,
     state: Mutex<State>,
     due: Condvar,
@@ -152,7 +152,8 @@ impl Syncer {
                 return;
             }
             drop(state);
-            // Those whom the last sync told ask for the next one soon. Without them now there would be two groups, which take turns.
+            // Those whom the last sync told ask for the next one soon. Without them now there would be two
+            // groups, which take turns.
             if self.told.load(Ordering::Relaxed) >= CROWD {
                 std::thread::sleep((took / 2).min(GATHER_MOST));
             }
@@ -222,7 +223,8 @@ impl Future for Wait {
     type Output = Result<(), StoreError>;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let s = &*self.syncer;
-        // Checked under the lock, which the sync thread takes after it has moved the position: no wake-up is missed.
+        // Checked under the lock, which the sync thread takes after it has moved the position: no wake-up is
+        // missed.
         let mut state = s.lock();
         if let Err(e) = s.check() {
             return Poll::Ready(Err(e));

@@ -1,7 +1,9 @@
-//! Table files, read without RocksDB: of a block whose checksum is wrong RocksDB gives nothing, and most records in it are whole.
+//! Table files, read without RocksDB: of a block whose checksum is wrong RocksDB gives nothing, and most
+//! records in it are whole.
 //!
-//! Records have checksums of their own, over key and value. So it does no harm to look into bytes that may be damaged: whoever takes
-//! a value from here checks it. Tables are those that `open` configures: blocks as they are or in LZ4, and a plain index.
+//! Records have checksums of their own, over key and value. So it does no harm to look into bytes that may be
+//! damaged: whoever takes a value from here checks it. Tables are those that `open` configures: blocks as
+//! they are or in LZ4, and a plain index.
 
 use pando_format::{Key, KeyRange, Record};
 use std::fs::File;

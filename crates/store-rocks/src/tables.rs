@@ -1,4 +1,5 @@
-//! Which tables are to be rewritten so that space comes back: those that say of many rows that they are deleted.
+//! Which tables are to be rewritten so that space comes back: those that say of many rows that they are
+//! deleted.
 
 use rocksdb::{DB, DEFAULT_COLUMN_FAMILY_NAME};
 use std::collections::BTreeSet;
@@ -18,7 +19,8 @@ pub(crate) struct Table {
     pub name: String,
     pub level: i32,
     pub bytes: u64,
-    /// Rows, and how many of them say that one below is deleted. 0: it is of before the store was opened, and RocksDB has not looked.
+    /// Rows, and how many of them say that one below is deleted. 0: it is of before the store was opened, and
+    /// RocksDB has not looked.
     pub entries: u64,
     pub deletions: u64,
     /// First and last key.
@@ -91,7 +93,8 @@ fn share(tables: &mut [Table], level: i32, entries: u64, deletions: u64) {
     }
 }
 
-/// What is compacted next, of all tables but those that were tried: where most is expected to come back, and if it fits into `room` bytes.
+/// What is compacted next, of all tables but those that were tried: where most is expected to come back, and
+/// if it fits into `room` bytes.
 pub(crate) fn next(tables: &[Table], tried: &BTreeSet<String>, room: u64) -> Option<Piece> {
     let piece = |table: &Table| {
         let below: Vec<&Table> = tables.iter().filter(|t| is_below(t, table)).collect();

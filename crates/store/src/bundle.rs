@@ -1,4 +1,5 @@
-//! What `export` writes and `ingest` reads, the same for every store: a list of encoded keys and their values.
+//! What `export` writes and `ingest` reads, the same for every store: a list of encoded keys and their
+//! values.
 
 use crate::{Bundle, Key, Record, StoreError};
 use pando_format::Codec;
@@ -16,8 +17,8 @@ impl Bundle {
         Bundle(records.to_bytes())
     }
 
-    /// The encoded records. Each was checked: a bundle comes from another machine, and what is damaged must not
-    /// become part of a store.
+    /// The encoded records. Each was checked: a bundle comes from another machine, and what is damaged must
+    /// not become part of a store.
     pub fn records(&self) -> Result<Vec<RawRecord>, StoreError> {
         let records = self.parse()?;
         for (key, value) in &records {

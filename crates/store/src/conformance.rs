@@ -23,7 +23,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// One store under test, opened several times. The suite drops what `open` returned before it calls anything else.
+/// One store under test, opened several times. The suite drops what `open` returned before it calls anything
+/// else.
 pub trait Harness {
     /// The mode it is opened in.
     fn durability(&self) -> Durability;

@@ -1,5 +1,5 @@
-//! The part of [`MemStore`](crate::MemStore) that survives the process: what is on the simulated device, what is only
-//! in the simulated page cache, and the faults of both.
+//! The part of [`MemStore`](crate::MemStore) that survives the process: what is on the simulated device, what
+//! is only in the simulated page cache, and the faults of both.
 
 use crate::{Batch, Key, LocalFuture, Lsn, Record, Scan, Space};
 use std::cell::{RefCell, RefMut};
@@ -39,8 +39,8 @@ pub struct NoFaults;
 
 impl DiskFaults for NoFaults {}
 
-/// Durable state of one simulated store. It outlives the [`MemStore`](crate::MemStore)s opened on it, one after the
-/// other: opening one makes every earlier one useless, as if its process had been killed.
+/// Durable state of one simulated store. It outlives the [`MemStore`](crate::MemStore)s opened on it, one
+/// after the other: opening one makes every earlier one useless, as if its process had been killed.
 #[derive(Clone, Default)]
 pub struct Disk(Rc<RefCell<DiskState>>);
 
@@ -48,7 +48,8 @@ pub struct Disk(Rc<RefCell<DiskState>>);
 pub(crate) struct DiskState {
     /// Everything applied, synced or not: what a kill -9 leaves.
     pub(crate) map: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// How to take back what is applied and not synced. Invariant: oldest first, all above `synced`, without gaps.
+    /// How to take back what is applied and not synced. Invariant: oldest first, all above `synced`, without
+    /// gaps.
     unsynced: VecDeque<Undo>,
     /// Synced position of the current incarnation.
     synced: Lsn,
@@ -66,8 +67,9 @@ impl Disk {
         Disk::default()
     }
 
-    /// The machine lost power: what was not synced is gone, except the first `keep_unsynced` batches, which happened
-    /// to have reached the device. Returns the last position that survived, in the count of the store that was open.
+    /// The machine lost power: what was not synced is gone, except the first `keep_unsynced` batches, which
+    /// happened to have reached the device. Returns the last position that survived, in the count of the
+    /// store that was open.
     pub fn power_loss(&self, keep_unsynced: usize) -> Lsn {
         let mut d = self.state();
         while d.unsynced.len() > keep_unsynced {

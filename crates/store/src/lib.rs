@@ -1,12 +1,14 @@
-//! The store behind a metadata server: records by key with atomic batches and a log position. What is read together is said by a
-//! [`Scan`], so that a store may keep it otherwise than in an ordered map of encoded keys.
+//! The store behind a metadata server: records by key with atomic batches and a log position. What is read
+//! together is said by a [`Scan`], so that a store may keep it otherwise than in an ordered map of encoded
+//! keys.
 //!
-//! A store knows records and batches, nothing of servers, slots' owners or operations. Every implementation passes
-//! the suite in `conformance`. One task applies at a time (the server's event loop), so `apply` needs no locking inside.
+//! A store knows records and batches, nothing of servers, slots' owners or operations. Every implementation
+//! passes the suite in `conformance`. One task applies at a time (the server's event loop), so `apply` needs
+//! no locking inside.
 //!
-//! Positions ([`Lsn`]) count the batches of one opening. What a store holds when it was opened is synced before `open`
-//! returns: a reopened store may serve what a killed predecessor wrote and never synced, and what was served must not
-//! be lost afterwards (rule 8).
+//! Positions ([`Lsn`]) count the batches of one opening. What a store holds when it was opened is synced
+//! before `open` returns: a reopened store may serve what a killed predecessor wrote and never synced, and
+//! what was served must not be lost afterwards (rule 8).
 
 mod bundle;
 #[cfg(any(test, feature = "conformance"))]
@@ -119,7 +121,8 @@ pub enum StoreError {
         "the store stopped after a failed write ({0}); the server must be restarted once the device is sound"
     )]
     Poisoned(String),
-    /// RocksDB found a table to be damaged while it wrote or rewrote. Nothing more is written; what can be read is served no more either.
+    /// RocksDB found a table to be damaged while it wrote or rewrote. Nothing more is written; what can be
+    /// read is served no more either.
     #[error(
         "a table of the store is damaged ({0}): `pando fsck --repair` where the server runs, or `pando server --id N --salvage` while it does not run, makes the store anew of what is left"
     )]
@@ -169,19 +172,21 @@ pub trait Store {
     /// Up to `limit` records of a scan, in key order.
     fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>>;
 
-    /// The same for those who want names alone: of an entry its ordinal counts, and the identity and kind of its target. The rest may
-    /// be any value, so that a store need not read it.
+    /// The same for those who want names alone: of an entry its ordinal counts, and the identity and kind of
+    /// its target. The rest may be any value, so that a store need not read it.
     fn names(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
         self.list(scan, limit)
     }
 
     /// Applies a batch atomically; later reads see it at once. It is not durable yet: see [`Store::wait`].
-    /// `Insert` of a present key, a touch of an absent directory and a count below zero are broken invariants and
-    /// panic; so is `Insert` of the head of a directory in which there is something, which need not be noticed. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
+    /// `Insert` of a present key, a touch of an absent directory and a count below zero are broken invariants
+    /// and panic; so is `Insert` of the head of a directory in which there is something, which need not be
+    /// noticed. `Update` of an absent key creates it, `Delete` of an absent key does nothing.
     fn apply(&self, batch: &Batch) -> Result<Lsn, StoreError>;
 
-    /// Hint: the record `key` with this version is obsolete. The store may drop it, at any time or never. Afterwards an older record, or
-    /// after reopening this record, may be visible under the key. The version of a reply is its sequence; other records have none.
+    /// Hint: the record `key` with this version is obsolete. The store may drop it, at any time or never.
+    /// Afterwards an older record, or after reopening this record, may be visible under the key. The version
+    /// of a reply is its sequence; other records have none.
     fn obsolete(&self, key: &Key, version: u64);
 
     /// Position of the last applied batch.
@@ -190,7 +195,8 @@ pub trait Store {
     /// Position up to which everything is safe at `level`.
     fn safe(&self, level: Level) -> Lsn;
 
-    /// Errs once something could not be written or synced: nothing is any more (H103). Who writes or waits hears so anyway.
+    /// Errs once something could not be written or synced: nothing is any more (H103). Who writes or waits
+    /// hears so anyway.
     fn check(&self) -> Result<(), StoreError>;
 
     /// Which of the two it keeps.
@@ -200,8 +206,8 @@ pub trait Store {
     /// REQUIRES: this opening of the store has given out `lsn`. Dropping the future is harmless.
     fn wait(&self, lsn: Lsn, level: Level) -> LocalFuture<Result<(), StoreError>>;
 
-    /// The first records of a scan, until they have so many bytes, and at least one; and what of the scan is left.
-    /// What is written meanwhile may or may not be among them.
+    /// The first records of a scan, until they have so many bytes, and at least one; and what of the scan is
+    /// left. What is written meanwhile may or may not be among them.
     fn export(&self, scan: &Scan, bytes: usize) -> Read<Exported>;
 
     /// Writes the records of a bundle, in the place of those that are there.
@@ -210,13 +216,15 @@ pub trait Store {
     /// Deletes all records of a scan.
     fn delete_range(&self, scan: &Scan) -> Result<Lsn, StoreError>;
 
-    /// What is left of a scan that cannot be read, because a part of the store is damaged; of what can be read, nothing.
+    /// What is left of a scan that cannot be read, because a part of the store is damaged; of what can be
+    /// read, nothing.
     fn remains(&self, scan: &Scan) -> Read<Remains> {
         let _ = scan;
         Read::Ready(Ok(Remains::default()))
     }
 
-    /// Everything as it is at one instant between now and when this completes, whatever is written afterwards.
+    /// Everything as it is at one instant between now and when this completes, whatever is written
+    /// afterwards.
     fn picture(&self) -> LocalFuture<Result<Rc<dyn Picture>, StoreError>>;
 
     /// Free space now.

@@ -1,4 +1,5 @@
-//! The store of the simulator and of tests: encoded records in a map, on a [`Disk`] that can lose, delay and fail.
+//! The store of the simulator and of tests: encoded records in a map, on a [`Disk`] that can lose, delay and
+//! fail.
 
 use crate::disk::{DiskState, Undo};
 use crate::{
@@ -16,8 +17,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// One incarnation of a store on a [`Disk`]. Dropping it is a kill -9: nothing that was applied is lost.
 ///
-/// In [`Durability::Async`] nothing is synced in the background, for this crate has no clock: whoever simulates that
-/// mode calls `wait(applied, Synced)` every 5 s.
+/// In [`Durability::Async`] nothing is synced in the background, for this crate has no clock: whoever
+/// simulates that mode calls `wait(applied, Synced)` every 5 s.
 pub struct MemStore(Rc<Inner>);
 
 type Syncing = LocalFuture<Result<(), String>>;
@@ -30,8 +31,8 @@ struct Inner {
     applied: Cell<Lsn>,
     synced: Cell<Lsn>,
     poisoned: RefCell<Option<String>>,
-    /// The sync that runs now, with the position it will make safe. Whoever waits polls it, so nobody has to spawn it
-    /// and any waiter may go away.
+    /// The sync that runs now, with the position it will make safe. Whoever waits polls it, so nobody has to
+    /// spawn it and any waiter may go away.
     sync: RefCell<Option<(Lsn, Syncing)>>,
     waiters: Arc<Waiters>,
 }
@@ -360,8 +361,8 @@ impl Future for Wait {
     }
 }
 
-/// The waker of the sync in flight: it wakes all who wait, so that it does not matter which of them polled last and
-/// which of them is gone.
+/// The waker of the sync in flight: it wakes all who wait, so that it does not matter which of them polled
+/// last and which of them is gone.
 #[derive(Default)]
 struct Waiters(Mutex<Vec<Waker>>);
 

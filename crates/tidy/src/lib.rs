@@ -1,7 +1,7 @@
 //! The rules of the repository that the compiler does not know, checked on its text.
 //!
-//! Each rule is one file in `rules/` and one function `(&Repo) -> findings`. What the rules are, and why, stands in
-//! `ARCHITECTURE.md`; the list there and the list here are kept equal by the rule `never`.
+//! Each rule is one file in `rules/` and one function `(&Repo) -> findings`. What the rules are, and why,
+//! stands in `ARCHITECTURE.md`; the list there and the list here are kept equal by the rule `never`.
 
 mod repo;
 mod rules;

@@ -1,4 +1,5 @@
-//! `pando-tidy [FOLDER]`: checks the repository in FOLDER (default: here) and exits with 1 if a rule is broken.
+//! `pando-tidy [FOLDER]`: checks the repository in FOLDER (default: here) and exits with 1 if a rule is
+//! broken.
 
 use pando_tidy::{Repo, Severity, check};
 use std::path::Path;

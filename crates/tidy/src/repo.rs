@@ -104,7 +104,8 @@ pub(crate) fn crate_of(path: &str) -> Option<&str> {
     path.strip_prefix("crates/")?.split('/').next()
 }
 
-/// Whether a whole file is test code: integration tests, benches, examples, fuzz targets, and `tests.rs` modules.
+/// Whether a whole file is test code: integration tests, benches, examples, fuzz targets, and `tests.rs`
+/// modules.
 pub(crate) fn is_test_file(path: &str) -> bool {
     let mut parts = path.split('/');
     let file = parts.next_back().unwrap_or(path);

@@ -30,7 +30,8 @@ pub(crate) struct PathUse {
 pub(crate) struct Source {
     pub tokens: Vec<Token>,
     pub paths: Vec<PathUse>,
-    /// Lines where text is made by `Debug`, but for what stops the program, or is in an implementation of `Debug`.
+    /// Lines where text is made by `Debug`, but for what stops the program, or is in an implementation of
+    /// `Debug`.
     pub debugged: Vec<usize>,
     /// Lines of arms for all others, in matches that tell operations apart.
     pub others: Vec<usize>,
@@ -169,7 +170,8 @@ fn written_paths(tokens: &[Token]) -> Vec<PathUse> {
     paths
 }
 
-/// The number of type arguments between the `<` at `open` and its `>`, and where that is. `None` if this `<` compares.
+/// The number of type arguments between the `<` at `open` and its `>`, and where that is. `None` if this `<`
+/// compares.
 fn generic_args(tokens: &[Token], open: usize) -> Option<(usize, usize)> {
     let (mut depth, mut group, mut args, mut empty) = (0usize, 0usize, 0, true);
     for (i, token) in tokens.iter().enumerate().skip(open).take(400) {
@@ -313,7 +315,8 @@ impl<'ast> Visit<'ast> for Items {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, ...))]`; `any` and `not` leave the item in other builds too.
+/// `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, ...))]`; `any` and `not` leave the item in other builds
+/// too.
 fn only_in_tests(attr: &syn::Attribute) -> bool {
     if attr.path().is_ident("test") {
         return true;

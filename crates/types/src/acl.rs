@@ -1,7 +1,8 @@
-//! POSIX access control lists: what they say beyond permission bits, what they bequeath, and how they are written.
+//! POSIX access control lists: what they say beyond permission bits, what they bequeath, and how they are
+//! written.
 //!
-//! Owner, mask and others of an access list *are* permission bits (the mask stands where the group's bits are): they are kept
-//! there only, so chmod, stat and the list can never disagree.
+//! Owner, mask and others of an access list *are* permission bits (the mask stands where the group's bits
+//! are): they are kept there only, so chmod, stat and the list can never disagree.
 
 use crate::{Errno, Perm};
 
@@ -92,7 +93,8 @@ fn sound(named: &[Named]) -> bool {
 }
 
 impl Extended {
-    /// Whether it is well-formed and no longer than lists may be. (A list of nothing but a mask names nobody.)
+    /// Whether it is well-formed and no longer than lists may be. (A list of nothing but a mask names
+    /// nobody.)
     pub fn check(&self) -> Result<(), Errno> {
         if !sound(&self.users) || !sound(&self.groups) || self.group > 7 {
             return Err(Errno::Invalid);
@@ -159,8 +161,8 @@ impl Acl {
         )
     }
 
-    /// As the default list of a directory: the bits and the list of something new in it (Linux, `posix_acl_create`). What the
-    /// creator did not ask for nobody gets.
+    /// As the default list of a directory: the bits and the list of something new in it (Linux,
+    /// `posix_acl_create`). What the creator did not ask for nobody gets.
     pub fn bequeath(&self, perm: Perm) -> (Perm, Option<Extended>) {
         let (rwx, extended) = self.split();
         let bits = perm.bits() & !0o777 | perm.bits() & rwx.bits();
@@ -260,8 +262,9 @@ impl Acl {
         lines
     }
 
-    /// From entries as text: in any order, separated by commas, blanks or lines, `u`, `g`, `m` and `o` for short, permissions as letters
-    /// or one digit. Without a mask where one is needed it is all that anything it bounds allows, as `setfacl` has it.
+    /// From entries as text: in any order, separated by commas, blanks or lines, `u`, `g`, `m` and `o` for
+    /// short, permissions as letters or one digit. Without a mask where one is needed it is all that anything
+    /// it bounds allows, as `setfacl` has it.
     pub fn parse(text: &str) -> Result<Acl, Errno> {
         let mut acl = Acl::default();
         let (mut owner, mut group, mut other) = (None, None, None);
@@ -376,7 +379,8 @@ mod tests {
         assert_eq!(Acl::from_xattr(&bytes), Ok(list));
         let minimal = acl("u::7,g::5,o::0").to_xattr();
         assert_eq!(Acl::from_xattr(&minimal), Ok(acl("u::7,g::5,o::0")));
-        // No version, half an entry, another version, what is missing, what is out of order, twice, or nobody's.
+        // No version, half an entry, another version, what is missing, what is out of order, twice, or
+        // nobody's.
         let (head, entries) = bytes.split_at(4);
         let pick = |order: &[usize]| {
             let chosen = order.iter().flat_map(|i| &entries[i * 8..][..8]);

@@ -85,7 +85,8 @@ pub struct Attr {
     pub ctime: Timestamp,
 }
 
-/// What a directory's content half knows; `stat` of a directory joins it with the access half (InfiniFS §3.2).
+/// What a directory's content half knows; `stat` of a directory joins it with the access half (InfiniFS
+/// §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DirStat {
     /// Entries, subdirectories included.

@@ -52,8 +52,9 @@ impl Cred {
         self.uid == 0
     }
 
-    /// POSIX access check, as Linux does it: the superuser, the owner, the list if there is one and it is not masked out whole,
-    /// else group and others. (A mask of nothing makes Linux look at the bits alone: who is named is then one of the others.)
+    /// POSIX access check, as Linux does it: the superuser, the owner, the list if there is one and it is not
+    /// masked out whole, else group and others. (A mask of nothing makes Linux look at the bits alone: who is
+    /// named is then one of the others.)
     pub fn may(&self, want: Access, guard: &Guard<'_>) -> bool {
         let [owner, group, other] = guard.perm.classes();
         if self.is_root() {

@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-/// Why an operation was not done, as POSIX names it. What only the protocol reacts to is `pando_wire::Refusal`.
+/// Why an operation was not done, as POSIX names it. What only the protocol reacts to is
+/// `pando_wire::Refusal`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Error)]
 pub enum Errno {
     /// ENOENT

@@ -1,7 +1,8 @@
-//! Locks that programs take on files: `flock` and `fcntl`. Advice among programs; no operation looks at them. And the turns of mounts
-//! that append to one file.
+//! Locks that programs take on files: `flock` and `fcntl`. Advice among programs; no operation looks at them.
+//! And the turns of mounts that append to one file.
 //!
-//! One table for one file and one family. All families obey the same rules; of `flock` and of turns every span is [`Span::ALL`].
+//! One table for one file and one family. All families obey the same rules; of `flock` and of turns every
+//! span is [`Span::ALL`].
 
 /// The families. A lock of one never conflicts with one of the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -125,8 +126,9 @@ impl<O: Copy + Ord> Spans<O> {
         self.0.is_empty()
     }
 
-    /// From now on the owner has this lock, or none, on these bytes, whatever it had there before. What touches another of
-    /// the same kind becomes one with it; what sticks out stays. REQUIRES: nothing is [against](Spans::against) it.
+    /// From now on the owner has this lock, or none, on these bytes, whatever it had there before. What
+    /// touches another of the same kind becomes one with it; what sticks out stays. REQUIRES: nothing is
+    /// [against](Spans::against) it.
     pub fn set(&mut self, owner: O, span: Span, hold: Option<Hold>, pid: u32) {
         let (own, mut kept): (Vec<_>, Vec<_>) = self.0.drain(..).partition(|h| h.owner == owner);
         let mut pieces: Vec<Held<O>> = own

@@ -67,8 +67,9 @@ pub enum Users {
 }
 
 impl Users {
-    /// As much of a program's credentials as may be claimed: supplementary groups that are not among these are left out, which can only make
-    /// its rights fewer. Everything else stays as it is; whether that may be claimed the servers say.
+    /// As much of a program's credentials as may be claimed: supplementary groups that are not among these
+    /// are left out, which can only make its rights fewer. Everything else stays as it is; whether that may
+    /// be claimed the servers say.
     pub fn narrow(&self, cred: Cred) -> Cred {
         match self {
             Users::Any => cred,
@@ -136,7 +137,8 @@ impl SessionId {
         SessionId::of(owner, 0)..=SessionId::of(owner, u128::MAX)
     }
 
-    /// The same name as that of a session that keeps files open: the lowest bit says so, for servers that restart (H97).
+    /// The same name as that of a session that keeps files open: the lowest bit says so, for servers that
+    /// restart (H97).
     pub fn keeping(self) -> SessionId {
         SessionId(self.0 | 1)
     }
@@ -154,7 +156,8 @@ impl SessionId {
     /// What stands above the random bits of a session under which files are locked.
     const LOCKS: u128 = 0x6c6f_636b << 64;
 
-    /// A session of `owner` that has locks: after a restart a server gives no new ones before each of these has said which.
+    /// A session of `owner` that has locks: after a restart a server gives no new ones before each of these
+    /// has said which.
     pub fn for_locks(owner: IdentityId, random: u64) -> SessionId {
         SessionId::of(owner, Self::LOCKS | u128::from(random << 1))
     }

@@ -20,8 +20,8 @@ macro_rules! id {
 }
 
 id!(
-    /// Tells one incarnation of a directory or file from the next (rule 1). Unique and rising per slot: 16 bits of
-    /// the slot's ownership epoch above 48 bits of the slot's counter.
+    /// Tells one incarnation of a directory or file from the next (rule 1). Unique and rising per slot: 16
+    /// bits of the slot's ownership epoch above 48 bits of the slot's counter.
     Generation(u64)
 );
 id!(
@@ -65,13 +65,14 @@ id!(
     SessionId(u128)
 );
 id!(
-    /// A random secret name of one client program or mount, shared by its threads. Statements are good only for the
-    /// instance they were given to.
+    /// A random secret name of one client program or mount, shared by its threads. Statements are good only
+    /// for the instance they were given to.
     Instance(u128)
 );
 id!(
-    /// A position in the cluster's log of invalidations: how far a server has heard of them, or up to where a statement
-    /// is known to be true (InfiniFS §3.4). The upper half is the epoch of the map under which it was written.
+    /// A position in the cluster's log of invalidations: how far a server has heard of them, or up to where a
+    /// statement is known to be true (InfiniFS §3.4). The upper half is the epoch of the map under which it
+    /// was written.
     Watermark(u64)
 );
 id!(
@@ -89,21 +90,22 @@ impl DirId {
     /// The root directory of every filesystem.
     pub const ROOT: DirId = DirId(1);
 
-    /// Upper half of the IDs of [`DirId::homes`]. Others' are hashes: that one of them is the same is as likely as that two are.
+    /// Upper half of the IDs of [`DirId::homes`]. Others' are hashes: that one of them is the same is as
+    /// likely as that two are.
     const HOMES: u64 = 0x7061_6e64_6f20_686f;
     /// What [`DirId::first_slot`] multiplies by, and what undoes that.
     const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
     const GATHER: u64 = 0xF1DE_83E1_9937_733D;
 
-    /// The place of a slot whose entries are files that are not found by one name: the homes of those with several (H96). Not a
-    /// directory: it has no name, no head and no permissions.
+    /// The place of a slot whose entries are files that are not found by one name: the homes of those with
+    /// several (H96). Not a directory: it has no name, no head and no permissions.
     pub const fn homes(slot: Slot) -> DirId {
         let low = ((slot.0 as u64) << 48).wrapping_mul(Self::GATHER) ^ Self::HOMES;
         DirId((Self::HOMES as u128) << 64 | low as u128)
     }
 
-    /// The ID of a directory that is placed: its generation, which is given once, and the slot it is to be in. So it never comes
-    /// twice, and says nothing of a name ([`Ids::Placed`]).
+    /// The ID of a directory that is placed: its generation, which is given once, and the slot it is to be
+    /// in. So it never comes twice, and says nothing of a name ([`Ids::Placed`]).
     pub const fn placed(generation: Generation, slot: Slot) -> DirId {
         let low = ((slot.0 as u64) << 48).wrapping_mul(Self::GATHER) ^ generation.0;
         DirId((generation.0 as u128) << 64 | low as u128)
@@ -188,8 +190,8 @@ impl Generation {
     /// Counters of generations stop before this.
     pub const COUNTERS: u64 = 1 << 36;
 
-    /// Number `counter` of `slot` in its ownership epoch `epoch`. It rises with both, and no other slot gives it: directories whose
-    /// IDs collide are told apart by it, whichever names they were born under.
+    /// Number `counter` of `slot` in its ownership epoch `epoch`. It rises with both, and no other slot gives
+    /// it: directories whose IDs collide are told apart by it, whichever names they were born under.
     pub fn new(epoch: u16, slot: Slot, counter: u64) -> Generation {
         let counter = counter % Self::COUNTERS;
         Generation((u64::from(epoch) << 48) | (counter << 12) | u64::from(slot.0 % SLOTS))

@@ -1,7 +1,8 @@
 //! Parts of directories: what of a directory's entries one slot has.
 //!
-//! The hash space of a directory is laid on the ring of all slots, beginning at the directory's first one. A part is named by where in the hash
-//! space it begins, in 1/4096 of it; so its slot follows from its name. A directory that is not split is its part 0.
+//! The hash space of a directory is laid on the ring of all slots, beginning at the directory's first one. A
+//! part is named by where in the hash space it begins, in 1/4096 of it; so its slot follows from its name. A
+//! directory that is not split is its part 0.
 
 use crate::{DirId, SLOTS, Slot};
 use std::fmt;

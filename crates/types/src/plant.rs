@@ -1,7 +1,8 @@
-//! Planted bugs: each hazard's rule can be taken out, to prove that the checkers would notice (`docs/testing.md`).
+//! Planted bugs: each hazard's rule can be taken out, to prove that the checkers would notice
+//! (`docs/testing.md`).
 //!
-//! `plant!(H44)` is `false` at compile time unless the cargo feature `plant` is on, and even then only while a test
-//! planted that name on its thread.
+//! `plant!(H44)` is `false` at compile time unless the cargo feature `plant` is on, and even then only while
+//! a test planted that name on its thread.
 
 #[cfg(feature = "plant")]
 mod on {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A point of calendar time as POSIX shows it: seconds since 1970 (may be negative) and nanoseconds below a second.
+/// A point of calendar time as POSIX shows it: seconds since 1970 (may be negative) and nanoseconds below a
+/// second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timestamp {
     /// Whole seconds since the epoch, rounded towards the past.
@@ -26,7 +27,8 @@ impl Timestamp {
     }
 }
 
-/// A point of a process's own monotonic time, in nanoseconds since an arbitrary start. Never leaves the process.
+/// A point of a process's own monotonic time, in nanoseconds since an arbitrary start. Never leaves the
+/// process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Mono(pub u64);
 

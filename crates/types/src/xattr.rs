@@ -21,7 +21,8 @@ pub enum XattrSpace {
     Security,
 }
 
-/// The name of an extended attribute in a namespace that is kept: `user.`, `trusted.` or `security.` and at least one byte more.
+/// The name of an extended attribute in a namespace that is kept: `user.`, `trusted.` or `security.` and at
+/// least one byte more.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct XattrName(Box<[u8]>);
 
@@ -43,8 +44,8 @@ const SPACES: [(&[u8], XattrSpace); 3] = [
 ];
 
 impl XattrName {
-    /// Checks and takes a name, with the errors of Linux: `ERANGE` for none and above 255 bytes, `EOPNOTSUPP` for a namespace that is
-    /// not kept, `EINVAL` for a namespace alone. No name contains NUL.
+    /// Checks and takes a name, with the errors of Linux: `ERANGE` for none and above 255 bytes, `EOPNOTSUPP`
+    /// for a namespace that is not kept, `EINVAL` for a namespace alone. No name contains NUL.
     pub fn new(bytes: &[u8]) -> Result<XattrName, Errno> {
         if bytes.is_empty() || bytes.len() > XATTR_NAME_MAX {
             return Err(Errno::Range);
@@ -57,7 +58,8 @@ impl XattrName {
         Ok(XattrName(bytes.into()))
     }
 
-    /// Capabilities of a program, which the kernel honours when it is run: they go when its bytes or its owner change.
+    /// Capabilities of a program, which the kernel honours when it is run: they go when its bytes or its
+    /// owner change.
     pub fn capability() -> XattrName {
         XattrName(b"security.capability".as_slice().into())
     }
@@ -79,8 +81,9 @@ impl XattrName {
     }
 }
 
-/// Whether a caller may see, or with `write` set or remove, an attribute in this namespace of an object of this kind whose permissions
-/// allow it what `may` says: as on Linux, `xattr_permission` and the capabilities that `security.` needs.
+/// Whether a caller may see, or with `write` set or remove, an attribute in this namespace of an object of
+/// this kind whose permissions allow it what `may` says: as on Linux, `xattr_permission` and the capabilities
+/// that `security.` needs.
 pub fn may_xattr(
     cred: &Cred,
     space: XattrSpace,

@@ -1,8 +1,8 @@
 //! What a server says of the work a request made, to an asker who wants to know (`pando explain`).
 //!
-//! It tells numbers of servers, kinds of messages and durations; nothing in it comes from a record, and no name, ID or
-//! slot is in it. It accompanies successes of operations only, and only for who has shown the whole way from the root to
-//! where they were done: whoever may not do something learns nothing (H99).
+//! It tells numbers of servers, kinds of messages and durations; nothing in it comes from a record, and no
+//! name, ID or slot is in it. It accompanies successes of operations only, and only for who has shown the
+//! whole way from the root to where they were done: whoever may not do something learns nothing (H99).
 
 use crate::message::{PeerRequest, Refusal, Response, Vote};
 use pando_format::{codec_enum, codec_struct};

@@ -10,8 +10,8 @@ pub enum AuthRequest {
     List,
     /// One of them changes.
     Change {
-        /// What is known of its name: [`AuthAnswer::newest`] of a list. If that is not so any more, nothing is done
-        /// (H123).
+        /// What is known of its name: [`AuthAnswer::newest`] of a list. If that is not so any more, nothing
+        /// is done (H123).
         seen: u64,
         /// How.
         change: AuthChange,

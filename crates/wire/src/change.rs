@@ -1,11 +1,13 @@
 //! The change attribute of directories, as in NFS (RFC 8881, `change_info4`).
 //!
-//! Whoever makes all changes in a directory itself knows what is in it without asking, as long as nobody else changes anything. The server
-//! says so: it counts what changes the names or the content half of a directory, and tells each change from what to what it took the count.
-//! If it began where the last one that is known ended, nothing came between.
+//! Whoever makes all changes in a directory itself knows what is in it without asking, as long as nobody else
+//! changes anything. The server says so: it counts what changes the names or the content half of a directory,
+//! and tells each change from what to what it took the count. If it began where the last one that is known
+//! ended, nothing came between.
 //!
-//! A count says something about one boot of one server for as long as that has the slot: it is held in memory only, and two that are equal
-//! are never of different states of a directory. Whoever sees a count that it does not know asks, as it would have without.
+//! A count says something about one boot of one server for as long as that has the slot: it is held in memory
+//! only, and two that are equal are never of different states of a directory. Whoever sees a count that it
+//! does not know asks, as it would have without.
 
 use crate::Op;
 use crate::op::traits::Counts;
@@ -22,15 +24,16 @@ pub struct ChangeInfo {
     pub before: u64,
     /// And right after.
     pub after: u64,
-    /// The server's calendar time of it, which the directory's mtime and ctime have become unless they were later.
+    /// The server's calendar time of it, which the directory's mtime and ctime have become unless they were
+    /// later.
     pub time: Timestamp,
 }
 
 codec_struct!(ChangeInfo { before, after, time });
 
 impl Op {
-    /// The one directory whose names it changes, if it does and there is one: the answer can say what became of its change
-    /// attribute.
+    /// The one directory whose names it changes, if it does and there is one: the answer can say what became
+    /// of its change attribute.
     pub fn changes_names_in(&self) -> Option<DirId> {
         self.statements()[0]
             .filter(|_| self.traits().counts == Counts::Names)

@@ -1,7 +1,7 @@
 //! A consistent cut through all servers, for backups.
 //!
-//! An operator asks every server to hold still. When all do, at one instant nothing takes effect anywhere; what each has then it
-//! keeps a picture of, and goes on. The pictures are read in peace.
+//! An operator asks every server to hold still. When all do, at one instant nothing takes effect anywhere;
+//! what each has then it keeps a picture of, and goes on. The pictures are read in peace.
 
 use pando_format::codec::Blob;
 use pando_format::{KeyRange, codec_enum, codec_newtype};
@@ -52,7 +52,8 @@ pub enum CutAnswer {
 /// Why it was not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CutError {
-    /// There is no such cut here (any more): the time was over, another was begun after it, or the server has started again.
+    /// There is no such cut here (any more): the time was over, another was begun after it, or the server has
+    /// started again.
     Over,
     /// Another one is being read. It ends by itself when nobody reads it for so many milliseconds more.
     Another(u32),

@@ -1,10 +1,12 @@
 //! Locks that programs take on files (`flock`, `fcntl`).
 //!
-//! A file's locks are kept, in memory, by the server that owns the slot of its number. Whoever holds some says so again after a
-//! restart of the server, or when the slot has another owner ([`FileLockRequest::State`]); before all have, nobody gets a new one.
+//! A file's locks are kept, in memory, by the server that owns the slot of its number. Whoever holds some
+//! says so again after a restart of the server, or when the slot has another owner
+//! ([`FileLockRequest::State`]); before all have, nobody gets a new one.
 //!
-//! A request that changes locks is a *setting*: from now on this owner has this, or nothing, on these bytes. It may be repeated
-//! at will, as long as each try has a higher turn: what is older than the last that was seen is refused.
+//! A request that changes locks is a *setting*: from now on this owner has this, or nothing, on these bytes.
+//! It may be repeated at will, as long as each try has a higher turn: what is older than the last that was
+//! seen is refused.
 
 use crate::op::Handle;
 use pando_format::{codec_enum, codec_struct};

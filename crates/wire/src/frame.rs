@@ -6,8 +6,8 @@
 //! | 4 | CRC-32C of the payload |
 //! | n | payload |
 //!
-//! The hello that opens a connection has the same form; its payload starts with the magic `PNDO`. On connections that were
-//! authenticated by a key, a MAC stands in place of the checksum (`pando-auth`).
+//! The hello that opens a connection has the same form; its payload starts with the magic `PNDO`. On
+//! connections that were authenticated by a key, a MAC stands in place of the checksum (`pando-auth`).
 
 use thiserror::Error;
 
@@ -37,8 +37,8 @@ pub fn encode_frame(out: &mut Vec<u8>, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// The payload of the first frame of `bytes`, and how many bytes it took; `None` while it is not complete. A payload
-/// longer than `max` is refused before it is there.
+/// The payload of the first frame of `bytes`, and how many bytes it took; `None` while it is not complete. A
+/// payload longer than `max` is refused before it is there.
 pub fn cut_frame(bytes: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() else {
         return Ok(None);

@@ -46,7 +46,8 @@ pub enum Way {
 /// Answers to whoever connects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HelloReply {
-    /// Go on. With a proof, unless nothing was to be proved, that the accepting side has the keys of this connection.
+    /// Go on. With a proof, unless nothing was to be proved, that the accepting side has the keys of this
+    /// connection.
     Welcome {
         /// Who answers.
         server: ServerId,

@@ -20,7 +20,8 @@ pub struct FileAt {
     pub generation: Generation,
 }
 
-/// A file that is, or was, open, and the turn of the last open that is meant: what is said of turns before it is late.
+/// A file that is, or was, open, and the turn of the last open that is meant: what is said of turns before it
+/// is late.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Turned {
     /// Which.

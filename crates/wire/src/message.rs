@@ -27,7 +27,8 @@ pub type Outcome = Result<Answer, Errno>;
 pub enum Message {
     /// Asks.
     Request {
-        /// Chosen by the asker, unique among what it has outstanding; the reply carries it, whoever sends that.
+        /// Chosen by the asker, unique among what it has outstanding; the reply carries it, whoever sends
+        /// that.
         id: u64,
         /// The boot of the receiver the sender believes in; a message to an earlier boot is refused (rule 2).
         boot: BootEpoch,
@@ -148,7 +149,8 @@ pub enum Response {
     Auth(Result<AuthAnswer, AuthError>),
     /// Files without a name that the session is thought to have open.
     Held(Vec<Turned>),
-    /// For each probe, in order, equally many bytes: an entry sealed under the directory's key, or nothing (H99).
+    /// For each probe, in order, equally many bytes: an entry sealed under the directory's key, or nothing
+    /// (H99).
     Sealed(Vec<Blob>),
     /// What became of a cut.
     Cut(Result<CutAnswer, CutError>),
@@ -216,11 +218,12 @@ pub enum Refusal {
     Invalid,
     /// The server is starting or stopping.
     NotReady,
-    /// A statement in it was not made by this filesystem, or is signed with a key that is not accepted any more: look
-    /// the directory up again (H98).
+    /// A statement in it was not made by this filesystem, or is signed with a key that is not accepted any
+    /// more: look the directory up again (H98).
     BadStatement,
-    /// A directory on the way has been renamed, or its permissions changed, since its statement was made: nothing that
-    /// rests on this tag is true any more. 0: the statement is older than the server remembers; forget all (H13).
+    /// A directory on the way has been renamed, or its permissions changed, since its statement was made:
+    /// nothing that rests on this tag is true any more. 0: the statement is older than the server remembers;
+    /// forget all (H13).
     Outdated(u64),
     /// The identity that asks may not do this: not as this user, not at all for its kind, or not any more.
     NotAllowed,
@@ -257,8 +260,8 @@ pub enum LockWant {
 /// Server to server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerRequest {
-    /// Locks and reads. The locks are volatile until a prepare; they end with a decision, or when the coordinator,
-    /// asked, does not know the transaction.
+    /// Locks and reads. The locks are volatile until a prepare; they end with a decision, or when the
+    /// coordinator, asked, does not know the transaction.
     Lock {
         /// For whom.
         tx: TxId,
@@ -284,31 +287,35 @@ pub enum PeerRequest {
         /// A reply record of a slot of this server.
         reply: Option<ReplyWrite>,
     },
-    /// The outcome, as soon as there is one. Not answered: who does not hear it is told again (`Settle`), or asks.
+    /// The outcome, as soon as there is one. Not answered: who does not hear it is told again (`Settle`), or
+    /// asks.
     Decide {
         /// Which.
         tx: TxId,
         /// Commit or abort.
         commit: bool,
     },
-    /// The outcomes of a while once more. Answered when the effects of all that are committed are synced (H38).
+    /// The outcomes of a while once more. Answered when the effects of all that are committed are synced
+    /// (H38).
     Settle {
         /// Those that are committed.
         committed: Vec<TxId>,
         /// Those that are aborted, or only borrowed locks.
         aborted: Vec<TxId>,
     },
-    /// The content of directories that were born on the asking server, for whom it is decided already. Answered when it is
-    /// synced; sent again until then.
+    /// The content of directories that were born on the asking server, for whom it is decided already.
+    /// Answered when it is synced; sent again until then.
     Content {
         /// As in `Lock`.
         low: u64,
-        /// Epoch of the sender's map: who got a slot since may have had the directory, and lost it, meanwhile (H118).
+        /// Epoch of the sender's map: who got a slot since may have had the directory, and lost it, meanwhile
+        /// (H118).
         map: MapEpoch,
         /// What, each with the name that says that it comes for the second time.
         contents: Vec<(TxId, OwedRecord)>,
     },
-    /// Do you still owe the content of this directory, that was born in this one? Answered when you do not (any more).
+    /// Do you still owe the content of this directory, that was born in this one? Answered when you do not
+    /// (any more).
     Owes {
         /// The parent.
         parent: DirId,
@@ -321,8 +328,9 @@ pub enum PeerRequest {
     Inquire(TxId),
     /// A directory's head, for the ancestor walk; waits for locks.
     Head(DirId),
-    /// A server follows the coordinator: it asks for what it has not heard of the log of invalidations (H15), and for its
-    /// lease. A server that is not the coordinator passes it on: two servers may not reach each other while others reach both.
+    /// A server follows the coordinator: it asks for what it has not heard of the log of invalidations (H15),
+    /// and for its lease. A server that is not the coordinator passes it on: two servers may not reach each
+    /// other while others reach both.
     Follow {
         /// Who follows.
         who: ServerId,
@@ -399,8 +407,8 @@ pub enum PeerAnswer {
         granted: bool,
         /// The coordinator's boot and time, to be shown the next time.
         echo: (BootEpoch, Mono),
-        /// The entry before the first. Above what the follower has heard: so much is forgotten, and with it whatever is
-        /// older (H13).
+        /// The entry before the first. Above what the follower has heard: so much is forgotten, and with it
+        /// whatever is older (H13).
         after: Watermark,
         /// All entries after it.
         entries: Vec<Invalidation>,

@@ -26,8 +26,8 @@ pub enum MoveRequest {
         /// Of what.
         slots: Vec<Slot>,
     },
-    /// Records as they are now. Repeated, or overtaken by others of its copy that were sent with it, it makes no
-    /// difference.
+    /// Records as they are now. Repeated, or overtaken by others of its copy that were sent with it, it makes
+    /// no difference.
     Records {
         /// Of which copy.
         copy: CopyId,
@@ -38,7 +38,8 @@ pub enum MoveRequest {
         /// There are no records under these keys any more.
         gone: Vec<Key>,
     },
-    /// All was sent, and nothing of it changes any more until the map does. Answered when it cannot be lost there.
+    /// All was sent, and nothing of it changes any more until the map does. Answered when it cannot be lost
+    /// there.
     Settle {
         /// Which copy.
         copy: CopyId,

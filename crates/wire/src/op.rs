@@ -32,8 +32,9 @@ impl std::fmt::Debug for SealKey {
     }
 }
 
-/// Shows that the holder opened a file for writing: a server's keyed MAC over the file's number, its generation and the
-/// identity. Good as long as the file and the identity are, whatever becomes of the file's permissions.
+/// Shows that the holder opened a file for writing: a server's keyed MAC over the file's number, its
+/// generation and the identity. Good as long as the file and the identity are, whatever becomes of the file's
+/// permissions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Handle(pub u128);
 
@@ -65,13 +66,13 @@ pub struct EntryView {
     pub layout: Layout,
     /// Counts changes of content.
     pub version: u64,
-    /// Of what has several names: where it is. Good for this one file, whatever becomes of the names: with [`Name::home`] it
-    /// stands for a place (H96).
+    /// Of what has several names: where it is. Good for this one file, whatever becomes of the names: with
+    /// [`Name::home`] it stands for a place (H96).
     pub home: Option<Statement>,
     /// Whether it has extended attributes.
     pub xattrs: bool,
-    /// What the access control list of anything but a directory says beyond the permission bits. (A directory's lists are in its
-    /// statement.)
+    /// What the access control list of anything but a directory says beyond the permission bits. (A
+    /// directory's lists are in its statement.)
     pub acl: Option<Extended>,
 }
 
@@ -168,8 +169,8 @@ pub enum Op {
         /// What.
         name: Name,
     },
-    /// A directory's entry, found without its name: as a handle, which stays good wherever the directory is moved. Its
-    /// statement must be good, or a handle, whose permissions may be outdated.
+    /// A directory's entry, found without its name: as a handle, which stays good wherever the directory is
+    /// moved. Its statement must be good, or a handle, whose permissions may be outdated.
     Reopen {
         /// Which.
         dir: Statement,
@@ -218,7 +219,8 @@ pub enum Op {
         /// The object meant.
         object: Object,
     },
-    /// Where a file is that others may have renamed or removed since the caller opened it: at home, or not any more.
+    /// Where a file is that others may have renamed or removed since the caller opened it: at home, or not
+    /// any more.
     Home {
         /// Slot of its record when it was opened.
         slot: Slot,
@@ -246,7 +248,8 @@ pub enum Op {
         /// READ, WRITE or both, checked if it exists.
         want: u8,
     },
-    /// Creates a regular file without a name, at home in the slot of a directory (`O_TMPFILE`). It is there while it is open.
+    /// Creates a regular file without a name, at home in the slot of a directory (`O_TMPFILE`). It is there
+    /// while it is open.
     Tmpfile {
         /// Whose group, default list and server it gets; the caller must be allowed to create files there.
         dir: Statement,
@@ -302,8 +305,8 @@ pub enum Op {
         /// The caller has it open: its blocks stay until [`Op::Release`] or the end of the session.
         held: bool,
     },
-    /// Removes many names of one directory, none of them a directory's, each as [`Op::Unlink`] would with nothing held, one after
-    /// the other and at one moment. What does not go does not keep the others.
+    /// Removes many names of one directory, none of them a directory's, each as [`Op::Unlink`] would with
+    /// nothing held, one after the other and at one moment. What does not go does not keep the others.
     UnlinkMany {
         /// Where.
         dir: Statement,
@@ -330,7 +333,8 @@ pub enum Op {
         /// If there is one, or none.
         mode: XattrMode,
     },
-    /// Sets an access control list, and with an access list permission bits, or removes it. Lists are shown with entries.
+    /// Sets an access control list, and with an access list permission bits, or removes it. Lists are shown
+    /// with entries.
     SetAcl {
         /// The object meant.
         object: Object,
@@ -358,10 +362,12 @@ pub enum Op {
         size: u64,
         /// When the last write happened, by the client's clock; `None` is the server's now.
         mtime: Option<Timestamp>,
-        /// The version of the content that this was made of: if it is another by now, EBUSY. `None`: whatever it is.
+        /// The version of the content that this was made of: if it is another by now, EBUSY. `None`: whatever
+        /// it is.
         base: Option<u64>,
     },
-    /// A file was read. Its atime follows as with `relatime`: if it is not later than its last change, or a day old.
+    /// A file was read. Its atime follows as with `relatime`: if it is not later than its last change, or a
+    /// day old.
     Accessed {
         /// The object meant.
         object: Object,
@@ -438,7 +444,8 @@ pub enum Answer {
         /// The session of the request keeps it open, by the turn of the request.
         kept: bool,
     },
-    /// What was removed (Unlink, Rmdir), as it was. No names, and a home: others have it open, and it is there (H97).
+    /// What was removed (Unlink, Rmdir), as it was. No names, and a home: others have it open, and it is
+    /// there (H97).
     Removed(EntryView),
     /// Rename: the moved entry under its new name, and what it replaced or was exchanged with.
     Renamed {

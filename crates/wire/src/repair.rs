@@ -3,8 +3,8 @@
 use pando_format::{Invalidation, Key, Record, TouchDelta, codec_enum, codec_struct};
 use pando_types::DirId;
 
-/// A change of records, on any servers, all of it or nothing, if everything is as it was found. For the coordinator; one of a slot's
-/// counter alone for its owner.
+/// A change of records, on any servers, all of it or nothing, if everything is as it was found. For the
+/// coordinator; one of a slot's counter alone for its owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RepairRequest {
     /// What was found, and what was not.

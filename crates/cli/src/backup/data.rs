@@ -1,4 +1,5 @@
-//! File data of a backup: the blocks of all files in it. They are copied after the cut; servers delete none meanwhile.
+//! File data of a backup: the blocks of all files in it. They are copied after the cut; servers delete none
+//! meanwhile.
 
 use super::manifest::Manifest;
 use super::piece::{PIECE, Writer};
@@ -57,8 +58,8 @@ pub async fn copy_blocks(
     for file in &files {
         let mut from = 0;
         while from < file.blocks {
-            // Most of a large file may be a hole. Asked when its turn comes, and after the cut: blocks that are filled meanwhile come
-            // along, and none of the cut goes.
+            // Most of a large file may be a hole. Asked when its turn comes, and after the cut: blocks that
+            // are filled meanwhile come along, and none of the cut goes.
             let to = (from + ASKED).min(file.blocks);
             let present = backup.conn.blocks.present(file.key, from, to).await;
             let present =

@@ -36,7 +36,8 @@ pub struct Manifest {
     /// Their blocks, and bytes of them.
     pub blocks: u64,
     pub block_bytes: u64,
-    /// Of these files, those that changed after the cut, before or while they were copied: by inode number, a thousand at most.
+    /// Of these files, those that changed after the cut, before or while they were copied: by inode number, a
+    /// thousand at most.
     pub newer: Vec<u64>,
     /// How many these are.
     pub newer_files: u64,

@@ -1,4 +1,5 @@
-//! `pando backup` and `pando restore`: a filesystem at one instant, in a folder, and a new filesystem from it.
+//! `pando backup` and `pando restore`: a filesystem at one instant, in a folder, and a new filesystem from
+//! it.
 
 mod data;
 mod manifest;
@@ -40,7 +41,8 @@ const UNANSWERED: u32 = 4;
 
 /// Copy the filesystem, as it is at one instant, into a folder, while it is in use.
 ///
-/// All names, attributes and files of up to the inline limit are those of that instant. The data of larger files are copied after it.
+/// All names, attributes and files of up to the inline limit are those of that instant. The data of larger
+/// files are copied after it.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit status: 0 done, 1 failed, 3 done, and what is damaged was left out (--skip-damaged).\n\nAll servers must be there. The folder has the keys of all identities in it: it is readable by its owner alone.\n\nExamples:\n  pando backup /backups/monday\n  pando restore --check /backups/monday"
@@ -48,8 +50,8 @@ const UNANSWERED: u32 = 4;
 pub struct BackupArgs {
     /// Where to: a folder that is new or empty.
     pub folder: PathBuf,
-    /// Leave the data of files above the inline limit out: they are in a bucket or folder that has copies of its own. Restored, they
-    /// read as zeros.
+    /// Leave the data of files above the inline limit out: they are in a bucket or folder that has copies of
+    /// its own. Restored, they read as zeros.
     #[arg(long)]
     pub no_data: bool,
     /// Where a table of a server is damaged, leave out what is lost, and list it.
@@ -86,7 +88,8 @@ impl Backup {
         Ok(())
     }
 
-    /// Does it, and tells servers all the while that we are there: they forget a cut whose reader waits for something else.
+    /// Does it, and tells servers all the while that we are there: they forget a cut whose reader waits for
+    /// something else.
     async fn meanwhile_alive<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let alive = async {
             loop {
@@ -157,7 +160,8 @@ pub fn backup(args: &Args, options: &BackupArgs) -> Result<ExitCode> {
     })
 }
 
-/// Records of a server, from the cut; or, where it cannot be read and that is allowed, as they are beside the damage.
+/// Records of a server, from the cut; or, where it cannot be read and that is allowed, as they are beside the
+/// damage.
 async fn read(
     backup: &Backup,
     server: ServerId,

@@ -1,5 +1,5 @@
-//! The files of a backup: frames of bytes, each with a check, in pieces of bounded length. What is cut off, changed or of another
-//! backup is told with the file and the place.
+//! The files of a backup: frames of bytes, each with a check, in pieces of bounded length. What is cut off,
+//! changed or of another backup is told with the file and the place.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};

@@ -26,8 +26,8 @@ const UNSYNCED: usize = 64;
 
 /// Make a new filesystem from a backup, with servers of its own.
 ///
-/// It goes into the cluster's folder (--dir), which must not have one. It has another identity and another secret: clients, mounts
-/// and handles of the old filesystem are refused by it. Start it with `pando up`.
+/// It goes into the cluster's folder (--dir), which must not have one. It has another identity and another
+/// secret: clients, mounts and handles of the old filesystem are refused by it. Start it with `pando up`.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando restore --check /backups/monday\n  pando --dir /srv/pando restore /backups/monday --servers 8\n  pando --dir /srv/pando up"
@@ -44,7 +44,8 @@ pub struct RestoreArgs {
     /// `HOST:PORT` of each server instead, one option each; its metrics are at PORT+1000.
     #[arg(long = "server", value_name = "HOST:PORT", conflicts_with = "servers")]
     pub addresses: Vec<String>,
-    /// Where file data above the inline limit go: a new folder, or s3://BUCKET/PREFIX. [default: `blocks` in the cluster's folder]
+    /// Where file data above the inline limit go: a new folder, or s3://BUCKET/PREFIX. [default: `blocks` in
+    /// the cluster's folder]
     #[arg(long, value_name = "DIR|URL")]
     pub blocks: Option<String>,
     /// What says which servers there are: `dir`, or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
@@ -116,7 +117,8 @@ fn check(folder: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// The new cluster: what was chosen when the old one was made stays; all that tells one time of it from another is higher.
+/// The new cluster: what was chosen when the old one was made stays; all that tells one time of it from
+/// another is higher.
 fn describe(options: &RestoreArgs, manifest: &Manifest) -> Result<ClusterFile> {
     let was = &manifest.cluster;
     let auth = was.auth_mode()?;

@@ -23,9 +23,10 @@ use std::sync::mpsc::channel;
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// What modes `key` and `tls` cost, and what statements do: p50 of stat and create, against the same without. Every variant is a server
-/// and a client of their own in this process, in a temporary folder; they take turns of a few milliseconds, so that all see the same
-/// machine, and the ratios are those of turns that followed each other.
+/// What modes `key` and `tls` cost, and what statements do: p50 of stat and create, against the same without.
+/// Every variant is a server and a client of their own in this process, in a temporary folder; they take
+/// turns of a few milliseconds, so that all see the same machine, and the ratios are those of turns that
+/// followed each other.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  pando bench cost --seconds 20 --json")]
 pub struct CostArgs {
@@ -35,7 +36,8 @@ pub struct CostArgs {
     /// Durability of the servers: `async` shows the costs beside the least else.
     #[arg(long, value_enum, default_value_t = Mode::Async)]
     pub durability: Mode,
-    /// Only this way of waiting. Polling needs two cores that nobody else wants: else it measures whom the kernel lets run.
+    /// Only this way of waiting. Polling needs two cores that nobody else wants: else it measures whom the
+    /// kernel lets run.
     #[arg(long, value_enum)]
     pub waiting: Option<Wait>,
 }
@@ -92,7 +94,8 @@ const BOUNDS: [(&str, usize, usize, [Option<f64>; 2]); 3] = [
 const WAITS: [Wait; 2] = [Wait::Blocking, Wait::Polling];
 const OPS: [&str; 2] = ["stat", "create"];
 
-/// A server on a thread of its own that works when it is told to: one that polls would else take the others' core.
+/// A server on a thread of its own that works when it is told to: one that polls would else take the others'
+/// core.
 struct Server {
     wish: Arc<AtomicU8>,
     thread: Thread,

@@ -1,4 +1,5 @@
-//! `pando bench counted`: operations for programs that count instructions. `scripts/instructions.sh` runs it under callgrind.
+//! `pando bench counted`: operations for programs that count instructions. `scripts/instructions.sh` runs it
+//! under callgrind.
 
 use super::inside::{How, Inside};
 use crate::args::{Args, Choices, Mode};
@@ -20,19 +21,21 @@ use std::time::Duration;
 
 const SERVER: ServerId = ServerId(0);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longer than anybody counts. What a server does now and then would be the more for each operation the slower those are.
+/// Longer than anybody counts. What a server does now and then would be the more for each operation the
+/// slower those are.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 /// Before what is counted a fifth of it is done once.
 const WARM: u64 = 5;
-/// Clients, each with a directory, which take turns. How many keys are compared until the row of a session or a directory is found in the
-/// store's memory is chance, and the same for a whole run: with one client counts of creates differ by a tenth, with these by a hundredth.
+/// Clients, each with a directory, which take turns. How many keys are compared until the row of a session or
+/// a directory is found in the store's memory is chance, and the same for a whole run: with one client counts
+/// of creates differ by a tenth, with these by a hundredth.
 const CLIENTS: usize = 16;
 
 /// One operation at a time, for programs that count instructions.
 ///
-/// Some clients take turns on this thread; one server is on another and does no work in the background; all in a new filesystem in a
-/// temporary folder, `async`. Whoever waits sleeps. Before and after the operations of each kind that is printed, each thread calls a function
-/// `counted::mark`.
+/// Some clients take turns on this thread; one server is on another and does no work in the background; all
+/// in a new filesystem in a temporary folder, `async`. Whoever waits sleeps. Before and after the operations
+/// of each kind that is printed, each thread calls a function `counted::mark`.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  valgrind --tool=callgrind --separate-threads=yes --dump-before='*counted*mark*' pando bench counted"

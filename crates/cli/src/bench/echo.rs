@@ -7,12 +7,13 @@ use pando_net::{EchoOptions, EchoResult, echo_bench, reactor_bench};
 use serde_json::{Map, json};
 use std::time::Duration;
 
-/// The network alone, on this machine: bare TCP, which nothing built on it can beat, and the same through this
-/// program's frames and event loops.
+/// The network alone, on this machine: bare TCP, which nothing built on it can beat, and the same through
+/// this program's frames and event loops.
 ///
-/// Messages have 64 bytes with their length before it, are parsed one at a time, and what a thread says on a connection is written
-/// once per turn. Every client is connected to every server and asks them in turn, as in `bench null`: say as many servers, clients
-/// and messages under way as there are in what is to be compared. Servers and clients are threads of one process. Needs no cluster.
+/// Messages have 64 bytes with their length before it, are parsed one at a time, and what a thread says on a
+/// connection is written once per turn. Every client is connected to every server and asks them in turn, as
+/// in `bench null`: say as many servers, clients and messages under way as there are in what is to be
+/// compared. Servers and clients are threads of one process. Needs no cluster.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench echo --depth 16 --json\n  pando bench echo --servers 4 --clients 8 --depth 8 --waiting adaptive"

@@ -1,4 +1,5 @@
-//! A server on a thread of the benchmark's own process, so that what no option of a real one does can be done to it.
+//! A server on a thread of the benchmark's own process, so that what no option of a real one does can be done
+//! to it.
 
 use crate::args::Mode;
 use crate::cluster_dir::{self, ClusterDir};

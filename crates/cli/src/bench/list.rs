@@ -27,10 +27,11 @@ const SAMPLES: u64 = 2000;
 
 /// Listing a large directory: names and kinds as readdir has them, and with all attributes.
 ///
-/// Each listing is by a client that has just connected and remembers nothing. What servers have in their caches is as it is:
-/// `pando restart` before, with --keep, makes them cold too. Times are those of pages; ops/s are entries. Growth is the most memory
-/// that a process had while listing, beyond what it had before (servers on this machine only). With --create-cost creates are timed
-/// in a directory that has so many entries already. Needs a running cluster.
+/// Each listing is by a client that has just connected and remembers nothing. What servers have in their
+/// caches is as it is: `pando restart` before, with --keep, makes them cold too. Times are those of pages;
+/// ops/s are entries. Growth is the most memory that a process had while listing, beyond what it had before
+/// (servers on this machine only). With --create-cost creates are timed in a directory that has so many
+/// entries already. Needs a running cluster.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench list --entries 1000000 --keep\n  pando restart && pando bench list --entries 1000000 --keep --json    cold\n  pando bench list --create-cost=1000,100000,1000000"

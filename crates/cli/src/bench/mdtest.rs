@@ -22,12 +22,12 @@ use std::time::Instant;
 
 /// Create, look at, read, rename and remove files and directories.
 ///
-/// Without -C, -T, -E, --rename or -r all five are done, without -F or -D both files and directories. Renames are made in pairs, to
-/// another name and back. Needs a running cluster.
+/// Without -C, -T, -E, --rename or -r all five are done, without -F or -D both files and directories. Renames
+/// are made in pairs, to another name and back. Needs a running cluster.
 ///
-/// Beside times it says what an operation cost: processor time of this process and of the servers (of no use with anybody who
-/// polls), the share of the servers' reads that their cached records answered (`pando up --record-mib` limits those), and how
-/// many operations shared a sync of a log.
+/// Beside times it says what an operation cost: processor time of this process and of the servers (of no use
+/// with anybody who polls), the share of the servers' reads that their cached records answered (`pando up
+/// --record-mib` limits those), and how many operations shared a sync of a log.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench mdtest -n 10000 --clients 4 --depth 8\n  pando bench mdtest -n 1000 -b 4 -z 2 -u -F --json\n  pando bench mdtest -n 100000 -C -F    create only; -T, -E and -r afterwards find the files\n  pando bench mdtest -n 500000 --clients 2 -T -F -R --accesses 100000    random looks at a million of them"

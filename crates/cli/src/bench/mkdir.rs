@@ -17,8 +17,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Latency of mkdir, of an empty request on the same connection, and of an fdatasync of a few bytes more on the same device,
-/// each in turn, in both durabilities; on servers of its own, each a process, in a temporary folder.
+/// Latency of mkdir, of an empty request on the same connection, and of an fdatasync of a few bytes more on
+/// the same device, each in turn, in both durabilities; on servers of its own, each a process, in a temporary
+/// folder.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit status: 0 also if an aim is missed: that is printed.\n\nExample:\n  pando bench mkdir --rounds 2000 --json"
@@ -41,7 +42,8 @@ pub struct MkdirArgs {
 /// Bytes that a sync writes: about what a mkdir adds to a log.
 const LOGGED: usize = 512;
 
-/// How often each is done before it is the next one's turn: long enough that what follows a mkdir is met by others.
+/// How often each is done before it is the next one's turn: long enough that what follows a mkdir is met by
+/// others.
 const TURN: u64 = 200;
 /// Time for what still goes on when no transaction is left.
 const SETTLED: Duration = Duration::from_millis(1);
@@ -183,8 +185,8 @@ impl Subject {
         Ok(began.elapsed().as_secs_f64() * 1e6)
     }
 
-    /// Waits until all participants have confirmed what was decided: with one device for all servers the next sync would
-    /// wait for theirs. Stays awake meanwhile, as who works does.
+    /// Waits until all participants have confirmed what was decided: with one device for all servers the next
+    /// sync would wait for theirs. Stays awake meanwhile, as who works does.
     fn settle(&self) -> Result<()> {
         while counts(&self.operator, &self.servers, "deciding")?
             .iter()

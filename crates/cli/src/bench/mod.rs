@@ -1,5 +1,5 @@
-//! `pando bench`: figures. Ratios within one run are what they are good for: against `echo` and `null`, the ceilings, or
-//! against the same run with one thing changed.
+//! `pando bench`: figures. Ratios within one run are what they are good for: against `echo` and `null`, the
+//! ceilings, or against the same run with one thing changed.
 
 pub mod calibrate;
 mod cost;

@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 /// The ceiling of every operation: an empty request through client, network and server.
 ///
-/// With --sync it writes an empty batch to the store's log and is answered when that is synced, one sync for all that wait: the
-/// ceiling of what changes something in durability `sync`. Its line is called null-sync then.
+/// With --sync it writes an empty batch to the store's log and is answered when that is synced, one sync for
+/// all that wait: the ceiling of what changes something in durability `sync`. Its line is called null-sync
+/// then.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench null --clients 4 --depth 16 --json\n  pando bench null --sync --depth 16"

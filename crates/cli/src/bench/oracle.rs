@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Somebody who may not search a directory asks for what is below it, with every ID known to him: for an entry that exists, for one
-/// that does not, and below a directory that does not exist. They take turns in changing order, and their times are compared by two
-/// two-sample tests (Mann-Whitney, Kolmogorov-Smirnov). A p of more than 0.01 says that a difference was not seen; one run in a
-/// hundred of equal times gives less.
+/// Somebody who may not search a directory asks for what is below it, with every ID known to him: for an
+/// entry that exists, for one that does not, and below a directory that does not exist. They take turns in
+/// changing order, and their times are compared by two two-sample tests (Mann-Whitney, Kolmogorov-Smirnov). A
+/// p of more than 0.01 says that a difference was not seen; one run in a hundred of equal times gives less.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  pando bench oracle --pairs 100000 --json")]
 pub struct OracleArgs {
@@ -176,7 +176,8 @@ fn pooled(a: &[u64], b: &[u64]) -> Vec<(u64, bool)> {
     all
 }
 
-/// Probability of ranks at least so unequal if both samples are of one distribution: normal approximation, ties corrected.
+/// Probability of ranks at least so unequal if both samples are of one distribution: normal approximation,
+/// ties corrected.
 fn mann_whitney(a: &[u64], b: &[u64]) -> f64 {
     let (na, nb) = (a.len() as f64, b.len() as f64);
     let n = na + nb;

@@ -24,8 +24,8 @@ pub struct OwnCluster {
 }
 
 impl OwnCluster {
-    /// Makes and starts one in a folder below `at`. Between any two of its processes a round trip takes `rtt` longer than it
-    /// does here: half of that each way.
+    /// Makes and starts one in a folder below `at`. Between any two of its processes a round trip takes `rtt`
+    /// longer than it does here: half of that each way.
     pub fn start(at: &Path, servers: u16, choices: &Choices, rtt: Duration) -> Result<OwnCluster> {
         let folder = tempfile::Builder::new()
             .prefix("pando-bench-")
@@ -61,8 +61,8 @@ impl OwnCluster {
         Operator::open(self.dir.clone(), Duration::from_secs(30), true)
     }
 
-    /// One more server joins; it answers when this returns, and slots begin to move to it. To be called by a thread that
-    /// lives as long as the cluster: with it the server would end.
+    /// One more server joins; it answers when this returns, and slots begin to move to it. To be called by a
+    /// thread that lives as long as the cluster: with it the server would end.
     pub fn join(&mut self, grower: &Operator) -> Result<ServerId> {
         let turn = grower.turn()?;
         let server = grower.add(&turn, &JoinArgs::default(), &self.server_options())?;

@@ -13,9 +13,9 @@ use pando_wire::RenameMode;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// A deep path, resolved with nothing remembered but the servers' boot epochs, one component after the other and all at once by predicted
-/// directory IDs; and with the directories above it in mind. They take turns, so that all see the same machine. Round trips are those
-/// that wait for one another.
+/// A deep path, resolved with nothing remembered but the servers' boot epochs, one component after the other
+/// and all at once by predicted directory IDs; and with the directories above it in mind. They take turns, so
+/// that all see the same machine. Round trips are those that wait for one another.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  pando bench resolve --depth 24 --renamed 2 --json")]
 pub struct ResolveArgs {

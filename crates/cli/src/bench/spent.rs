@@ -1,4 +1,5 @@
-//! What a phase of a benchmark costs beside time: processor time of clients and servers, reads of records, syncs.
+//! What a phase of a benchmark costs beside time: processor time of clients and servers, reads of records,
+//! syncs.
 
 use crate::cluster_dir::ClusterDir;
 use crate::process;
@@ -107,7 +108,8 @@ impl Watch {
         }
     }
 
-    /// Bytes that this process, and the servers together, have in memory (`VmRSS:`), or had at most (`VmHWM:`).
+    /// Bytes that this process, and the servers together, have in memory (`VmRSS:`), or had at most
+    /// (`VmHWM:`).
     pub fn memory(&self, field: &str) -> [Option<u64>; 2] {
         let of = |pid: i32| memory_of(&pid.to_string(), field);
         let servers = self.pids().and_then(|pids| pids.into_iter().map(of).sum());
@@ -225,7 +227,8 @@ impl<'a> Phases<'a> {
         }
     }
 
-    /// One client's part of the next phase. Every client has one, also who cannot work: the others wait for it.
+    /// One client's part of the next phase. Every client has one, also who cannot work: the others wait for
+    /// it.
     pub fn part<T>(&self, work: impl FnOnce() -> T) -> T {
         let add = |sample| {
             let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,14 +20,15 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Do one operation and show what it took: the directories on the way, each message, and the servers it concerned.
+/// Do one operation and show what it took: the directories on the way, each message, and the servers it
+/// concerned.
 ///
-/// THE OPERATION IS REALLY DONE, as the user who asks. Those listed first change nothing. chmod, chown and truncate set what
-/// is there already, unless TO says what else; close opens a file, writes its first byte once more, if it has one, and closes
-/// it.
+/// THE OPERATION IS REALLY DONE, as the user who asks. Those listed first change nothing. chmod, chown and
+/// truncate set what is there already, unless TO says what else; close opens a file, writes its first byte
+/// once more, if it has one, and closes it.
 ///
-/// Who answers is found out before, and the session is registered, as it is for any program that runs for longer; of the
-/// directories on the way nothing is known, unless `--warm` says so.
+/// Who answers is found out before, and the session is registered, as it is for any program that runs for
+/// longer; of the directories on the way nothing is known, unless `--warm` says so.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando explain stat /home/me/notes.txt\n  pando explain mkdir /home/me/new --warm\n  \
@@ -39,12 +40,14 @@ pub struct ExplainArgs {
     pub op: Operation,
     /// On what.
     pub path: OsString,
-    /// The new path (rename), where it leads (symlink), octal bits (chmod), UID[:GID] (chown), bytes (truncate).
+    /// The new path (rename), where it leads (symlink), octal bits (chmod), UID[:GID] (chown), bytes
+    /// (truncate).
     pub to: Option<OsString>,
     /// With the directories on the way known already.
     #[arg(long)]
     pub warm: bool,
-    /// With what a new program has to do first: learn which boots of the servers answer, and register its session.
+    /// With what a new program has to do first: learn which boots of the servers answer, and register its
+    /// session.
     #[arg(long)]
     pub first: bool,
 }

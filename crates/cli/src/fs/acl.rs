@@ -11,8 +11,9 @@ use std::rc::Rc;
 
 /// Show and change access control lists (POSIX ACLs), with numbers of users and groups.
 ///
-/// A list has an entry for the owner, the group and others, and may have some for users and groups by number; those are bounded, as the
-/// group is, by a mask. Without a mask where one is needed it is all that they allow together.
+/// A list has an entry for the owner, the group and others, and may have some for users and groups by number;
+/// those are bounded, as the group is, by a mask. Without a mask where one is needed it is all that they
+/// allow together.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando acl set /notes.txt user::rw-,user:1001:rw-,group::r--,other::---\n  pando acl get /notes.txt\n  \

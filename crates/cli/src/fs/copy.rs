@@ -102,8 +102,8 @@ pub fn without_foreign_set_ids(perm: Perm, owner: (u32, u32), mine: (u32, u32)) 
     Perm::new(bits)
 }
 
-/// Sets what is not as wanted yet. A file that is somebody else's, which could be written, keeps its bits, and has the time
-/// at which it was.
+/// Sets what is not as wanted yet. A file that is somebody else's, which could be written, keeps its bits,
+/// and has the time at which it was.
 pub async fn settle(
     fs: &Fs,
     place: &Place,

@@ -1,4 +1,5 @@
-//! `pando dump`: a tree as one stream, while it is in use. What is promised of changes meanwhile: `docs/dump.md`.
+//! `pando dump`: a tree as one stream, while it is in use. What is promised of changes meanwhile:
+//! `docs/dump.md`.
 
 use super::copy::{CHUNK, data_sync};
 use super::{Fs, Why, absolute, below, lists};
@@ -336,7 +337,8 @@ fn inside(path: &[u8], name: &Name) -> Vec<u8> {
     }
 }
 
-/// A directory that is still there, if what was known of it is not true any more: its permissions have changed.
+/// A directory that is still there, if what was known of it is not true any more: its permissions have
+/// changed.
 async fn again(fs: &Fs, dir: &Statement) -> Result<Statement, Errno> {
     fs.client().reopen(dir).await?.dir.ok_or(Errno::NotDir)
 }
@@ -361,7 +363,8 @@ async fn enter(fs: &Fs, above: &Statement, name: &Name) -> Result<(Statement, Fo
     Ok((client.hold(&dir).await?, it))
 }
 
-/// The extended attributes of what a name stands for, as far as the caller may see them, and its access control lists.
+/// The extended attributes of what a name stands for, as far as the caller may see them, and its access
+/// control lists.
 async fn xattrs(fs: &Fs, place: &Place, view: &EntryView) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
     let mut all = lists::attributes(view);
     if !view.xattrs {

@@ -23,8 +23,8 @@ const GATHERED: usize = 64 * 1024;
 
 /// Look for files in whole trees, many directories at once.
 ///
-/// What is found must pass all tests. It is printed as it is found, in no order. Symlinks are not followed. Options may be
-/// written as find(1) has them, with one dash.
+/// What is found must pass all tests. It is printed as it is found, in no order. Symlinks are not followed.
+/// Options may be written as find(1) has them, with one dash.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando find /projects -name '*.rs' -type f\n  pando find / --size +1G --mtime +30\n  pando find /a -maxdepth 1 -print0 | xargs -0 ..."
@@ -33,10 +33,12 @@ pub struct FindArgs {
     /// The name, without the directory: `*` any text, `?` a character, `[a-z]` one of these.
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub name: Option<OsString>,
-    /// Of one of these kinds, separated by commas: f file, d directory, l symlink, p FIFO, s socket, b and c devices.
+    /// Of one of these kinds, separated by commas: f file, d directory, l symlink, p FIFO, s socket, b and c
+    /// devices.
     #[arg(long = "type", value_name = "KINDS", value_delimiter = ',', value_parser = wanted::kind)]
     pub kinds: Vec<FileKind>,
-    /// So large: a number and c (bytes), k, M, G, T, or b (512 bytes), which it is without; rounded up. +N: larger, -N: smaller.
+    /// So large: a number and c (bytes), k, M, G, T, or b (512 bytes), which it is without; rounded up. +N:
+    /// larger, -N: smaller.
     #[arg(long, value_name = "[+-]N[ckMGTb]", allow_hyphen_values = true)]
     pub size: Option<Size>,
     /// Changed so many whole days ago. +N: longer ago, -N: not so long.

@@ -292,8 +292,8 @@ fn is_folder(item: &Item) -> bool {
     }
 }
 
-/// Nobody else may read it before its own permissions are set. A link is replaced, not followed, unless it was typed: an
-/// earlier copy may have brought it, and it may lead anywhere.
+/// Nobody else may read it before its own permissions are set. A link is replaced, not followed, unless it
+/// was typed: an earlier copy may have brought it, and it may lead anywhere.
 fn writable(local: &Path, typed: bool) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 /// Give the file TARGET another name, PATH; or make a symbolic link at PATH that leads to TARGET.
 ///
-/// A file and its names may be in any directories of the filesystem. All names are equal, and the file is there until the last
-/// is removed. Directories cannot have several.
+/// A file and its names may be in any directories of the filesystem. All names are equal, and the file is
+/// there until the last is removed. Directories cannot have several.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando ln /data/a /other/b\n  pando ln -s /data/v2 /current\n  pando ln -sf ../v3 /links/current"

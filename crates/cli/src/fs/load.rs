@@ -39,8 +39,9 @@ pub struct LoadArgs {
     /// The directory; it must be there.
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub into: OsString,
-    /// Into a directory that is not empty: go on with an interrupted load. Files that are there with the same size, times,
-    /// bits and owner are kept, other files and links of the same names are replaced, directories are filled.
+    /// Into a directory that is not empty: go on with an interrupted load. Files that are there with the same
+    /// size, times, bits and owner are kept, other files and links of the same names are replaced,
+    /// directories are filled.
     #[arg(long = "continue")]
     pub go_on: bool,
 }

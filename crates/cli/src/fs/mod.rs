@@ -346,7 +346,8 @@ pub fn octal(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Permissions of what is created, as far as the umask lets them: it does not count where there is a default list.
+/// Permissions of what is created, as far as the umask lets them: it does not count where there is a default
+/// list.
 pub fn usual(bits: u16) -> Mode {
     Mode {
         perm: Perm::new(bits),

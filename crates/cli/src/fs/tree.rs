@@ -107,7 +107,8 @@ async fn list(fs: Rc<Fs>, dir: Statement, all: bool, only_dirs: bool) -> Content
     Ok(entries)
 }
 
-/// Shows the content of one directory and what is below; the directories in it are read some at a time, in parallel.
+/// Shows the content of one directory and what is below; the directories in it are read some at a time, in
+/// parallel.
 fn show(
     fs: &Rc<Fs>,
     args: &TreeArgs,

@@ -11,7 +11,8 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-/// Show and change extended attributes: `user.` by the permissions of a file, `trusted.` and `security.` as the superuser.
+/// Show and change extended attributes: `user.` by the permissions of a file, `trusted.` and `security.` as
+/// the superuser.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando xattr set /notes.txt user.author me\n  pando xattr get /notes.txt user.author\n  pando xattr list \

@@ -1,5 +1,5 @@
-//! The checker: records in, findings out. It knows nothing of servers' answers, pauses or output; what is fed to it
-//! may be the whole filesystem, or for a second look the few records that findings are about.
+//! The checker: records in, findings out. It knows nothing of servers' answers, pauses or output; what is fed
+//! to it may be the whole filesystem, or for a second look the few records that findings are about.
 //!
 //! REQUIRES: of each slot, heads come before entries and attachments, and attachments before entries.
 
@@ -234,7 +234,8 @@ impl Checker {
             return self.find(Kind::Misfit, Subject::Slot(server, slot), detail);
         }
         if slot != LOCAL_SLOT && self.map.owner(slot) != server {
-            // Once slots have moved: what is left of a copy, or of a slot that was given. The server deletes it.
+            // Once slots have moved: what is left of a copy, or of a slot that was given. The server deletes
+            // it.
             let moved = self.map.plan.made > MapEpoch(0);
             if !moved && self.seen_foreign.insert((server, slot)) {
                 let owner = self.map.owner(slot);
@@ -573,8 +574,8 @@ impl Checker {
     }
 }
 
-/// Where a record says that the content is.
-/// An error in the number of stored bytes that a record says, if there is one. `inline`: so many are beside the record.
+/// Where a record says that the content is. An error in the number of stored bytes that a record says, if
+/// there is one. `inline`: so many are beside the record.
 fn stored_wrong(inode: &InodeRecord, inline: Option<u64>) -> Option<String> {
     let (said, size) = (inode.layout.allocated(inode.size), inode.size);
     match inline {

@@ -1,5 +1,5 @@
-//! Reading records from the servers: everything as a stream, or the few that findings are about. A damaged record does
-//! not end a stream: the range that cannot be read is narrowed down, noted, and passed over.
+//! Reading records from the servers: everything as a stream, or the few that findings are about. A damaged
+//! record does not end a stream: the range that cannot be read is narrowed down, noted, and passed over.
 
 use super::check::Checker;
 use super::finding::{Finding, Kind, Place, Subject};
@@ -138,8 +138,8 @@ impl Collector {
         Ok(all)
     }
 
-    /// All of a server's store, in order; `each` gets every record, `damaged` every range that cannot be read. Of what is in those,
-    /// `each` gets what is whole.
+    /// All of a server's store, in order; `each` gets every record, `damaged` every range that cannot be
+    /// read. Of what is in those, `each` gets what is whole.
     pub async fn stream(
         &self,
         server: ServerId,
@@ -174,12 +174,13 @@ impl Collector {
         Ok(())
     }
 
-    /// The first record of a range cannot be read. Returns what must be passed over so that reading can go on.
+    /// The first record of a range cannot be read. Returns what must be passed over so that reading can go
+    /// on.
     ///
-    /// What is damaged may be one record or a block of a table file with many. Looked for is the first key from which
-    /// on reading works: first with steps that grow, so that good records before a second damage are not passed over,
-    /// then by halving. Each try reads to the far end of the range, because a store may know without looking that a
-    /// narrow range is empty.
+    /// What is damaged may be one record or a block of a table file with many. Looked for is the first key
+    /// from which on reading works: first with steps that grow, so that good records before a second damage
+    /// are not passed over, then by halving. Each try reads to the far end of the range, because a store may
+    /// know without looking that a narrow range is empty.
     async fn hole(&self, server: ServerId, range: &KeyRange) -> Result<KeyRange, Unread> {
         let reads_from = async |start: &[u8]| {
             let rest = KeyRange {
@@ -222,7 +223,8 @@ impl Collector {
         })
     }
 
-    /// What can be read of a range up to the first damage, with what is whole there; what is lost; and where it goes on.
+    /// What can be read of a range up to the first damage, with what is whole there; what is lost; and where
+    /// it goes on.
     pub async fn past_damage(&self, server: ServerId, mut range: KeyRange) -> Result<Past, Unread> {
         let mut past = Past::default();
         let mut limit = PAGE;
@@ -317,7 +319,8 @@ impl Collector {
                     progress.add(u64::from(slot.0.min(SLOTS)).saturating_sub(before));
                     here = Some(slot);
                     if slot != LOCAL_SLOT {
-                        // Entries come before the heads by which they are judged. Damage is met again in its turn.
+                        // Entries come before the heads by which they are judged. Damage is met again in its
+                        // turn.
                         let mut heads = Vec::new();
                         let all = KeyRange::tagged(slot, Tag::Head, &[]);
                         self.stream(server, all, &mut |k, r| heads.push((k, r)), &mut |_| {})

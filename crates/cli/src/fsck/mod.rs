@@ -1,8 +1,8 @@
 //! `pando fsck`: every invariant, across all servers, while the filesystem is in use.
 //!
-//! What is being changed looks wrong for a moment: two halves of one change are read at different times. So nothing is
-//! reported that was seen once. Whatever looks wrong is read again after a pause, several times, and reported only if it
-//! looks wrong in the same way every time.
+//! What is being changed looks wrong for a moment: two halves of one change are read at different times. So
+//! nothing is reported that was seen once. Whatever looks wrong is read again after a pause, several times,
+//! and reported only if it looks wrong in the same way every time.
 
 mod check;
 mod collect;
@@ -281,7 +281,7 @@ async fn look_again(
                 collector.holds(*server, *slot).await?.is_some()
             }
             Subject::Slot(..) => true,
-            // Its counts could not be compared because it was changing: now they may be wrong, or still changing.
+            // It was changing, so its counts could not be compared: they may be wrong now.
             Subject::Dir(_) if finding.kind == Kind::Moving => {
                 let subject = finding.subject.clone();
                 if wrong.contains(&(Kind::Counts, subject.clone())) {
@@ -301,7 +301,7 @@ async fn look_again(
                     wrong.contains(&finding.identity())
                 }
             }
-            // Names that it got or lost since the first look began are not among those that are looked at again.
+            // Names that came or went since the first look began are not looked at again.
             Subject::Ino(_) if matches!(finding.kind, Kind::Links | Kind::Moving) => {
                 let now = [Kind::Moving, Kind::Links].map(|kind| (kind, finding.subject.clone()));
                 let now = now.into_iter().find(|now| wrong.contains(now));
@@ -329,7 +329,8 @@ async fn look_again(
     Ok(kept)
 }
 
-/// Files that should have blocks and have none, or damaged ones. Fails if that cannot be known, because the block store cannot be asked.
+/// Files that should have blocks and have none, or damaged ones. Fails if that cannot be known, because the
+/// block store cannot be asked.
 async fn look_for_data(conn: &Connection, files: Vec<BlockFile>) -> Result<Vec<Finding>, BlockError> {
     conn.blocks.check().await?;
     let mut findings = Vec::new();

@@ -2,8 +2,8 @@
 
 use pando_format::{AttachmentKind, Key, KeyRange, Tag};
 
-/// Keys are told apart to this many bytes when a damaged range is narrowed down: slot, kind, directory, hash, and the
-/// beginning of the name.
+/// Keys are told apart to this many bytes when a damaged range is narrowed down: slot, kind, directory, hash,
+/// and the beginning of the name.
 pub const PRECISION: usize = 40;
 
 /// Whether nothing is in it.

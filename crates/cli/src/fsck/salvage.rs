@@ -1,5 +1,5 @@
-//! Stores with damaged tables are made anew where they are: their servers are stopped meanwhile. What is lost is named before, while
-//! paths can be found.
+//! Stores with damaged tables are made anew where they are: their servers are stopped meanwhile. What is lost
+//! is named before, while paths can be found.
 
 use super::finding::{Finding, Kind, Subject};
 use super::range::of_what;

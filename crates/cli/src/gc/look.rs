@@ -14,8 +14,8 @@ use std::time::Duration;
 /// Files with blocks that nobody has spoken of yet.
 pub type Known = BTreeMap<FileKey, StoredFile>;
 
-/// Strikes out all files that a record speaks of. Slot by slot, up or down; what is on its way between servers is
-/// looked at before and after. It rests after each slot, for `pause`.
+/// Strikes out all files that a record speaks of. Slot by slot, up or down; what is on its way between
+/// servers is looked at before and after. It rests after each slot, for `pause`.
 pub async fn look(
     conn: &Connection,
     upwards: bool,

@@ -2,15 +2,19 @@
 //!
 //! Why nothing is removed that anybody needs:
 //!
-//! - A file has its record before its first block is written, under the same number and generation, which are never given
-//!   again. So blocks without a record had one, and it is gone for good; or was never safe, and is lost.
-//! - All of a file's blocks are left alone while there is any record of it, whatever that says of its size: a program may
-//!   have written what it has not published yet. What was removed while open has a record until it is closed.
+//! - A file has its record before its first block is written, under the same number and generation, which are
+//!   never given again. So blocks without a record had one, and it is gone for good; or was never safe, and
+//!   is lost.
+//! - All of a file's blocks are left alone while there is any record of it, whatever that says of its size: a
+//!   program may have written what it has not published yet. What was removed while open has a record until
+//!   it is closed.
 //! - A record on its way from one server to another is in a prepared part, which counts.
-//! - One look at all servers is no instant: a file that is renamed may be ahead of it, and then behind. So there are
-//!   several, up the slots and down in turns. A rename that the first misses went down; it is missed again only if
-//!   the file went up again just when the second passed, and so on. And what was written within the grace period is not looked at.
-//! - A record that cannot be read, a server that is away, and slots on the move end it: nothing is removed then.
+//! - One look at all servers is no instant: a file that is renamed may be ahead of it, and then behind. So
+//!   there are several, up the slots and down in turns. A rename that the first misses went down; it is
+//!   missed again only if the file went up again just when the second passed, and so on. And what was written
+//!   within the grace period is not looked at.
+//! - A record that cannot be read, a server that is away, and slots on the move end it: nothing is removed
+//!   then.
 
 mod look;
 pub mod regular;
@@ -37,9 +41,9 @@ const LOOKS: usize = 8;
 
 /// Remove blocks of file data that belong to no file, while the filesystem is in use.
 ///
-/// Servers remove the blocks of removed files by themselves, also after a crash. What is left are blocks of files that
-/// were lost with their server's last seconds, and of writers that died before they said what they wrote. The server that coordinates does
-/// the same once a day (`pando server --gc-every`).
+/// Servers remove the blocks of removed files by themselves, also after a crash. What is left are blocks of
+/// files that were lost with their server's last seconds, and of writers that died before they said what they
+/// wrote. The server that coordinates does the same once a day (`pando server --gc-every`).
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit status: 0 done, 1 some could not be removed, 2 could not look (a server is away, a record is damaged).\n\nExamples:\n  pando gc --dry-run\n  pando gc --grace 24h --json"
@@ -86,7 +90,8 @@ pub fn run(args: &Args, gc: &GcArgs) -> ExitCode {
     }
 }
 
-/// `patience`: how long a server is waited for. `pause`: how long to rest after each slot; 0: this is all there is to do.
+/// `patience`: how long a server is waited for. `pause`: how long to rest after each slot; 0: this is all
+/// there is to do.
 fn collect(dir: &ClusterDir, patience: Duration, gc: &GcArgs, pause: Duration) -> Result<Found> {
     let waiting = match pause.is_zero() {
         true => Waiting::default(),

@@ -1,7 +1,8 @@
 //! `gc` without being asked: the server that coordinates does it, in a thread of its own, seldom and slowly.
 //!
-//! When it was done last stands in the cluster's folder, so that a start does not begin the time anew. Two servers may do it at once when the
-//! office changes hands; each goes by the rules of `gc`, and to remove what is gone is nothing.
+//! When it was done last stands in the cluster's folder, so that a start does not begin the time anew. Two
+//! servers may do it at once when the office changes hands; each goes by the rules of `gc`, and to remove
+//! what is gone is nothing.
 
 use super::{GcArgs, collect};
 use crate::cluster_dir::ClusterDir;

@@ -1,4 +1,5 @@
-//! `--cancel` of `drain`, `join` and `rebalance`: the plan is put back. What has moved by then is where it is.
+//! `--cancel` of `drain`, `join` and `rebalance`: the plan is put back. What has moved by then is where it
+//! is.
 
 use super::{JoinArgs, Operator, Refused};
 use crate::args::Args;
@@ -8,7 +9,8 @@ use pando_types::{MapEpoch, ServerId};
 use pando_wire::{ClusterError, ClusterRequest};
 use std::time::{Duration, Instant};
 
-/// So long servers may take to hear of the map by which nothing moves; who does not hear it by then hears it later.
+/// So long servers may take to hear of the map by which nothing moves; who does not hear it by then hears it
+/// later.
 const HEARD: Duration = Duration::from_secs(5);
 
 /// A server that is being drained stays, with the slots that it still has.
@@ -72,8 +74,8 @@ pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
     operator.take_away(id, &options.patience)
 }
 
-/// Who is getting its first share of the slots: of those that slots are to move to the one with the highest number, if no
-/// server has a higher one.
+/// Who is getting its first share of the slots: of those that slots are to move to the one with the highest
+/// number, if no server has a higher one.
 fn joining(map: &ClusterMap) -> Option<ServerId> {
     let newest = map.servers.iter().map(|s| s.id).max()?;
     let gets = map.plan.moves.iter().any(|m| m.to == newest);
@@ -92,8 +94,8 @@ fn slots(n: u64) -> String {
 }
 
 impl Operator {
-    /// Waits until all servers that answer know a newer map than this: until then some may do nothing with slots that they were
-    /// about to hand over.
+    /// Waits until all servers that answer know a newer map than this: until then some may do nothing with
+    /// slots that they were about to hand over.
     fn heard(&self, before: MapEpoch) {
         let deadline = Instant::now() + HEARD;
         let behind = |said: &serde_json::Value| said["map_epoch"].as_u64().is_some_and(|e| e <= before.0);

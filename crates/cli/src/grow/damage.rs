@@ -9,7 +9,8 @@ use pando_format::{Head, Key, KeyRange, Record, Tag};
 use pando_types::{DirId, Part, ServerId, Slot};
 use pando_wire::{Request, Response};
 
-/// Slots that are looked into, directories of each, and requests for the content of one: this is asked while somebody waits.
+/// Slots that are looked into, directories of each, and requests for the content of one: this is asked while
+/// somebody waits.
 const SLOTS: usize = 4;
 const DIRECTORIES: u32 = 64;
 const PIECES: usize = 16;

@@ -27,7 +27,8 @@ pub struct Patience {
     /// Return once it has begun.
     #[arg(long)]
     pub no_wait: bool,
-    /// Give up watching, with an error that says what stops it, when nothing has moved for so many seconds. The servers go on.
+    /// Give up watching, with an error that says what stops it, when nothing has moved for so many seconds.
+    /// The servers go on.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub patience: u64,
 }
@@ -101,8 +102,8 @@ impl Operator {
         Err(why.into())
     }
 
-    /// Shows how far it is until it is done: nothing is left to move, and `id` is there or has left. Fails when nothing has
-    /// moved for long.
+    /// Shows how far it is until it is done: nothing is left to move, and `id` is there or has left. Fails
+    /// when nothing has moved for long.
     pub(super) fn wait(
         &self,
         what: &'static str,
@@ -213,7 +214,8 @@ impl Operator {
         text
     }
 
-    /// How it is now. What has moved is told by the map from before it was asked for: some may have by the time anybody looks.
+    /// How it is now. What has moved is told by the map from before it was asked for: some may have by the
+    /// time anybody looks.
     pub(super) fn outcome(
         &self,
         what: &str,

@@ -1,5 +1,5 @@
-//! `pando join`: the store of a new server, where it is, and its start. Whatever can be known to fail is found out before anything is
-//! made.
+//! `pando join`: the store of a new server, where it is, and its start. Whatever can be known to fail is
+//! found out before anything is made.
 
 use super::follow::Patience;
 use super::{LOOK, Operator, Refused, cancel};
@@ -21,7 +21,8 @@ use std::time::Instant;
     after_help = "Examples:\n  pando join\n  pando join --address 10.0.0.5:7000 --store /ssd/pando\n  pando join --cancel"
 )]
 pub struct JoinArgs {
-    /// `HOST:PORT` of the new server; its metrics are at PORT+1000. [default: free ports of the loopback address]
+    /// `HOST:PORT` of the new server; its metrics are at PORT+1000. [default: free ports of the loopback
+    /// address]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
     /// Its store. [default: server-N in the cluster's folder]
@@ -29,10 +30,12 @@ pub struct JoinArgs {
     pub store: Option<PathBuf>,
     #[command(flatten)]
     pub patience: Patience,
-    /// Add one more server although the last change is still under way. (Without this, its progress is shown.)
+    /// Add one more server although the last change is still under way. (Without this, its progress is
+    /// shown.)
     #[arg(long)]
     pub another: bool,
-    /// Put back a join that is under way: the new server gives back the slots that it has got so far, and leaves.
+    /// Put back a join that is under way: the new server gives back the slots that it has got so far, and
+    /// leaves.
     #[arg(long, conflicts_with_all = ["another", "address", "store"])]
     pub cancel: bool,
 }
@@ -69,7 +72,8 @@ pub fn join(args: &Args, options: &JoinArgs) -> Result<()> {
 }
 
 impl Operator {
-    /// Whoever holds this is the only one who adds a server from this folder: a number is one join's until that is over.
+    /// Whoever holds this is the only one who adds a server from this folder: a number is one join's until
+    /// that is over.
     pub fn turn(&self) -> Result<RunLock> {
         stores::has_room(&self.dir.path)?;
         process::wait_for_lock(&self.dir, "join")
@@ -91,8 +95,8 @@ impl Operator {
         }
     }
 
-    /// One more server joins; if its store is in the cluster's folder it is started, with these options, and answers when this
-    /// returns. Nothing is made before it is known that somebody is there to be asked.
+    /// One more server joins; if its store is in the cluster's folder it is started, with these options, and
+    /// answers when this returns. Nothing is made before it is known that somebody is there to be asked.
     pub fn add(&self, _turn: &RunLock, options: &JoinArgs, server_options: &[String]) -> Result<Server> {
         let map = self.ready()?;
         let id = map.next_server();

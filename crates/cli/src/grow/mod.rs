@@ -50,7 +50,8 @@ pub struct DrainArgs {
 pub struct RebalanceArgs {
     #[command(flatten)]
     patience: Patience,
-    /// Slots of servers that stay, of a rebalance or a join, move no further; what has moved stays where it is.
+    /// Slots of servers that stay, of a rebalance or a join, move no further; what has moved stays where it
+    /// is.
     #[arg(long, conflicts_with = "no_wait")]
     pub cancel: bool,
 }
@@ -172,8 +173,8 @@ impl Operator {
         matches!(self.connection.run(first(answer, nap)), Either::Left(Ok(_)))
     }
 
-    /// What each server says of itself, with its number, in the order of the map; with its number alone if it does not answer in
-    /// time.
+    /// What each server says of itself, with its number, in the order of the map; with its number alone if it
+    /// does not answer in time.
     fn statuses(&self, map: &ClusterMap) -> Vec<Value> {
         let conn = &self.connection;
         let ask = |id: ServerId| -> LocalFuture<Option<Value>> {

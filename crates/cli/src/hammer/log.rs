@@ -1,5 +1,5 @@
-//! The log: `B task number operation…` before an operation is sent, `A task number` after it was acknowledged,
-//! `X task number why` after an outcome that must not be.
+//! The log: `B task number operation…` before an operation is sent, `A task number` after it was
+//! acknowledged, `X task number why` after an outcome that must not be.
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -126,7 +126,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads a log. A last line that was cut is left out: its operation counts as not sent or not acknowledged.
+    /// Reads a log. A last line that was cut is left out: its operation counts as not sent or not
+    /// acknowledged.
     pub fn parse(text: &str) -> Result<Log> {
         let mut log = Log::default();
         let whole = &text[..text.rfind('\n').map_or(0, |i| i + 1)];

@@ -1,7 +1,7 @@
-//! `pando hammer`: proves durability. Many tasks change their own directories and write down every operation before
-//! it is sent and after it was acknowledged; `verify` reads that log and compares it with what is there. Kill servers,
-//! pull plugs in between: what was acknowledged must be there, once. `opposed` does the same for renames of directories
-//! that many clients share.
+//! `pando hammer`: proves durability. Many tasks change their own directories and write down every operation
+//! before it is sent and after it was acknowledged; `verify` reads that log and compares it with what is
+//! there. Kill servers, pull plugs in between: what was acknowledged must be there, once. `opposed` does the
+//! same for renames of directories that many clients share.
 
 mod log;
 mod opposed;
@@ -31,8 +31,9 @@ pub enum Hammer {
         #[arg(long)]
         until_eof: bool,
     },
-    /// Show that each server goes on: in a directory of each, one operation of each kind after the other, and a line
-    /// `P SERVER KIND MILLISECONDS` (since 1970) for each that was done, until standard input is closed.
+    /// Show that each server goes on: in a directory of each, one operation of each kind after the other, and
+    /// a line `P SERVER KIND MILLISECONDS` (since 1970) for each that was done, until standard input is
+    /// closed.
     Probe {
         /// Name of the run: the directory it works in.
         #[arg(long)]
@@ -46,7 +47,8 @@ pub enum Hammer {
         #[arg(long)]
         allow_lost_tail: bool,
     },
-    /// Move subtrees into each other, with several clients at once; then look whether everything is there, once.
+    /// Move subtrees into each other, with several clients at once; then look whether everything is there,
+    /// once.
     #[command(
         after_help = "Exit status: 0 if everything is there.\n\nExample:\n  pando hammer opposed --name o1 --rounds 1000000 && pando fsck"
     )]

@@ -1,6 +1,6 @@
-//! Opposed renames: several clients move a few subtrees into each other, again and again. Nothing may ever be lost, and no
-//! subtree may end up in itself: this is what renames that are checked two by two, or one after the other on different
-//! servers, get wrong.
+//! Opposed renames: several clients move a few subtrees into each other, again and again. Nothing may ever be
+//! lost, and no subtree may end up in itself: this is what renames that are checked two by two, or one after
+//! the other on different servers, get wrong.
 
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
@@ -141,7 +141,8 @@ async fn plant_trees(connection: &Connection, top: &str) -> Result<BTreeSet<Stri
     Ok(all)
 }
 
-/// One client: it stands in all subtrees, wherever they are, and moves one into another's inner directory or to the top.
+/// One client: it stands in all subtrees, wherever they are, and moves one into another's inner directory or
+/// to the top.
 async fn client(connection: &Connection, top: &str, rounds: u64, tally: &Tally) -> Result<()> {
     let client = &connection.client;
     // Where it stands is found before anything moves or while everything does.
@@ -168,7 +169,8 @@ async fn client(connection: &Connection, top: &str, rounds: u64, tally: &Tally) 
             Err(Errno::Invalid) => &tally.loops,
             // Another client moved it meanwhile, or it is there already.
             Err(Errno::NotFound | Errno::Exists) => &tally.late,
-            // Refused, not executed: so much has been moved meanwhile that it is not known any more what became of a place.
+            // Refused, not executed: so much has been moved meanwhile that it is not known any more what
+            // became of a place.
             Err(Errno::Stale) => {
                 for place in &mut places {
                     *place = client.reopen(place).await?.dir.ok_or(Errno::NotDir)?;

@@ -1,5 +1,6 @@
-//! Who goes on: for each server and each kind of operation a task that does it again and again, on directories of that
-//! server alone, and says when. What is away shows as a gap of its lines and of nobody else's.
+//! Who goes on: for each server and each kind of operation a task that does it again and again, on
+//! directories of that server alone, and says when. What is away shows as a gap of its lines and of nobody
+//! else's.
 
 use super::run::{REOPENS, say};
 use crate::args::Args;
@@ -16,15 +17,15 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between two operations of a task, at least, and up to so many times as long: at any moment most do nothing, and are in
-/// doubt of nothing when the coordinator is cut off.
+/// Between two operations of a task, at least, and up to so many times as long: at any moment most do
+/// nothing, and are in doubt of nothing when the coordinator is cut off.
 const PAUSE: Duration = Duration::from_millis(50);
 const TIMES: u64 = 10;
 /// Names that are tried until one leads to a directory on a certain server.
 const NAMES: u32 = 10_000;
 
-/// Tasks of each kind that needs the coordinator. What it was doing when it was cut off is in doubt until it is back, and
-/// locked: that says nothing of whether others go on.
+/// Tasks of each kind that needs the coordinator. What it was doing when it was cut off is in doubt until it
+/// is back, and locked: that says nothing of whether others go on.
 const TASKS: u32 = 6;
 
 /// What is done again and again.
@@ -58,8 +59,8 @@ pub fn run(args: &Args, name: &str, stop: &AtomicBool) -> Result<()> {
     for server in connection.client.map().servers.iter().map(|s| s.id) {
         let (path, _) = directory_on(&connection, &format!("{top}/{server}"), server)?;
         for (kind, n) in [(Kind::File, 0)].into_iter().chain((0..TASKS).flat_map(changes)) {
-            // Each has its own: they do not wait for each other, nor for what is in doubt. The names too are on that server:
-            // after an election what is held must be asked for again where its name is.
+            // Each has its own: they do not wait for each other, nor for what is in doubt. The names too are
+            // on that server: after an election what is held must be asked for again where its name is.
             let (own, home) = directory_on(&connection, &format!("{path}/{}-{n}", kind.word()), server)?;
             let (below, child) = directory_on(&connection, &format!("{own}/child"), server)?;
             // Not its maker's alone any more, so that everybody must be told of what changes.

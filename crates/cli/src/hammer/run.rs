@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often in a row directories are opened again: once for each new coordinator, and they do not come that fast.
+/// How often in a row directories are opened again: once for each new coordinator, and they do not come that
+/// fast.
 pub const REOPENS: u32 = 16;
 
 /// One task's view.
@@ -129,7 +130,8 @@ impl Task {
                 Ok(())
             }
             Err(e) => {
-                // These names are this task's alone: no operation may fail, least of all with EEXIST or ENOENT.
+                // These names are this task's alone: no operation may fail, least of all with EEXIST or
+                // ENOENT.
                 say(&format!("X {} {number} {step}: {e}\n", self.number));
                 anyhow::bail!("task {}: {step}: {e}", self.number)
             }

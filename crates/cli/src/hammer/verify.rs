@@ -46,8 +46,8 @@ pub fn run(args: &Args, log: &Path, allow_lost_tail: bool) -> Result<()> {
     Ok(())
 }
 
-/// Is this what the history leads to? The operations after the last acknowledged one may or may not have happened.
-/// Returns how many acknowledged ones are missing.
+/// Is this what the history leads to? The operations after the last acknowledged one may or may not have
+/// happened. Returns how many acknowledged ones are missing.
 fn judge(history: &History, actual: &State, allow_lost_tail: bool) -> Result<usize, String> {
     let acked = history
         .steps

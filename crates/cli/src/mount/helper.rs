@@ -1,8 +1,8 @@
 //! `mount.fuse.pando`: what mount(8) runs for `mount -t fuse.pando` and for lines of fstab.
 //!
-//! mount(8) runs `/sbin/mount.fuse.pando SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, a link to this program. Where
-//! there is none it runs `mount.fuse`, and that runs the program which the type names: `pando SPEC DIR [-o OPTIONS]`. SPEC is
-//! the folder of the cluster.
+//! mount(8) runs `/sbin/mount.fuse.pando SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, a link to
+//! this program. Where there is none it runs `mount.fuse`, and that runs the program which the type names:
+//! `pando SPEC DIR [-o OPTIONS]`. SPEC is the folder of the cluster.
 
 use super::options::Words;
 use crate::args::{Args, Command};

@@ -22,7 +22,8 @@ use std::time::Duration;
 /// For how long names and attributes are believed, unless something else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a process may take to end whose mount was taken away from its users: it goes on for as long as they do.
+/// How long a process may take to end whose mount was taken away from its users: it goes on for as long as
+/// they do.
 const LAZY_PATIENCE: Duration = Duration::from_secs(2);
 
 pub fn run(args: &Args, mount: &MountArgs) -> Result<()> {
@@ -52,7 +53,8 @@ pub fn run(args: &Args, mount: &MountArgs) -> Result<()> {
     Ok(())
 }
 
-/// A directory as mount tables have it: without symbolic links. What does not exist, or does not answer, stays as it is said.
+/// A directory as mount tables have it: without symbolic links. What does not exist, or does not answer,
+/// stays as it is said.
 pub fn place(mountpoint: &Path) -> Result<PathBuf> {
     // What is mounted is not looked at: it would wait for servers that are away.
     if let Ok(whole) = std::path::absolute(mountpoint)
@@ -230,7 +232,8 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
     Ok(())
 }
 
-/// A mount waits for servers that are away; whoever mounts should know which those are, and that there is nothing to mount, before.
+/// A mount waits for servers that are away; whoever mounts should know which those are, and that there is
+/// nothing to mount, before.
 fn look_ahead(dir: &ClusterDir) -> Result<Connection> {
     let connection = Connection::open(dir, Party::Client, Waiting::Blocking, Duration::from_millis(500))?;
     match connection.run(connection.client.root()) {

@@ -49,8 +49,8 @@ impl Serving {
     }
 }
 
-/// The processes that serve a mount at this place, of whichever cluster, as far as this process may know: in its own
-/// mount namespace only, for elsewhere the same path is another place.
+/// The processes that serve a mount at this place, of whichever cluster, as far as this process may know: in
+/// its own mount namespace only, for elsewhere the same path is another place.
 pub fn at(mountpoint: &Path) -> Vec<Serving> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -79,8 +79,8 @@ pub fn at(mountpoint: &Path) -> Vec<Serving> {
     processes.flatten().filter_map(of).collect()
 }
 
-/// Waits until nothing is mounted at this place any more, and no process of an earlier mount runs. A mount whose process
-/// has ended is taken away. False: the cluster is mounted there, by a process that serves it.
+/// Waits until nothing is mounted at this place any more, and no process of an earlier mount runs. A mount
+/// whose process has ended is taken away. False: the cluster is mounted there, by a process that serves it.
 pub fn is_free(dir: &ClusterDir, mountpoint: &Path) -> Result<bool> {
     let lock = lock_name(mountpoint);
     let mut waiting = Waiting::new(END_PATIENCE);

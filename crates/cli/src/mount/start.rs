@@ -1,4 +1,5 @@
-//! Mounts in the background: starting their processes, the notes of those that `pando up` made, and their end.
+//! Mounts in the background: starting their processes, the notes of those that `pando up` made, and their
+//! end.
 
 use super::serving;
 use crate::cluster_dir::ClusterDir;
@@ -68,7 +69,8 @@ pub fn ours(mountpoint: &Path) -> Option<table::Mount> {
     table::find(mountpoint).filter(|m| m.kind == pando_fuse::TYPE)
 }
 
-/// Mounts in the background if it is not mounted yet; `noted`: `pando down` ends it. True if it was not mounted.
+/// Mounts in the background if it is not mounted yet; `noted`: `pando down` ends it. True if it was not
+/// mounted.
 pub fn mount(dir: &ClusterDir, mountpoint: &Path, options: &[String], noted: bool) -> Result<bool> {
     if mountpoint.to_str().is_none() {
         bail!(

@@ -77,7 +77,8 @@ fn an_identity_does_what_its_claims_allow() {
     assert_eq!(listed["identities"].as_array().unwrap().len(), 4, "{listed}");
 }
 
-/// The user that an identity is for, and how that user runs a command: with files of its own, where tests run as root.
+/// The user that an identity is for, and how that user runs a command: with files of its own, where tests run
+/// as root.
 fn as_its_user(c: &Keyed, key: &str, uid: u32) -> impl Fn(&[&str]) -> Result<String, String> {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);

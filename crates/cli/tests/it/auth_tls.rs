@@ -1,5 +1,5 @@
-//! Mode `tls` on real servers: certificates made here and brought from elsewhere, refusals and what is said about them,
-//! revocation, rotation, and renewal without a restart.
+//! Mode `tls` on real servers: certificates made here and brought from elsewhere, refusals and what is said
+//! about them, revocation, rotation, and renewal without a restart.
 #![allow(clippy::unwrap_used)]
 
 use crate::cluster::Cluster;

@@ -1,5 +1,5 @@
-//! `pando bench`, small, on three real servers: what it counts is asserted, and not how long it takes, because nobody knows who
-//! else uses this machine.
+//! `pando bench`, small, on three real servers: what it counts is asserted, and not how long it takes,
+//! because nobody knows who else uses this machine.
 
 use crate::cluster::Cluster;
 use serde_json::Value;
@@ -61,8 +61,8 @@ fn with_servers() {
         assert_eq!(bench["results"][1]["round_trips"], trips, "{bench}");
         assert_eq!(bench["results"][2]["round_trips"], 1.0, "{bench}");
     }
-    // When an answer to a guess comes says nothing (H99): never before its time, whether anything exists or not.
-    // (Whether the times differ is for a machine with nothing else to do.)
+    // When an answer to a guess comes says nothing (H99): never before its time, whether anything exists or
+    // not. (Whether the times differ is for a machine with nothing else to do.)
     let bench = ask(&["--json", "bench", "oracle", "--pairs", "500"]);
     let lines = bench["results"].as_array().unwrap();
     assert_eq!(lines.len(), 3, "{bench}");

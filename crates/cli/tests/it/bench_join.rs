@@ -1,5 +1,5 @@
-//! `pando bench join` and `pando bench mkdir`, small: what they count is asserted, and not how long it takes, because nobody
-//! knows what else the machine does.
+//! `pando bench join` and `pando bench mkdir`, small: what they count is asserted, and not how long it takes,
+//! because nobody knows what else the machine does.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
@@ -67,7 +67,8 @@ fn a_mkdir_is_measured_on_one_server_and_on_two() {
         assert!(line["p50_us"].as_f64().unwrap() > 0.0, "{line}");
         assert!(line["mean_us"].as_f64().unwrap() > 0.0, "{line}");
     }
-    // The content, to the other server, in `async` of several directories together; others may say a little meanwhile.
+    // The content, to the other server, in `async` of several directories together; others may say a little
+    // meanwhile.
     let messages: Vec<f64> = ["sync", "async"]
         .map(|durability| all["server_messages"][durability].as_f64().unwrap())
         .into();

@@ -428,7 +428,8 @@ fn pipes(c: &Cluster) {
     assert_eq!(c.run(&["cat", "/piped"]).out, cut);
 }
 
-/// What others have put there does not run as who fetches it, nor does it reach beyond where it is fetched to.
+/// What others have put there does not run as who fetches it, nor does it reach beyond where it is fetched
+/// to.
 fn copies_are_their_makers(c: &Cluster) {
     let (program, victim) = (c.local("program"), c.local("victim"));
     std::fs::write(&program, b"theirs").expect("a file");

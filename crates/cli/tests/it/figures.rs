@@ -1,5 +1,5 @@
-//! Figures of the papers, and paths over an emulated round trip. Round trips are asserted; times only from below, because
-//! nobody knows what else the machine does.
+//! Figures of the papers, and paths over an emulated round trip. Round trips are asserted; times only from
+//! below, because nobody knows what else the machine does.
 #![allow(clippy::unwrap_used)]
 
 use crate::cluster::Cluster;

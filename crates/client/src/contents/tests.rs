@@ -310,8 +310,8 @@ fn what_is_heard_late_takes_nothing_back() {
     assert!(contents.lacks(&dir(), &name(2), Mono(102), Duration::from_nanos(101)));
 }
 
-/// Answers come in any order; others change something now and then. What is known when all have been heard is what is there, or was at
-/// the last change made here.
+/// Answers come in any order; others change something now and then. What is known when all have been heard is
+/// what is there, or was at the last change made here.
 #[test]
 fn answers_in_any_order() {
     let mut random = 1u64;

@@ -1,9 +1,11 @@
 //! Appended bytes, which have no place before they are published.
 //!
-//! Two mounts that append to one file begin at the same byte, as far as each knows. So what was appended here is the file's *tail*: it is
-//! kept in memory, and goes behind what is there when it is published. Inline it goes with the content; a publish that finds another
-//! version puts it behind that ([`OpenFile::take_over`]). Blocks are written where they are, before a publish: of the mounts that append
-//! to one file only that may which has the [`Turn`] (H195). With the turn it looks how long the file is, stores its tail there, and publishes.
+//! Two mounts that append to one file begin at the same byte, as far as each knows. So what was appended here
+//! is the file's *tail*: it is kept in memory, and goes behind what is there when it is published. Inline it
+//! goes with the content; a publish that finds another version puts it behind that ([`OpenFile::take_over`]).
+//! Blocks are written where they are, before a publish: of the mounts that append to one file only that may
+//! which has the [`Turn`] (H195). With the turn it looks how long the file is, stores its tail there, and
+//! publishes.
 
 use super::{Body, OpenFile, Ops, SIZE_MAX};
 use crate::locks::Lockable;
@@ -15,7 +17,8 @@ use std::fmt::Debug;
 /// Bytes of one file that may wait to get their place.
 const TAIL_MAX: usize = 4 << 20;
 
-/// The right to store appended bytes in a file's blocks, which one mount has at a time. Dropped, it is given up.
+/// The right to store appended bytes in a file's blocks, which one mount has at a time. Dropped, it is given
+/// up.
 pub trait Turn {
     /// Whether no other mount can have it by now.
     fn holds(&self) -> bool;
@@ -28,7 +31,8 @@ pub trait Turns: Send + Sync + Debug {
 }
 
 impl OpenFile {
-    /// Writes at the end, wherever that is when it is published. `now` becomes the modification time. On an error nothing has changed.
+    /// Writes at the end, wherever that is when it is published. `now` becomes the modification time. On an
+    /// error nothing has changed.
     pub async fn append(
         &mut self,
         ops: &impl Ops,
@@ -91,7 +95,8 @@ impl OpenFile {
         self.size.saturating_sub(self.tail.len() as u64)
     }
 
-    /// Stores the tail where the file ends. It stays here until it is published there. REQUIRES: the turn, and the file's present length.
+    /// Stores the tail where the file ends. It stays here until it is published there. REQUIRES: the turn,
+    /// and the file's present length.
     pub(super) async fn store_tail(&mut self, ops: &impl Ops, blocks: &dyn Blocks) -> Result<(), Errno> {
         let (size, from) = (self.size, self.placed());
         let now = self.dirty.unwrap_or(self.attr.mtime);

@@ -1,7 +1,9 @@
-//! A publish beside the writer: what is there now is taken down, is sent without the file's lock, and what became of it is noted.
+//! A publish beside the writer: what is there now is taken down, is sent without the file's lock, and what
+//! became of it is noted.
 //!
-//! Writes may come between [`OpenFile::begin_publish`] and [`OpenFile::end_publish`], and nothing else may: whoever truncates, renames,
-//! removes, flushes or takes over waits for the end. What was written meanwhile is published next time.
+//! Writes may come between [`OpenFile::begin_publish`] and [`OpenFile::end_publish`], and nothing else may:
+//! whoever truncates, renames, removes, flushes or takes over waits for the end. What was written meanwhile
+//! is published next time.
 
 use super::merge::Changes;
 use super::publish::SYNC_BATCH;
@@ -29,8 +31,9 @@ pub struct Published {
 }
 
 impl OpenFile {
-    /// Takes down what is to be published: `None` if there is nothing. Stores what was gathered, if nothing went wrong with it; that is
-    /// all that a writer waits for. REQUIRES: [`OpenFile::needs_turn`] is false; if it is true, [`OpenFile::flush_in`] publishes.
+    /// Takes down what is to be published: `None` if there is nothing. Stores what was gathered, if nothing
+    /// went wrong with it; that is all that a writer waits for. REQUIRES: [`OpenFile::needs_turn`] is false;
+    /// if it is true, [`OpenFile::flush_in`] publishes.
     pub async fn begin_publish(
         &mut self,
         blocks: &dyn Blocks,
@@ -61,8 +64,8 @@ impl OpenFile {
 
     /// Notes what became of a publish.
     ///
-    /// EBUSY: another mount has published meanwhile, and [`OpenFile::flush`] puts both together. After any error everything is still to be
-    /// published.
+    /// EBUSY: another mount has published meanwhile, and [`OpenFile::flush`] puts both together. After any
+    /// error everything is still to be published.
     pub fn end_publish(&mut self, published: Published) -> Result<(), Errno> {
         let Published { underway, outcome } = published;
         let Underway { file, unsynced, .. } = underway;

@@ -1,7 +1,7 @@
 //! How many bytes of a file are stored: what `st_blocks` and `du` count of it.
 //!
-//! Of a file without holes it is the size, and nobody asks. Where a hole is made, or one may be filled, the block store is asked
-//! once what there is; from then on it is counted here, until another mount publishes.
+//! Of a file without holes it is the size, and nobody asks. Where a hole is made, or one may be filled, the
+//! block store is asked once what there is; from then on it is counted here, until another mount publishes.
 
 use super::{Body, OpenFile, Ops};
 use pando_data::Blocks;
@@ -237,7 +237,8 @@ impl OpenFile {
         };
     }
 
-    /// The server that set the size could not know how much is stored now: says it. If it cannot be said now, the next publish does.
+    /// The server that set the size could not know how much is stored now: says it. If it cannot be said now,
+    /// the next publish does.
     pub(super) async fn tell_count(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) {
         if !self.is_counted() || self.allocated() == self.attr.allocated {
             return;

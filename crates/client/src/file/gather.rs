@@ -1,9 +1,10 @@
 //! Writes that are gathered before they are stored.
 //!
-//! Programs write in pieces that are smaller than blocks, and kernels hand them on so. Of an open file one stretch within
-//! one block is kept here while writes continue it, and is stored when the block is full, when something else is to be
-//! done with the blocks, and before anything is published or synced (close-to-open asks for no more). Reads see it.
-//! If it cannot be stored it is kept, and whoever writes, flushes or closes next hears why.
+//! Programs write in pieces that are smaller than blocks, and kernels hand them on so. Of an open file one
+//! stretch within one block is kept here while writes continue it, and is stored when the block is full, when
+//! something else is to be done with the blocks, and before anything is published or synced (close-to-open
+//! asks for no more). Reads see it. If it cannot be stored it is kept, and whoever writes, flushes or closes
+//! next hears why.
 
 use super::append::Turns;
 use super::io::piece;
@@ -13,7 +14,8 @@ use pando_types::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Bytes of this process that may be gathered at once, of all its open files. Writes that find no room are stored at once.
+/// Bytes of this process that may be gathered at once, of all its open files. Writes that find no room are
+/// stored at once.
 const MOST: u64 = 256 << 20;
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
@@ -68,7 +70,8 @@ impl OpenFile {
         self
     }
 
-    /// From now on what is appended has no place before it is published, and mounts take turns to append to blocks.
+    /// From now on what is appended has no place before it is published, and mounts take turns to append to
+    /// blocks.
     pub fn appending(mut self, turns: Arc<dyn Turns>) -> OpenFile {
         self.turns = Some(turns);
         self

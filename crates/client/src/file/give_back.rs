@@ -5,8 +5,9 @@ use pando_data::Blocks;
 use pando_types::{Access, Cred, Errno};
 
 impl OpenFile {
-    /// The last handle closes, there was no space for all that was written, and the program was told so. Publishes what could be stored, as
-    /// far as it goes without a gap. Where the servers refuse that too, what they do not know of is removed. Fails if neither can be done.
+    /// The last handle closes, there was no space for all that was written, and the program was told so.
+    /// Publishes what could be stored, as far as it goes without a gap. Where the servers refuse that too,
+    /// what they do not know of is removed. Fails if neither can be done.
     pub async fn give_back(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) -> Result<(), Errno> {
         if self.removed || self.dirty.is_none() {
             return Ok(());

@@ -9,9 +9,9 @@ use pando_types::Errno;
 const NEAR: u64 = 64;
 
 impl OpenFile {
-    /// The first stretch with data that ends after `from`: where it begins, or `from` if that is later, and where it ends.
-    /// `None`: zeros from there to the end. A block counts as data up to the last byte that was
-    /// written to it.
+    /// The first stretch with data that ends after `from`: where it begins, or `from` if that is later, and
+    /// where it ends. `None`: zeros from there to the end. A block counts as data up to the last byte that
+    /// was written to it.
     pub async fn data_from(&self, blocks: &dyn Blocks, from: u64) -> Result<Option<(u64, u64)>, Errno> {
         if from >= self.size {
             return Ok(None);

@@ -52,8 +52,8 @@ impl OpenFile {
         }
     }
 
-    /// Writes at `offset`. `now` becomes the modification time. On an error the size is what it was; bytes within
-    /// the old size may have been overwritten.
+    /// Writes at `offset`. `now` becomes the modification time. On an error the size is what it was; bytes
+    /// within the old size may have been overwritten.
     pub async fn write(
         &mut self,
         ops: &impl Ops,
@@ -122,7 +122,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Makes `offset..offset + len` zeros, giving back whole blocks. The size stays; what is past it stays zeros. REQUIRES: no tail.
+    /// Makes `offset..offset + len` zeros, giving back whole blocks. The size stays; what is past it stays
+    /// zeros. REQUIRES: no tail.
     pub async fn punch(
         &mut self,
         blocks: &dyn Blocks,
@@ -163,8 +164,8 @@ impl OpenFile {
         }
     }
 
-    /// Moves the content to blocks if it is inline, and returns the size of the file's blocks. If it fails, the
-    /// content is still in memory, and what was stored is past anything that is published.
+    /// Moves the content to blocks if it is inline, and returns the size of the file's blocks. If it fails,
+    /// the content is still in memory, and what was stored is past anything that is published.
     pub(super) async fn move_to_blocks(
         &mut self,
         new: u32,
@@ -183,7 +184,8 @@ impl OpenFile {
         }
         self.body = Body::Blocks(new);
         self.count = Count::moved(bytes.len() as u64, self.size, new);
-        // Even if the write that asked for it fails now: blocks that no layout speaks of would never be freed.
+        // Even if the write that asked for it fails now: blocks that no layout speaks of would never be
+        // freed.
         self.touch(now);
         Ok(new)
     }

@@ -1,8 +1,9 @@
 //! Changes of two mounts in one file, put together.
 //!
-//! A publish says which version of the content it was made of. If another mount has published since, the server refuses it
-//! (EBUSY), and what was changed here is made once more in what is there now: so who writes other bytes, under a lock of
-//! theirs perhaps, loses none, and of the same bytes the last to publish are there.
+//! A publish says which version of the content it was made of. If another mount has published since, the
+//! server refuses it (EBUSY), and what was changed here is made once more in what is there now: so who writes
+//! other bytes, under a lock of theirs perhaps, loses none, and of the same bytes the last to publish are
+//! there.
 
 use super::open::with_bytes;
 use super::{Body, DataSync, OpenFile, Ops, body};
@@ -15,8 +16,8 @@ use std::collections::BTreeMap;
 /// What was changed of a file's content here, and not published yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
-    /// Stretches that were written, by where they begin: of the part of the file that may be inline, because blocks are written
-    /// where they are. Invariant: they do not touch each other.
+    /// Stretches that were written, by where they begin: of the part of the file that may be inline, because
+    /// blocks are written where they are. Invariant: they do not touch each other.
     written: BTreeMap<u64, u64>,
     /// Where the last byte was written.
     end: u64,
@@ -94,8 +95,9 @@ fn part(bytes: &[u8], from: u64, to: u64) -> Vec<u8> {
 }
 
 impl OpenFile {
-    /// Another mount has published since this one looked: takes over what is there, with the changes of this one. False: it is
-    /// not shown to us, so it can only be replaced whole. On an error nothing is taken over.
+    /// Another mount has published since this one looked: takes over what is there, with the changes of this
+    /// one. False: it is not shown to us, so it can only be replaced whole. On an error nothing is taken
+    /// over.
     pub(super) async fn take_over(
         &mut self,
         ops: &impl Ops,

@@ -8,7 +8,8 @@ use pando_wire::{Answer, EntryView, Handle, Op, Outcome, Statement};
 use std::pin::pin;
 use std::sync::Arc;
 
-/// How often a file that exists is opened again by who would have created it, if others replace it all the time.
+/// How often a file that exists is opened again by who would have created it, if others replace it all the
+/// time.
 const AGAIN: usize = 10;
 
 /// What a server answered to an open.
@@ -62,8 +63,8 @@ fn lacks_bytes(opened: &Opened) -> bool {
     opened.data.is_none() && opened.entry.layout.is_inline()
 }
 
-/// What is changed in part must be known whole. A mount that many users share may read, as root, for those who may only
-/// write; who acts for some users alone does without.
+/// What is changed in part must be known whole. A mount that many users share may read, as root, for those
+/// who may only write; who acts for some users alone does without.
 pub(super) async fn with_bytes(ops: &impl Ops, reader: &Cred, place: &Place, first: Opened) -> Opened {
     if !lacks_bytes(&first) {
         return first;

@@ -17,8 +17,8 @@ pub(super) const SYNC_BATCH: u64 = 1024;
 impl OpenFile {
     /// Publishes what is not published. Does nothing for a file without a name.
     ///
-    /// `ESTALE`: another mount has renamed, replaced or removed the file. If the name was changed on this mount
-    /// meanwhile, or the directory's statement was, it is tried again with what is known now.
+    /// `ESTALE`: another mount has renamed, replaced or removed the file. If the name was changed on this
+    /// mount meanwhile, or the directory's statement was, it is tried again with what is known now.
     pub async fn flush(&mut self, ops: &impl Ops, blocks: &dyn Blocks, cred: &Cred) -> Result<(), Errno> {
         self.flush_in(None, ops, blocks, cred).await
     }
@@ -70,7 +70,8 @@ impl OpenFile {
         Err(Errno::Busy)
     }
 
-    /// Makes sure that it is this mount's turn to append, and learns how long the file is. False: what is there is not shown to us.
+    /// Makes sure that it is this mount's turn to append, and learns how long the file is. False: what is
+    /// there is not shown to us.
     async fn take_turn(
         &mut self,
         turn: &mut Option<Box<dyn Turn>>,
@@ -131,8 +132,8 @@ impl OpenFile {
         }
     }
 
-    /// Drops what is not published, which nobody is to see any more, and takes over what the servers have. What was stored in
-    /// blocks is there.
+    /// Drops what is not published, which nobody is to see any more, and takes over what the servers have.
+    /// What was stored in blocks is there.
     pub async fn forget_changes(&mut self, ops: &impl Ops, cred: &Cred) {
         if self.dirty.take().is_none() || self.removed {
             return;
@@ -163,8 +164,8 @@ impl OpenFile {
         }
     }
 
-    /// Changes the size, at once for everybody. `through_handle`: permission was checked when the handle was opened;
-    /// otherwise the server checks it.
+    /// Changes the size, at once for everybody. `through_handle`: permission was checked when the handle was
+    /// opened; otherwise the server checks it.
     #[allow(clippy::too_many_arguments)]
     pub async fn truncate(
         &mut self,
@@ -257,8 +258,9 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Another mount has changed the content since this one looked, and so did this one without replacing it whole:
-    /// what is known here is neither. Failure leaves the old knowledge, as if this mount had looked a little earlier.
+    /// Another mount has changed the content since this one looked, and so did this one without replacing it
+    /// whole: what is known here is neither. Failure leaves the old knowledge, as if this mount had looked a
+    /// little earlier.
     async fn reload(&mut self, ops: &impl Ops, cred: &Cred) {
         let place = self.location.get();
         if let Ok(opened) = super::open(ops, cred, &place, Access(0)).await {
@@ -277,8 +279,8 @@ impl OpenFile {
         freed
     }
 
-    /// Removes the blocks of a file without a name. The server frees those it knows of; only this mount knows of
-    /// those that were never published.
+    /// Removes the blocks of a file without a name. The server frees those it knows of; only this mount knows
+    /// of those that were never published.
     pub async fn free(&self, blocks: &dyn Blocks) -> Result<(), Errno> {
         match self.body {
             Body::Blocks(_) if !self.stored => {
@@ -288,8 +290,8 @@ impl OpenFile {
         }
     }
 
-    /// What tells the servers that a file without a name is not open any more. The session that removed the name
-    /// with `held` must send it.
+    /// What tells the servers that a file without a name is not open any more. The session that removed the
+    /// name with `held` must send it.
     pub fn release(&self) -> Op {
         let slot = self
             .kept
@@ -360,8 +362,8 @@ impl OpenFile {
     pub(super) fn settle(&mut self, view: &EntryView) {
         self.location.learn(view);
         self.stored |= super::in_blocks(view);
-        // If the version rose by more than our change, another mount has written since we looked. Its blocks, and
-        // what a front end has cached, may be mixed with ours.
+        // If the version rose by more than our change, another mount has written since we looked. Its blocks,
+        // and what a front end has cached, may be mixed with ours.
         let alone = view.version == self.version + 1;
         self.cached = if alone && self.cached == Some(self.version) {
             Some(view.version)
@@ -405,7 +407,8 @@ impl OpenFile {
 
     pub(super) async fn sync_some(&mut self, blocks: &dyn Blocks, which: Vec<u64>) -> Result<(), Errno> {
         if let Err(e) = blocks.sync(self.key, which).await {
-            // After a failed sync the device may have dropped the pages and call the next one a success (H103).
+            // After a failed sync the device may have dropped the pages and call the next one a success
+            // (H103).
             self.failed = Some(Errno::Io);
             return Err(block_errno(e));
         }

@@ -1,6 +1,7 @@
 //! Whether there is room for what a program means to write: `fallocate`.
 //!
-//! No space is set aside: others may have taken it by the time it is written to. What there is no room for now is refused.
+//! No space is set aside: others may have taken it by the time it is written to. What there is no room for
+//! now is refused.
 
 use super::{Body, OpenFile, Ops, SIZE_MAX, block_errno};
 use pando_data::Blocks;
@@ -31,8 +32,9 @@ pub struct Allocation {
 }
 
 impl OpenFile {
-    /// Makes a range what it is to be, and the file as long as that. EFBIG: it ends past [`SIZE_MAX`]. ENOSPC: there is no room
-    /// for what is not stored yet. If it fails for either reason nothing was changed.
+    /// Makes a range what it is to be, and the file as long as that. EFBIG: it ends past [`SIZE_MAX`].
+    /// ENOSPC: there is no room for what is not stored yet. If it fails for either reason nothing was
+    /// changed.
     pub async fn allocate(
         &mut self,
         ops: &impl Ops,
@@ -59,8 +61,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// ENOSPC if the block store lacks the room for those bytes of `offset..end` that are not in it. What is small enough to be
-    /// beside its record needs none there.
+    /// ENOSPC if the block store lacks the room for those bytes of `offset..end` that are not in it. What is
+    /// small enough to be beside its record needs none there.
     async fn needs_room(
         &self,
         ops: &impl Ops,

@@ -1,9 +1,10 @@
 //! Attributes of a file that was made here, and that are told together with its bytes.
 //!
-//! A program that unpacks a file makes it, writes it, sets its times, owner and bits, and closes it. What it sets waits for the publish, and
-//! goes in the same message, where no answer but yes can come, and where nobody sees the bytes under looser permissions than the ones asked for:
-//! until it is told the file has the permissions that it was made with, and only what is at least as open waits. Both may be done in any
-//! order: the modification time is in both.
+//! A program that unpacks a file makes it, writes it, sets its times, owner and bits, and closes it. What it
+//! sets waits for the publish, and goes in the same message, where no answer but yes can come, and where
+//! nobody sees the bytes under looser permissions than the ones asked for: until it is told the file has the
+//! permissions that it was made with, and only what is at least as open waits. Both may be done in any order:
+//! the modification time is in both.
 
 use super::{OpenFile, Ops};
 use pando_data::Blocks;
@@ -47,7 +48,8 @@ impl OpenFile {
         self.waiting.is_some()
     }
 
-    /// Publishes everything now, if changes of attributes wait: somebody else is about to have to do with the file.
+    /// Publishes everything now, if changes of attributes wait: somebody else is about to have to do with the
+    /// file.
     pub async fn end_waiting(&mut self, ops: &impl Ops, blocks: &dyn Blocks) -> Result<(), Errno> {
         match self.maker.clone().filter(|_| self.waits()) {
             Some(maker) => self.flush(ops, blocks, &maker).await,
@@ -55,7 +57,8 @@ impl OpenFile {
         }
     }
 
-    /// Lets a change wait, if it surely is allowed, and loosens nothing before its time. `false`: it is to be told now.
+    /// Lets a change wait, if it surely is allowed, and loosens nothing before its time. `false`: it is to be
+    /// told now.
     pub fn put_off(&mut self, cred: &Cred, change: &AttrChange, now: Timestamp) -> bool {
         if self.removed || self.maker.as_ref() != Some(cred) || !self.may_wait(cred, change) {
             return false;
@@ -130,7 +133,8 @@ impl OpenFile {
         attr
     }
 
-    /// Publishes bytes, and tells with them what waits. What was not heard waits on. Errors are those of [`OpenFile::publish`].
+    /// Publishes bytes, and tells with them what waits. What was not heard waits on. Errors are those of
+    /// [`OpenFile::publish`].
     pub(super) async fn publish_all(
         &mut self,
         ops: &impl Ops,

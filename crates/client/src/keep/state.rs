@@ -57,8 +57,8 @@ struct Stated {
     boot: BootEpoch,
     /// By which map.
     map: MapEpoch,
-    /// Opens of turns up to this were under way when it was told: what they opened may be known to an earlier boot alone, so it
-    /// is to be told again when they are over. `None`: it knows all.
+    /// Opens of turns up to this were under way when it was told: what they opened may be known to an earlier
+    /// boot alone, so it is to be told again when they are over. `None`: it knows all.
     again: Option<u64>,
     /// When it last answered.
     heard: Clocks,
@@ -67,7 +67,8 @@ struct Stated {
 /// A moment, by two clocks.
 pub(super) type Clocks = (Mono, Timestamp);
 
-/// Who was silent for so long asks before it takes its session for known. Servers remember that one has ended for an hour.
+/// Who was silent for so long asks before it takes its session for known. Servers remember that one has ended
+/// for an hour.
 const SILENT: Duration = Duration::from_secs(600);
 
 /// What a server is about to be told.
@@ -223,8 +224,8 @@ impl Keeping {
         }
     }
 
-    /// Up to `most` of what was closed in some slots, to be said: until it is heard it is said again. Not what an open that is
-    /// under way may be of: its hold would go, too.
+    /// Up to `most` of what was closed in some slots, to be said: until it is heard it is said again. Not
+    /// what an open that is under way may be of: its hold would go, too.
     pub(super) fn closed(&self, most: usize, there: impl Fn(Slot) -> bool) -> Vec<Turned> {
         let s = self.lock();
         let first = s.under_way.keys().next();
@@ -265,8 +266,8 @@ impl Keeping {
         self.lock().servers.retain(|server, _| there(*server));
     }
 
-    /// A server does not know the session. If it was registered there so long ago that nobody may remember its end, it is over (H194);
-    /// else the server itself says so when it is registered again.
+    /// A server does not know the session. If it was registered there so long ago that nobody may remember
+    /// its end, it is over (H194); else the server itself says so when it is registered again.
     pub(super) fn unknown(&self, session: SessionId, server: ServerId, boot: BootEpoch, now: Clocks) {
         if self.was_silent(server, boot, now) && !plant!(H194) {
             return self.renew(session);
@@ -307,7 +308,8 @@ impl Keeping {
             .is_some_and(|told| told.boot != boot)
     }
 
-    /// Whether there is nothing to be said again to this boot, which may have got slots with another map, or it cannot be yet.
+    /// Whether there is nothing to be said again to this boot, which may have got slots with another map, or
+    /// it cannot be yet.
     pub(super) fn is_done(&self, server: ServerId, boot: BootEpoch, map: MapEpoch) -> bool {
         let s = self.lock();
         let told = s.servers.get(&server).filter(|t| t.boot == boot && t.map == map);

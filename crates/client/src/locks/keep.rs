@@ -10,7 +10,8 @@ use std::time::Duration;
 const STATED: usize = 2048;
 
 impl Locker {
-    /// Registers a session with a server, and states what is held under it there. Returns when that is done or somebody else has.
+    /// Registers a session with a server, and states what is held under it there. Returns when that is done
+    /// or somebody else has.
     pub(super) async fn state_at(
         &self,
         pair: Pair,
@@ -140,8 +141,8 @@ impl Locker {
         self.wake();
     }
 
-    /// Gives signs of life, finds out which servers have started again and which slots have moved, and states what is held there.
-    /// For ever, once in each period.
+    /// Gives signs of life, finds out which servers have started again and which slots have moved, and states
+    /// what is held there. For ever, once in each period.
     pub async fn keep(self: Rc<Self>, period: Duration) {
         let mut idle = 0;
         while !self.is_closed() {

@@ -1,7 +1,8 @@
 //! When the servers that keep locks were last heard of, for all threads of a mount.
 //!
-//! A server ends a session that is silent for too long and gives its locks to others, and who was silent does not know yet: a
-//! machine that slept, or was cut off. So whoever acts under a lock asks here first how old the last sign is.
+//! A server ends a session that is silent for too long and gives its locks to others, and who was silent does
+//! not know yet: a machine that slept, or was cut off. So whoever acts under a lock asks here first how old
+//! the last sign is.
 
 use super::{FileId, Pair};
 use pando_types::{Generation, Ino};
@@ -34,7 +35,8 @@ impl Signs {
         }
     }
 
-    /// How long ago that was sent which was last answered by who keeps the locks of a file; none, if nobody does.
+    /// How long ago that was sent which was last answered by who keeps the locks of a file; none, if nobody
+    /// does.
     pub fn silence(&self, ino: Ino, generation: Generation) -> Option<Duration> {
         let heard = self.lock();
         let at = heard.at.get(heard.files.get(&(ino, generation))?)?;

@@ -1,7 +1,7 @@
 //! Coordination of a cluster: the one place that says what the map is, and who is there.
 //!
-//! It is asked seldom: when a server starts, when the coordinator shows that it is still there, when another takes its
-//! place, when servers join and leave. No request of a client waits for it.
+//! It is asked seldom: when a server starts, when the coordinator shows that it is still there, when another
+//! takes its place, when servers join and leave. No request of a client waits for it.
 
 mod mem;
 
@@ -46,11 +46,12 @@ pub enum CoordError {
 
 /// The service. Implementations: a directory of one machine, ZooKeeper, and one that is simulated.
 pub trait Coord {
-    /// For so long after the beginning of a call of [`Coord::attend`] that succeeded its caller is a member, whatever
-    /// happens. Nobody sees it gone before.
+    /// For so long after the beginning of a call of [`Coord::attend`] that succeeded its caller is a member,
+    /// whatever happens. Nobody sees it gone before.
     fn lease(&self) -> Duration;
 
-    /// Says that a server is there. What was told to an earlier membership is void if the answer shows another one.
+    /// Says that a server is there. What was told to an earlier membership is void if the answer shows
+    /// another one.
     fn attend(&self, me: ServerId) -> LocalFuture<Result<View, CoordError>>;
 
     /// Says that a server goes, so that nobody need wait until its membership ends.

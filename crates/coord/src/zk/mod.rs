@@ -6,19 +6,21 @@
 //! | `FSID/members/N.SEQUENCE` | server N is a member; its number is the zxid at which the node was made. Says how long its lease is |
 //! | `FSID/alive/N` | ephemeral: the session behind that membership lives |
 //!
-//! Both nodes of a member are made, and taken away with those of an earlier process of that server, in one transaction.
+//! Both nodes of a member are made, and taken away with those of an earlier process of that server, in one
+//! transaction.
 //!
-//! **Nobody sees a member gone before its lease is over** (H112), and no clock of ZooKeeper is relied upon for that. A session
-//! alone would not do: the leader counts its time from when it last heard of it through the pings of the server that the client
-//! talks to, not from the client's last write, and may end it sooner than the client thinks. So the end of a session (`alive/N`
-//! is gone) only begins the end of a membership. Who looks then measures, on a clock of its own, that a lease passes and a
-//! little more, and takes `members/N.SEQUENCE` away; with that, and not before, the member is gone for everybody. An
-//! [`Coord::attend`] is a write that fails if either node is gone: one that succeeded was ordered before `alive/N` went, so it
-//! began before the other's clock was started. Names of members are never used again, so what is taken away is what was
-//! looked at.
+//! **Nobody sees a member gone before its lease is over** (H112), and no clock of ZooKeeper is relied upon
+//! for that. A session alone would not do: the leader counts its time from when it last heard of it through
+//! the pings of the server that the client talks to, not from the client's last write, and may end it sooner
+//! than the client thinks. So the end of a session (`alive/N` is gone) only begins the end of a membership.
+//! Who looks then measures, on a clock of its own, that a lease passes and a little more, and takes
+//! `members/N.SEQUENCE` away; with that, and not before, the member is gone for everybody. An
+//! [`Coord::attend`] is a write that fails if either node is gone: one that succeeded was ordered before
+//! `alive/N` went, so it began before the other's clock was started. Names of members are never used again,
+//! so what is taken away is what was looked at.
 //!
-//! A process whose event loop is stuck must not stay a member because this thread still keeps the session: without a call of
-//! `attend` for a few leases the session is given up.
+//! A process whose event loop is stuck must not stay a member because this thread still keeps the session:
+//! without a call of `attend` for a few leases the session is given up.
 
 mod session;
 mod thread;
@@ -38,7 +40,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 pub struct ZkOptions {
     /// How long a sign of life is good for. No call takes longer: its answer would be worth nothing.
     pub lease: Duration,
-    /// Session timeout that is asked for. ZooKeeper has bounds of its own: 2 to 20 of its ticks (of 2 s, usually).
+    /// Session timeout that is asked for. ZooKeeper has bounds of its own: 2 to 20 of its ticks (of 2 s,
+    /// usually).
     pub session: Duration,
 }
 
@@ -72,8 +75,9 @@ enum What {
 }
 
 impl ZkCoord {
-    /// Coordination of the filesystem `fs`, whose folder on this machine is `dir`: there is its `cluster.json`, in which the
-    /// map is copied when it has changed, and maybe `coord.auth`. Nothing is asked yet.
+    /// Coordination of the filesystem `fs`, whose folder on this machine is `dir`: there is its
+    /// `cluster.json`, in which the map is copied when it has changed, and maybe `coord.auth`. Nothing is
+    /// asked yet.
     pub fn open(url: &ZkUrl, dir: &Path, fs: FsId, options: ZkOptions) -> io::Result<ZkCoord> {
         let (calls, queue) = unbounded_channel();
         let thread = thread::Thread::new(url, dir, fs, options)?;

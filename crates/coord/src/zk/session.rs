@@ -134,7 +134,8 @@ impl Session {
                 self.register(me).await?;
                 continue;
             };
-            // Ordered among all changes: whatever is read after it is no older than the call, and both nodes were there.
+            // Ordered among all changes: whatever is read after it is no older than the call, and both nodes
+            // were there.
             let mut still = self.client.new_multi_writer();
             let asked = Instant::now();
             still

@@ -63,8 +63,8 @@ impl Thread {
     pub(super) fn serve(mut self, mut queue: UnboundedReceiver<Call>) {
         let mut next = None;
         loop {
-            // One runtime for each session: with it all ends that was still to be sent. A map that was to be put in
-            // place must not get there minutes after its author was told that nobody knows.
+            // One runtime for each session: with it all ends that was still to be sent. A map that was to be
+            // put in place must not get there minutes after its author was told that nobody knows.
             let runtime = match Builder::new_current_thread().enable_time().build() {
                 Ok(runtime) => runtime,
                 Err(e) => {

@@ -191,8 +191,8 @@ proptest! {
     }
 }
 
-/// A few bytes for each level must not lead a decoder as deep as its input is long: what is prepared is never a
-/// prepared part.
+/// A few bytes for each level must not lead a decoder as deep as its input is long: what is prepared is never
+/// a prepared part.
 #[test]
 fn prepared_parts_do_not_nest() {
     let key = Key::Prepared(Slot(1), TX);

@@ -118,7 +118,8 @@ fn an_open_file_goes_on_whatever_becomes_of_its_names() {
     fs::write(two.at(0, "a/f"), b"one").unwrap();
     fs::hard_link(two.at(0, "a/f"), two.at(0, "b/g")).unwrap();
     let file = open("a/f");
-    // The other mount takes the name away under which it is open, puts something else there, and renames the other name.
+    // The other mount takes the name away under which it is open, puts something else there, and renames the
+    // other name.
     fs::remove_file(two.at(1, "a/f")).unwrap();
     fs::write(two.at(1, "a/f"), b"another file").unwrap();
     fs::rename(two.at(1, "b/g"), two.at(1, "c/h")).unwrap();

@@ -426,8 +426,8 @@ fn mounted_once_and_unmounted() {
     ));
 }
 
-/// Threads on two mounts replace, read, remove and truncate a few files all at once. Whoever opens one sees one
-/// writer's bytes whole, whatever happens to its name; nothing hangs, nothing but the expected errors.
+/// Threads on two mounts replace, read, remove and truncate a few files all at once. Whoever opens one sees
+/// one writer's bytes whole, whatever happens to its name; nothing hangs, nothing but the expected errors.
 #[test]
 fn replaced_and_removed_under_readers() {
     let sizes = Sizes {
@@ -473,7 +473,8 @@ fn replaced_and_removed_under_readers() {
                                 let mut all = Vec::new();
                                 match f.read_to_end(&mut all) {
                                     Err(e) => expected(&e),
-                                    // Removed by the other mount, which does not know that it is open here: zeros.
+                                    // Removed by the other mount, which does not know that it is open here:
+                                    // zeros.
                                     Ok(_) => assert!(all.windows(2).all(|w| w[0] == w[1] || w.contains(&0))),
                                 }
                             }

@@ -1,5 +1,5 @@
-//! What third_party/fuser/PATCHES.md says of threads and interrupts: an interrupt comes while all threads are busy,
-//! and for what waits for a thread; a thread that ends is replaced.
+//! What third_party/fuser/PATCHES.md says of threads and interrupts: an interrupt comes while all threads are
+//! busy, and for what waits for a thread; a thread that ends is replaced.
 
 #![allow(clippy::unwrap_used)]
 

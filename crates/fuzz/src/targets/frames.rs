@@ -8,8 +8,8 @@ use pando_wire::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 /// The filesystem that the hellos of the corpus mean.
 pub(crate) const FS: FsId = FsId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
 
-/// A byte stream in pieces: the first byte says how many lengths of pieces follow, then comes the stream. However it
-/// is cut, it consists of the same frames and ends in the same error.
+/// A byte stream in pieces: the first byte says how many lengths of pieces follow, then comes the stream.
+/// However it is cut, it consists of the same frames and ends in the same error.
 pub(crate) fn frames(input: &[u8]) {
     let Some((count, rest)) = input.split_first() else {
         return;
@@ -69,8 +69,8 @@ fn cut_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Cut {
     (payloads, None)
 }
 
-/// The same stream on a connection whose frames are authenticated: its bytes are no frame of ours, and its pieces, sent
-/// in frames, arrive as they are and no other way.
+/// The same stream on a connection whose frames are authenticated: its bytes are no frame of ours, and its
+/// pieces, sent in frames, arrive as they are and no other way.
 fn authenticated(count: u8, stream: &[u8], pieces: &[&[u8]]) {
     let (mut ours, theirs) = shaken();
     let mut receive = theirs.receive;

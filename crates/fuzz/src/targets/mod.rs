@@ -57,7 +57,8 @@ pub fn named(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|t| t.name == name)
 }
 
-/// Decodes, within the memory such bytes are worth. What decodes has one form: it is encoded to the same bytes again.
+/// Decodes, within the memory such bytes are worth. What decodes has one form: it is encoded to the same
+/// bytes again.
 fn canonical<T: Codec + PartialEq + Debug>(bytes: &[u8]) -> Result<T, DecodeError> {
     let value = bounded(bytes.len(), || T::from_bytes(bytes))?;
     assert_eq!(value.to_bytes(), bytes, "another form of {value:?}");

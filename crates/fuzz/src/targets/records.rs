@@ -62,8 +62,8 @@ pub(crate) fn range(input: &[u8]) {
     assert_eq!(after.end, range.end);
 }
 
-/// A stored value: first byte, length of the key; key; value. Checksums of inputs are put right, or nothing else would
-/// ever be looked at.
+/// A stored value: first byte, length of the key; key; value. Checksums of inputs are put right, or nothing
+/// else would ever be looked at.
 pub(crate) fn record(input: &[u8]) {
     let Some((len, rest)) = input.split_first() else {
         return;

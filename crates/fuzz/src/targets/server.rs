@@ -1,5 +1,5 @@
-//! A server and a client that says anything. Whatever it says, the server answers, goes on serving, keeps a sound tree,
-//! and starts again.
+//! A server and a client that says anything. Whatever it says, the server answers, goes on serving, keeps a
+//! sound tree, and starts again.
 //!
 //! The input is a list of steps:
 //!
@@ -8,9 +8,10 @@
 //! | `00`, 1 | so many times 50 ms pass |
 //! | flags, 2 + n | length, little-endian, and a message |
 //!
-//! What no fuzzer guesses is put right where a flag says so: the boot epoch (1), statements (2: the one that a server
-//! has told us, by the number in the MAC; all others of them come with it), which object is meant (4: one that was seen, by the number in the inode), the next
-//! sequence of the lane (8). Flag 16: the message comes twice; 32: an operator says it.
+//! What no fuzzer guesses is put right where a flag says so: the boot epoch (1), statements (2: the one that
+//! a server has told us, by the number in the MAC; all others of them come with it), which object is meant
+//! (4: one that was seen, by the number in the inode), the next sequence of the lane (8). Flag 16: the
+//! message comes twice; 32: an operator says it.
 
 use super::frames::FS;
 use super::tree::sound;

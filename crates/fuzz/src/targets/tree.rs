@@ -5,7 +5,8 @@ use pando_store::Disk;
 use pando_types::DirId;
 use std::collections::BTreeMap;
 
-/// Every directory has one access record, head and touch, and as many entries as it says; every attachment has an entry.
+/// Every directory has one access record, head and touch, and as many entries as it says; every attachment
+/// has an entry.
 pub(crate) fn sound(disk: &Disk) {
     let mut dirs: BTreeMap<DirId, [u64; 5]> = BTreeMap::new();
     let mut count = |dir: DirId, what: usize, n: u64| {

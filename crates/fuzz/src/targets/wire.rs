@@ -87,7 +87,8 @@ pub(crate) fn seal_key() -> SealKey {
     SealKey([1; 32])
 }
 
-/// What a client opens: sealed bytes, and the same bytes as the text inside them, which a server in error might seal.
+/// What a client opens: sealed bytes, and the same bytes as the text inside them, which a server in error
+/// might seal.
 pub(crate) fn sealed(input: &[u8]) {
     let key = seal_key();
     if let Some(text) = bounded(input.len(), || seal::open(&key, input)) {

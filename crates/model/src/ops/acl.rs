@@ -7,9 +7,10 @@ use crate::op::{DirRef, ModelAnswer};
 use pando_types::{Acl, AclKind, Cred, Errno, FileKind, Mode, Name, Perm, Timestamp};
 
 impl Model {
-    /// RULE (setting a list, and removing one; Linux, `set_posix_acl`). Search permission; ENOENT if the name is gone, ESTALE if it
-    /// stands for another object; EOPNOTSUPP for a symlink; a default list is EACCES for anything but a directory, and to remove what it cannot have
-    /// is nothing; then owner or root, else EPERM. Sets ctime, unless bits and lists stay as they are.
+    /// RULE (setting a list, and removing one; Linux, `set_posix_acl`). Search permission; ENOENT if the name
+    /// is gone, ESTALE if it stands for another object; EOPNOTSUPP for a symlink; a default list is EACCES
+    /// for anything but a directory, and to remove what it cannot have is nothing; then owner or root, else
+    /// EPERM. Sets ctime, unless bits and lists stay as they are.
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     pub(crate) fn set_acl(
         &mut self,
@@ -50,8 +51,9 @@ impl Model {
     }
 }
 
-/// RULE (an access list and the bits). The bits become owner, mask (group, if there is none) and others. A list that says no more than
-/// bits can is not kept. The set-gid bit is lost if the caller is neither root nor in the object's group.
+/// RULE (an access list and the bits). The bits become owner, mask (group, if there is none) and others. A
+/// list that says no more than bits can is not kept. The set-gid bit is lost if the caller is neither root
+/// nor in the object's group.
 fn give(cred: &Cred, node: &mut Node, list: &Acl) {
     let middle = list.mask.unwrap_or(list.group);
     let mut bits = node.perm.bits() & 0o7000;
@@ -64,8 +66,8 @@ fn give(cred: &Cred, node: &mut Node, list: &Acl) {
     node.list = says_more.then(|| list.clone());
 }
 
-/// RULE (chmod and the list). Owner and others as the bits say; the group's bits are the mask, and the group's own entry stays. REQUIRES:
-/// the node has its new bits.
+/// RULE (chmod and the list). Owner and others as the bits say; the group's bits are the mask, and the
+/// group's own entry stays. REQUIRES: the node has its new bits.
 pub(crate) fn follow_bits(node: &mut Node) {
     let bits = node.perm.bits();
     if let Some(list) = &mut node.list {
@@ -75,9 +77,10 @@ pub(crate) fn follow_bits(node: &mut Node) {
     }
 }
 
-/// RULE (inherited lists; Linux, `posix_acl_create`). What is new in a directory with a default list, and is no symlink, has that as its access
-/// list, with owner, mask (group, if there is none) and others cut to what its creator asked for, and these as its bits; the umask
-/// counts only where there is no default list. A directory has the default list, too. `perm`: what the creator asked for.
+/// RULE (inherited lists; Linux, `posix_acl_create`). What is new in a directory with a default list, and is
+/// no symlink, has that as its access list, with owner, mask (group, if there is none) and others cut to what
+/// its creator asked for, and these as its bits; the umask counts only where there is no default list. A
+/// directory has the default list, too. `perm`: what the creator asked for.
 pub(crate) fn inherit(d: &Entered, mode: Mode, perm: Perm, mut node: Node) -> Node {
     let Some(default) = &d.default else {
         node.perm = Perm::new(perm.bits() & !(mode.umask.bits() & 0o777));

@@ -9,9 +9,10 @@ use crate::ops::xattr::lose_capability;
 use pando_types::{Access, AttrChange, Cred, Errno, FileKind, Name, Perm, TimeChange, Timestamp};
 
 impl Model {
-    /// RULE (setattr). Search permission unless through a handle; ENOENT if the name is gone (ESTALE through a handle, which
-    /// tells no names), ESTALE if it stands for another object; then size, owner, group, bits and times are checked in this order, and all are changed or none.
-    /// A change of nothing changes nothing, not even ctime.
+    /// RULE (setattr). Search permission unless through a handle; ENOENT if the name is gone (ESTALE through
+    /// a handle, which tells no names), ESTALE if it stands for another object; then size, owner, group, bits
+    /// and times are checked in this order, and all are changed or none. A change of nothing changes nothing,
+    /// not even ctime.
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     pub(crate) fn set_attr(
         &mut self,
@@ -50,8 +51,8 @@ impl Model {
     }
 }
 
-/// RULE (truncate). EISDIR for a directory, EINVAL for anything else that is not a regular file; write permission on
-/// the file unless through a handle; EFBIG above [`SIZE_MAX`].
+/// RULE (truncate). EISDIR for a directory, EINVAL for anything else that is not a regular file; write
+/// permission on the file unless through a handle; EFBIG above [`SIZE_MAX`].
 fn may_truncate(cred: &Cred, node: &Node, change: &AttrChange, through_handle: bool) -> Result<(), Errno> {
     let Some(size) = change.size else { return Ok(()) };
     match node.kind() {
@@ -75,8 +76,8 @@ fn may_chmod_kind(node: &Node, change: &AttrChange) -> Result<(), Errno> {
     if refused { Err(Errno::Unsupported) } else { Ok(()) }
 }
 
-/// RULE (chown). Only root gives an object away; its owner may name the owner it has. The owner may give it to a group
-/// they are in, or name the group it has; root to any. Else EPERM.
+/// RULE (chown). Only root gives an object away; its owner may name the owner it has. The owner may give it
+/// to a group they are in, or name the group it has; root to any. Else EPERM.
 fn may_chown(cred: &Cred, node: &Node, change: &AttrChange) -> Result<(), Errno> {
     let root = cred.is_root();
     let owner = cred.uid == node.uid;
@@ -97,8 +98,8 @@ fn may_chmod(cred: &Cred, node: &Node, change: &AttrChange) -> Result<(), Errno>
     if ok { Ok(()) } else { Err(Errno::Perm) }
 }
 
-/// RULE (utimens). Both times to now: owner, root, or whoever may write it, else EACCES. Anything else (a given time,
-/// or one time only): owner or root, else EPERM.
+/// RULE (utimens). Both times to now: owner, root, or whoever may write it, else EACCES. Anything else (a
+/// given time, or one time only): owner or root, else EPERM.
 fn may_set_times(cred: &Cred, node: &Node, change: &AttrChange) -> Result<(), Errno> {
     if cred.is_root() || cred.uid == node.uid {
         return Ok(());
@@ -133,9 +134,9 @@ fn carry_out(cred: &Cred, node: &mut Node, change: &AttrChange, now: Timestamp) 
     new_ctime(node, change, now);
 }
 
-/// RULE (bits after a change). A new owner or group takes the set-id bits of anything but a directory, a new size takes
-/// them when the caller is not root. Bits given in the same change are put on after that; but the set-gid bit is lost,
-/// of directories too, when the caller is neither root nor in the object's (new) group.
+/// RULE (bits after a change). A new owner or group takes the set-id bits of anything but a directory, a new
+/// size takes them when the caller is not root. Bits given in the same change are put on after that; but the
+/// set-gid bit is lost, of directories too, when the caller is neither root nor in the object's (new) group.
 fn new_perm(cred: &Cred, node: &mut Node, change: &AttrChange) {
     let chown = change.uid.is_some() || change.gid.is_some();
     let truncate = change.size.is_some();
@@ -153,8 +154,8 @@ fn new_perm(cred: &Cred, node: &mut Node, change: &AttrChange) {
     }
 }
 
-/// RULE (ctime after a change). Every change sets it to now. A directory has two: bits, owner and group set that of the
-/// access half, times that of the content half (which does not go back, see `touch`).
+/// RULE (ctime after a change). Every change sets it to now. A directory has two: bits, owner and group set
+/// that of the access half, times that of the content half (which does not go back, see `touch`).
 fn new_ctime(node: &mut Node, change: &AttrChange, now: Timestamp) {
     let access = change.perm.is_some() || change.uid.is_some() || change.gid.is_some();
     let times = change.atime.is_some() || change.mtime.is_some();

@@ -20,9 +20,9 @@ fn new_file(cred: &Cred, d: &Entered, mode: Mode, now: Timestamp) -> Node {
 }
 
 impl Model {
-    /// RULE (create). If the name exists: EEXIST for an exclusive create; a directory is EISDIR whatever is wanted; else
-    /// as for open. A new file is empty and belongs to the caller. Its set-gid bit is lost if it inherits a group that
-    /// the caller (not root) is not in, and that group may execute it.
+    /// RULE (create). If the name exists: EEXIST for an exclusive create; a directory is EISDIR whatever is
+    /// wanted; else as for open. A new file is empty and belongs to the caller. Its set-gid bit is lost if it
+    /// inherits a group that the caller (not root) is not in, and that group may execute it.
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     pub(crate) fn create(
         &mut self,
@@ -58,8 +58,8 @@ impl Model {
         })
     }
 
-    /// RULE (O_TMPFILE). The directory must allow a file to be made in it, and does not change. The file is as one that is created
-    /// there, has no name, and is there while it is open.
+    /// RULE (O_TMPFILE). The directory must allow a file to be made in it, and does not change. The file is
+    /// as one that is created there, has no name, and is there while it is open.
     pub(crate) fn unnamed(
         &mut self,
         cred: &Cred,
@@ -87,8 +87,9 @@ impl Model {
         })
     }
 
-    /// RULE (symlink). The target is 1 to 4,095 bytes without NUL, checked before anything else: ENOENT if empty (as
-    /// symlink(2) says), ENAMETOOLONG, EINVAL. It is not looked at. Bits are 0777, size is the target's length.
+    /// RULE (symlink). The target is 1 to 4,095 bytes without NUL, checked before anything else: ENOENT if
+    /// empty (as symlink(2) says), ENAMETOOLONG, EINVAL. It is not looked at. Bits are 0777, size is the
+    /// target's length.
     pub(crate) fn symlink(
         &mut self,
         cred: &Cred,
@@ -123,9 +124,9 @@ impl Model {
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
-    /// RULE (mknod). A directory is EPERM, a symlink or a regular file (which create makes) EINVAL, and so is a device number of more
-    /// than 32 bits, all before anything is looked at. A device is the superuser's to make: else EPERM, checked last. Set-gid is
-    /// lost as for create.
+    /// RULE (mknod). A directory is EPERM, a symlink or a regular file (which create makes) EINVAL, and so is
+    /// a device number of more than 32 bits, all before anything is looked at. A device is the superuser's to
+    /// make: else EPERM, checked last. Set-gid is lost as for create.
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     pub(crate) fn mknod(
         &mut self,
@@ -164,8 +165,8 @@ impl Model {
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
-    /// RULE (mkdir). Of the bits given, rwx and sticky count, set-uid and set-gid do not (Linux, `vfs_mkdir`). In a
-    /// set-gid directory the new one has its group and is set-gid too.
+    /// RULE (mkdir). Of the bits given, rwx and sticky count, set-uid and set-gid do not (Linux,
+    /// `vfs_mkdir`). In a set-gid directory the new one has its group and is set-gid too.
     pub(crate) fn mkdir(
         &mut self,
         cred: &Cred,
@@ -190,9 +191,10 @@ impl Model {
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
-    /// RULE (link). In this order, which is Linux's: search permission where the object is, ENOENT if the name is missing, ESTALE
-    /// if it stands for another; search permission where the new name is to be, EEXIST if that is taken, the permission to
-    /// change it; EPERM for a directory; ENOENT for what has no name, but what was made without one to get one. Its ctime is now.
+    /// RULE (link). In this order, which is Linux's: search permission where the object is, ENOENT if the
+    /// name is missing, ESTALE if it stands for another; search permission where the new name is to be,
+    /// EEXIST if that is taken, the permission to change it; EPERM for a directory; ENOENT for what has no
+    /// name, but what was made without one to get one. Its ctime is now.
     pub(crate) fn hard_link(
         &mut self,
         cred: &Cred,

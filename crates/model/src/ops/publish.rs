@@ -9,9 +9,10 @@ use crate::ops::xattr::lose_capability;
 use pando_types::{Cred, Errno, Name, Timestamp};
 
 impl Model {
-    /// RULE (relatime). Who has a file open may have read it; a name that is gone or stands for another object is ESTALE, and
-    /// what is no file EINVAL. The atime becomes the time of the read if that is not before the last change of anything of the
-    /// file, and if the atime is not later than the last change or is a day older than the read. Nothing else changes.
+    /// RULE (relatime). Who has a file open may have read it; a name that is gone or stands for another
+    /// object is ESTALE, and what is no file EINVAL. The atime becomes the time of the read if that is not
+    /// before the last change of anything of the file, and if the atime is not later than the last change or
+    /// is a day older than the read. Nothing else changes.
     pub(crate) fn accessed(
         &mut self,
         dir: &DirRef,
@@ -38,9 +39,10 @@ impl Model {
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
-    /// RULE (publish). Goes through a handle, so permissions were checked at open: the directory needs none, and a name
-    /// that is gone or stands for another object is ESTALE. Only regular files have content: EINVAL. EFBIG above
-    /// [`SIZE_MAX`]; EBUSY if the content is not of the version that this was made of; bytes past the size are EINVAL. Takes set-id bits from those who are not root. Who is neither root nor
+    /// RULE (publish). Goes through a handle, so permissions were checked at open: the directory needs none,
+    /// and a name that is gone or stands for another object is ESTALE. Only regular files have content:
+    /// EINVAL. EFBIG above [`SIZE_MAX`]; EBUSY if the content is not of the version that this was made of;
+    /// bytes past the size are EINVAL. Takes set-id bits from those who are not root. Who is neither root nor
     /// the owner cannot have written before the last change or after now.
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     pub(crate) fn publish(

@@ -20,8 +20,8 @@ impl Model {
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
-    /// RULE (stat of a directory's content half). Needs nothing but that the directory is alive: whoever asks found it
-    /// by a lookup in its parent.
+    /// RULE (stat of a directory's content half). Needs nothing but that the directory is alive: whoever asks
+    /// found it by a lookup in its parent.
     pub(crate) fn stat_dir(&self, dir: &DirRef) -> Result<ModelAnswer, Errno> {
         let d = self.enter(dir)?;
         self.dir_stat(d.id).map(ModelAnswer::DirStat).ok_or(Errno::Stale)
@@ -36,8 +36,9 @@ impl Model {
         }
     }
 
-    /// RULE (open). A symlink is ELOOP: following is the caller's work. A directory cannot be opened for writing:
-    /// EISDIR; a special file is opened by the kernel alone: EOPNOTSUPP. Then the object's own permissions: EACCES.
+    /// RULE (open). A symlink is ELOOP: following is the caller's work. A directory cannot be opened for
+    /// writing: EISDIR; a special file is opened by the kernel alone: EOPNOTSUPP. Then the object's own
+    /// permissions: EACCES.
     pub(crate) fn open(
         &self,
         cred: &Cred,

@@ -6,8 +6,8 @@ use crate::op::{DirRef, ModelAnswer};
 use pando_types::{Cred, Errno, Name, Timestamp};
 
 impl Model {
-    /// RULE (unlink). In this order: search, existence, permission to change entries, sticky, and EISDIR for a
-    /// directory.
+    /// RULE (unlink). In this order: search, existence, permission to change entries, sticky, and EISDIR for
+    /// a directory.
     pub(crate) fn unlink(
         &mut self,
         cred: &Cred,

@@ -42,9 +42,9 @@ impl Model {
         ))
     }
 
-    /// RULE (setxattr, removexattr). E2BIG above 65,536 bytes before anything is looked at; permissions, see `may`; EEXIST or ENODATA
-    /// as asked (removing needs one, too); ENOSPC if all names and values come to more than 131,072 bytes. Sets ctime, unless the
-    /// value stays (as ext4 has it).
+    /// RULE (setxattr, removexattr). E2BIG above 65,536 bytes before anything is looked at; permissions, see
+    /// `may`; EEXIST or ENODATA as asked (removing needs one, too); ENOSPC if all names and values come to
+    /// more than 131,072 bytes. Sets ctime, unless the value stays (as ext4 has it).
     #[expect(clippy::too_many_arguments, reason = "the fields of one operation")]
     pub(crate) fn set_xattr(
         &mut self,
@@ -84,7 +84,8 @@ impl Model {
         Ok(ModelAnswer::Entry(self.shown(id)))
     }
 
-    /// RULE (objects meant). Search permission; ENOENT if the name is gone, ESTALE if it stands for another object.
+    /// RULE (objects meant). Search permission; ENOENT if the name is gone, ESTALE if it stands for another
+    /// object.
     fn meant(&self, cred: &Cred, dir: &DirRef, name: &Name, id: NodeId) -> Result<&Node, Errno> {
         if self.find(cred, dir, name)? == id {
             Ok(self.node(id))
@@ -94,9 +95,10 @@ impl Model {
     }
 }
 
-/// RULE (who may see and change an attribute; Linux, `xattr_permission`). `trusted.` is root's: for others it is not there
-/// (ENODATA), and not to be changed (EPERM). `security.` may be seen by all and changed by root (EPERM). `user.` is for files and directories
-/// (else as for `trusted.`); the owner alone changes that of a sticky directory (EPERM); then the object's permissions: EACCES.
+/// RULE (who may see and change an attribute; Linux, `xattr_permission`). `trusted.` is root's: for others it
+/// is not there (ENODATA), and not to be changed (EPERM). `security.` may be seen by all and changed by root
+/// (EPERM). `user.` is for files and directories (else as for `trusted.`); the owner alone changes that of a
+/// sticky directory (EPERM); then the object's permissions: EACCES.
 fn may(cred: &Cred, node: &Node, attr: &XattrName, write: bool) -> Result<(), Errno> {
     let no = if write { Errno::Perm } else { Errno::NoData };
     let name = attr.as_bytes();
@@ -115,8 +117,8 @@ fn may(cred: &Cred, node: &Node, attr: &XattrName, write: bool) -> Result<(), Er
     allow(cred, node, if write { Access::WRITE } else { Access::READ })
 }
 
-/// RULE (capabilities). New content, a new size, a new owner or group take `security.capability` from anything but a directory,
-/// whoever makes them.
+/// RULE (capabilities). New content, a new size, a new owner or group take `security.capability` from
+/// anything but a directory, whoever makes them.
 pub(crate) fn lose_capability(node: &mut Node) {
     if !node.is_dir() {
         node.xattrs

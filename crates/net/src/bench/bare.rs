@@ -18,8 +18,8 @@ use std::time::Duration;
 const FEW: usize = 4;
 const BUFFER: usize = 64 * 1024;
 
-/// One message is parsed at a time. What a thread has to say on a connection is written once per turn: when all has been looked at
-/// that came in on any.
+/// One message is parsed at a time. What a thread has to say on a connection is written once per turn: when
+/// all has been looked at that came in on any.
 pub fn echo_bench(options: EchoOptions, waiting: Waiting) -> io::Result<EchoResult> {
     let options = EchoOptions {
         servers: options.servers.max(1),
@@ -164,8 +164,8 @@ impl Ends {
         }
     }
 
-    /// Takes what has come in, message after message: from where, and what; then writes what is to be said. Errs when nobody is
-    /// there any more.
+    /// Takes what has come in, message after message: from where, and what; then writes what is to be said.
+    /// Errs when nobody is there any more.
     fn turn(&mut self, mut take: impl FnMut(usize, &[u8], &mut [Vec<u8>])) -> io::Result<()> {
         self.wait()?;
         for n in &self.ready {

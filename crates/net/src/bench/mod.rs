@@ -1,7 +1,7 @@
 //! Ceilings: what the machine, and this crate, can do with messages that say nothing.
 //!
-//! Servers and clients are threads of this process. Every client is connected to every server, and each of its messages goes to
-//! the server after the one that answered last, as those of `pando bench null` do.
+//! Servers and clients are threads of this process. Every client is connected to every server, and each of
+//! its messages goes to the server after the one that answered last, as those of `pando bench null` do.
 
 mod bare;
 mod reactor;

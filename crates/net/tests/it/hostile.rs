@@ -185,7 +185,8 @@ fn a_reader_that_does_not_read() {
     let padding = [0; 4096];
     encode_frame(&mut ask, &[b"\0\0\0\0\0\0\0\0BIG", padding.as_slice()].concat());
     let before = resident_mib();
-    // Asks for 1 MiB again and again, 40 GiB in all, and reads nothing: sooner or later the server stops reading.
+    // Asks for 1 MiB again and again, 40 GiB in all, and reads nothing: sooner or later the server stops
+    // reading.
     let mut asked = 0u64;
     while asked < 40_000 && greedy.write_all(&ask).is_ok() {
         asked += 1;

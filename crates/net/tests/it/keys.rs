@@ -194,7 +194,8 @@ fn one_identity_cannot_fill_all_buffers() {
         role: Role::Client(Way::Key(IdentityId(5))),
         key: Some(cluster_key()),
     };
-    // Each asks for more than the kernel holds for it, and reads nothing; alone it could. Together they are too many.
+    // Each asks for more than the kernel holds for it, and reads nothing; alone it could. Together they are
+    // too many.
     let greedy: Vec<Client> = (0..24)
         .map(|_| {
             let client = Client::with(&address, Options::default(), five.clone());
@@ -228,7 +229,8 @@ fn one_identity_cannot_fill_all_buffers() {
 #[test]
 fn nothing_that_was_tampered_with_is_answered() {
     let server = Server::start("127.0.0.1:0", Options::default());
-    // Lengths of what the client sends: hello, proof, then one request; of what it is sent: challenge, welcome, answer.
+    // Lengths of what the client sends: hello, proof, then one request; of what it is sent: challenge,
+    // welcome, answer.
     let (hello, proof) = (8 + 4 + 2 + 16 + 3 + 8 + 32, 8 + 4 + 32);
     let (challenge, welcome) = (8 + 4 + 1 + 2 + 8 + 32 + 32, 8 + 4 + 1 + 2 + 8 + 1 + 32);
     let request = 4 + 16 + 8 + 25;

@@ -1,4 +1,5 @@
-//! Connections in mode `tls`: who comes together, who does not and what both are told, and what somebody in between sees.
+//! Connections in mode `tls`: who comes together, who does not and what both are told, and what somebody in
+//! between sees.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{Client, FS, SERVER, Server, cluster_key};
@@ -338,7 +339,8 @@ fn a_handshake_ends_in_time_and_stays_small() {
     let mine = ca.issue(CLIENTS);
     let server = serve(&ca.issue(SERVERS), &ca.trusted(), &[&mine]);
     let soon = Duration::from_secs(4);
-    // One that says nothing, one that stops in the middle, garbage that looks like TLS, and one that never ends.
+    // One that says nothing, one that stops in the middle, garbage that looks like TLS, and one that never
+    // ends.
     let silent = TcpStream::connect(server.address).unwrap();
     assert!(closes(silent) < soon);
     let mut half = TcpStream::connect(server.address).unwrap();
@@ -372,7 +374,8 @@ fn a_handshake_ends_in_time_and_stays_small() {
 /// What passed, there and back.
 type Seen = Arc<Mutex<[Vec<u8>; 2]>>;
 
-/// A way to the server past somebody who writes down what passes, and flips a bit of what is sent after so many bytes.
+/// A way to the server past somebody who writes down what passes, and flips a bit of what is sent after so
+/// many bytes.
 fn between(server: &Server, flip: usize) -> (String, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,5 +1,5 @@
-//! Who may ask for what: the one place where a message is weighed against what its sender proved to be, before anything
-//! else (H100).
+//! Who may ask for what: the one place where a message is weighed against what its sender proved to be,
+//! before anything else (H100).
 
 use crate::account::Notes;
 use crate::facts::statements::Dirs;
@@ -136,8 +136,8 @@ impl MetaServer {
         taken.then(|| Some(Turn { server, id, bytes }))
     }
 
-    /// The entry of the directory that is an identity's whole filesystem, wherever it is by now: what the root is to
-    /// others.
+    /// The entry of the directory that is an identity's whole filesystem, wherever it is by now: what the
+    /// root is to others.
     pub(crate) async fn find_subtree(
         &self,
         message: u64,
@@ -208,8 +208,8 @@ fn check(holder: IdentityId, claims: &Claims, request: &Request) -> Result<(), R
             if claims.read_only && op.traits().writes && !plant!(G8) {
                 return Err(Refusal::ReadOnly);
             }
-            // The place above the root is the one directory that nobody needs a statement of. To whom a subtree is all
-            // there is, it is only where that subtree is found.
+            // The place above the root is the one directory that nobody needs a statement of. To whom a
+            // subtree is all there is, it is only where that subtree is found.
             let above = |s: &&Statement| s.id == DirId::ABOVE_ROOT;
             let outside = op.statements().iter().flatten().any(above) && !op.is_root_lookup();
             if claims.subtree.is_some() && outside && !plant!(G9) {

@@ -1,6 +1,6 @@
-//! Who may connect. One server keeps the identities, in its own store; it tells the others of every change before the
-//! operator hears that it is done, and they ask it when they start and every so often. Until a server knows, it lets
-//! no client in.
+//! Who may connect. One server keeps the identities, in its own store; it tells the others of every change
+//! before the operator hears that it is done, and they ask it when they start and every so often. Until a
+//! server knows, it lets no client in.
 
 mod change;
 
@@ -22,8 +22,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often a change is told to a server that does not answer, before the operator hears that it did not. All tries
-/// together must take less time than an operator's client waits for one answer, or it asks again and never hears.
+/// How often a change is told to a server that does not answer, before the operator hears that it did not.
+/// All tries together must take less time than an operator's client waits for one answer, or it asks again
+/// and never hears.
 const TRIES: usize = 2;
 
 /// Planted: who nobody knows may do everything.
@@ -258,8 +259,8 @@ impl MetaServer {
         join_all(tells.collect()).await.into_iter().flatten().collect()
     }
 
-    /// Puts a table in force: who may not connect any more is thrown out at once. Sessions end with the next tick;
-    /// until then nobody can speak of them.
+    /// Puts a table in force: who may not connect any more is thrown out at once. Sessions end with the next
+    /// tick; until then nobody can speak of them.
     pub(crate) fn adopt_identities(&self, table: IdentityTable) {
         let gone = self.admission.identities.borrow_mut().adopt(table);
         for id in gone {
@@ -267,9 +268,9 @@ impl MetaServer {
         }
     }
 
-    /// Refuses, at the instant an operation would take effect, what rests on something that is not true any more, and what
-    /// an identity asked that was revoked while this waited: when a revocation has returned, nothing of its identity
-    /// takes effect on the servers that confirmed it.
+    /// Refuses, at the instant an operation would take effect, what rests on something that is not true any
+    /// more, and what an identity asked that was revoked while this waited: when a revocation has returned,
+    /// nothing of its identity takes effect on the servers that confirmed it.
     pub(crate) fn may_take_effect(&self, asked: &Asked<'_>) -> Result<(), Failure> {
         let id = asked.holder.identity;
         let anybody = self.map().auth == AuthMode::None || id == IdentityId::ANYONE;
@@ -281,7 +282,8 @@ impl MetaServer {
         if anew || self.is_coordinated(asked.op) && !self.may_coordinate(asked.term) {
             return Err(Failure::Refused(Refusal::NotReady));
         }
-        // Whoever had its slots meanwhile may have been asked the same, and have done it or sent it on (H131).
+        // Whoever had its slots meanwhile may have been asked the same, and have done it or sent it on
+        // (H131).
         if asked.request.is_some() && asked.slot_changes != self.slot_changes() && !plant!(H131) {
             return Err(Failure::Refused(Refusal::Busy));
         }

@@ -38,7 +38,8 @@ impl MetaServer {
         (request, bytes): (Request, usize),
         explain: bool,
     ) {
-        // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must know.
+        // What was meant for an earlier boot is from before a crash: its lanes are gone, and the sender must
+        // know.
         let exempt = matches!(request, Request::GetMap | Request::Status | Request::Null(_));
         if boot != self.boot && !exempt && !plant!(G34) {
             return self.answer(vec![asker], Err(Refusal::WrongBoot(self.boot)));
@@ -67,8 +68,8 @@ impl MetaServer {
         }
         // To whom a subtree is all there is, nothing is told of what is above it.
         let notes = self.notes(explain && entitled.subtree.is_none());
-        // By reference: what a task is given it has twice, and every request is a task. What it waits for is pinned where it
-        // is made, here and below: `.await` alone would move it there, several KB each time.
+        // By reference: what a task is given it has twice, and every request is a task. What it waits for is
+        // pinned where it is made, here and below: `.await` alone would move it there, several KB each time.
         self.spawn(|me| match request {
             Request::Op(asked) => Box::pin(async move {
                 if let Some(read) = reading {
@@ -128,7 +129,8 @@ impl MetaServer {
         pin!(self.operate(asker, tried, (holder, cred), op, ways, notes)).await;
     }
 
-    /// Everything but operations. What waits has a place of its own, so that no request has one for all of them.
+    /// Everything but operations. What waits has a place of its own, so that no request has one for all of
+    /// them.
     async fn serve(&self, asker: Asker, entitled: Entitled, request: Request, notes: &Notes) {
         let Entitled { holder, subtree } = entitled;
         let result = match request {
@@ -395,8 +397,9 @@ impl MetaServer {
             return Ok(Admission::Execute { unknown: false });
         }
         let id = request.ok_or(Refusal::Invalid)?;
-        // It was sent before what it needs came here: it may have been repeated where that was, and be late (H115).
-        // So it may if it was sent to the owner of the slot that this was, and is taken for the coordinator's now.
+        // It was sent before what it needs came here: it may have been repeated where that was, and be late
+        // (H115). So it may if it was sent to the owner of the slot that this was, and is taken for the
+        // coordinator's now.
         let elsewhere = op.home().is_some_and(|slot| !self.serves_slot(slot));
         let late = map < self.slots.gained.get() || elsewhere && map < self.slots.lost.get();
         if !known && late && !plant!(H115) {
@@ -428,8 +431,8 @@ impl MetaServer {
         Ok(admission)
     }
 
-    /// Begins a change that is this server's to do and was never asked for before. False, and nothing is noted: there is something else to
-    /// be said of it.
+    /// Begins a change that is this server's to do and was never asked for before. False, and nothing is
+    /// noted: there is something else to be said of it.
     pub(crate) fn begins(&self, asker: Asker, request: Option<RequestId>, map: MapEpoch, op: &Op) -> bool {
         let here = op.home().is_some_and(|slot| self.serves_slot(slot));
         let in_time = map >= self.slots.gained.get();
@@ -442,8 +445,9 @@ impl MetaServer {
         here && in_time && self.knows_enough() && request.is_some_and(begin)
     }
 
-    /// That another is the coordinator is said only by a map that is no older than the asker's: who hears it gives the
-    /// request up for another, and if this server has the office by then a late copy would be taken on (H127).
+    /// That another is the coordinator is said only by a map that is no older than the asker's: who hears it
+    /// gives the request up for another, and if this server has the office by then a late copy would be taken
+    /// on (H127).
     fn unless_outdated(&self, why: Refusal, map: MapEpoch) -> Refusal {
         match why {
             Refusal::UseCoordinator if map > self.map().epoch => Refusal::NotReady,
@@ -464,8 +468,8 @@ impl MetaServer {
         }
     }
 
-    /// That a request failed is known where it did and nowhere else: with the slot gone it may have been done by the next
-    /// owner, also if the slot has come back since (H122).
+    /// That a request failed is known where it did and nowhere else: with the slot gone it may have been done
+    /// by the next owner, also if the slot has come back since (H122).
     fn check_failure(&self, id: RequestId, map: MapEpoch, op: &Op) -> Result<(), Refusal> {
         let Some(by) = self
             .admission
@@ -527,8 +531,9 @@ impl MetaServer {
         if !known {
             self.store.apply(&Batch::of(vec![self.session_begins(id)]))?;
         }
-        // Also when it was known: the first opening may still be on its way to the disk.
-        // A session of open files or locks must be there after a power failure in either durability: it is waited for then (H165, H170).
+        // Also when it was known: the first opening may still be on its way to the disk. A session of open
+        // files or locks must be there after a power failure in either durability: it is waited for then
+        // (H165, H170).
         let level = match id.keeps() || id.is_for_locks() {
             true => Level::Synced,
             false => Level::Durable,

@@ -1,9 +1,9 @@
 //! Sessions and request lanes (H44–H48).
 //!
-//! Durable: which sessions exist, and a reply record beside each effect. In memory: for every lane used since boot the
-//! last sequence and its outcome, failures included. Both are needed: a failure writes nothing, so after it was
-//! answered only memory keeps a late duplicate from being executed; and what is in memory dies with the boot, whose
-//! epoch every message carries.
+//! Durable: which sessions exist, and a reply record beside each effect. In memory: for every lane used since
+//! boot the last sequence and its outcome, failures included. Both are needed: a failure writes nothing, so
+//! after it was answered only memory keeps a late duplicate from being executed; and what is in memory dies
+//! with the boot, whose epoch every message carries.
 
 use crate::Limits;
 use pando_env::Peer;
@@ -38,8 +38,8 @@ struct Lane {
 }
 
 impl Lane {
-    /// A lane has one request at a time: a newer one says that the older was answered, or given up for good. False: while that still runs
-    /// here the lane must not forget it. Or this one is not newer.
+    /// A lane has one request at a time: a newer one says that the older was answered, or given up for good.
+    /// False: while that still runs here the lane must not forget it. Or this one is not newer.
     fn goes_on_to(&mut self, sequence: Sequence, asker: Asker) -> bool {
         if sequence <= self.sequence || matches!(self.doing, Doing::Running(_)) {
             return false;
@@ -194,10 +194,11 @@ impl Sessions {
         }
     }
 
-    /// The running request of a lane is about to leave a reply record in a slot. False if it does not run here. With it comes where the one
-    /// before it is, and whose, if nobody asks for that any more: a lane has one request at a time, and every copy of the one before is
-    /// refused wherever it comes, here as too old, elsewhere by its map. Where there are, or were, others under its key it stays: late
-    /// copies of those are refused because it stands there.
+    /// The running request of a lane is about to leave a reply record in a slot. False if it does not run
+    /// here. With it comes where the one before it is, and whose, if nobody asks for that any more: a lane
+    /// has one request at a time, and every copy of the one before is refused wherever it comes, here as too
+    /// old, elsewhere by its map. Where there are, or were, others under its key it stays: late copies of
+    /// those are refused because it stands there.
     pub fn replies(&mut self, id: RequestId, slot: Slot) -> (bool, Option<(Slot, Sequence)>) {
         let Some(session) = self.live.get_mut(&id.session) else {
             return (false, None);
@@ -268,8 +269,8 @@ impl Sessions {
         }
     }
 
-    /// Ends a session in memory; the caller deletes its reply records, and if it is `recorded` writes that down.
-    /// `None`: there is no such session.
+    /// Ends a session in memory; the caller deletes its reply records, and if it is `recorded` writes that
+    /// down. `None`: there is no such session.
     pub fn end(&mut self, id: SessionId, now: Mono, recorded: bool) -> Option<Written> {
         let session = self.live.remove(&id)?;
         if let Some(all) = self.lanes.get_mut(&id.owner()) {
@@ -288,7 +289,8 @@ impl Sessions {
         Some(session.written)
     }
 
-    /// A session that was registered for what did not come, and has done nothing: as if it had never been heard of.
+    /// A session that was registered for what did not come, and has done nothing: as if it had never been
+    /// heard of.
     pub fn forget_unused(&mut self, id: SessionId) {
         if self.live.get(&id).is_some_and(|s| s.lanes.is_empty()) {
             self.live.remove(&id);
@@ -305,7 +307,8 @@ impl Sessions {
             .collect()
     }
 
-    /// Whether a session lives that has given no sign of life for so long, and none of its requests is running.
+    /// Whether a session lives that has given no sign of life for so long, and none of its requests is
+    /// running.
     pub fn is_silent(&self, id: SessionId, now: Mono, timeout: Duration) -> bool {
         self.live.get(&id).is_some_and(|s| s.is_silent(now, timeout))
     }
@@ -336,8 +339,8 @@ impl Sessions {
         self.ended.insert(id, ended);
     }
 
-    /// Forgets up to `most` sessions that ended longer ago than any message can be late or any client can still be
-    /// asking. Returns those that still have records.
+    /// Forgets up to `most` sessions that ended longer ago than any message can be late or any client can
+    /// still be asking. Returns those that still have records.
     pub fn forget(&mut self, now: Mono, memory: Duration, most: usize) -> Vec<(SessionId, Written)> {
         let old = self.ended.iter().filter(|(_, e)| now.since(e.at) >= memory);
         let old: Vec<SessionId> = old.map(|(id, _)| *id).take(most).collect();
@@ -406,8 +409,8 @@ impl Sessions {
         }
     }
 
-    /// A request that was never asked for before begins in a lane that has answered the one before it, as after
-    /// [`Admission::Execute`]. False, and nothing is noted: there is something else to be said of it.
+    /// A request that was never asked for before begins in a lane that has answered the one before it, as
+    /// after [`Admission::Execute`]. False, and nothing is noted: there is something else to be said of it.
     pub fn begin(&mut self, id: RequestId, asker: Asker, now: Mono) -> bool {
         let Some(session) = self.live.get_mut(&id.session) else {
             return false;
@@ -420,8 +423,8 @@ impl Sessions {
         begun
     }
 
-    /// A request was refused here because another server was the coordinator, and is repeated now that this one is. A late copy
-    /// of the first try was sent by an older map, and does not come so far (H115, H127).
+    /// A request was refused here because another server was the coordinator, and is repeated now that this
+    /// one is. A late copy of the first try was sent by an older map, and does not come so far (H115, H127).
     pub fn take_on(&mut self, id: RequestId, asker: Asker) -> Admission {
         let lane = self
             .live

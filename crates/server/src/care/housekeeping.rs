@@ -35,7 +35,8 @@ impl Removed {
 }
 
 impl MetaServer {
-    /// What waits for the deletion of its data here, as housekeeping found it: it goes round all slots every few seconds.
+    /// What waits for the deletion of its data here, as housekeeping found it: it goes round all slots every
+    /// few seconds.
     pub fn removed(&self) -> Removed {
         let mut all = Removed::default();
         self.care
@@ -125,8 +126,8 @@ impl MetaServer {
         Ok(())
     }
 
-    /// Whether a session that keeps files open, and has never spoken here, has some in a slot that is coming; or one under which files
-    /// are locked, which need not speak here before, has locks in one.
+    /// Whether a session that keeps files open, and has never spoken here, has some in a slot that is coming;
+    /// or one under which files are locked, which need not speak here before, has locks in one.
     fn comes_along(&self, session: SessionId) -> bool {
         let coming = |slot: Slot| self.is_coming(slot);
         let opened = session.keeps()
@@ -147,9 +148,9 @@ impl MetaServer {
                 .any(|slot| self.serves_slot(slot))
     }
 
-    /// Ends a session whose client did not say goodbye. It may be out of reach and have requests whose outcome it does
-    /// not know: remembered, also by the next boot, so that the name does not come back to life without its reply records.
-    /// Only if `may` says so at the instant it ends.
+    /// Ends a session whose client did not say goodbye. It may be out of reach and have requests whose
+    /// outcome it does not know: remembered, also by the next boot, so that the name does not come back to
+    /// life without its reply records. Only if `may` says so at the instant it ends.
     pub(crate) async fn expire(
         &self,
         session: SessionId,
@@ -176,8 +177,8 @@ impl MetaServer {
         self.end_session(id, None).await
     }
 
-    /// Ends a session: first in memory, so that nothing of it is executed any more, then its records but for the one
-    /// that is to stay. Its holds on removed files end with it, and its locks.
+    /// Ends a session: first in memory, so that nothing of it is executed any more, then its records but for
+    /// the one that is to stay. Its holds on removed files end with it, and its locks.
     async fn end_session(&self, id: SessionId, stays: Option<Record>) -> Result<(), Failure> {
         let open: BTreeSet<Slot> = self.mounts.holds.borrow().slots_of(id).collect();
         let ended = self
@@ -226,7 +227,8 @@ impl MetaServer {
         Ok(())
     }
 
-    /// Deletes blocks of removed files that nobody holds open. The record goes after the data, so a crash repeats it.
+    /// Deletes blocks of removed files that nobody holds open. The record goes after the data, so a crash
+    /// repeats it.
     async fn collect_garbage(&self, next: &mut u16) -> Result<(), Failure> {
         // Their blocks may be what a cut names.
         if self.slots.cuts.keeps_data() {
@@ -263,7 +265,8 @@ impl MetaServer {
         }
         found.retain(|(_, record)| !matches!(record, Record::Garbage(g) if held(g)));
         if !found.is_empty() {
-            // Nothing is deleted that a power failure could bring back a name for: one sync for all that was read.
+            // Nothing is deleted that a power failure could bring back a name for: one sync for all that was
+            // read.
             self.store
                 .wait(self.store.applied(), pando_store::Level::Synced)
                 .await?;

@@ -1,5 +1,5 @@
-//! Records that an operator puts right (`pando fsck --repair`), while everything goes on: a transaction under locks, which first finds
-//! out whether everything is still as it was found.
+//! Records that an operator puts right (`pando fsck --repair`), while everything goes on: a transaction under
+//! locks, which first finds out whether everything is still as it was found.
 
 use crate::account::Notes;
 use crate::facts::statements::Dirs;
@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Records in one repair.
 const MOST: usize = 1024;
 
-/// Whether a record is the tree's, and so may be put right. What transactions, sessions and servers remember is not.
+/// Whether a record is the tree's, and so may be put right. What transactions, sessions and servers remember
+/// is not.
 fn is_of_the_tree(key: &Key) -> bool {
     matches!(
         key,

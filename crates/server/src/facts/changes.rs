@@ -1,8 +1,9 @@
-//! Change attributes of directories (`pando_wire::ChangeInfo`): counted in memory, told with the answers of changes and looks.
+//! Change attributes of directories (`pando_wire::ChangeInfo`): counted in memory, told with the answers of
+//! changes and looks.
 //!
-//! The rule (H179): from when a change of a directory's names or counts may take effect, no answer tells a count from before it. What another
-//! server decides takes effect when that does: so from the vote for it until it is carried out nothing is told of the directory, and
-//! then it has a new count.
+//! The rule (H179): from when a change of a directory's names or counts may take effect, no answer tells a
+//! count from before it. What another server decides takes effect when that does: so from the vote for it
+//! until it is carried out nothing is told of the directory, and then it has a new count.
 
 use crate::MetaServer;
 use crate::pipeline::{Asked, Basis};
@@ -185,7 +186,8 @@ impl MetaServer {
         }
     }
 
-    /// It has seen what there is, or that a name is not there. REQUIRES: nothing is waited for from here to when it takes effect.
+    /// It has seen what there is, or that a name is not there. REQUIRES: nothing is waited for from here to
+    /// when it takes effect.
     pub(crate) fn tell_look(&self, asked: &Asked<'_>, before: Option<u64>, seen: &Outcome, time: Timestamp) {
         let (Some(dir), Some(before)) = (asked.op.looks_at(), before) else {
             return;

@@ -1,5 +1,5 @@
-//! The one place where lazy invalidation and leases differ: as of when a statement is true, whether it still is, what a
-//! server must know before it serves, and what comes before a change.
+//! The one place where lazy invalidation and leases differ: as of when a statement is true, whether it still
+//! is, what a server must know before it serves, and what comes before a change.
 
 use crate::account::Notes;
 use crate::{Failure, MetaServer};
@@ -36,7 +36,8 @@ impl MetaServer {
         }
     }
 
-    /// What is older than this is told anew after it was tested; with leases nothing is, unless it was joined from links.
+    /// What is older than this is told anew after it was tested; with leases nothing is, unless it was joined
+    /// from links.
     pub(crate) fn renewed_upto(&self) -> Watermark {
         match self.map().coherence {
             Coherence::Lazy => self.heard_upto(),
@@ -83,8 +84,8 @@ impl MetaServer {
         }
     }
 
-    /// What must happen between locking a directory's records and changing its name, parent or permissions: afterwards
-    /// nobody acts on what they are now. Returns as of when they are not.
+    /// What must happen between locking a directory's records and changing its name, parent or permissions:
+    /// afterwards nobody acts on what they are now. Returns as of when they are not.
     pub(crate) async fn announce(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
         match self.lease() {
             None => self.broadcast(what, notes).await,

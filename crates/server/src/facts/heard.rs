@@ -1,7 +1,8 @@
-//! What this server has heard of the log of invalidations (InfiniFS §3.4): which statements are not true any more.
+//! What this server has heard of the log of invalidations (InfiniFS §3.4): which statements are not true any
+//! more.
 //!
-//! A directory's access record changes only after every server has heard that it will (H10), so what is checked here,
-//! at the instant an operation takes effect, is what holds in the whole cluster.
+//! A directory's access record changes only after every server has heard that it will (H10), so what is
+//! checked here, at the instant an operation takes effect, is what holds in the whole cluster.
 
 use crate::MetaServer;
 use pando_auth::StatementKeys;
@@ -163,8 +164,8 @@ impl MetaServer {
         self.heard_so_far()
     }
 
-    /// What a follower that has heard so much has to hear: the entries after the position returned. If that is higher, the
-    /// entries in between are forgotten.
+    /// What a follower that has heard so much has to hear: the entries after the position returned. If that
+    /// is higher, the entries in between are forgotten.
     pub(crate) fn log_after(&self, known: Watermark) -> (Watermark, Vec<Invalidation>) {
         let heard = self.facts.heard.borrow();
         let after = known.max(heard.floor()).min(heard.upto());

@@ -1,13 +1,14 @@
-//! Leases (`--coherence lease`), the baseline of InfiniFS §5.5: what clients are told of a directory is good for a fixed
-//! time, and whoever changes the directory locks its records, so that nobody is told anything new of it, and waits until
-//! that time has passed. Nobody is told of the change.
+//! Leases (`--coherence lease`), the baseline of InfiniFS §5.5: what clients are told of a directory is good
+//! for a fixed time, and whoever changes the directory locks its records, so that nobody is told anything new
+//! of it, and waits until that time has passed. Nobody is told of the change.
 //!
-//! Whether a statement's time has passed is told by the coordinator's clock, as a client's word is worth nothing here, and
-//! no two clocks need show the same. The coordinator counts milliseconds on its monotonic clock; the others ask it again and
-//! again. What it answered is a time that has passed for certain, and is what they write on statements (`at`). How late it
-//! may be at most they count themselves, from before they asked, a little faster than their clock runs (H51). When the
-//! answer is older than a lease they serve nobody: so when a coordinator that has started again changes something, a lease
-//! later, nobody goes by the clock of the one before any more.
+//! Whether a statement's time has passed is told by the coordinator's clock, as a client's word is worth
+//! nothing here, and no two clocks need show the same. The coordinator counts milliseconds on its monotonic
+//! clock; the others ask it again and again. What it answered is a time that has passed for certain, and is
+//! what they write on statements (`at`). How late it may be at most they count themselves, from before they
+//! asked, a little faster than their clock runs (H51). When the answer is older than a lease they serve
+//! nobody: so when a coordinator that has started again changes something, a lease later, nobody goes by the
+//! clock of the one before any more.
 
 use crate::MetaServer;
 use pando_auth::StatementKeys;
@@ -19,10 +20,11 @@ use std::time::Duration;
 
 /// Bits of a time; the coordinator's term stands above them.
 const TIME_BITS: u32 = 40;
-/// Clocks differ by less than one part in so many: of lengths that must not come out too short, so much is added.
+/// Clocks differ by less than one part in so many: of lengths that must not come out too short, so much is
+/// added.
 const DRIFT: u32 = 64;
-/// For so many leases the coordinator knows what has changed: operations whose own change waits rest on statements that run
-/// out meanwhile.
+/// For so many leases the coordinator knows what has changed: operations whose own change waits rest on
+/// statements that run out meanwhile.
 const MEMORY: u32 = 4;
 
 /// What time it is.
@@ -96,11 +98,13 @@ impl MetaServer {
         self.coordinates() || told.is_some_and(|(_, asked)| self.world.mono().since(asked) < lease)
     }
 
-    /// The tag through which a statement may not be true any more; 0: its time has passed. REQUIRES: the time is known.
+    /// The tag through which a statement may not be true any more; 0: its time has passed. REQUIRES: the time
+    /// is known.
     pub(crate) fn run_out(&self, s: &Statement, lease: Duration) -> Option<u64> {
         let clock = self.facts.clock.borrow();
         if self.coordinates() {
-            // Whoever has waited for a lease has statements that are older; here it is known what they missed.
+            // Whoever has waited for a lease has statements that are older; here it is known what they
+            // missed.
             let passed = later(s.at, lease * MEMORY) <= self.lease_time();
             return if passed { Some(0) } else { clock.outdated(s) };
         }

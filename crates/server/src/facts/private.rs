@@ -1,5 +1,5 @@
-//! Directories that nobody was told of but who made them. A change of their permissions concerns nobody else, and needs no
-//! broadcast: `tar x` of 10,000 directories changes the permissions of each.
+//! Directories that nobody was told of but who made them. A change of their permissions concerns nobody else,
+//! and needs no broadcast: `tar x` of 10,000 directories changes the permissions of each.
 //!
 //! Kept in memory alone: what was made before a restart, or too long ago, is assumed to be known to others.
 
@@ -47,7 +47,8 @@ impl Private {
         self.makers.remove(&(id, generation));
     }
 
-    /// The slots that these directories were born in are served by others: a generation has its slot's number.
+    /// The slots that these directories were born in are served by others: a generation has its slot's
+    /// number.
     pub fn left_slots(&mut self, slots: &BTreeSet<Slot>) {
         self.makers
             .retain(|(_, generation), _| !slots.contains(&generation.slot()));
@@ -65,7 +66,8 @@ impl MetaServer {
         move |id, generation| self.facts.private.borrow().to(id, generation, asker)
     }
 
-    /// Records are lent to another server, or changed by it: whom it tells of the directories among them is not known here.
+    /// Records are lent to another server, or changed by it: whom it tells of the directories among them is
+    /// not known here.
     pub(crate) fn lent<'a>(&self, records: impl Iterator<Item = &'a Record>) {
         let mut private = self.facts.private.borrow_mut();
         for record in records {
@@ -81,8 +83,8 @@ impl MetaServer {
 }
 
 impl MetaServer {
-    /// What an operation does to directories' entries, here or elsewhere: one that is made is its maker's secret until
-    /// somebody else is told; where one is moved to, others answer for it.
+    /// What an operation does to directories' entries, here or elsewhere: one that is made is its maker's
+    /// secret until somebody else is told; where one is moved to, others answer for it.
     pub(crate) fn keep_private(&self, asked: &Asked<'_>, mutations: &[Mutation]) {
         let mut private = self.facts.private.borrow_mut();
         for m in mutations {

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// Most guesses of one message.
 const MOST: usize = 256;
-/// Answers leave a multiple of so much after their questions came, longer than finding an entry takes: when they come
-/// says nothing about what was found (H99).
+/// Answers leave a multiple of so much after their questions came, longer than finding an entry takes: when
+/// they come says nothing about what was found (H99).
 const TICK: Duration = Duration::from_micros(100);
 /// And so much longer for each guess.
 const TICK_EACH: Duration = Duration::from_micros(10);
@@ -97,8 +97,8 @@ impl MetaServer {
         Ok(sealed.unwrap_or_default())
     }
 
-    /// What finding an entry takes beyond finding none. The grid of time hides the difference on a server that has
-    /// nothing else to do; where others wait for the same processor, work itself would show.
+    /// What finding an entry takes beyond finding none. The grid of time hides the difference on a server
+    /// that has nothing else to do; where others wait for the same processor, work itself would show.
     async fn as_if_found(
         &self,
         missing: Guessed,

@@ -9,7 +9,8 @@ use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Said, Scope, Shows, St
 /// Longest way: as many directories as a path can have.
 const LONGEST: usize = 2048;
 
-/// A directory that an operation names. It is moved about with its operation: what is seldom has a place of its own.
+/// A directory that an operation names. It is moved about with its operation: what is seldom has a place of
+/// its own.
 enum Named<'a> {
     As(&'a Statement),
     /// With the whole way, joined from links.
@@ -39,8 +40,8 @@ impl<'a> Dirs<'a> {
         self.0.iter().flatten().map(Named::statement)
     }
 
-    /// Whether who asked has shown the whole way to each of them. A handle says nothing of where a directory is by now, and
-    /// which servers were asked about it would (H99).
+    /// Whether who asked has shown the whole way to each of them. A handle says nothing of where a directory
+    /// is by now, and which servers were asked about it would (H99).
     pub fn whole_ways(&self) -> bool {
         self.all().all(|s| s.scope == Scope::Way)
     }
@@ -53,8 +54,8 @@ impl<'a> Dirs<'a> {
 }
 
 impl MetaServer {
-    /// Whether all an operation says about directories was said by a server of this filesystem to who asks, and leads
-    /// all the way from the root.
+    /// Whether all an operation says about directories was said by a server of this filesystem to who asks,
+    /// and leads all the way from the root.
     pub(crate) fn believe<'a>(
         &self,
         holder: Bearer,
@@ -127,8 +128,8 @@ impl MetaServer {
         }
     }
 
-    /// Signs every statement in an outcome, and adds the keys that the caller may have. REQUIRES: the records it was
-    /// made of are locked, so that it is true now.
+    /// Signs every statement in an outcome, and adds the keys that the caller may have. REQUIRES: the records
+    /// it was made of are locked, so that it is true now.
     pub(crate) fn sign(&self, outcome: &mut Outcome, asked: &Asked<'_>) {
         let Ok(answer) = outcome else { return };
         match answer {
@@ -190,8 +191,8 @@ impl MetaServer {
     }
 }
 
-/// The statement with its whole way. A link is joined, by its tags, to others, the last of which is a ticket; each
-/// directory that is passed must let the caller search it. `None`: they do not belong together.
+/// The statement with its whole way. A link is joined, by its tags, to others, the last of which is a ticket;
+/// each directory that is passed must let the caller search it. `None`: they do not belong together.
 fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Named<'a>> {
     if s.scope != Scope::Link || plant!(G18) {
         return Some(Named::As(s));

@@ -1,7 +1,8 @@
 //! Locks of programs on files (`flock`, `fcntl`): what is asked about them, and when it may be answered.
 //!
-//! They are in memory only. What is durable is which sessions have some: after a restart each of those must say what it holds,
-//! or end, before anybody gets a new lock (H170). With a slot goes who has locks in it, and its next owner waits likewise.
+//! They are in memory only. What is durable is which sessions have some: after a restart each of those must
+//! say what it holds, or end, before anybody gets a new lock (H170). With a slot goes who has locks in it,
+//! and its next owner waits likewise.
 
 mod table;
 
@@ -94,8 +95,8 @@ impl MetaServer {
         Ok(Response::Lock(answer))
     }
 
-    /// Answers when it is one's turn, or after a while. Who waits has one of its identity's requests: with a part of them taken by
-    /// such, the rest is answered at once, and comes again.
+    /// Answers when it is one's turn, or after a while. Who waits has one of its identity's requests: with a
+    /// part of them taken by such, the rest is answered at once, and comes again.
     async fn await_turn(&self, holder: IdentityId, session: SessionId, place: LockPlace) -> FileLockAnswer {
         let now = self.world.mono();
         let most = (self.limits.requests / PARKING).max(1);
@@ -161,8 +162,8 @@ impl MetaServer {
         Ok(())
     }
 
-    /// What is to be done now and then. Returns sessions that are to end: they live, and have not said what they hold for twice as
-    /// long as one lives that says nothing at all.
+    /// What is to be done now and then. Returns sessions that are to end: they live, and have not said what
+    /// they hold for twice as long as one lives that says nothing at all.
     pub(crate) fn tidy_file_locks(&self) -> Vec<SessionId> {
         let now = self.world.mono();
         let mut locks = self.mounts.file_locks.borrow_mut();

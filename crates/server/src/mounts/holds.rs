@@ -1,10 +1,10 @@
 //! Which sessions have which files open (H97).
 //!
-//! In memory: an open says under which session the file is kept, in the turn of that open, and is known before it is
-//! answered, under the lock of the file's record. While a file is held its record does not leave its slot, and what loses its
-//! last name stays at home without one (`orphans`). What a restart forgets the holders say again: until each session that
-//! may hold something has said all it has, every file counts as held by it (H165), and no slot moves away. Holds go along
-//! with slots that move (H167).
+//! In memory: an open says under which session the file is kept, in the turn of that open, and is known
+//! before it is answered, under the lock of the file's record. While a file is held its record does not leave
+//! its slot, and what loses its last name stays at home without one (`orphans`). What a restart forgets the
+//! holders say again: until each session that may hold something has said all it has, every file counts as
+//! held by it (H165), and no slot moves away. Holds go along with slots that move (H167).
 
 use crate::{Failure, MetaServer};
 use pando_format::Record;
@@ -64,7 +64,8 @@ impl Holds {
         }
     }
 
-    /// Sessions that have been waited for so long: they live, or would have ended, and do not say what they have.
+    /// Sessions that have been waited for so long: they live, or would have ended, and do not say what they
+    /// have.
     fn mute(&self, now: Mono, patience: Duration) -> Vec<SessionId> {
         let mute = self
             .unstated
@@ -266,8 +267,8 @@ impl MetaServer {
             .collect()
     }
 
-    /// Before an operation of a session that keeps files open: what it says was closed, and whether it is known, if it is to
-    /// keep another.
+    /// Before an operation of a session that keeps files open: what it says was closed, and whether it is
+    /// known, if it is to keep another.
     pub(crate) fn heed_keeper(&self, keep: &Keep) -> Result<(), Refusal> {
         if keep.closed.len() > pando_wire::CLOSED_MAX || !keep.session.keeps() {
             return Err(Refusal::Invalid);
@@ -304,7 +305,8 @@ impl MetaServer {
         !crowded && holds.count(session) + new <= limits.session_holds || plant!(G71)
     }
 
-    /// Sessions that are alive and have not said what they have open, twice as long as one that is gone would be waited for.
+    /// Sessions that are alive and have not said what they have open, twice as long as one that is gone would
+    /// be waited for.
     pub(crate) fn mute_keepers(&self) -> Vec<SessionId> {
         let patience = self.limits.session_timeout * 2;
         self.mounts.holds.borrow().mute(self.world.mono(), patience)
@@ -315,8 +317,8 @@ impl MetaServer {
         closed.iter().for_each(|file| holds.close(session, *file));
     }
 
-    /// The claim that an answer makes for the session of its asker: the file is open from now on, if its record is here. The answer says
-    /// whether there is one. REQUIRES: the record is locked.
+    /// The claim that an answer makes for the session of its asker: the file is open from now on, if its
+    /// record is here. The answer says whether there is one. REQUIRES: the record is locked.
     pub(crate) fn open_claim(
         &self,
         keep: Option<&Keep>,

@@ -1,9 +1,10 @@
-//! The coordinator's side of invalidation: the log, and telling everybody before anything changes (InfiniFS §3.4, H10).
+//! The coordinator's side of invalidation: the log, and telling everybody before anything changes (InfiniFS
+//! §3.4, H10).
 //!
-//! Order of a change of a directory's name or permissions: its records are locked where they are, so that nobody is
-//! told the old facts as new → the change is written to the log and synced (H16) → every server has heard of it and
-//! refuses what rests on the old facts → the transaction commits. If it aborts, clients have forgotten something that
-//! was still true, no more (H14).
+//! Order of a change of a directory's name or permissions: its records are locked where they are, so that
+//! nobody is told the old facts as new → the change is written to the log and synced (H16) → every server has
+//! heard of it and refuses what rests on the old facts → the transaction commits. If it aborts, clients have
+//! forgotten something that was still true, no more (H14).
 
 use crate::account::Notes;
 use crate::facts::heard::Heard;
@@ -54,9 +55,9 @@ pub(crate) async fn load(
 impl MetaServer {
     /// A term begins: what the log of another says is void, and so is what others have heard of it.
     ///
-    /// Of a term that this boot did not make the log stays: an earlier boot may have told others of it, and one that starts with
-    /// this map goes on with it. Numbers would be given twice, and others would take what they mean now for what they have
-    /// heard (H178).
+    /// Of a term that this boot did not make the log stays: an earlier boot may have told others of it, and
+    /// one that starts with this map goes on with it. Numbers would be given twice, and others would take
+    /// what they mean now for what they have heard (H178).
     pub(crate) fn begin_log(&self, map: &ClusterMap) {
         let mut heard = Heard::default();
         if map.coordinator == self.id {
@@ -73,8 +74,8 @@ impl MetaServer {
         self.office.needs_new_term.set(false);
     }
 
-    /// Writes down and tells every server what will not be true any more; returns when all have heard it who may still act
-    /// on what they heard before.
+    /// Writes down and tells every server what will not be true any more; returns when all have heard it who
+    /// may still act on what they heard before.
     pub(crate) async fn broadcast(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
         let term = self.map().term;
         let upto = notes.syncing(self.write_down(what)).await?;
@@ -97,7 +98,8 @@ impl MetaServer {
         }
     }
 
-    /// An entry counts, here as elsewhere, when it is synced: a number that was lost with the power is given again.
+    /// An entry counts, here as elsewhere, when it is synced: a number that was lost with the power is given
+    /// again.
     async fn write_down(&self, what: &[Invalidation]) -> Result<Watermark, Failure> {
         let most = self.limits.invalidations;
         let (lsn, upto) = {
@@ -153,8 +155,9 @@ impl MetaServer {
         confirmed.get(&server).is_some_and(|(_, known)| *known >= upto)
     }
 
-    /// Tells one server the log up to an entry, with whatever else there is to be told: of those who wait for it one tells,
-    /// for all. Returns when it has confirmed, or does not act on anything any more. False: it does neither, for long.
+    /// Tells one server the log up to an entry, with whatever else there is to be told: of those who wait for
+    /// it one tells, for all. Returns when it has confirmed, or does not act on anything any more. False: it
+    /// does neither, for long.
     async fn told(&self, server: ServerId, term: Term, upto: Watermark, notes: &Notes) -> bool {
         let lease = self.office.tenure.borrow().lease();
         let end = self.world.mono().after(2 * lease + self.limits.peer_timeout);

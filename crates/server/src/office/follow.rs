@@ -1,8 +1,8 @@
 //! Following the coordinator, standing for election, and newer maps.
 //!
-//! Every server asks the coordinator, again and again, for what it has not heard and for its lease, and shows coordination
-//! that it is there. If the coordinator is silent and coordination says that it is gone, the map is replaced by one that
-//! names another, under the next term: whoever comes first (H27).
+//! Every server asks the coordinator, again and again, for what it has not heard and for its lease, and shows
+//! coordination that it is there. If the coordinator is silent and coordination says that it is gone, the map
+//! is replaced by one that names another, under the next term: whoever comes first (H27).
 
 use crate::office::tenure::Office;
 use crate::{Failure, MetaServer};
@@ -304,7 +304,8 @@ impl MetaServer {
         }
     }
 
-    /// Puts a newer map in force here. `view`: it came from coordination, with who was there after it was in force.
+    /// Puts a newer map in force here. `view`: it came from coordination, with who was there after it was in
+    /// force.
     pub(crate) fn adopt_map(&self, map: ClusterMap, view: Option<&View>) {
         let before = self.map();
         if map.fs != before.fs || map.epoch <= before.epoch {
@@ -324,7 +325,8 @@ impl MetaServer {
         let map = Rc::new(map);
         *self.map.borrow_mut() = map.clone();
         self.slots_changed(&before, &map);
-        // No later boot believes an older one: its term would begin a log in which what is known now has not changed.
+        // No later boot believes an older one: its term would begin a log in which what is known now has not
+        // changed.
         if let Err(e) = self.believe_from(map.epoch) {
             return self.fatal(&e);
         }
@@ -339,7 +341,8 @@ impl MetaServer {
         let alive = (!gone).then(|| Office::gone_after(now, self.office.coord.lease()));
         self.office.tenure.borrow_mut().begin_term(now, alive);
         self.begin_log(&map);
-        // An earlier boot may have been in office in that term, and told others of its log: it cannot begin twice.
+        // An earlier boot may have been in office in that term, and told others of its log: it cannot begin
+        // twice.
         if map.coordinator == self.id && map.term != self.office.made_term.get() && !plant!(H25) {
             self.office.needs_new_term.set(true);
         }

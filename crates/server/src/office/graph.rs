@@ -1,27 +1,28 @@
-//! The renaming graph: what the coordinator knows of which directory is in which, and the moves that are under way
-//! (InfiniFS §4.1).
+//! The renaming graph: what the coordinator knows of which directory is in which, and the moves that are
+//! under way (InfiniFS §4.1).
 //!
-//! A directory that gets another parent must not get one that is below it, whatever else moves at that time: a→b, b→c, c→a
-//! are each harmless and together a loop (H21). All such moves are decided here, by one server, one after the other,
-//! though they lock, announce and prepare at once. So the check is made *at the instant of the decision*, in the same step
-//! of the program that writes it, against the parents as all earlier decisions have left them ([`Graph::holds`]). Nobody
-//! waits for another move, none is refused because of one that then aborts, and no order of arrival has to be
-//! kept: of moves that make a loop together, the last to be decided meets the others, and fails. An exchange is two such
-//! checks and one decision.
+//! A directory that gets another parent must not get one that is below it, whatever else moves at that time:
+//! a→b, b→c, c→a are each harmless and together a loop (H21). All such moves are decided here, by one server,
+//! one after the other, though they lock, announce and prepare at once. So the check is made *at the instant
+//! of the decision*, in the same step of the program that writes it, against the parents as all earlier
+//! decisions have left them ([`Graph::holds`]). Nobody waits for another move, none is refused because of one
+//! that then aborts, and no order of arrival has to be kept: of moves that make a loop together, the last to
+//! be decided meets the others, and fails. An exchange is two such checks and one decision.
 //!
 //! It needs the parents of all directories above the new one, and they must be those of that instant:
 //!
-//! - They are by (ID, generation) (H22). A generation is never used again, so what is known of a directory that has been
-//!   removed is asked for by nobody; and while a directory lives, all above it live.
-//! - A living directory's parent changes by decisions of this server only, and each is entered here in the step that
-//!   decides, not when the participants have confirmed it (H24).
-//! - What is not known is read from the directory's head, under its lock (H26): until a participant has heard what became
-//!   of a move it holds that lock, over restarts of its own and of this server (H114). So the head says either what was
-//!   before a move that is not decided, or what is after one that is; and an empty graph, after a restart or in a new
-//!   term, is not a dangerous one.
+//! - They are by (ID, generation) (H22). A generation is never used again, so what is known of a directory
+//!   that has been removed is asked for by nobody; and while a directory lives, all above it live.
+//! - A living directory's parent changes by decisions of this server only, and each is entered here in the
+//!   step that decides, not when the participants have confirmed it (H24).
+//! - What is not known is read from the directory's head, under its lock (H26): until a participant has heard
+//!   what became of a move it holds that lock, over restarts of its own and of this server (H114). So the
+//!   head says either what was before a move that is not decided, or what is after one that is; and an empty
+//!   graph, after a restart or in a new term, is not a dangerous one.
 //! - While a head is read the directory may be moved: what is known by then stands ([`Graph::learn`]).
-//! - What is forgotten, lest it grow, has not changed since the oldest move under way began: no answer that is still
-//!   on its way can bring back an older parent. And the way of a move that is under way stays until it is decided.
+//! - What is forgotten, lest it grow, has not changed since the oldest move under way began: no answer that
+//!   is still on its way can bring back an older parent. And the way of a move that is under way stays until
+//!   it is decided.
 
 use crate::account::Notes;
 use crate::{Failure, MetaServer};
@@ -156,8 +157,8 @@ impl Graph {
         plant!(H20) || self.counts(number, term) && walked.iter().all(|w| same(self, w))
     }
 
-    /// A head that was read for a move says what a directory's parent is. If that is known by now it stands: it has
-    /// changed since. False: the term has ended, and the move with it.
+    /// A head that was read for a move says what a directory's parent is. If that is known by now it stands:
+    /// it has changed since. False: the term has ended, and the move with it.
     pub fn learn(
         &mut self,
         (number, term): (Number, Term),

@@ -1,18 +1,21 @@
-//! Who coordinates, and until when: the leases that servers have of the coordinator, and the coordinator's own right to
-//! change anything (H27, H112).
+//! Who coordinates, and until when: the leases that servers have of the coordinator, and the coordinator's
+//! own right to change anything (H27, H112).
 //!
 //! Two promises, each with an end:
-//! - A **lease** lets a server act on what it has heard. The coordinator grants it when the server *follows*, and the server
-//!   counts from before it asked. A server that does not answer is waited for until its lease has run out, and no longer:
-//!   from then on it refuses everything by itself (that is its fence), until it has followed again and heard what it missed.
-//! - The **office** lets the coordinator grant leases and change what others have heard of. It lasts as long as
-//!   coordination says that it is there, or, when coordination is away, as long as every other server proves to follow it:
-//!   then nobody can have taken its place unnoticed, because whoever does so is one of them.
+//! - A **lease** lets a server act on what it has heard. The coordinator grants it when the server *follows*,
+//!   and the server counts from before it asked. A server that does not answer is waited for until its lease
+//!   has run out, and no longer: from then on it refuses everything by itself (that is its fence), until it
+//!   has followed again and heard what it missed.
+//! - The **office** lets the coordinator grant leases and change what others have heard of. It lasts as long
+//!   as coordination says that it is there, or, when coordination is away, as long as every other server
+//!   proves to follow it: then nobody can have taken its place unnoticed, because whoever does so is one of
+//!   them.
 //!
-//! Whoever is elected knows when the one before must have stopped: that needed the new one's own following (unless
-//! coordination says it is still there), and the last answer that could prove it came at a time known here. One lease after that the old office is over; two
-//! leases after it so are the leases it granted. Or every other server, the old coordinator too, follows the new one: then
-//! nobody follows the old one, and nothing need be waited for.
+//! Whoever is elected knows when the one before must have stopped: that needed the new one's own following
+//! (unless coordination says it is still there), and the last answer that could prove it came at a time known
+//! here. One lease after that the old office is over; two leases after it so are the leases it granted. Or
+//! every other server, the old coordinator too, follows the new one: then nobody follows the old one, and
+//! nothing need be waited for.
 //!
 //! Nothing here waits or sends; time comes in as an argument.
 
@@ -49,8 +52,8 @@ pub(crate) struct Office {
     lease: Duration,
     /// When we asked for the lease we have.
     asked: Option<Mono>,
-    /// When we last heard, in whatever term, what proves to a coordinator that it was followed; at first, when our process
-    /// began.
+    /// When we last heard, in whatever term, what proves to a coordinator that it was followed; at first,
+    /// when our process began.
     proved: Mono,
     /// The coordinator's boot and time in its latest answer that proves something, to be shown to it.
     echo: (BootEpoch, Mono),
@@ -84,12 +87,14 @@ impl Office {
         }
     }
 
-    /// When coordination counts somebody as gone at the latest who may have shown itself until now, by our clock.
+    /// When coordination counts somebody as gone at the latest who may have shown itself until now, by our
+    /// clock.
     pub fn gone_after(now: Mono, member: Duration) -> Mono {
         now.after(by_any_clock(member))
     }
 
-    /// A term begins. `alive` is until when the coordinator of the one before may be there by the word of coordination.
+    /// A term begins. `alive` is until when the coordinator of the one before may be there by the word of
+    /// coordination.
     pub fn begin_term(&mut self, now: Mono, alive: Option<Mono>) {
         let long = by_any_clock(self.lease);
         // It needed us, and has not had us since.
@@ -153,8 +158,8 @@ impl Office {
         self.attended = self.attended.max(Some(until));
     }
 
-    /// A server follows us, and shows a time of ours if it has one. Returns whether it may have its lease. REQUIRES: it
-    /// believes in our term.
+    /// A server follows us, and shows a time of ours if it has one. Returns whether it may have its lease.
+    /// REQUIRES: it believes in our term.
     pub fn followed(
         &mut self,
         who: ServerId,
@@ -178,9 +183,9 @@ impl Office {
         granted
     }
 
-    /// What an answer of this boot, given now, proves to us when it is shown. Nothing, as long as we have not been in office:
-    /// who was elected and waits for the end of an earlier office would else put it off for whoever is elected next, who
-    /// counts from the latest answer that proves something (H132).
+    /// What an answer of this boot, given now, proves to us when it is shown. Nothing, as long as we have not
+    /// been in office: who was elected and waits for the end of an earlier office would else put it off for
+    /// whoever is elected next, who counts from the latest answer that proves something (H132).
     pub fn proof(&self, boot: BootEpoch, now: Mono) -> (BootEpoch, Mono) {
         match self.held {
             true => (boot, now),
@@ -206,7 +211,8 @@ impl Office {
         plant!(H27) || self.attended.is_some_and(|until| now < until) || others.iter().all(proved)
     }
 
-    /// Whether what we say is the truth: we are in office, and nobody changes anything in the name of the one before.
+    /// Whether what we say is the truth: we are in office, and nobody changes anything in the name of the one
+    /// before.
     pub fn may_grant(&self, now: Mono, others: &[ServerId]) -> bool {
         self.valid(now, others) && (self.all_follow(others) || now >= self.old_office || plant!(H53))
     }

@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 pub(crate) enum Basis {
     /// With the statements that were shown.
     Shown,
-    /// None: a guess, executed for nobody. What comes of it is a link; who hears of it is decided by who has the key.
+    /// None: a guess, executed for nobody. What comes of it is a link; who hears of it is decided by who has
+    /// the key.
     Guess,
     /// That it is the identity's root.
     Subtree,
@@ -48,12 +49,13 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The statements that must be true at the instant it takes effect. Who has a file open may go on writing it, and who
-    /// has a directory open may ask what has become of it.
+    /// The statements that must be true at the instant it takes effect. Who has a file open may go on writing
+    /// it, and who has a directory open may ask what has become of it.
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
         let rests = match self.op.traits().rests {
             _ if self.basis != Basis::Shown => Rests::Nothing,
-            // Its own record says who may do what. What a change of that makes untrue is the statement it came with.
+            // Its own record says who may do what. What a change of that makes untrue is the statement it
+            // came with.
             Rests::Everything if self.op.means_itself().is_some() => Rests::Ways,
             rests => rests,
         };
@@ -64,7 +66,8 @@ impl Asked<'_> {
         })
     }
 
-    /// A directory whose content was not found, and its parent: it may be on its way (H117). Not one of those `asked` for.
+    /// A directory whose content was not found, and its parent: it may be on its way (H117). Not one of those
+    /// `asked` for.
     pub(crate) fn without_content(
         &self,
         snapshot: &Snapshot,
@@ -108,7 +111,8 @@ impl MetaServer {
         }
     }
 
-    /// What an operation may depend on besides records, now; of one that creates nothing and moves no directory.
+    /// What an operation may depend on besides records, now; of one that creates nothing and moves no
+    /// directory.
     pub(crate) fn inputs<'a>(
         &self,
         asked: &'a Asked<'_>,

@@ -41,15 +41,18 @@ impl Announced {
 
 /// What an operation does when it takes effect. Its fields stand in the order in which they happen.
 ///
-/// The operation's lane has begun before there is an `Effect`: nothing after that asks for the operation again.
+/// The operation's lane has begun before there is an `Effect`: nothing after that asks for the operation
+/// again.
 pub(crate) struct Effect {
     /// Every server has heard of this before anything below happens.
     pub announced: Announced,
     /// The open file is noted before anybody hears of it, and while its record is locked (H97).
     pub opened: Option<OpenClaim>,
-    /// All changes, and what is kept of the answer: one atomic write (rule 3). On several servers, two phases (H37).
+    /// All changes, and what is kept of the answer: one atomic write (rule 3). On several servers, two phases
+    /// (H37).
     pub batch: Batch,
-    /// The answer, signed while the records it was made of are locked. It is told when the batch is safe (rule 8).
+    /// The answer, signed while the records it was made of are locked. It is told when the batch is safe
+    /// (rule 8).
     pub outcome: Outcome,
     /// How safe the batch must be before its locks are given back.
     pub until: Level,

@@ -1,10 +1,11 @@
-//! Operations that are over before anything else happens: what they need is here, free and in memory, and what they change is
-//! here. They need no task and no locks, and nearly every look and every change of a file is one. All others go the long way (`operate`,
-//! `execute`), from the beginning.
+//! Operations that are over before anything else happens: what they need is here, free and in memory, and
+//! what they change is here. They need no task and no locks, and nearly every look and every change of a file
+//! is one. All others go the long way (`operate`, `execute`), from the beginning.
 //!
-//! It is the same operation: decided by the same function, from records that nobody is changing, and it takes effect at the
-//! instant they were read (H29), by the same function. What it tells waits until that cannot be lost, as there (rule 8). A change begins in
-//! its lane at that instant too: until then nothing has happened, and the long way finds everything as it was.
+//! It is the same operation: decided by the same function, from records that nobody is changing, and it takes
+//! effect at the instant they were read (H29), by the same function. What it tells waits until that cannot be
+//! lost, as there (rule 8). A change begins in its lane at that instant too: until then nothing has happened,
+//! and the long way finds everything as it was.
 
 use super::asked::Asked;
 use super::commit::{are_facts, is_new_head};

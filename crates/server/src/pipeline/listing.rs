@@ -61,9 +61,9 @@ impl MetaServer {
     }
 }
 
-/// Entries on a page that are being changed. Of a subdirectory every server may have heard already that what it is now will
-/// not be true any more, so its statement must not say that it is; of a file it may be decided elsewhere, and told, what
-/// it is now.
+/// Entries on a page that are being changed. Of a subdirectory every server may have heard already that what
+/// it is now will not be true any more, so its statement must not say that it is; of a file it may be decided
+/// elsewhere, and told, what it is now.
 fn being_changed(dir: DirId, page: &Answer, changing: &BTreeSet<NameHash>) -> Vec<LockWant> {
     let Answer::Entries { entries, .. } = page else {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! Reply records: what is kept of an answer, with the change that it tells of (rule 3), and found again by a retry (H44).
+//! Reply records: what is kept of an answer, with the change that it tells of (rule 3), and found again by a
+//! retry (H44).
 
 use super::asked::Asked;
 use super::effect::Done;

@@ -1,4 +1,5 @@
-//! Execution of one operation, in rounds: each locks, reads and decides, and begins again with what it found to be missing.
+//! Execution of one operation, in rounds: each locks, reads and decides, and begins again with what it found
+//! to be missing.
 
 use super::asked::{Asked, Basis};
 use super::commit::{Committed, Plan};
@@ -17,8 +18,8 @@ use std::pin::pin;
 
 /// Rounds of asking for more records, or of other directory IDs, before a request is refused as busy.
 const ROUNDS: u32 = 64;
-/// Directory IDs that may turn out to be taken by other births before a mkdir fails. With IDs as wide as in production
-/// one is never seen; with 8 bits and a hundred directories so many in a row are not.
+/// Directory IDs that may turn out to be taken by other births before a mkdir fails. With IDs as wide as in
+/// production one is never seen; with 8 bits and a hundred directories so many in a row are not.
 const COLLISIONS: u32 = 48;
 
 /// An execution: what one round leaves to the next.
@@ -31,8 +32,8 @@ struct Rounds<'a> {
     fresh: Option<Fresh>,
     /// Directory IDs that turned out to be taken.
     collisions: u32,
-    /// Whether locks that are taken are waited for. At first none is: what is needed is seldom taken, and is then to be had in any
-    /// order, from all servers at once.
+    /// Whether locks that are taken are waited for. At first none is: what is needed is seldom taken, and is
+    /// then to be had in any order, from all servers at once.
     waits: bool,
     /// Directories whose content was asked for where it may be owed.
     missed: BTreeSet<Incarnation>,
@@ -76,7 +77,8 @@ impl MetaServer {
         if let Op::StatFs = asked.op {
             return self.read_only(asked, self.world.now(), Ok(Answer::FsStat(self.stat_fs())));
         }
-        // Whether the coordinator of before has executed it is looked for when that one can decide nothing any more (H116).
+        // Whether the coordinator of before has executed it is looked for when that one can decide nothing
+        // any more (H116).
         if unknown && self.is_coordinated(asked.op) && !self.may_coordinate(asked.term) && !plant!(H116) {
             return Err(Failure::Refused(Refusal::NotReady));
         }
@@ -201,7 +203,8 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// A lock is taken: from now on it is waited for. How long that takes would tell a guess what is being changed (H99).
+    /// A lock is taken: from now on it is waited for. How long that takes would tell a guess what is being
+    /// changed (H99).
     fn wait_from_here(&mut self) -> Result<(), Failure> {
         if self.asked.basis == Basis::Guess {
             return Err(Failure::Refused(Refusal::Busy));
@@ -274,7 +277,8 @@ impl<'a> Rounds<'a> {
         Box::pin(moving.explore(moved, into, self.asked.notes)).await
     }
 
-    /// A directory's permissions to search have changed since the guess was begun: the answer would be sealed under a key of before.
+    /// A directory's permissions to search have changed since the guess was begun: the answer would be sealed
+    /// under a key of before.
     fn check_guess(&self, snapshot: &Snapshot) -> Result<(), Failure> {
         let asked = self.asked;
         let changed =
@@ -341,8 +345,8 @@ impl<'a> Rounds<'a> {
         server.tell_look(asked, at.looked, &outcome, now);
         let done = server.read_only(asked, now, outcome)?;
         if remote {
-            // Remote locks are kept until what was read here is durable. Else, in the order of what is durable, this would not be
-            // one moment.
+            // Remote locks are kept until what was read here is durable. Else, in the order of what is
+            // durable, this would not be one moment.
             Box::pin(asked.notes.syncing(server.safe(done.lsn, Level::Durable))).await?;
         }
         Ok(Some(done))

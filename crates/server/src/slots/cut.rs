@@ -1,15 +1,17 @@
 //! A consistent cut: this server holds still while all others do, keeps a picture of its store, and goes on.
 //!
-//! **Why that is one moment.** An operator asks all servers to hold, and when all of them do, each for its picture. There is an
-//! instant at which all hold; call it the cut. What takes effect waits in [`MetaServer::flow`], between the answer to `Hold` and
-//! the picture. So the picture of each server has exactly what took effect there before the cut: what was acknowledged before the
-//! operator began is in it, and nothing is in it without what it rests on (H153). It is what would be found if all servers had been
-//! killed at that instant: parts that were prepared, decisions and content that is owed are in the pictures, and are brought to
-//! their end when they are restored (`restore`). Therefore nobody forgets an outcome while holding either (H154).
+//! **Why that is one moment.** An operator asks all servers to hold, and when all of them do, each for its
+//! picture. There is an instant at which all hold; call it the cut. What takes effect waits in
+//! [`MetaServer::flow`], between the answer to `Hold` and the picture. So the picture of each server has
+//! exactly what took effect there before the cut: what was acknowledged before the operator began is in it,
+//! and nothing is in it without what it rests on (H153). It is what would be found if all servers had been
+//! killed at that instant: parts that were prepared, decisions and content that is owed are in the pictures,
+//! and are brought to their end when they are restored (`restore`). Therefore nobody forgets an outcome while
+//! holding either (H154).
 //!
-//! **Who holds up whom.** A hold ends by itself, whatever becomes of the operator, and after it nobody may hold for four times as
-//! long as it lasted. A picture that nobody reads goes. As long as there is one no file data are deleted, so that the blocks of
-//! files in it can be copied.
+//! **Who holds up whom.** A hold ends by itself, whatever becomes of the operator, and after it nobody may
+//! hold for four times as long as it lasted. A picture that nobody reads goes. As long as there is one no
+//! file data are deleted, so that the blocks of files in it can be copied.
 
 use crate::{Failure, MetaServer};
 use pando_env::sync::{Sender, oneshot};
@@ -71,8 +73,8 @@ impl State {
         self.live.as_mut().filter(|l| l.cut == cut).ok_or(CutError::Over)
     }
 
-    /// Everything goes on. Returns those to be woken, outside of any borrow. What took longer than `most` is no operator's doing: the machine
-    /// was suspended.
+    /// Everything goes on. Returns those to be woken, outside of any borrow. What took longer than `most` is
+    /// no operator's doing: the machine was suspended.
     fn let_go(&mut self, now: Mono, most: Duration) -> Vec<Sender<()>> {
         if let Some(live) = self.live.as_ref().filter(|l| matches!(l.stage, Stage::Holding)) {
             let held = now.since(live.began);
@@ -112,8 +114,8 @@ impl Cuts {
 }
 
 impl MetaServer {
-    /// Waits while this server holds still. Whoever lets something take effect comes here first, and waits for nothing between
-    /// this and the batch (H153). Whether there was anything to wait for.
+    /// Waits while this server holds still. Whoever lets something take effect comes here first, and waits
+    /// for nothing between this and the batch (H153). Whether there was anything to wait for.
     pub(crate) async fn flow(&self) -> bool {
         let mut waited = false;
         while self.slots.cuts.holds_still() {

@@ -1,7 +1,9 @@
-//! Where a new directory goes, if IDs are placed: to a slot of the less loaded of two servers (IndexFS §II-A).
+//! Where a new directory goes, if IDs are placed: to a slot of the less loaded of two servers (IndexFS
+//! §II-A).
 //!
-//! A server's load is how many records it has. Servers ask each other for it four times a lease, and hear it with each answer to
-//! content that was owed. So mkdir asks nobody, and no two servers send all they make to the same third for long.
+//! A server's load is how many records it has. Servers ask each other for it four times a lease, and hear it
+//! with each answer to content that was owed. So mkdir asks nobody, and no two servers send all they make to
+//! the same third for long.
 
 use crate::MetaServer;
 use pando_cluster::ClusterMap;

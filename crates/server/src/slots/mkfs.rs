@@ -22,8 +22,8 @@ pub fn superblock(id: ServerId, map: &ClusterMap) -> Superblock {
     }
 }
 
-/// Writes (or replaces) the superblock of server `id` and, where its slots are, the root directory, owned by `uid` and `gid`.
-/// REQUIRES: the store is empty. The caller waits for the returned position to be synced.
+/// Writes (or replaces) the superblock of server `id` and, where its slots are, the root directory, owned by
+/// `uid` and `gid`. REQUIRES: the store is empty. The caller waits for the returned position to be synced.
 pub fn format_store(
     store: &dyn Store,
     id: ServerId,

@@ -1,4 +1,5 @@
-//! Inode numbers and generations: one counter per slot, reserved in durable blocks, the next one long before it is needed.
+//! Inode numbers and generations: one counter per slot, reserved in durable blocks, the next one long before
+//! it is needed.
 
 use crate::{Failure, MetaServer};
 use pando_format::{Batch, CounterRecord, Key, Mutation, Record};
@@ -57,15 +58,17 @@ impl MetaServer {
         }
         let mut slots = self.slots.numbers.slots.borrow_mut();
         let counter = slots.get_mut(&slot)?;
-        // What uses the number follows its reservation in the log, so in `sync` both are lost or neither. In `async` a
-        // power failure may take both after the object was shown, and another must not get its name: only what is synced is given.
+        // What uses the number follows its reservation in the log, so in `sync` both are lost or neither. In
+        // `async` a power failure may take both after the object was shown, and another must not get its
+        // name: only what is synced is given.
         if self.store.durability() == Durability::Sync
             || self.store.safe(Level::Synced) >= counter.reserved_at
         {
             counter.lasting = counter.record.reserved;
         }
         let given = counter.give(slot)?;
-        // So far ahead that what fills a block brings about the sync. If it fails, so it does when there is no other way.
+        // So far ahead that what fills a block brings about the sync. If it fails, so it does when there is
+        // no other way.
         if counter.record.reserved - counter.next < self.number_block() {
             let _ = self.reserve(slot, counter);
         }
@@ -133,7 +136,8 @@ impl MetaServer {
                     epoch: 1,
                 },
             };
-            // Numbers of the last reservation may be spent: go on after it. Another task may have been faster.
+            // Numbers of the last reservation may be spent: go on after it. Another task may have been
+            // faster.
             let fresh = Counter {
                 next: record.reserved,
                 record,

@@ -1,9 +1,10 @@
 //! A new filesystem from the records of a cut (`cut`): into fresh stores, of any number of servers.
 //!
-//! The records of a cut are what would be found if all servers had been killed at one instant. Here they are brought to rest, as
-//! their servers would have done: what is decided is applied, what is not is dropped, and content that is owed is put where it
-//! belongs. What belongs to the life of servers and clients, and not to the tree, does not come along: sessions, reply records,
-//! logs, and who has removed files open. All epochs are above those of before, so no number is given to two things (H155).
+//! The records of a cut are what would be found if all servers had been killed at one instant. Here they are
+//! brought to rest, as their servers would have done: what is decided is applied, what is not is dropped, and
+//! content that is owed is put where it belongs. What belongs to the life of servers and clients, and not to
+//! the tree, does not come along: sessions, reply records, logs, and who has removed files open. All epochs
+//! are above those of before, so no number is given to two things (H155).
 //!
 //! Nothing is taken on trust: a record that does not fit is an error, and never the end of the program.
 
@@ -68,8 +69,8 @@ pub struct Restored {
     pub owed: u64,
 }
 
-/// Whether a record of a server is worth keeping in a backup. `map` is the one of the cut: what a server has of slots of others
-/// is of no use.
+/// Whether a record of a server is worth keeping in a backup. `map` is the one of the cut: what a server has
+/// of slots of others is of no use.
 pub fn restored(key: &Key, server: ServerId, map: &ClusterMap) -> bool {
     match key {
         Key::Reply(..)
@@ -192,8 +193,8 @@ impl Restore {
         Ok(counts)
     }
 
-    /// Brings what was under way to its end, raises all epochs, and waits until everything is synced. Until boots are raised too,
-    /// these are stores that nobody has used.
+    /// Brings what was under way to its end, raises all epochs, and waits until everything is synced. Until
+    /// boots are raised too, these are stores that nobody has used.
     pub async fn rest(mut self) -> Result<(Restored, Raise), RestoreError> {
         for server in self.pending.keys().copied().collect::<Vec<_>>() {
             self.flush(server)?;
@@ -299,7 +300,8 @@ impl Restore {
         }
     }
 
-    /// The content of a new directory, unless it had come, or the directory is not where it was born any more.
+    /// The content of a new directory, unless it had come, or the directory is not where it was born any
+    /// more.
     async fn pay(&mut self, content: &OwedRecord) -> Result<(), RestoreError> {
         let (dir, parent, name) = (content.dir, content.head.parent, &content.head.name);
         let Some(Record::Head(Head { salt, .. })) = self.get(&Key::Head(parent.into())).await? else {
@@ -331,7 +333,8 @@ impl Restore {
         Ok(())
     }
 
-    /// Every slot gives its numbers under an epoch that none had: what the old filesystem gave after the cut is not given again (H155).
+    /// Every slot gives its numbers under an epoch that none had: what the old filesystem gave after the cut
+    /// is not given again (H155).
     async fn raise_epochs(&self) -> Result<(), RestoreError> {
         let highest = self.counters.values().map(|c| c.epoch).max().unwrap_or(1).max(1);
         let Some(epoch) = highest.checked_add(1) else {
@@ -372,8 +375,8 @@ pub struct Raise {
 }
 
 impl Raise {
-    /// Servers may be started when this is done, in boots above `boot`. Comes when nothing else can fail any more: from then on these
-    /// are stores that nobody replaces.
+    /// Servers may be started when this is done, in boots above `boot`. Comes when nothing else can fail any
+    /// more: from then on these are stores that nobody replaces.
     pub async fn boots(self, boot: BootEpoch) -> Result<(), RestoreError> {
         for (id, store) in &self.stores {
             let superblock = Superblock {

@@ -68,9 +68,9 @@ pub(crate) enum Got {
 
 /// One attempt. Dropped undecided, it aborts: local locks go, participants are told.
 ///
-/// One that waits takes its locks in the global order, server by server. One that does not may take them in any order, on
-/// all servers at once, and more of them later: as long as it holds something it waits for nobody, so nobody
-/// can wait for it in a circle. It is to be given up when a lock is taken.
+/// One that waits takes its locks in the global order, server by server. One that does not may take them in
+/// any order, on all servers at once, and more of them later: as long as it holds something it waits for
+/// nobody, so nobody can wait for it in a circle. It is to be given up when a lock is taken.
 pub(crate) struct Txn<'a> {
     server: &'a MetaServer,
     held: Held<'a>,
@@ -283,7 +283,8 @@ impl MetaServer {
         }
     }
 
-    /// The records of wants whose slots are here, and who has the files among them open. REQUIRES: they are locked.
+    /// The records of wants whose slots are here, and who has the files among them open. REQUIRES: they are
+    /// locked.
     async fn read_held(&self, wants: &[LockWant]) -> Result<Lent, StoreError> {
         let records = pin!(self.read_records(wants)).await?;
         let held = self.held_among(&records);
@@ -312,7 +313,8 @@ impl MetaServer {
         Ok(records)
     }
 
-    /// The records of one want, if they are in memory. What is has no place in a task that way, and is not moved there and back.
+    /// The records of one want, if they are in memory. What is has no place in a task that way, and is not
+    /// moved there and back.
     pub(crate) fn read_one(&self, want: &LockWant, records: &mut Records) -> Result<(), Unread> {
         let range = match want {
             LockWant::Key(key, _) => {
@@ -340,7 +342,8 @@ impl MetaServer {
         Ok(())
     }
 
-    /// Buckets of one directory, in order: those that stand close together are read in one go, with what is between them.
+    /// Buckets of one directory, in order: those that stand close together are read in one go, with what is
+    /// between them.
     async fn read_buckets(&self, wants: &[LockWant], records: &mut Records) -> Result<(), StoreError> {
         let mut left = wants;
         while let (Some(LockWant::Bucket(dir, first, _)), Some(LockWant::Bucket(_, last, _))) =
@@ -390,7 +393,8 @@ impl MetaServer {
     }
 }
 
-/// How many wants from here on are buckets of one directory, in order, if they are so many that reading them together pays.
+/// How many wants from here on are buckets of one directory, in order, if they are so many that reading them
+/// together pays.
 fn many_buckets(wants: &[LockWant]) -> usize {
     let Some(LockWant::Bucket(dir, first, _)) = wants.first() else {
         return 0;

@@ -8,7 +8,8 @@ use pando_types::{DirId, Generation, MapEpoch, Part, TxId, plant};
 use pando_wire::{LockMode, PeerAnswer, PeerRequest, Refusal, Stored};
 
 impl MetaServer {
-    /// Whether content that is not there is not on its way either: asks whoever would owe it. Busy as long as it is.
+    /// Whether content that is not there is not on its way either: asks whoever would owe it. Busy as long as
+    /// it is.
     pub(crate) async fn is_not_owed(
         &self,
         parent: DirId,

@@ -1,7 +1,8 @@
 //! The lock table: exact keys, three modes, first come first served.
 //!
-//! Who waits acquires locks in one global order, (server, unit), sorted and deduplicated (H31), so that no two operations can
-//! wait for each other. Who does not wait may take them in any order. What is locked by a prepared transaction stays locked over a restart (`participant`).
+//! Who waits acquires locks in one global order, (server, unit), sorted and deduplicated (H31), so that no
+//! two operations can wait for each other. Who does not wait may take them in any order. What is locked by a
+//! prepared transaction stays locked over a restart (`participant`).
 
 use pando_env::LocalFuture;
 use pando_env::sync::{Either, Sender, first, oneshot};
@@ -72,7 +73,8 @@ pub(crate) struct Locks {
     table: RefCell<Table>,
     /// Slots in which nobody gets a lock: others serve them, or are about to.
     closed: RefCell<BTreeSet<Slot>>,
-    /// Directories that are being read without locks on their buckets, with what somebody got exclusively meanwhile.
+    /// Directories that are being read without locks on their buckets, with what somebody got exclusively
+    /// meanwhile.
     watches: RefCell<BTreeMap<u64, (Part, BTreeSet<NameHash>)>>,
 }
 
@@ -105,8 +107,8 @@ pub(crate) fn unit_of_mutation(m: &Mutation) -> Option<(Unit, LockMode)> {
     }
 }
 
-/// What is locked from a vote to the decision: what changes, and the reply record, for which another coordinator may look
-/// when the request is repeated.
+/// What is locked from a vote to the decision: what changes, and the reply record, for which another
+/// coordinator may look when the request is repeated.
 pub(crate) fn units_of<'a>(
     mutations: &'a [Mutation],
     reply: Option<&'a ReplyWrite>,
@@ -188,7 +190,8 @@ impl Locks {
         }
     }
 
-    /// Whether anybody gets locks in a slot. Who waits in one that is closed waits no longer; who has a lock keeps it.
+    /// Whether anybody gets locks in a slot. Who waits in one that is closed waits no longer; who has a lock
+    /// keeps it.
     pub fn set_open(&self, slot: Slot, open: bool) {
         if open {
             self.closed.borrow_mut().remove(&slot);
@@ -224,8 +227,8 @@ impl Locks {
         units.any(|unit| unit.slot().is_some_and(|s| slots.contains(&s)))
     }
 
-    /// Whether all of `wants` would be had by somebody who has no lock and waits for nobody. Who looks at what they lock before anybody
-    /// else's turn needs no more than that.
+    /// Whether all of `wants` would be had by somebody who has no lock and waits for nobody. Who looks at
+    /// what they lock before anybody else's turn needs no more than that.
     pub fn are_free(&self, wants: &[LockWant]) -> bool {
         let t = self.table.borrow();
         let mut units = wants.iter().filter_map(unit_of).filter(|want| !is_left_out(want));
@@ -251,8 +254,8 @@ impl Locks {
         free
     }
 
-    /// Takes all of `wants` that `holder` has not yet, if none is taken and nobody waits for one. On `Busy` what was taken
-    /// stays taken: the caller releases the holder.
+    /// Takes all of `wants` that `holder` has not yet, if none is taken and nobody waits for one. On `Busy`
+    /// what was taken stays taken: the caller releases the holder.
     pub fn try_all(&self, holder: Holder, wants: &[(Unit, LockMode)]) -> Result<(), Busy> {
         let taken = |(unit, mode): &(Unit, LockMode)| match self.mode_of(holder, unit) {
             // What is held to be shared is not to be had alone: others may share it.
@@ -273,8 +276,8 @@ impl Locks {
         Some(held.1)
     }
 
-    /// Takes all of `wants` that `holder` has not yet, in the order given, waiting at most until `timer` ends in all.
-    /// On `Busy` what was taken stays taken: the caller releases the holder.
+    /// Takes all of `wants` that `holder` has not yet, in the order given, waiting at most until `timer` ends
+    /// in all. On `Busy` what was taken stays taken: the caller releases the holder.
     pub async fn acquire(
         &self,
         holder: Holder,

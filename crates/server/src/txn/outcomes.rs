@@ -1,8 +1,9 @@
 //! What a coordinator tells of its transactions (H37, H38), and when it forgets them.
 //!
-//! Each participant is told at once, so that it lets go of its locks, and need not answer. What was told it in a while is then
-//! told once more, all together; it answers when the effects are synced, which by then they are, and the decisions are
-//! forgotten in one batch. So a transaction costs one message beyond its vote, and a small part of two others.
+//! Each participant is told at once, so that it lets go of its locks, and need not answer. What was told it
+//! in a while is then told once more, all together; it answers when the effects are synced, which by then
+//! they are, and the decisions are forgotten in one batch. So a transaction costs one message beyond its
+//! vote, and a small part of two others.
 
 use crate::MetaServer;
 use pando_env::Peer;
@@ -57,8 +58,8 @@ impl MetaServer {
         self.tell(tx, true, waiting.unwrap_or_default());
     }
 
-    /// Tells an outcome: that of a commit until each has confirmed that it is synced there (H38), an abort twice. A
-    /// participant that does not hear it asks.
+    /// Tells an outcome: that of a commit until each has confirmed that it is synced there (H38), an abort
+    /// twice. A participant that does not hear it asks.
     pub(crate) fn tell(&self, tx: TxId, commit: bool, servers: impl IntoIterator<Item = ServerId>) {
         for server in servers {
             let boot = self.boots.borrow().get(&server).copied().unwrap_or_default();
@@ -143,8 +144,8 @@ impl MetaServer {
         }
     }
 
-    /// Of a server that has its picture already, an outcome may have come after it: while this one has none yet, that must
-    /// still be found here (H154).
+    /// Of a server that has its picture already, an outcome may have come after it: while this one has none
+    /// yet, that must still be found here (H154).
     async fn remember_while_cut(&self) {
         if !plant!(H154) {
             self.flow().await;

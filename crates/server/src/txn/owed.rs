@@ -1,15 +1,16 @@
 //! The content of new directories, which their parent's server owes to the server that is to have it
 //! (`DirectoryUpdates::ParentFirst`).
 //!
-//! mkdir is one batch at the parent's server: the entry, the reply record, and a record of what is owed. When that is
-//! synced, in either durability, the content is sent, again and again until it is synced where it belongs; then the record goes.
-//! As long as it is owed nobody changes the entry, which is locked for readers only: the directory is not renamed, not
-//! removed, does not get other permissions, and the slot of its name stays here. So whatever comes of the directory later
-//! comes after its content, and content that is sent twice finds itself there, or that it is known (H118). Who comes to
-//! the content before it does, with a statement of its parent's server, asks that one before it says that there is none (H117).
+//! mkdir is one batch at the parent's server: the entry, the reply record, and a record of what is owed. When
+//! that is synced, in either durability, the content is sent, again and again until it is synced where it
+//! belongs; then the record goes. As long as it is owed nobody changes the entry, which is locked for readers
+//! only: the directory is not renamed, not removed, does not get other permissions, and the slot of its name
+//! stays here. So whatever comes of the directory later comes after its content, and content that is sent
+//! twice finds itself there, or that it is known (H118). Who comes to the content before it does, with a
+//! statement of its parent's server, asks that one before it says that there is none (H117).
 //!
-//! An ID can only be taken if IDs are too short to be unlike each other. Then mkdir is a two-phase commit, in which the
-//! other server can say so.
+//! An ID can only be taken if IDs are too short to be unlike each other. Then mkdir is a two-phase commit, in
+//! which the other server can say so.
 
 mod pay;
 
@@ -34,13 +35,13 @@ pub(crate) struct Debts {
     due: BTreeSet<DirId>,
     /// Somebody sees to that.
     attended: bool,
-    /// Nobody waits for any of it yet: in `async` one sync and one message are for several, and whoever asked gets the
-    /// answer first. Woken by being dropped.
+    /// Nobody waits for any of it yet: in `async` one sync and one message are for several, and whoever asked
+    /// gets the answer first. Woken by being dropped.
     resting: Option<Sender<()>>,
     /// Somebody began to wait while more was gathered: no rest this time.
     hurried: bool,
-    /// Servers that are short of room, or did not answer: they are asked for their vote and not told, so that no more is
-    /// owed to them than was under way.
+    /// Servers that are short of room, or did not answer: they are asked for their vote and not told, so that
+    /// no more is owed to them than was under way.
     ask_first: BTreeSet<ServerId>,
 }
 
@@ -198,9 +199,10 @@ impl MetaServer {
 }
 
 impl Debts {
-    /// What a store owes, locked again, under names of this boot: what an earlier one sent, and is late, comes to nothing.
-    /// A record may be left of what was paid; then the directory may have been moved or removed since, and its entry or
-    /// the slot is not here, or its entry about to be changed. If it is still here the content is found to be there.
+    /// What a store owes, locked again, under names of this boot: what an earlier one sent, and is late,
+    /// comes to nothing. A record may be left of what was paid; then the directory may have been moved or
+    /// removed since, and its entry or the slot is not here, or its entry about to be changed. If it is still
+    /// here the content is found to be there.
     pub(crate) async fn load(
         store: &dyn Store,
         widths: HashWidths,

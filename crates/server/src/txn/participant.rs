@@ -1,7 +1,7 @@
 //! The participant's side of distributed transactions, and the answers about those coordinated here.
 //!
-//! A vote of yes is durable before it is sent (H40); after it only the coordinator's word ends the transaction (H37).
-//! Before it, locks are volatile: lost in a restart, after which the vote is no.
+//! A vote of yes is durable before it is sent (H40); after it only the coordinator's word ends the
+//! transaction (H37). Before it, locks are volatile: lost in a restart, after which the vote is no.
 
 use crate::account::Notes;
 use crate::office::follow::Following;
@@ -13,7 +13,7 @@ use pando_store::{Level, Read, StoreError};
 use pando_types::{
     BootEpoch, DirId, Ids, Mono, Part, RequestId, Sequence, ServerId, SessionId, Slot, TxId, plant,
 };
-use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, TxState, Vote};
+use pando_wire::{LockMode, LockWant, PeerAnswer, PeerRequest, Refusal, Stored, TxState, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So often what stands where a reply is to go is looked for in memory, and brought there.
@@ -40,14 +40,16 @@ pub(crate) struct TxPart {
 #[derive(Default)]
 pub(crate) struct TxParts {
     pub live: BTreeMap<TxId, TxPart>,
-    /// Finished transactions at or above the coordinator's low-watermark: late messages of theirs do nothing (H39).
+    /// Finished transactions at or above the coordinator's low-watermark: late messages of theirs do nothing
+    /// (H39).
     finished: BTreeSet<TxId>,
     /// Low-watermark of each coordinator in its latest boot.
     low: BTreeMap<ServerId, (BootEpoch, u64)>,
 }
 
 impl TxParts {
-    /// Notes a coordinator's low-watermark. False: `tx` is finished, or of an earlier boot than its coordinator's.
+    /// Notes a coordinator's low-watermark. False: `tx` is finished, or of an earlier boot than its
+    /// coordinator's.
     pub fn current(&mut self, tx: TxId, low: u64) -> bool {
         let known = self.low.entry(tx.coordinator).or_default();
         if (tx.boot, low) > *known {
@@ -119,14 +121,7 @@ impl MetaServer {
             }
             PeerRequest::Content { low, map, contents } => {
                 let stored = self.store_contents(low, map, contents).await?;
-                let ids = self.map().ids;
-                Ok(match ids {
-                    Ids::Predicted => PeerAnswer::Content(stored),
-                    Ids::Placed => PeerAnswer::Stored {
-                        stored,
-                        records: self.store.records(),
-                    },
-                })
+                Ok(self.stored(stored))
             }
             PeerRequest::Load => Ok(PeerAnswer::Load(self.store.records())),
             PeerRequest::Owes {
@@ -209,7 +204,8 @@ impl MetaServer {
     ) -> Result<PeerAnswer, Failure> {
         self.owns(wants.iter().map(|w| self.home_of(w)))?;
         self.may_have_replied(&wants)?;
-        // Those of an earlier boot of this server are gone, and a new part would hide it from the vote (H124).
+        // Those of an earlier boot of this server are gone, and a new part would hide it from the vote
+        // (H124).
         if locked && !self.txn.parts.borrow().live.contains_key(&tx) && !plant!(H124) {
             return Err(Failure::Refused(Refusal::Busy));
         }
@@ -261,6 +257,18 @@ impl MetaServer {
         match gone && !plant!(H46) {
             true => Err(Failure::Refused(Refusal::SessionUnknown)),
             false => Ok(()),
+        }
+    }
+
+    /// The answer to content that was stored, with this server's load where others ask for that.
+    fn stored(&self, stored: Vec<Stored>) -> PeerAnswer {
+        let ids = self.map().ids;
+        match ids {
+            Ids::Predicted => PeerAnswer::Content(stored),
+            Ids::Placed => PeerAnswer::Stored {
+                stored,
+                records: self.store.records(),
+            },
         }
     }
 
@@ -397,7 +405,8 @@ impl MetaServer {
         Ok(())
     }
 
-    /// What the coordinator decided in a while. Returns when all effects are synced, so that it may forget (H38).
+    /// What the coordinator decided in a while. Returns when all effects are synced, so that it may forget
+    /// (H38).
     async fn heed_all(&self, committed: &[TxId], aborted: &[TxId]) -> Result<(), Failure> {
         let all = (committed.iter().map(|tx| (*tx, true))).chain(aborted.iter().map(|tx| (*tx, false)));
         let mut settled = Ok(());
@@ -442,8 +451,8 @@ impl MetaServer {
         if let Some(mut part) = part {
             // A lane's reply record never goes back to an older request (H46).
             for (_, record) in &mut part.records {
-                // By what stands there at this instant, if that is known, and else also by the lane (H129): one that has gone on may have
-                // left nothing there, and a late copy is to find this then.
+                // By what stands there at this instant, if that is known, and else also by the lane (H129):
+                // one that has gone on may have left nothing there, and a late copy is to find this then.
                 let newer = |r: &ReplyWrite| {
                     let is_newer =
                         |(key, sequence): &(Key, Sequence)| *key == r.key && *sequence > r.record.sequence;
@@ -454,8 +463,8 @@ impl MetaServer {
                 }
             }
             match self.apply_decision(tx, &part, commit) {
-                // Whose its slots are is not known here at this instant, or a record is damaged: it stays in doubt, with its
-                // locks, and is told again.
+                // Whose its slots are is not known here at this instant, or a record is damaged: it stays in
+                // doubt, with its locks, and is told again.
                 Err(why) => {
                     self.txn.parts.borrow_mut().reopen(tx, part);
                     return Err(why);
@@ -478,9 +487,9 @@ impl MetaServer {
         })
     }
 
-    /// Reply records that stand where this transaction's would go. The client may have had its answer from the
-    /// coordinator, and used the lane again, before the decision comes here.
-    /// Not known at this instant: one of them is to be waited for.
+    /// Reply records that stand where this transaction's would go. The client may have had its answer from
+    /// the coordinator, and used the lane again, before the decision comes here. Not known at this instant:
+    /// one of them is to be waited for.
     fn standing_replies(&self, tx: TxId) -> Result<Replies, Coming> {
         let mut standing = Replies::new();
         let parts = self.txn.parts.borrow();
@@ -498,8 +507,8 @@ impl MetaServer {
 
     fn apply_decision(&self, tx: TxId, part: &TxPart, commit: bool) -> Result<(), Failure> {
         if part.prepared.is_empty() {
-            // It lent locks and has nothing to apply; having missed its release it may have asked and heard "committed".
-            // What it voted for is found again after any restart.
+            // It lent locks and has nothing to apply; having missed its release it may have asked and heard
+            // "committed". What it voted for is found again after any restart.
             return Ok(());
         }
         let mut batch = Batch::default();
@@ -526,8 +535,8 @@ impl MetaServer {
         Ok(())
     }
 
-    /// The record of a session that is known from here on. Where decisions that are under way may yet leave reply records of it is
-    /// noted, so that none is dropped there (H46).
+    /// The record of a session that is known from here on. Where decisions that are under way may yet leave
+    /// reply records of it is noted, so that none is dropped there (H46).
     pub(crate) fn session_begins(&self, session: SessionId) -> Mutation {
         let parts = self.txn.parts.borrow();
         let records = parts.live.values().flat_map(|part| &part.records);
@@ -549,8 +558,8 @@ impl MetaServer {
         }
     }
 
-    /// A reply record, or a removed file that is held open, may come for a session that never spoke to this server: it must
-    /// still end here one day, and not before (H97).
+    /// A reply record, or a removed file that is held open, may come for a session that never spoke to this
+    /// server: it must still end here one day, and not before (H97).
     fn adopt_session(&self, session: SessionId) -> Option<Mutation> {
         let mut sessions = self.admission.sessions.borrow_mut();
         // One that has ended here stays ended; the record goes when its name is forgotten.
@@ -561,7 +570,8 @@ impl MetaServer {
         Some(self.session_begins(session))
     }
 
-    /// What is known of a transaction coordinated here. One of an earlier boot without a decision can never commit.
+    /// What is known of a transaction coordinated here. One of an earlier boot without a decision can never
+    /// commit.
     fn state_of(&self, tx: TxId) -> TxState {
         let c = self.txn.coordinated.borrow();
         if let Some(decided) = c.decided.get(&tx) {
@@ -578,8 +588,9 @@ impl MetaServer {
         }
     }
 
-    /// A coordinator does not answer. What was only locked for it is free again: a late prepare finds the locks gone, as
-    /// after a restart, and is a no. Of what was voted for only the coordinator can say how it ended (H37).
+    /// A coordinator does not answer. What was only locked for it is free again: a late prepare finds the
+    /// locks gone, as after a restart, and is a no. Of what was voted for only the coordinator can say how it
+    /// ended (H37).
     fn give_back(&self, tx: TxId) {
         let mut parts = self.txn.parts.borrow_mut();
         if parts.live.get(&tx).is_some_and(|p| p.prepared.is_empty())
@@ -615,7 +626,8 @@ impl MetaServer {
                         return;
                     }
                     let commit = match me.ask(tx.coordinator, PeerRequest::Inquire(tx)).await {
-                        // Who leaves has been told that all it decided is done: this came late, and was not decided.
+                        // Who leaves has been told that all it decided is done: this came late, and was not
+                        // decided.
                         _ if me.map().has_left(tx.coordinator) => false,
                         Ok(Ok(PeerAnswer::State(TxState::Committed))) => true,
                         Ok(Ok(PeerAnswer::State(TxState::Aborted))) => false,
@@ -630,7 +642,8 @@ impl MetaServer {
         }
     }
 
-    /// A directory's head, as of a moment when no transaction is changing it (H26); busy if one is, to who does not wait.
+    /// A directory's head, as of a moment when no transaction is changing it (H26); busy if one is, to who
+    /// does not wait.
     pub(crate) async fn read_head(
         &self,
         dir: DirId,

@@ -28,7 +28,8 @@ pub(super) fn abuses_a_home(op: &Op) -> bool {
     second.is_some() || first.is_some() && !right
 }
 
-/// A file at home is as it is. That it is not there may be, as far as the tree goes: who has it open knows better (`keeper`).
+/// A file at home is as it is. That it is not there may be, as far as the tree goes: who has it open knows
+/// better (`keeper`).
 pub(super) fn judge_home(model: &Model, id: NodeId, outcome: &Outcome) -> Result<(), String> {
     match (model.attr(id), outcome) {
         (_, Err(Errno::Stale)) => Ok(()),

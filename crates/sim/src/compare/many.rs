@@ -1,4 +1,5 @@
-//! Many names that were removed in one request: each as by itself, in the order they were given, all at one moment.
+//! Many names that were removed in one request: each as by itself, in the order they were given, all at one
+//! moment.
 
 use super::{dir_ref, lists};
 use pando_model::{Model, ModelAnswer, ModelOp};

@@ -94,7 +94,8 @@ pub(super) const CELLS: &[Cell] = &[
         ["G65"],
         "makes a program of another's group",
         async |a: Rc<Arena>| {
-            // In a directory with the bit, files are of its group; nobody of it may execute this one, so it keeps the bit.
+            // In a directory with the bit, files are of its group; nobody of it may execute this one, so it
+            // keeps the bit.
             let open = a.alice.find(&alice(), "/open").await?;
             a.alice.mkdir(&alice(), &open, "setgid", 0o777).await?;
             a.alice.chmod(&alice(), &open, "setgid", 0o2777).await?;

@@ -1,5 +1,5 @@
-//! Where a cell is played: three servers of mode `key`, a tree with something to lose, an operator, somebody to attack and
-//! somebody who attacks.
+//! Where a cell is played: three servers of mode `key`, a tree with something to lose, an operator, somebody
+//! to attack and somebody who attacks.
 
 use super::Attack;
 use super::speaker::Speaker;

@@ -1,5 +1,6 @@
-//! Opening connections, and the frames on them. The accepting side is the servers' own (`pando-auth`, and a running
-//! server as the gate); the attacker's side is written here, but for what any client with a key of its own computes.
+//! Opening connections, and the frames on them. The accepting side is the servers' own (`pando-auth`, and a
+//! running server as the gate); the attacker's side is written here, but for what any client with a key of
+//! its own computes.
 
 use super::arena::{ALICE, MALLORY, alice};
 use super::{Arena, Cell, cell};

@@ -1,4 +1,5 @@
-//! Files that are at home because they have several names (H96): what stands for a file alone, and not for a name of it.
+//! Files that are at home because they have several names (H96): what stands for a file alone, and not for a
+//! name of it.
 
 use super::arena::{MALLORY, alice, mallory};
 use super::{Arena, Cell, cell};

@@ -1,10 +1,11 @@
-//! The hostile client's grid: what a program that speaks the protocol by hand may try, object by object and manipulation
-//! by manipulation, with the check that stops each.
+//! The hostile client's grid: what a program that speaks the protocol by hand may try, object by object and
+//! manipulation by manipulation, with the check that stops each.
 //!
-//! Every cell runs twice against real servers on a simulated network, in a small filesystem of mode `key` of its own. With
-//! all checks in place the attack gains nothing, the judge of the simulator has nothing to say, all records but the
-//! attackers' own sessions are what they were, and who was attacked goes on. With the checks that the cell names taken
-//! out (the cargo feature `plant`) it succeeds: so it is these checks that stop it.
+//! Every cell runs twice against real servers on a simulated network, in a small filesystem of mode `key` of
+//! its own. With all checks in place the attack gains nothing, the judge of the simulator has nothing to say,
+//! all records but the attackers' own sessions are what they were, and who was attacked goes on. With the
+//! checks that the cell names taken out (the cargo feature `plant`) it succeeds: so it is these checks that
+//! stop it.
 
 mod acls;
 mod arena;
@@ -35,7 +36,8 @@ pub struct Cell {
     pub object: &'static str,
     /// How.
     pub manipulation: &'static str,
-    /// The checks that stop it, by the names under which they can be taken out. Of several each stops it by itself.
+    /// The checks that stop it, by the names under which they can be taken out. Of several each stops it by
+    /// itself.
     pub checks: &'static [&'static str],
     /// What it would gain.
     pub gain: &'static str,

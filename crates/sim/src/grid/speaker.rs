@@ -1,5 +1,5 @@
-//! Somebody who speaks the protocol by hand: no cache, no checks, no manners. Honest parties of the grid speak like this
-//! too, so that everything they were told can be stolen from them.
+//! Somebody who speaks the protocol by hand: no cache, no checks, no manners. Honest parties of the grid
+//! speak like this too, so that everything they were told can be stolen from them.
 
 use crate::cluster::Cluster;
 use crate::world::{Life, MS, Role, SEC};

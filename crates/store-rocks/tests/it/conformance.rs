@@ -29,7 +29,8 @@ struct Rocks {
 
 impl Rocks {
     fn new(place: Place, durability: Durability, gathers: bool) -> Rocks {
-        // Small logs, so that the suite crosses from one WAL to the next; and what is in the journal leaves it.
+        // Small logs, so that the suite crosses from one WAL to the next; and what is in the journal leaves
+        // it.
         let options = RocksOptions {
             wal_bytes: 4 << 10,
             journal_bytes: 600,
@@ -53,7 +54,8 @@ impl Rocks {
     }
 }
 
-/// One that gathers batches, and writes them when the first is waited for, as an event loop does at the end of a turn.
+/// One that gathers batches, and writes them when the first is waited for, as an event loop does at the end
+/// of a turn.
 struct Gathering(Rc<RocksStore>);
 
 impl Store for Gathering {
@@ -218,7 +220,8 @@ fn gathered_batches_are_not_safe_before_they_are_written() {
     }
 }
 
-/// Who lists what is in the journal has it written, and with it all that was applied: nothing is told to be safe that is not (H187).
+/// Who lists what is in the journal has it written, and with it all that was applied: nothing is told to be
+/// safe that is not (H187).
 #[test]
 fn what_is_gathered_is_written_before_the_journal_is() {
     for durability in [Durability::Sync, Durability::Async] {

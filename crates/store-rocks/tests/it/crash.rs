@@ -45,7 +45,8 @@ impl Mode {
     }
 }
 
-/// Not a test of its own: the process that the tests kill, or cut the power under. It prints numbers that are durable.
+/// Not a test of its own: the process that the tests kill, or cut the power under. It prints numbers that are
+/// durable.
 #[test]
 fn victim() {
     let (Some(path), Ok(mode)) = (std::env::var_os(DIR), std::env::var(MODE)) else {
@@ -219,8 +220,9 @@ fn cut_power(xfs: &Xfs, mode: Mode) -> Result<(), String> {
     for round in 0..5 {
         let mut victim = Victim::start(&path, mode);
         victim.follow(40 + 100 * round);
-        // A power cut stops the processor too. Without this, an fsync that races with the shutdown of the file system
-        // may return success for what is then gone (plain write and fdatasync on XFS do so in one run of ten).
+        // A power cut stops the processor too. Without this, an fsync that races with the shutdown of the
+        // file system may return success for what is then gone (plain write and fdatasync on XFS do so in one
+        // run of ten).
         victim.process.kill().expect("kill");
         victim.follow(u64::MAX);
         xfs.cut();
@@ -278,8 +280,9 @@ fn a_failed_device_poisons() {
         xfs.cut();
         victim.follow(u64::MAX);
         let end = victim.process.wait().expect("wait");
-        // Debian's library has its assertions on: a sync that begins between a write's failure and our hearing of it
-        // ends the process. That stops it too, and only the background syncs of async mode can do it.
+        // Debian's library has its assertions on: a sync that begins between a write's failure and our
+        // hearing of it ends the process. That stops it too, and only the background syncs of async mode can
+        // do it.
         let asserted = mode == Mode::Async && !end.success();
         assert!(
             asserted || (victim.poisoned && end.success()),

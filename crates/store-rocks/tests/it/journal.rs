@@ -265,7 +265,8 @@ fn damage_is_not_guessed_at() {
         assert!(matches!(open(), Err(StoreError::Corrupt { .. })));
         change(dir.path(), place, None);
         let missing = matches!(open(), Err(StoreError::Corrupt { .. }));
-        // Nothing says that there was an older one than those that are there, but that they say from which on they count.
+        // Nothing says that there was an older one than those that are there, but that they say from which on
+        // they count.
         assert!(missing);
         change(dir.path(), place, Some(whole));
     }

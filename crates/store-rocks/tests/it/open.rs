@@ -310,8 +310,8 @@ fn damaged_tables_are_reported() {
     assert!(failed > 0 && failed < 2000, "{failed} reads failed");
 }
 
-/// Records as programs of formats 2 and 3 wrote them: a superblock (without its checksum, which follows from the format) and
-/// the entries that `crates/format` has pinned since then.
+/// Records as programs of formats 2 and 3 wrote them: a superblock (without its checksum, which follows from
+/// the format) and the entries that `crates/format` has pinned since then.
 #[test]
 fn stores_of_earlier_formats_are_read_as_they_are() {
     const KEY: &str = "00f34500112233445566778899aabbccddeeff123456789abcde68656c6c6f2e747874";

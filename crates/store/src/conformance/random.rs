@@ -114,7 +114,8 @@ pub(super) fn random_batches(h: &mut dyn Harness) {
         assert_eq!(list(&s, &everything(), limit), expected, "round {round}");
         drop(s);
         if round % 3 == 2 && h.power_cut() {
-            // A prefix of the batches survived, at least as long as what was synced; each batch whole or not at all.
+            // A prefix of the batches survived, at least as long as what was synced; each batch whole or not
+            // at all.
             let found: Vec<_> = list(&h.open(), &everything(), usize::MAX);
             let survived = history
                 .iter()

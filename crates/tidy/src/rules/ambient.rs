@@ -1,5 +1,5 @@
-//! Below the shells there is no ambient time, randomness, thread, socket, file, process or default-hashed map: the
-//! same code must run in the simulator, where a seed replays exactly.
+//! Below the shells there is no ambient time, randomness, thread, socket, file, process or default-hashed
+//! map: the same code must run in the simulator, where a seed replays exactly.
 
 use super::{PURE, error};
 use crate::repo::{crate_of, is_test_file};
@@ -57,8 +57,8 @@ const GLOBS: [&str; 5] = [
     "std::collections::hash_map",
 ];
 
-/// The executor of `env` serves the shells too, and knows that other threads exist. The simulator's driver runs whole
-/// seeds on threads and tells people about them; nothing inside a seed is in these files.
+/// The executor of `env` serves the shells too, and knows that other threads exist. The simulator's driver
+/// runs whole seeds on threads and tells people about them; nothing inside a seed is in these files.
 const EXEMPT: [&str; 4] = [
     "crates/env/src/exec.rs",
     "crates/sim/src/cli.rs",
@@ -119,8 +119,8 @@ fn complaint(used: &PathUse) -> Option<(String, String)> {
     default_hashed(used)
 }
 
-/// `HashMap<K, V>`, `HashMap::new()` and the like, whose order of iteration differs from run to run. With a hasher
-/// named they are fine.
+/// `HashMap<K, V>`, `HashMap::new()` and the like, whose order of iteration differs from run to run. With a
+/// hasher named they are fine.
 fn default_hashed(used: &PathUse) -> Option<(String, String)> {
     let names: Vec<&str> = used.segments.iter().map(|(n, _)| n.as_str()).collect();
     let (at, own_hasher) = match names.as_slice() {

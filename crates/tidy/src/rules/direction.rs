@@ -1,12 +1,13 @@
-//! Which crate may need which: shells → {server, client} → {namespace, cluster} → {store, format, wire} → types.
+//! Which crate may need which: shells → {server, client} → {namespace, cluster} → {store, format, wire} →
+//! types.
 
 use super::error;
 use crate::repo::line_of;
 use crate::{Finding, Repo};
 use std::collections::BTreeMap;
 
-/// What each crate may depend on within this repository. A crate that is not listed is a finding: whoever adds one
-/// decides where it stands, here and in ARCHITECTURE.md.
+/// What each crate may depend on within this repository. A crate that is not listed is a finding: whoever
+/// adds one decides where it stands, here and in ARCHITECTURE.md.
 const MAY: [(&str, &[&str]); 25] = [
     ("types", &[]),
     ("format", &["types"]),

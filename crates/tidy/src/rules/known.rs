@@ -25,7 +25,8 @@ pub(crate) struct Count<'a> {
 }
 
 impl Known {
-    /// Findings for files that have more than they may, and for lines of the list that are not needed any more.
+    /// Findings for files that have more than they may, and for lines of the list that are not needed any
+    /// more.
     pub fn check<'a>(
         &self,
         repo: &Repo,

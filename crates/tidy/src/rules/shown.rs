@@ -1,8 +1,9 @@
 //! Text for users is made for them: words and numbers, not how the program has things in memory.
 //!
-//! Found are format strings with `:?` in the macros that make text (`format!`, `bail!`, `println!`, `warn!`, ...), in `#[error]`,
-//! and fields of logs with `?`. It may stay where no user reads: tests, panics and assertions, `debug!` and `trace!`,
-//! implementations of `Debug`, the crates that only test, and lines that say `// debug: why` on them or on the line before.
+//! Found are format strings with `:?` in the macros that make text (`format!`, `bail!`, `println!`, `warn!`,
+//! ...), in `#[error]`, and fields of logs with `?`. It may stay where no user reads: tests, panics and
+//! assertions, `debug!` and `trace!`, implementations of `Debug`, the crates that only test, and lines that
+//! say `// debug: why` on them or on the line before.
 
 use super::error;
 use crate::repo::{crate_of, is_test_file};

@@ -1,7 +1,7 @@
 //! The bytes that tell kinds of keys apart are written in `format` alone: others name `Tag`.
 //!
-//! Found are bytes of capital letters in code of files that work with ranges of keys, which are those that name `KeyRange`. Tests may
-//! make keys that are wrong.
+//! Found are bytes of capital letters in code of files that work with ranges of keys, which are those that
+//! name `KeyRange`. Tests may make keys that are wrong.
 
 use super::error;
 use crate::repo::{crate_of, is_test_file};

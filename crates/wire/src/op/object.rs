@@ -4,11 +4,12 @@ use super::traits::Home;
 use super::{Handle, Op, Statement};
 use pando_types::{Attr, DirId, Generation, Ino, Name, Part, Slot};
 
-/// An object as the caller knows it: by a name that it had, and by its number. If the name stands for another by now, the answer
-/// is ESTALE.
+/// An object as the caller knows it: by a name that it had, and by its number. If the name stands for another
+/// by now, the answer is ESTALE.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// The directory of the name; or the home of the file; or the directory meant, which is then asked for by itself.
+    /// The directory of the name; or the home of the file; or the directory meant, which is then asked for by
+    /// itself.
     pub dir: Statement,
     /// The name there.
     pub name: Name,
@@ -233,8 +234,9 @@ impl Op {
         matches!(self, Op::Lookup { dir, name } if *dir == Statement::above_root() && *name == Name::root())
     }
 
-    /// The directory it means, if that is the one its statement is of, and not what has a name in it. Where that has its name, and which, the
-    /// server finds out: who holds a directory open, or has it as root, need not know.
+    /// The directory it means, if that is the one its statement is of, and not what has a name in it. Where
+    /// that has its name, and which, the server finds out: who holds a directory open, or has it as root,
+    /// need not know.
     pub fn means_itself(&self) -> Option<&Statement> {
         let object = self.object().filter(|_| self.traits().itself)?;
         let dir = &object.dir;

@@ -5,8 +5,9 @@ use pando_types::{Acls, DirId, Generation, Guard, Ino, Name, Perm, Realm, Waterm
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, LazyLock};
 
-/// What a lookup returned about a directory: enough for the server that holds the directory's content to check an
-/// operation inside it. Part of every request that names a directory. Copies share what is said; who changes one has it for himself first.
+/// What a lookup returned about a directory: enough for the server that holds the directory's content to
+/// check an operation inside it. Part of every request that names a directory. Copies share what is said; who
+/// changes one has it for himself first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement(Arc<Said>);
 
@@ -56,15 +57,15 @@ pub struct Said {
     pub acls: Acls,
     /// Realm.
     pub realm: Realm,
-    /// Counts the changes of who may search it that others were told of: with the ID and generation it makes the key
-    /// of what is sealed about it (H99).
+    /// Counts the changes of who may search it that others were told of: with the ID and generation it makes
+    /// the key of what is sealed about it (H99).
     pub seal: u64,
     /// What it rests on.
     pub scope: Scope,
     /// Keyed tags of the directories it rests on, the nearest to the root first, this one last.
     pub way: Vec<u64>,
-    /// All this was true when the log of invalidations had come so far. Of later entries the server that executes an
-    /// operation knows whether they concern a directory of the way (InfiniFS §3.4).
+    /// All this was true when the log of invalidations had come so far. Of later entries the server that
+    /// executes an operation knows whether they concern a directory of the way (InfiniFS §3.4).
     pub at: Watermark,
     /// Keyed MAC over all the above and whom it was told, by a server: clients pass it on as it is (H98).
     /// Invariant: encoded last.
@@ -76,11 +77,11 @@ pub struct Said {
 pub enum Scope {
     /// The whole way from the root, which its server has verified: a ticket for the path.
     Way,
-    /// One hop: the way is the parent and this directory. It says nothing of the way to the parent, and is good only
-    /// together with a statement of that.
+    /// One hop: the way is the parent and this directory. It says nothing of the way to the parent, and is
+    /// good only together with a statement of that.
     Link,
-    /// Nothing but the directory itself, as an open directory does: it stays good when a directory above is renamed or
-    /// closed to the holder.
+    /// Nothing but the directory itself, as an open directory does: it stays good when a directory above is
+    /// renamed or closed to the holder.
     Handle,
 }
 

@@ -18,7 +18,8 @@ pub struct Traits {
     pub writes: bool,
     /// Whether it may leave a file without a name that is open somewhere.
     pub may_orphan: bool,
-    /// Whether it may leave a removed file that its caller holds open, in the slot of the second directory that it names.
+    /// Whether it may leave a removed file that its caller holds open, in the slot of the second directory
+    /// that it names.
     pub leaves_held: bool,
     /// Whether the coordinator may do it for other servers.
     pub coordinated: bool,
@@ -44,8 +45,9 @@ pub struct Traits {
     pub opens: Opens,
 }
 
-/// Whether an operation may be over at once. Listings are made of more than records under keys; directories come and go with content that
-/// is elsewhere, or that others have heard of; what is asked again may have been executed.
+/// Whether an operation may be over at once. Listings are made of more than records under keys; directories
+/// come and go with content that is elsewhere, or that others have heard of; what is asked again may have
+/// been executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quick {
     /// It may.

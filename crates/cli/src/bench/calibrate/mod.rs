@@ -1,10 +1,11 @@
-//! `pando bench calibrate`: what one server takes for each kind of message, measured here and now; the simulator's virtual
-//! time adds it up (`pando sim scale`).
+//! `pando bench calibrate`: what one server takes for each kind of message, measured here and now; the
+//! simulator's virtual time adds it up (`pando sim scale`).
 //!
-//! Two real servers work in this process, each on a thread with sockets and a RocksDB of its own. First one client asks for
-//! one thing at a time: the processor time that a server's thread uses from one message to the next is what the first of
-//! them took. Then several clients ask at once: the sum of all these times, against what the first numbers predict, says how
-//! much less a message takes when there are always more to read. Costs are the first numbers times that share.
+//! Two real servers work in this process, each on a thread with sockets and a RocksDB of its own. First one
+//! client asks for one thing at a time: the processor time that a server's thread uses from one message to
+//! the next is what the first of them took. Then several clients ask at once: the sum of all these times,
+//! against what the first numbers predict, says how much less a message takes when there are always more to
+//! read. Costs are the first numbers times that share.
 
 mod meter;
 mod servers;
@@ -30,8 +31,8 @@ pub const ROUNDS: u8 = 3;
 
 /// Measures what a server of this machine takes for each kind of message, and its device for a sync.
 ///
-/// The result is for `pando sim scale --calibration FILE` and `pando bench figure infinifs-9 --calibration FILE`, which
-/// measure it themselves if no file is given.
+/// The result is for `pando sim scale --calibration FILE` and `pando bench figure infinifs-9 --calibration
+/// FILE`, which measure it themselves if no file is given.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench calibrate --out costs.json\n  pando bench calibrate --at /dev/shm --durability async --json"
@@ -213,13 +214,15 @@ fn measure_once(how: &How) -> Result<Calibration> {
     let together = work::together(&pair, how.operations)?;
     let mut alone_us = BTreeMap::new();
     let mut messages = BTreeMap::new();
-    // What comes but now and then comes while nothing else does, and would be given what the thread does when it waits.
+    // What comes but now and then comes while nothing else does, and would be given what the thread does when
+    // it waits.
     alone.0.retain(|_, samples| samples.len() >= ENOUGH);
     for (kind, samples) in &mut alone.0 {
         messages.insert((*kind).to_owned(), samples.len() as u64);
         alone_us.insert((*kind).to_owned(), mean(samples));
     }
-    // What a message takes beside others, against alone: of each task, then of each kind in the tasks that have it.
+    // What a message takes beside others, against alone: of each task, then of each kind in the tasks that
+    // have it.
     let mut scale: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (_, samples) in &together {
         let all = || samples.0.iter();

@@ -190,8 +190,8 @@ fn born_at(conn: &Connection, parent: DirId, server: ServerId, prefix: &str, n: 
     anyhow::bail!("server {server} owns no slots")
 }
 
-/// One client does one thing after the other: what the servers measured of each task, and the client's own processor time
-/// for an operation.
+/// One client does one thing after the other: what the servers measured of each task, and the client's own
+/// processor time for an operation.
 pub fn alone(pair: &Pair, operations: u64) -> Result<Vec<(Task, Samples, f64)>> {
     // What it renames is not where the coordinator is.
     let asker = Asker::new(pair, "alone".into(), 1)?;

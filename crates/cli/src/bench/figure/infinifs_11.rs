@@ -1,5 +1,6 @@
-//! Figure 11: what each of the three ideas contributes. Files and directories are made at a depth of 10, by one client for the
-//! latency, of finding the directory and of making something in it, and by several for the throughput. The bars accumulate.
+//! Figure 11: what each of the three ideas contributes. Files and directories are made at a depth of 10, by
+//! one client for the latency, of finding the directory and of making something in it, and by several for the
+//! throughput. The bars accumulate.
 
 use super::Real;
 use crate::args::{Choices, Without};

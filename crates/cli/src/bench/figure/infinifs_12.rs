@@ -1,15 +1,18 @@
-//! Figure 12: throughput with up to 10^11 files. No machine here holds them, so this is a MODEL of a log-structured store:
+//! Figure 12: throughput with up to 10^11 files. No machine here holds them, so this is a MODEL of a
+//! log-structured store:
 //!
-//! - A server's files are in levels, each ten times as large as the one above; the first holds [`LEVEL_BYTES`]. What was
-//!   written last is in memory, what was written first in the lowest level.
-//! - Looking for a name asks the filter of each level above the one it is in; a name that is not there, as of a new file, is
-//!   asked of every level. What that takes for one level is measured: names that are not there, in a store with tables
-//!   against one without.
-//! - A file in the lowest level is not in memory: its block is read by one of the store's reader threads. What that takes the
-//!   event loop, in processor time, and the reader, in time, is measured on a store that is larger than its cache.
+//! - A server's files are in levels, each ten times as large as the one above; the first holds
+//!   [`LEVEL_BYTES`]. What was written last is in memory, what was written first in the lowest level.
+//! - Looking for a name asks the filter of each level above the one it is in; a name that is not there, as of
+//!   a new file, is asked of every level. What that takes for one level is measured: names that are not
+//!   there, in a store with tables against one without.
+//! - A file in the lowest level is not in memory: its block is read by one of the store's reader threads.
+//!   What that takes the event loop, in processor time, and the reader, in time, is measured on a store that
+//!   is larger than its cache.
 //! - Everything else a request takes is what `pando bench calibrate` measured.
 //!
-//! What it leaves out: compactions, whose share grows with the number of levels, and memory that runs short of filters.
+//! What it leaves out: compactions, whose share grows with the number of levels, and memory that runs short
+//! of filters.
 
 use super::Virtual;
 use crate::bench::lines::{Claim, Drawn, median, round};

@@ -1,4 +1,5 @@
-//! Figure 13: stat of files with lazy invalidation, and with leases of 1, 5 and 10 seconds, by size of the clients' caches.
+//! Figure 13: stat of files with lazy invalidation, and with leases of 1, 5 and 10 seconds, by size of the
+//! clients' caches.
 
 use super::Virtual;
 use crate::bench::lines::{Claim, Drawn, NOT_IN_TEXT, round};

@@ -9,7 +9,8 @@ use pando_scale::{Crowd, Measured, Phase};
 use pando_wire::{ErrandEnd, Task};
 use serde_json::json;
 
-/// Clients that rename directories at once: one server gives them all their turns, and more would only wait longer.
+/// Clients that rename directories at once: one server gives them all their turns, and more would only wait
+/// longer.
 const DIR_CLIENTS: u32 = 128;
 /// Directories renamed while throughput is measured; so few that each has one left.
 const DIR_RENAMES: u64 = 512;

@@ -1,5 +1,5 @@
-//! Figure 15: what mispredictions cost. A path of 24 directories, more and more of them renamed to their places, so that
-//! their IDs are not what the path predicts; evenly distributed, as in the paper.
+//! Figure 15: what mispredictions cost. A path of 24 directories, more and more of them renamed to their
+//! places, so that their IDs are not what the path predicts; evenly distributed, as in the paper.
 
 use super::Real;
 use crate::bench::lines::{Claim, Drawn, Line, NOT_IN_TEXT, best, median, round};

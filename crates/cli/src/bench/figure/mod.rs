@@ -1,5 +1,5 @@
-//! `pando bench figure`: figures of the papers, drawn again. Those about a few clients on real servers; those about how a
-//! large cluster scales in virtual time, with what a message takes measured first.
+//! `pando bench figure`: figures of the papers, drawn again. Those about a few clients on real servers; those
+//! about how a large cluster scales in virtual time, with what a message takes measured first.
 
 mod infinifs_10;
 mod infinifs_11;
@@ -23,10 +23,10 @@ use std::time::Duration;
 
 /// Measures what a figure of a paper shows.
 ///
-/// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all see the same
-/// machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13 and 14 in virtual time, on up to 32 servers of one
-/// processor each (see `pando sim scale`). Figure 12 is a model of the store's levels with costs measured here. Beside
-/// all stands what the paper says in words.
+/// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all
+/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13 and 14 in virtual
+/// time, on up to 32 servers of one processor each (see `pando sim scale`). Figure 12 is a model of the
+/// store's levels with costs measured here. Beside all stands what the paper says in words.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench figure infinifs-9\n  pando bench figure infinifs-15 --rtt 1ms\n  pando bench figure infinifs-11 --clients 8 --seconds 2\n  pando bench calibrate --out costs.json && pando bench figure infinifs-14 --calibration costs.json --json"
@@ -65,7 +65,8 @@ pub struct FigureArgs {
     /// In virtual time: everything that is random follows from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// In virtual time: what messages take, as `pando bench calibrate --out` wrote it. [default: measured now]
+    /// In virtual time: what messages take, as `pando bench calibrate --out` wrote it. [default: measured
+    /// now]
     #[arg(long, value_name = "FILE")]
     pub calibration: Option<PathBuf>,
 }
@@ -166,13 +167,15 @@ pub enum Which {
     /// Throughput with up to 10^11 files: a model of the store's levels (FAST'22, figure 12).
     #[value(name = "infinifs-12")]
     Infinifs12,
-    /// Stat with lazy invalidation and with leases of 1, 5 and 10 seconds, by size of the cache (FAST'22, figure 13).
+    /// Stat with lazy invalidation and with leases of 1, 5 and 10 seconds, by size of the cache (FAST'22,
+    /// figure 13).
     #[value(name = "infinifs-13")]
     Infinifs13,
     /// Latency and throughput of renames of files and of directories (FAST'22, figure 14).
     #[value(name = "infinifs-14")]
     Infinifs14,
-    /// Path resolution while more and more directories of a path of depth 24 were renamed (FAST'22, figure 15).
+    /// Path resolution while more and more directories of a path of depth 24 were renamed (FAST'22, figure
+    /// 15).
     #[value(name = "infinifs-15")]
     Infinifs15,
 }

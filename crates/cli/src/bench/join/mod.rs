@@ -35,13 +35,14 @@ const WAIT: Wait = Wait::Blocking;
 const LOOK: Duration = Duration::from_millis(5);
 /// Whoever is not done by then is not going to be.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// Time for what the files and earlier joins left behind: ended sessions, tables that are merged, slots that are swept.
+/// Time for what the files and earlier joins left behind: ended sessions, tables that are merged, slots that
+/// are swept.
 const REST: Duration = Duration::from_secs(5);
 /// Time for those who work before it counts.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// A server joins a cluster full of files, which gives it its share of them: how many entries a second move, and what
-/// those notice who work meanwhile. On servers of its own, each a process, in a temporary folder.
+/// A server joins a cluster full of files, which gives it its share of them: how many entries a second move,
+/// and what those notice who work meanwhile. On servers of its own, each a process, in a temporary folder.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit status: 0 if no operation failed, also if an aim is missed: that is printed.\n\nExamples:\n  pando bench join\n  pando bench join --files 1000000 --load --json"
@@ -163,7 +164,8 @@ fn join(cluster: &mut OwnCluster, grower: &Operator, files: &[(Slot, u64)]) -> R
     let operator = cluster.operator()?;
     let before = counts(&operator, &sources, "records_sent")?;
     let over = AtomicBool::new(false);
-    // The thread that asks is the new server's parent, so it is another one that looks when the first record goes.
+    // The thread that asks is the new server's parent, so it is another one that looks when the first record
+    // goes.
     let (began, first, ended, joined) = std::thread::scope(|scope| {
         let looking = scope.spawn(|| first_sent(&dir, &sources, &before, &over));
         let began = Instant::now();

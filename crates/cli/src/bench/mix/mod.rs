@@ -21,12 +21,15 @@ use std::time::{Duration, Instant};
 use worker::Worker;
 use workload::{KINDS, WHOLE, WORKLOADS, Workload};
 
-/// The mixes of operations of Alibaba, Baidu and Spotify (table 5 of HMFS), each operation drawn at random by its share.
+/// The mixes of operations of Alibaba, Baidu and Spotify (table 5 of HMFS), each operation drawn at random by
+/// its share.
 ///
-/// Every client first makes -n files of its own, in directories of --per-directory, and then works on them, each file as likely as
-/// any other. Directories are open: a stat is one look at a name. `rename` moves a file to a directory at random, `list` reads the
-/// names of a whole directory, `others` changes the permissions of a file, `mkdir` makes empty directories and `rmdir` removes those.
-/// Where there is nothing to remove one is made instead, and counted as what it was. Needs a running cluster; what was made is removed.
+/// Every client first makes -n files of its own, in directories of --per-directory, and then works on them,
+/// each file as likely as any other. Directories are open: a stat is one look at a name. `rename` moves a
+/// file to a directory at random, `list` reads the names of a whole directory, `others` changes the
+/// permissions of a file, `mkdir` makes empty directories and `rmdir` removes those. Where there is nothing
+/// to remove one is made instead, and counted as what it was. Needs a running cluster; what was made is
+/// removed.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench mix\n  pando bench mix --workload alibaba -n 500000 --clients 2 --depth 16 --seconds 20 --json"

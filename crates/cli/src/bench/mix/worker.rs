@@ -129,7 +129,8 @@ impl Worker {
         self.draw(self.dirs.len())
     }
 
-    /// One operation. Without a file, or an empty directory, that it could be done to, one is made. Tells what was done.
+    /// One operation. Without a file, or an empty directory, that it could be done to, one is made. Tells
+    /// what was done.
     pub async fn act(&self, kind: Kind) -> (Kind, Result<(), Errno>) {
         match kind {
             Kind::Create => (kind, self.create(self.any_dir()).await),

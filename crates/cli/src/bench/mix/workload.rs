@@ -59,7 +59,8 @@ pub struct Workload {
     shares: [u64; KINDS.len()],
 }
 
-/// Table 5 of the paper on HMFS, which has them from those on CFS (Baidu AI Cloud), Pangu (Alibaba Cloud) and HDFS (Spotify).
+/// Table 5 of the paper on HMFS, which has them from those on CFS (Baidu AI Cloud), Pangu (Alibaba Cloud) and
+/// HDFS (Spotify).
 pub const WORKLOADS: [Workload; 3] = [
     Workload {
         name: "alibaba",

@@ -10,10 +10,12 @@ use crew::Crew;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Create, look at and remove files by system calls, as mdtest does: any mounted filesystem can be measured so, and compared.
+/// Create, look at and remove files by system calls, as mdtest does: any mounted filesystem can be measured
+/// so, and compared.
 ///
-/// Each process is one of its own, and has a directory of its own unless --shared. They begin each phase together. All happens in a
-/// new directory below DIR, which is removed at the end, also when the benchmark is interrupted.
+/// Each process is one of its own, and has a directory of its own unless --shared. They begin each phase
+/// together. All happens in a new directory below DIR, which is removed at the end, also when the benchmark
+/// is interrupted.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Phases:\n  create  open with O_CREAT and O_EXCL, and close\n  stat    each file once\n  restat  each file again, for a fifth of a second, right after all were looked at: what the kernel remembers, it answers\n  open    open for reading, and close\n  rename  to another name in the same directory\n  remove  unlink\n\nExamples:\n  pando bench posix /mnt/pando\n  pando bench posix /mnt/pando -n 10000 --processes 8 --shared --json\n  pando bench posix /mnt/pando --phases create,stat,restat,remove --paths"
@@ -31,13 +33,15 @@ pub struct PosixArgs {
     /// All of them in one directory.
     #[arg(long)]
     pub shared: bool,
-    /// What is measured, in the order of the list below, whatever the order here. Files are made and removed in any case.
+    /// What is measured, in the order of the list below, whatever the order here. Files are made and removed
+    /// in any case.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "create,stat,remove")]
     pub phases: Vec<Phase>,
     /// Say the whole path to the kernel each time, instead of names in an open directory.
     #[arg(long)]
     pub paths: bool,
-    /// One of the processes, which another one of this program started: what to do comes on its standard input.
+    /// One of the processes, which another one of this program started: what to do comes on its standard
+    /// input.
     #[arg(long, hide = true, value_name = "NUMBER")]
     pub worker: Option<u64>,
 }

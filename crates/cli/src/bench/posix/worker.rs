@@ -14,7 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long files are looked at again: what the kernel remembers, it answers a million times a second, and for a second.
+/// How long files are looked at again: what the kernel remembers, it answers a million times a second, and
+/// for a second.
 const RESTAT: Duration = Duration::from_millis(200);
 
 /// Its files: names in an open directory, or whole paths.

@@ -22,15 +22,17 @@ use std::time::{Duration, Instant};
 
 /// As a server asks for a bucket: it has at most 256 entries.
 const BUCKET: usize = 257;
-/// A prime greater than there will be items: its multiples come to each of them once, in an order that is none.
+/// A prime greater than there will be items: its multiples come to each of them once, in an order that is
+/// none.
 const STRIDE: u64 = 2_654_435_761;
 
 /// The store alone: what operations write and read, on RocksDB in a temporary folder.
 ///
-/// `create`, `remove` and `mkdir` are the batches that servers commit, the answer's record included; what a server reads before is
-/// read before, and not timed. `create-with-reads` is all that a create asks of the store. `stat` reads as servers do, a directory's
-/// head and a name's bucket, through the cache of records; `stat-rocksdb` reads the same without that cache, from the tables of a
-/// store that was opened again. All go uniformly at random over the files there are. Needs no cluster.
+/// `create`, `remove` and `mkdir` are the batches that servers commit, the answer's record included; what a
+/// server reads before is read before, and not timed. `create-with-reads` is all that a create asks of the
+/// store. `stat` reads as servers do, a directory's head and a name's bucket, through the cache of records;
+/// `stat-rocksdb` reads the same without that cache, from the tables of a store that was opened again. All go
+/// uniformly at random over the files there are. Needs no cluster.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench store\n  pando bench store --files 1000000 --record-mib 32 --json\n  pando bench store --sync --depth 16 --at /data/tmp --json"
@@ -327,7 +329,8 @@ impl<'a> Bench<'a> {
         Ok(measured)
     }
 
-    /// Uniformly at random, of so many files; as many as operations before, untimed, so that caches have what they would have.
+    /// Uniformly at random, of so many files; as many as operations before, untimed, so that caches have what
+    /// they would have.
     fn reads(&mut self, op: &str, files: u64) -> Result<Measured> {
         let mut meter = Meter::new()?;
         let (mut before, mut busy) = (self.store.stats(), Duration::ZERO);

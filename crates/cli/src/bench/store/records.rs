@@ -12,7 +12,8 @@ use pando_types::{
     SessionId, Timestamp,
 };
 
-/// Bytes of an answer in a reply record: with them a batch is as long as a server's (`log_bytes_per_op` of `bench mdtest`).
+/// Bytes of an answer in a reply record: with them a batch is as long as a server's (`log_bytes_per_op` of
+/// `bench mdtest`).
 const CREATED: usize = 135;
 const REMOVED: usize = 99;
 const DIRECTORY: usize = 274;

@@ -127,7 +127,8 @@ pub async fn small(fs: &Fs, place: &Place, entry: &Entry, data: &[u8], go_on: bo
     }
 }
 
-/// Gives the file at `first`, which this load has made or found as it should be, another name. False: it has it.
+/// Gives the file at `first`, which this load has made or found as it should be, another name. False: it has
+/// it.
 pub async fn link(fs: &Fs, first: &Place, place: &Place, go_on: bool) -> Result<bool, Why> {
     let client = fs.client();
     let attr = there(fs, first).await?.ok_or(Errno::NotFound)?.attr;
@@ -152,8 +153,8 @@ pub async fn link(fs: &Fs, first: &Place, place: &Place, go_on: bool) -> Result<
     Ok(true)
 }
 
-/// Which extended attributes: those of users need write permission, so they come before the permission bits; others may go
-/// with a change of owner, so they come after.
+/// Which extended attributes: those of users need write permission, so they come before the permission bits;
+/// others may go with a change of owner, so they come after.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     Users,
@@ -194,8 +195,9 @@ pub async fn attributes(fs: &Fs, place: &Place, entry: &Entry, whose: Whose) -> 
     Ok(())
 }
 
-/// Gives an object its lists, and takes those that it has inherited, while its bits are still those of what is being filled: with the
-/// bits that it gets, an inherited list would let others in for a moment. Its owner comes before: lists speak of it.
+/// Gives an object its lists, and takes those that it has inherited, while its bits are still those of what
+/// is being filled: with the bits that it gets, an inherited list would let others in for a moment. Its owner
+/// comes before: lists speak of it.
 pub async fn lists_before_bits(fs: &Fs, place: &Place, attr: &Attr, entry: &Entry) -> Result<(), Why> {
     let has = entry.xattrs.iter().any(|(name, _)| lists::is_list(name));
     if entry.kind == FileKind::Symlink || !has && place.dir.acls.default.is_none() {

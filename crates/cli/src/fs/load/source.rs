@@ -1,4 +1,5 @@
-//! The stream, read and checked on a thread of its own: a pipe that stands still keeps nobody from talking to servers.
+//! The stream, read and checked on a thread of its own: a pipe that stands still keeps nobody from talking to
+//! servers.
 
 use anyhow::{Context, Result, bail};
 use pando_dump::{End, Entry, Next, Reader, StreamError};

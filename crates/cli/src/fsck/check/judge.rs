@@ -158,8 +158,8 @@ impl Checker {
         self.findings.extend(findings);
     }
 
-    /// Every directory must lead up to the root. Reported are loops, and directories whose parent is not there; what
-    /// is below them is not reported again.
+    /// Every directory must lead up to the root. Reported are loops, and directories whose parent is not
+    /// there; what is below them is not reported again.
     fn walk(&mut self) {
         const UNKNOWN: u32 = 0;
         const SEEN: u32 = u32::MAX;

@@ -22,7 +22,8 @@ pub type Swept<'a> = Pin<Box<dyn Future<Output = Result<(), Unread>> + 'a>>;
 pub trait Source {
     /// All records of a range within a slot.
     fn read(&self, range: KeyRange) -> LocalFuture<Result<Vec<(Key, Record)>, Unread>>;
-    /// All records of all servers. Errs if one of them is damaged: what stands beside damage is not all there is.
+    /// All records of all servers. Errs if one of them is damaged: what stands beside damage is not all there
+    /// is.
     fn sweep<'a>(&'a self, each: &'a mut Each<'_>) -> Swept<'a>;
 }
 

@@ -142,7 +142,8 @@ fn fit(
     Ok(does)
 }
 
-/// Makes the number of stored bytes one that may be true; the next publish counts them. `inline`: so many are beside the record.
+/// Makes the number of stored bytes one that may be true; the next publish counts them. `inline`: so many are
+/// beside the record.
 fn count_stored(inode: &mut InodeRecord, inline: Option<u64>, does: &mut Vec<&'static str>) {
     let said = inode.layout.allocated(inode.size);
     let counted = match inline.filter(|_| inode.layout.is_inline()) {

@@ -1,5 +1,5 @@
-//! Files with several names: what they count, names of nothing, and the counters that number them. All of it rests on records
-//! anywhere, which are read from everywhere.
+//! Files with several names: what they count, names of nothing, and the counters that number them. All of it
+//! rests on records anywhere, which are read from everywhere.
 
 use super::edit::{Records, Source};
 use super::plan::{Plan, Planned, Planner, Stop, WELL, one, repair};
@@ -70,8 +70,9 @@ async fn look<S: Source>(records: &Records<S>, file: File) -> Result<Found, Unre
     Ok(found)
 }
 
-/// All names of a file. A name may come, go, or be renamed past the reading, and a transaction may have taken effect at its home and
-/// not at its names: so it is looked twice, and only what is the same both times, with nothing in doubt, is all there is.
+/// All names of a file. A name may come, go, or be renamed past the reading, and a transaction may have taken
+/// effect at its home and not at its names: so it is looked twice, and only what is the same both times, with
+/// nothing in doubt, is all there is.
 async fn names<S: Source>(records: &Records<S>, file: File) -> Result<Found, Stop> {
     let first = look(records, file).await?;
     if first.in_doubt {
@@ -253,8 +254,8 @@ impl<S: Source> Planner<S> {
         }
     }
 
-    /// A counter that is behind has given more numbers than are known: of some, nothing is left that says so. So it goes on in an
-    /// epoch of its own, as a restored one does (H155).
+    /// A counter that is behind has given more numbers than are known: of some, nothing is left that says so.
+    /// So it goes on in an epoch of its own, as a restored one does (H155).
     pub(super) async fn counter(&self, slot: Slot, largest: u64) -> Planned {
         let key = Key::Counter(slot);
         let was = self.records.get(&key).await?;

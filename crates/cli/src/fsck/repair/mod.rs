@@ -1,5 +1,6 @@
-//! `pando fsck --repair`: what was found is put right, while the filesystem is in use, where it is known what is right. Each repair is
-//! a transaction of its own, and takes place only if everything it rests on is still as it was found.
+//! `pando fsck --repair`: what was found is put right, while the filesystem is in use, where it is known what
+//! is right. Each repair is a transaction of its own, and takes place only if everything it rests on is still
+//! as it was found.
 
 mod edit;
 mod layout;
@@ -41,8 +42,8 @@ pub struct Done {
     pub lost: Vec<String>,
 }
 
-/// Repairs until nothing more can be done, from what was found, if that is known. What is found then; what was done is noted in any
-/// case.
+/// Repairs until nothing more can be done, from what was found, if that is known. What is found then; what
+/// was done is noted in any case.
 pub async fn run(
     conn: &Connection,
     args: &FsckArgs,

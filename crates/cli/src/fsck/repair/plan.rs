@@ -1,5 +1,5 @@
-//! What is to be done about each finding: a pure function of the records there are. Nothing is guessed: what is not known goes to
-//! `/lost+found`, or is said.
+//! What is to be done about each finding: a pure function of the records there are. Nothing is guessed: what
+//! is not known goes to `/lost+found`, or is said.
 
 use super::edit::{Edit, Records, Source};
 use crate::fsck::collect::Unread;

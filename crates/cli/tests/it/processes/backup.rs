@@ -1,4 +1,5 @@
-//! `pando backup` and `pando restore`: a filesystem at one instant, and another one from it; damage is found before anything is made.
+//! `pando backup` and `pando restore`: a filesystem at one instant, and another one from it; damage is found
+//! before anything is made.
 
 use crate::cluster::Cluster;
 use crate::hammering::{Hammer, verify};
@@ -37,7 +38,8 @@ fn fill(cluster: &Cluster) {
     cluster.run(&["mv", "/tree/d9", "/tree/d8/moved"]);
 }
 
-/// Everything a dump says, as one stream of bytes; times and names included, the filesystem's own numbers not.
+/// Everything a dump says, as one stream of bytes; times and names included, the filesystem's own numbers
+/// not.
 fn contents(cluster: &Cluster) -> Vec<(String, String)> {
     let file = cluster.file("contents.pando");
     cluster.run(&["dump", "/tree", "-o", &file]);

@@ -36,7 +36,8 @@ fn until_stored(cluster: &Cluster, files: u64) {
     }
 }
 
-/// Waits until `status` says that so many removed files, of so many bytes, wait for the deletion of their data.
+/// Waits until `status` says that so many removed files, of so many bytes, wait for the deletion of their
+/// data.
 fn until_removed(cluster: &Cluster, files: u64, bytes: u64) {
     let began = Instant::now();
     loop {
@@ -127,7 +128,8 @@ fn process_a_mount_over_a_bucket_and_kills() {
     assert_eq!(left["blocks"], 0, "{left}");
 }
 
-/// A mount is killed that has stored blocks and published nothing, and its file is removed: nobody says `gc`, and they go.
+/// A mount is killed that has stored blocks and published nothing, and its file is removed: nobody says `gc`,
+/// and they go.
 #[test]
 fn process_blocks_of_a_killed_mount_go_by_themselves() {
     if std::fs::File::options()
@@ -413,7 +415,8 @@ fn fsck_says_when_the_data_cannot_be_looked_for() {
     assert_eq!(fsck(&["--data"]).0, Some(0));
 }
 
-/// The same of a bucket that does not answer: whatever needs it fails, nothing says that all is well, and names are there.
+/// The same of a bucket that does not answer: whatever needs it fails, nothing says that all is well, and
+/// names are there.
 #[test]
 fn what_needs_a_bucket_that_is_away_says_so() {
     let root = tempfile::tempdir().expect("a folder");

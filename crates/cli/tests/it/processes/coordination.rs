@@ -1,4 +1,5 @@
-//! Coordination of real servers, in a folder and in real ZooKeeper: what goes on while it is away, and who takes whose place.
+//! Coordination of real servers, in a folder and in real ZooKeeper: what goes on while it is away, and who
+//! takes whose place.
 
 use crate::cluster::Cluster;
 use crate::zoo::Zoo;
@@ -28,7 +29,8 @@ fn servers(value: &serde_json::Value) -> Vec<u64> {
     servers.flatten().collect()
 }
 
-/// Kills the coordinator under a shell's feet: what needs one must be done by another, and the dead one comes back.
+/// Kills the coordinator under a shell's feet: what needs one must be done by another, and the dead one comes
+/// back.
 fn coordinator_dies(cluster: &Cluster) {
     cluster.run(&["mkdir", "/a", "/a/b", "/c"]);
     until("not everybody is a member", || {

@@ -1,4 +1,5 @@
-//! One flipped byte in a table of a store: what is lost is named, everything else stays, and the store is sound again.
+//! One flipped byte in a table of a store: what is lost is named, everything else stays, and the store is
+//! sound again.
 
 use crate::cluster::Cluster;
 use pando_format::{Key, KeyRange, Left, Scan};
@@ -44,8 +45,8 @@ fn largest(store: &Path) -> PathBuf {
         .expect("a table with files")
 }
 
-/// Flips a byte from a share of the table on, so that what is lost is of files alone and has names: what is left of directories, and
-/// of blocks that cannot be unpacked, is tested with the store.
+/// Flips a byte from a share of the table on, so that what is lost is of files alone and has names: what is
+/// left of directories, and of blocks that cannot be unpacked, is tested with the store.
 fn flip(store: &Path, share: f64) {
     let table = largest(store);
     let sound = std::fs::read(&table).expect("read");

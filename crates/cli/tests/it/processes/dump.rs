@@ -1,4 +1,5 @@
-//! `pando dump` and `pando load`: trees come back as they were, whatever the cluster; damage is found before it is used.
+//! `pando dump` and `pando load`: trees come back as they were, whatever the cluster; damage is found before
+//! it is used.
 
 use crate::cluster::Cluster;
 use crate::hammering::{Hammer, verify};

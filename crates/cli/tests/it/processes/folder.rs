@@ -1,4 +1,5 @@
-//! The folder of a cluster as people leave it: what a server has written is never replaced, and what runs can be stopped.
+//! The folder of a cluster as people leave it: what a server has written is never replaced, and what runs can
+//! be stopped.
 
 use crate::cluster::Cluster;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! A cluster grows and shrinks under load, and whoever takes part in it is killed: nothing acknowledged may be missing,
-//! nothing may have happened twice, and no program may hear an error.
+//! A cluster grows and shrinks under load, and whoever takes part in it is killed: nothing acknowledged may
+//! be missing, nothing may have happened twice, and no program may hear an error.
 
 use crate::cluster::Cluster;
 use crate::hammering::{Hammer, verify};

@@ -1,5 +1,6 @@
-//! kill -9 under load: real servers, many operations in flight, an outside process (this one) that keeps the log of
-//! what was acknowledged. Nothing acknowledged may be missing, nothing may have happened twice, in either durability.
+//! kill -9 under load: real servers, many operations in flight, an outside process (this one) that keeps the
+//! log of what was acknowledged. Nothing acknowledged may be missing, nothing may have happened twice, in
+//! either durability.
 
 use crate::cluster::Cluster;
 use crate::hammering::{Hammer, verify};

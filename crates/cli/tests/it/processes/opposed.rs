@@ -1,5 +1,5 @@
-//! Opposed renames by real processes: eight clients move subtrees into each other on four servers. The long version is
-//! `pando hammer opposed --rounds 1000000` (docs/testing.md).
+//! Opposed renames by real processes: eight clients move subtrees into each other on four servers. The long
+//! version is `pando hammer opposed --rounds 1000000` (docs/testing.md).
 
 use crate::cluster::Cluster;
 

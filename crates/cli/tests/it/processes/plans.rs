@@ -1,4 +1,5 @@
-//! Plans that do not come to their end: they are put back, under load and while servers die, and what stops them is said.
+//! Plans that do not come to their end: they are put back, under load and while servers die, and what stops
+//! them is said.
 
 use crate::cluster::Cluster;
 use crate::hammering::{Hammer, verify};

@@ -1,6 +1,7 @@
-//! Power cuts: every server's store is on an XFS of its own in a loop file, and `xfs_io -x -c shutdown` drops what was
-//! not synced. In `sync` nothing acknowledged may be missing, whether one server loses power or all do. (That these
-//! cuts see a missing fsync is proven where it can be planted: `pando-store-rocks`, tests/crash.rs.)
+//! Power cuts: every server's store is on an XFS of its own in a loop file, and `xfs_io -x -c shutdown` drops
+//! what was not synced. In `sync` nothing acknowledged may be missing, whether one server loses power or all
+//! do. (That these cuts see a missing fsync is proven where it can be planted: `pando-store-rocks`,
+//! tests/crash.rs.)
 
 use crate::cluster::Cluster;
 use crate::hammering::{Hammer, verify};
@@ -94,8 +95,8 @@ impl Plugs {
         );
     }
 
-    /// Cuts the power of these servers and plugs them in again. They are killed first: a shut down XFS may tell a
-    /// process that still writes that its data was synced when it was not, as no device would.
+    /// Cuts the power of these servers and plugs them in again. They are killed first: a shut down XFS may
+    /// tell a process that still writes that its data was synced when it was not, as no device would.
     fn cut(&self, victims: &[usize]) {
         victims.iter().for_each(|n| self.cluster().kill(*n));
         victims.iter().for_each(|n| self.wait_end(*n));
@@ -170,7 +171,8 @@ fn process_power_cuts_in_sync_lose_nothing() {
     );
 }
 
-/// A server whose store fails under it stops and says so; the others go on, and so does it after a restart (H103).
+/// A server whose store fails under it stops and says so; the others go on, and so does it after a restart
+/// (H103).
 #[test]
 fn process_a_failed_store_stops_its_server() {
     if let Some(why) = lacking() {

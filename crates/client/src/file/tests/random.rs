@@ -101,7 +101,8 @@ fn random_run(seed: u64) {
                 published = want.clone();
             }
             _ => {
-                // A crash of this mount: the size is what was published; each byte below it is of either time.
+                // A crash of this mount: the size is what was published; each byte below it is of either
+                // time.
                 h = Handle::open(&ops, &blocks, sync);
                 let now = h.all();
                 assert_eq!(

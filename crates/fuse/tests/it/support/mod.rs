@@ -1,4 +1,5 @@
-//! A cluster of real servers on threads of this process, stores in memory, file data in a temporary directory.
+//! A cluster of real servers on threads of this process, stores in memory, file data in a temporary
+//! directory.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use pando_auth::{Introduction, Secret, Secrets};

@@ -54,7 +54,8 @@ impl Kernel {
         (s.st_uid, s.st_gid)
     }
 
-    /// Whether each change of the root that follows a look at it gets a new ctime. (On tmpfs some do and some do not.)
+    /// Whether each change of the root that follows a look at it gets a new ctime. (On tmpfs some do and some
+    /// do not.)
     pub fn has_fine_times(&self) -> bool {
         let time = || {
             let s = rustix::fs::fstat(&self.root).expect("stat");

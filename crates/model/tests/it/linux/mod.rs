@@ -1,5 +1,6 @@
-//! Holds the model against the kernel's own filesystem: the same calls, by the same users, must give the same errors,
-//! the same tree, and change the same times. As root it acts as several users; else only as the one it runs as.
+//! Holds the model against the kernel's own filesystem: the same calls, by the same users, must give the same
+//! errors, the same tree, and change the same times. As root it acts as several users; else only as the one
+//! it runs as.
 
 mod kernel;
 mod oracle;
@@ -48,8 +49,8 @@ fn changed(before: &Tree, after: &Tree) -> BTreeMap<String, (bool, bool)> {
     after.iter().filter_map(differs).collect()
 }
 
-/// In a sticky directory the kernel refuses open(O_CREAT) of what others own, beyond POSIX: of symlinks always, where it
-/// would find ELOOP a moment later; of files if so configured (fs.protected_regular).
+/// In a sticky directory the kernel refuses open(O_CREAT) of what others own, beyond POSIX: of symlinks
+/// always, where it would find ELOOP a moment later; of files if so configured (fs.protected_regular).
 fn is_protected(call: &Call, expected: Result<(), Errno>) -> bool {
     let files = || std::fs::read_to_string("/proc/sys/fs/protected_regular").is_ok_and(|s| s.trim() != "0");
     matches!(call, Call::Create(..)) && (expected == Err(Errno::Loop) || expected.is_ok() && files())

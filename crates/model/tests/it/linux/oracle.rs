@@ -60,7 +60,8 @@ impl Oracle {
         Ok(answer?)
     }
 
-    /// The directory of the last name. The kernel checks search permission on it before it looks at anything else.
+    /// The directory of the last name. The kernel checks search permission on it before it looks at anything
+    /// else.
     fn resolve(&mut self, cred: &Cred, path: &Path) -> Result<(DirRef, Name), Stop> {
         let mut names = path.names();
         let last = names.pop().expect("at least one name");
@@ -219,7 +220,8 @@ impl Oracle {
                 return self.set_attr(cred, p, change, true, false);
             }
             Call::Chown(p, uid, gid) => {
-                // The kernel takes set-id bits and sets ctime even if nothing is named; the protocol cannot say that.
+                // The kernel takes set-id bits and sets ctime even if nothing is named; the protocol cannot
+                // say that.
                 if uid.is_none() && gid.is_none() {
                     return Err(Stop::Skip);
                 }

@@ -1,5 +1,5 @@
-//! Access control lists. The kernel's own filesystem judges the rules at large (`tests/it/linux`); here are those that it cannot be asked for,
-//! and those whose reason one should be able to read.
+//! Access control lists. The kernel's own filesystem judges the rules at large (`tests/it/linux`); here are
+//! those that it cannot be asked for, and those whose reason one should be able to read.
 
 use super::{READ, WRITE, World, name, view};
 use pando_model::{DirRef, ModelOp, NodeId};

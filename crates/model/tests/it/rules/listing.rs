@@ -104,7 +104,8 @@ fn only_living_directories_are_watched_and_each_for_itself() {
 }
 
 proptest! {
-    /// A listing by ascending names is right whatever happens meanwhile; with one stable entry left out it is not.
+    /// A listing by ascending names is right whatever happens meanwhile; with one stable entry left out it is
+    /// not.
     #[test]
     fn a_sound_listing_is_never_blamed(changes in proptest::collection::vec((0..6u8, 0..6u8, any::<bool>()), 0..40)) {
         let mut w = World::new();

@@ -1,5 +1,5 @@
-//! Each rule of the model by example. `tests/it/linux` shows that the rules are the kernel's; this shows what they are, and
-//! holds those that the kernel cannot show (identities, stale handles, listings over time).
+//! Each rule of the model by example. `tests/it/linux` shows that the rules are the kernel's; this shows what
+//! they are, and holds those that the kernel cannot show (identities, stale handles, listings over time).
 
 mod acl;
 mod attr;

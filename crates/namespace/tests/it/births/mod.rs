@@ -1,6 +1,6 @@
-//! Births, renames and ends of a few directories, exhaustively: every order of mkdir, rmdir and rename over two parents
-//! and two names, with transactions that are decided here and applied there later, or abort. The operations are the
-//! production functions; `world` stands for the servers (InfiniFS §3.3.1, H2-H5, H7).
+//! Births, renames and ends of a few directories, exhaustively: every order of mkdir, rmdir and rename over
+//! two parents and two names, with transactions that are decided here and applied there later, or abort. The
+//! operations are the production functions; `world` stands for the servers (InfiniFS §3.3.1, H2-H5, H7).
 
 mod operate;
 mod world;

@@ -1,4 +1,5 @@
-//! Operations of the small filesystem: the production functions, with locks, records and a decision around them.
+//! Operations of the small filesystem: the production functions, with locks, records and a decision around
+//! them.
 
 use super::world::{SALT, Setup, Txn, Unit, World, decode, server_of};
 use pando_format::codec::Codec;
@@ -116,7 +117,8 @@ impl World {
         })
     }
 
-    /// The smallest number that no directory has, living or under way: histories that differ in numbers only are one.
+    /// The smallest number that no directory has, living or under way: histories that differ in numbers only
+    /// are one.
     fn number(&self) -> u64 {
         let mut taken = BTreeSet::new();
         let mut see = |record: &Record| {
@@ -135,7 +137,8 @@ impl World {
         (2..).find(|n| !taken.contains(n)).unwrap_or(u64::MAX)
     }
 
-    /// Locks, reads and decides an operation, as a server does. `None`: it must wait, or it fails, or changes nothing.
+    /// Locks, reads and decides an operation, as a server does. `None`: it must wait, or it fails, or changes
+    /// nothing.
     pub fn begin(&self, setup: &Setup, what: &What) -> Option<World> {
         let op = self.op(setup, what)?;
         let cred = Cred::root();

@@ -1,5 +1,5 @@
-//! A small filesystem on two servers, whose operations are the production functions: records, transactions that are
-//! locked, decided, delivered late or aborted, and nothing else.
+//! A small filesystem on two servers, whose operations are the production functions: records, transactions
+//! that are locked, decided, delivered late or aborted, and nothing else.
 
 use pando_format::codec::Codec;
 use pando_format::{AccessRecord, Entry, HashWidths, Head, Key, Mutation, Record, Scan, Target, Touch};

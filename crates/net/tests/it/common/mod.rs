@@ -35,8 +35,8 @@ pub fn identity(role: Role) -> Introduction {
     }
 }
 
-/// Answers `n` with `n`; a message that starts with `BIG` with 1 MiB; tells who is a server on `WHO`, and the processor time its
-/// thread has used, in nanoseconds, on `CPU`.
+/// Answers `n` with `n`; a message that starts with `BIG` with 1 MiB; tells who is a server on `WHO`, and the
+/// processor time its thread has used, in nanoseconds, on `CPU`.
 pub struct Echo {
     pub reactor: Rc<Reactor>,
     pub gone: Cell<u32>,

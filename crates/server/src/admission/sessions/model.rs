@@ -1,6 +1,6 @@
-//! Reply slots, exhaustively: a client that repeats itself on one lane, a network that loses, doubles and reorders without
-//! bound, a server that starts again at any step, sessions that end (H44-H49). Admission is the production type; the model
-//! stands for the client, for execution and for what is on the disk.
+//! Reply slots, exhaustively: a client that repeats itself on one lane, a network that loses, doubles and
+//! reorders without bound, a server that starts again at any step, sessions that end (H44-H49). Admission is
+//! the production type; the model stands for the client, for execution and for what is on the disk.
 //!
 //! What must hold: no operation takes effect twice, and what its program was told is what happened.
 
@@ -156,8 +156,8 @@ struct World {
     /// The last message, while its answer is awaited.
     awaited: Option<u8>,
     sent: u8,
-    /// A message under its identity has reached the server, and so was a sign of life; and the session has ended since:
-    /// longer ago than a try is waited for.
+    /// A message under its identity has reached the server, and so was a sign of life; and the session has
+    /// ended since: longer ago than a try is waited for.
     arrived: bool,
     late: bool,
     /// A try of this operation has had no definite answer.

@@ -1,6 +1,7 @@
-//! The log of invalidations, exhaustively: a coordinator that writes entries and tells them over a network that loses, doubles
-//! and reorders, servers that start again, aborted changes, a log that is cut, and a statement that is told, shown to
-//! any server and renewed (H10-H16). What servers know is the production type; the model stands for who talks to whom.
+//! The log of invalidations, exhaustively: a coordinator that writes entries and tells them over a network
+//! that loses, doubles and reorders, servers that start again, aborted changes, a log that is cut, and a
+//! statement that is told, shown to any server and renewed (H10-H16). What servers know is the production
+//! type; the model stands for who talks to whom.
 //!
 //! What must hold: a server never takes a statement for true that is not.
 

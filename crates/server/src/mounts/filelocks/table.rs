@@ -1,5 +1,5 @@
-//! Who holds and awaits which locks of programs, as far as this server answers for it. Pure: what time it is is told, and who
-//! is to be woken is woken by dropping what it waits for.
+//! Who holds and awaits which locks of programs, as far as this server answers for it. Pure: what time it is
+//! is told, and who is to be woken is woken by dropping what it waits for.
 
 use pando_env::sync::Sender;
 use pando_types::{
@@ -114,7 +114,8 @@ pub(crate) struct FileLocks {
     parked: BTreeMap<IdentityId, usize>,
 }
 
-/// So many locks and waiters are looked at to find out whether somebody would wait for itself: all others wait for the answer.
+/// So many locks and waiters are looked at to find out whether somebody would wait for itself: all others
+/// wait for the answer.
 const LOOKED_AT: usize = 16_384;
 
 fn kept(place: &LockPlace) -> Kept {
@@ -266,8 +267,8 @@ impl FileLocks {
         });
     }
 
-    /// Sessions that give signs of life and have not said for so long what they hold: one client must not keep all others from
-    /// locking, so they are to end.
+    /// Sessions that give signs of life and have not said for so long what they hold: one client must not
+    /// keep all others from locking, so they are to end.
     pub fn overdue(&mut self, now: Mono, most: Duration, here: impl Fn(Slot) -> bool) -> Vec<SessionId> {
         let late = |since: &Option<Mono>| since.is_some_and(|since| now.since(since) >= most);
         let mut overdue = Vec::new();
@@ -324,7 +325,8 @@ impl FileLocks {
         true
     }
 
-    /// Forgets an owner that has nothing and waits for nothing, and a file nobody has locked; not that turns below its last one are over.
+    /// Forgets an owner that has nothing and waits for nothing, and a file nobody has locked; not that turns
+    /// below its last one are over.
     fn settle(&mut self, session: SessionId, place: &LockPlace) {
         let file = kept(place);
         let owner = (session, place.token);
@@ -468,8 +470,8 @@ impl FileLocks {
         FileLockAnswer::Queued
     }
 
-    /// Whether those in the way of a lock wait, by way of whomever, for who asks for it. Not, as far as is known, if there is too
-    /// much to look at.
+    /// Whether those in the way of a lock wait, by way of whomever, for who asks for it. Not, as far as is
+    /// known, if there is too much to look at.
     fn would_wait_for_itself(&self, file: Kept, owner: Owner, span: Span, hold: Hold) -> bool {
         let mut left = LOOKED_AT;
         let mut seen: BTreeSet<Owner> = BTreeSet::new();
@@ -546,7 +548,8 @@ impl FileLocks {
         self.settle(session, place);
     }
 
-    /// Whoever waits is woken, by the sender being dropped, when it is its turn. `Err`: it is, or it is in no queue.
+    /// Whoever waits is woken, by the sender being dropped, when it is its turn. `Err`: it is, or it is in no
+    /// queue.
     pub fn park(
         &mut self,
         session: SessionId,

@@ -1,6 +1,6 @@
-//! Moves of a few directories, exhaustively: the production graph, and around it what it rests on (heads in stores, their
-//! locks, answers on their way, decisions that participants have not heard of, aborts, another coordinator), in every
-//! order.
+//! Moves of a few directories, exhaustively: the production graph, and around it what it rests on (heads in
+//! stores, their locks, answers on their way, decisions that participants have not heard of, aborts, another
+//! coordinator), in every order.
 
 use super::{Above, Graph, Number};
 use pando_namespace::{Incarnation, Walked};

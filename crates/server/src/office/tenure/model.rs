@@ -1,9 +1,9 @@
-//! Leases and offices under chance: three servers with clocks that differ, coordination that goes away, messages that are
-//! lost, late and doubled, processes that start again, elections. What a server knows is the production type; the model
-//! stands for who talks to whom, as `follow` has it.
+//! Leases and offices under chance: three servers with clocks that differ, coordination that goes away,
+//! messages that are lost, late and doubled, processes that start again, elections. What a server knows is
+//! the production type; the model stands for who talks to whom, as `follow` has it.
 //!
-//! What must hold at every instant: one office at most (H27); and whoever may make changes and counts a server as fenced
-//! is right that it acts on nothing that it heard (H112, H53).
+//! What must hold at every instant: one office at most (H27); and whoever may make changes and counts a
+//! server as fenced is right that it acts on nothing that it heard (H112, H53).
 
 use super::*;
 use std::collections::BTreeMap;

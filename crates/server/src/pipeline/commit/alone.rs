@@ -48,15 +48,16 @@ impl MetaServer {
         self.decided_alone(asked, plan, &shares, lsn).await
     }
 
-    /// Whether it may take effect at this instant, and no earlier: what it rests on may have changed while it waited.
+    /// Whether it may take effect at this instant, and no earlier: what it rests on may have changed while it
+    /// waited.
     async fn may_decide_alone(
         &self,
         txn: &mut Txn<'_>,
         asked: &Asked<'_>,
         plan: &Plan<'_>,
     ) -> Result<bool, Failure> {
-        // A slot may have come here after its records were locked where it was: then those locks are gone, and others
-        // may have been told meanwhile what is about to change.
+        // A slot may have come here after its records were locked where it was: then those locks are gone,
+        // and others may have been told meanwhile what is about to change.
         if !txn.remote.is_empty() && !Box::pin(self.still_locked(txn)).await {
             return Err(Failure::Refused(Refusal::Busy));
         }

@@ -18,8 +18,9 @@ impl MetaServer {
         self.apply_noted(batch)
     }
 
-    /// The same for what a request does that runs here. Its lane's last reply record is not needed any more then (H46), but for what may be
-    /// asked of a coordinator: the next one may be asked too, late, and looks for the record here.
+    /// The same for what a request does that runs here. Its lane's last reply record is not needed any more
+    /// then (H46), but for what may be asked of a coordinator: the next one may be asked too, late, and looks
+    /// for the record here.
     pub(in crate::pipeline) fn apply_asked(&self, asked: &Asked<'_>, batch: &Batch) -> Result<Lsn, Failure> {
         let coordinated = asked.op.traits().coordinated;
         let (Some(request), Some(reply), false) = (asked.request, &batch.reply, coordinated) else {
@@ -47,8 +48,8 @@ impl MetaServer {
         self.change(batch)
     }
 
-    /// Planted: with a directory go the rename lists of births in it (H3), or its content is deleted a second time, later
-    /// and whatever is there by then (H4).
+    /// Planted: with a directory go the rename lists of births in it (H3), or its content is deleted a second
+    /// time, later and whatever is there by then (H4).
     fn end_wrongly(&self, batch: &Batch) -> Result<(), StoreError> {
         for m in &batch.mutations {
             if let Mutation::Delete { key: Key::Head(part) } = m {

@@ -44,7 +44,8 @@ impl Plan<'_> {
 
 /// Where the changes of an effect are.
 struct Shares {
-    /// On other servers, by server. A server that keeps the answer takes part, also with nothing else to change (H44).
+    /// On other servers, by server. A server that keeps the answer takes part, also with nothing else to
+    /// change (H44).
     elsewhere: BTreeMap<ServerId, Vec<Mutation>>,
     /// The record of the answer, and the server that keeps it, if that is another.
     reply_elsewhere: Option<(ServerId, ReplyWrite)>,
@@ -82,8 +83,8 @@ fn is_of_dir(m: &Mutation) -> bool {
     )
 }
 
-/// Whether statements are made of what is changed. It is shown to nobody before it is synced, in either durability: they would outlive
-/// its loss.
+/// Whether statements are made of what is changed. It is shown to nobody before it is synced, in either
+/// durability: they would outlive its loss.
 pub(crate) fn are_facts(op: &Op, mutations: &[Mutation]) -> bool {
     op.traits().facts && mutations.iter().any(is_of_dir)
 }
@@ -139,8 +140,8 @@ impl MetaServer {
                 moves,
             });
         };
-        // A slot that has moved since this was admitted is served by one server, which may have been asked the same
-        // meanwhile. Those of its records that are locked here have not moved.
+        // A slot that has moved since this was admitted is served by one server, which may have been asked
+        // the same meanwhile. Those of its records that are locked here have not moved.
         if !self.is_coordinated(asked.op) {
             tracing::debug!(
                 server = self.id.0,

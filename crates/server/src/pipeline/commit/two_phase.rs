@@ -1,7 +1,7 @@
 //! Two-phase commit.
 //!
-//! Participants prepare (durable votes) → the decision, with this server's own changes and the reply record, is one batch
-//! (rule 3) → it is synced → only then participants and the caller hear of it.
+//! Participants prepare (durable votes) → the decision, with this server's own changes and the reply record,
+//! is one batch (rule 3) → it is synced → only then participants and the caller hear of it.
 
 use super::{Committed, Plan, Shares};
 use crate::account::Notes;
@@ -163,7 +163,8 @@ impl MetaServer {
         join_all(votes).await.iter().all(|v| *v == Vote::Yes)
     }
 
-    /// Asks for a vote until there is one. No answer counts as no, after which the transaction can only abort.
+    /// Asks for a vote until there is one. No answer counts as no, after which the transaction can only
+    /// abort.
     async fn vote_of(&self, server: ServerId, request: PeerRequest, notes: &Notes) -> Vote {
         for _ in 0..self.limits.prepare_tries {
             match self.ask_for(server, request.clone(), notes).await {

@@ -1,8 +1,9 @@
 //! From the last change to the map that says whose the slots are.
 //!
-//! Before the coordinator is asked, the owner has it on its device that it will not touch the slots again: a restart must
-//! not forget what a message that is still on its way may bring about. It asks until a map decides: one in which the
-//! slots have moved, or one of a newer plan in which they have not, and by the older plan never will.
+//! Before the coordinator is asked, the owner has it on its device that it will not touch the slots again: a
+//! restart must not forget what a message that is still on its way may bring about. It asks until a map
+//! decides: one in which the slots have moved, or one of a newer plan in which they have not, and by the
+//! older plan never will.
 
 use crate::{Failure, MetaServer};
 use pando_cluster::ClusterMap;
@@ -17,7 +18,8 @@ use std::time::Duration;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
 impl MetaServer {
-    /// Slots that have settled at `to` become its own, unless the plan of epoch `made` is not in force any more.
+    /// Slots that have settled at `to` become its own, unless the plan of epoch `made` is not in force any
+    /// more.
     pub(super) async fn hand_over(
         &self,
         to: ServerId,
@@ -44,7 +46,8 @@ impl MetaServer {
         self.keep()
     }
 
-    /// The epoch of the newest map that any boot of this server has been told of, as far as it is on the device.
+    /// The epoch of the newest map that any boot of this server has been told of, as far as it is on the
+    /// device.
     pub fn newest_told(&self) -> MapEpoch {
         self.slots.moving.borrow().kept.epoch
     }
@@ -118,7 +121,8 @@ impl MetaServer {
         {
             let mut moving = self.slots.moving.borrow_mut();
             for slot in std::mem::take(&mut moving.kept.slots) {
-                // Of a boot that began with an older map nobody has heard that it lost them. They may come back.
+                // Of a boot that began with an older map nobody has heard that it lost them. They may come
+                // back.
                 if !mine.contains(&slot) {
                     moving.sealed.remove(&slot);
                 }

@@ -1,12 +1,15 @@
 //! Slots that move from server to server while they are in use.
 //!
-//! The map's plan says which slots are to move where. The owner of a slot drives its move: it copies the records
-//! (`source`), notes what changes meanwhile and sends that too, and then does and says nothing more of the slot. When the
-//! receiver (`target`) has everything on its device, the owner writes down that it will not touch the slot again until the
-//! map says whose it is (`hand_over`), and asks the coordinator (`plan`) to change the map. Only the map decides who owns:
+//! The map's plan says which slots are to move where. The owner of a slot drives its move: it copies the
+//! records (`source`), notes what changes meanwhile and sends that too, and then does and says nothing more
+//! of the slot. When the receiver (`target`) has everything on its device, the owner writes down that it will
+//! not touch the slot again until the map says whose it is (`hand_over`), and asks the coordinator (`plan`)
+//! to change the map. Only the map decides who owns:
 //!
-//! - A slot is served where the newest map says, and by an owner that has given it up not even there (H41, H111).
-//! - Nothing that is prepared moves: participants are named by server. A slot with prepared parts waits (H41).
+//! - A slot is served where the newest map says, and by an owner that has given it up not even there (H41,
+//!   H111).
+//! - Nothing that is prepared moves: participants are named by server. A slot with prepared parts waits
+//!   (H41).
 //! - What a server has of a slot that is not its own and not to become its own is garbage (H62).
 //! - Whatever fails before the coordinator is asked, the copy is begun again; afterwards only a map decides.
 
@@ -73,8 +76,9 @@ pub struct MoveStats {
 }
 
 impl Moving {
-    /// Of a server that starts: nothing of a slot that waits for the map may be touched by this boot either. The map that it
-    /// starts with may be one from before these slots were its own: that says nothing of them (H135).
+    /// Of a server that starts: nothing of a slot that waits for the map may be touched by this boot either.
+    /// The map that it starts with may be one from before these slots were its own: that says nothing of them
+    /// (H135).
     pub fn starting(kept: HandOverRecord, map: &ClusterMap, me: ServerId) -> Moving {
         let slots = kept.slots.iter().copied();
         Moving {
@@ -159,8 +163,8 @@ impl MetaServer {
         }
     }
 
-    /// Whether who believes in the map of this epoch knows of everybody who may have what was ours: else a sync would not
-    /// cover it.
+    /// Whether who believes in the map of this epoch knows of everybody who may have what was ours: else a
+    /// sync would not cover it.
     pub(crate) fn knows_all_owners(&self, epoch: MapEpoch) -> Result<(), Refusal> {
         if epoch < self.map().epoch {
             return Err(Refusal::NotOwner(self.map().epoch));
@@ -189,10 +193,11 @@ impl MetaServer {
         Ok(self.write(batch)?)
     }
 
-    /// Writes a batch, and notes what of it must be sent after a copy that is under way. REQUIRES: whose slots they are
-    /// was looked at just now.
+    /// Writes a batch, and notes what of it must be sent after a copy that is under way. REQUIRES: whose
+    /// slots they are was looked at just now.
     pub(crate) fn write(&self, batch: &Batch) -> Result<Lsn, StoreError> {
-        // What failed may stand on the device all the same: then nothing is said any more, not even that it was not done (H133).
+        // What failed may stand on the device all the same: then nothing is said any more, not even that it
+        // was not done (H133).
         let lsn = self.store.apply(batch).inspect_err(|e| {
             self.report(e);
         })?;
@@ -304,7 +309,8 @@ impl MetaServer {
         Ok(())
     }
 
-    /// Whether what is here of a slot is of no use to anybody. What is to become ours may be all there is of it.
+    /// Whether what is here of a slot is of no use to anybody. What is to become ours may be all there is of
+    /// it.
     fn is_garbage(&self, slot: Slot) -> bool {
         let map = self.map();
         let moving = self.slots.moving.borrow();

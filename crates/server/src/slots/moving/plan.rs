@@ -53,7 +53,8 @@ impl MetaServer {
         }
     }
 
-    /// Changes of the map are made one after the other; what was asked for while one was made is made with the next.
+    /// Changes of the map are made one after the other; what was asked for while one was made is made with
+    /// the next.
     async fn map_turn(&self) -> Result<Held<'_>, Failure> {
         if !self.coordinates() {
             return Err(Failure::Refused(Refusal::UseCoordinator));
@@ -67,8 +68,8 @@ impl MetaServer {
         Ok(held)
     }
 
-    /// Slots of `from` have settled at `to`. Answers with the map in force; what it does not say of them it will not say
-    /// because of this request, unless that is asked again.
+    /// Slots of `from` have settled at `to`. Answers with the map in force; what it does not say of them it
+    /// will not say because of this request, unless that is asked again.
     pub(super) async fn put_into_map(
         &self,
         from: ServerId,
@@ -117,8 +118,8 @@ impl MetaServer {
                 changed.ok().filter(|to| to != map)
             })
             .await?;
-            // That it cannot be done, or needs not, is said of the map in force only: another one may be coordinator, and
-            // this one not have heard of it.
+            // That it cannot be done, or needs not, is said of the map in force only: another one may be
+            // coordinator, and this one not have heard of it.
             if refused.borrow().is_some() || self.map().epoch == from {
                 self.attend_once()
                     .await
@@ -236,7 +237,8 @@ impl MetaServer {
                 }
                 Err(e) => {
                     tracing::warn!(server = self.id.0, epoch = to.epoch.0, error = %e, "the cluster map could not be replaced");
-                    // What is in force now, this map or another, is found out before anything else is said of it.
+                    // What is in force now, this map or another, is found out before anything else is said of
+                    // it.
                     self.attend_once()
                         .await
                         .map_err(|_| Failure::Refused(Refusal::NotReady))?;

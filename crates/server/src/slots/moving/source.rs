@@ -362,8 +362,8 @@ impl MetaServer {
         join_all(sending).await.into_iter().collect()
     }
 
-    /// Stops serving the slots: nobody gets a lock there any more, and whoever has one is waited for. A slot that does
-    /// not come to rest, because somebody's transaction is in doubt there, stays (H41).
+    /// Stops serving the slots: nobody gets a lock there any more, and whoever has one is waited for. A slot
+    /// that does not come to rest, because somebody's transaction is in doubt there, stays (H41).
     async fn give_up(&self, copy: &mut Copy) {
         copy.slots
             .iter()
@@ -417,8 +417,8 @@ impl MetaServer {
         busy
     }
 
-    /// The last changes, and what goes with them. When this returns the receiver has all of it for certain, and this
-    /// server too: nobody has seen anything of these slots that could still be lost.
+    /// The last changes, and what goes with them. When this returns the receiver has all of it for certain,
+    /// and this server too: nobody has seen anything of these slots that could still be lost.
     async fn settle(&self, copy: &mut Copy, made: MapEpoch) -> Result<(), Stopped> {
         if copy.slots.is_empty() {
             return Ok(());
@@ -464,7 +464,8 @@ impl MetaServer {
         Ok(())
     }
 
-    /// The slots are served again. REQUIRES: the coordinator was not asked to hand them over, or cannot do it any more.
+    /// The slots are served again. REQUIRES: the coordinator was not asked to hand them over, or cannot do it
+    /// any more.
     pub(super) fn take_back(&self, slots: &BTreeSet<Slot>) {
         for slot in slots {
             self.slots.moving.borrow_mut().sealed.remove(slot);

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How long a slot with a damaged record is left alone, at first and at most: what is damaged stays so until it is repaired.
+/// How long a slot with a damaged record is left alone, at first and at most: what is damaged stays so until
+/// it is repaired.
 const DAMAGED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Of what usually passes by itself nothing is logged before so many tries.
 const PASSES: u32 = 8;
@@ -20,7 +21,8 @@ pub(super) enum Cause {
     Damaged(String),
     /// The receiver does not answer.
     Silent,
-    /// The receiver does not take it now: it has no room, or has not heard of the plan, or cannot read what it has.
+    /// The receiver does not take it now: it has no room, or has not heard of the plan, or cannot read what
+    /// it has.
     Refused,
     /// The receiver does not know the copy any more.
     Lost,
@@ -71,8 +73,8 @@ struct Group<'a> {
 }
 
 impl Stuck {
-    /// These slots could not be moved, once more. How many tries that makes of the one that was tried most, if it is to be
-    /// logged: the first time, and then ever more rarely.
+    /// These slots could not be moved, once more. How many tries that makes of the one that was tried most,
+    /// if it is to be logged: the first time, and then ever more rarely.
     pub fn note(&mut self, slots: &BTreeSet<Slot>, to: ServerId, cause: &Cause, now: Mono) -> Option<u32> {
         let mut most = 0;
         for slot in slots {

@@ -41,8 +41,8 @@ impl MetaServer {
         if slots.iter().any(ours) {
             return Ok(MoveAnswer::Lost);
         }
-        // A former owner's may be late: what the owner has sent is not thrown away for it (H125). That one asks again until
-        // it is known here.
+        // A former owner's may be late: what the owner has sent is not thrown away for it (H125). That one
+        // asks again until it is known here.
         let map = self.map();
         if slots.iter().any(|s| map.owner(*s) != copy.source) && !plant!(H121) {
             return Err(Failure::Refused(Refusal::Busy));
@@ -69,7 +69,8 @@ impl MetaServer {
             moving.coming.insert(copy.source, coming);
         }
         self.mounts.holds.borrow_mut().forget(&slots);
-        // What is left over of what was owed when these were here is not to be told once they are here again (H118).
+        // What is left over of what was owed when these were here is not to be told once they are here again
+        // (H118).
         self.drop_debts(|slot| slots.contains(&slot));
         for slot in slots {
             loop {
@@ -139,8 +140,8 @@ impl MetaServer {
         Ok(MoveAnswer::Taken)
     }
 
-    /// All of a copy is here. Its reply records are worth nothing without the sessions they belong to, and a session
-    /// that has ended on one side has ended for both (H46, H47).
+    /// All of a copy is here. Its reply records are worth nothing without the sessions they belong to, and a
+    /// session that has ended on one side has ended for both (H46, H47).
     pub(super) async fn copy_settles(
         &self,
         copy: CopyId,

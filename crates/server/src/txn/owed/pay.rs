@@ -25,7 +25,8 @@ impl MetaServer {
         }
     }
 
-    /// Sends what is due, as often as there is something: in one message what was synced together and goes to one server.
+    /// Sends what is due, as often as there is something: in one message what was synced together and goes to
+    /// one server.
     async fn pay_all(self: Rc<Self>) {
         while !self.stopped.get() {
             let rests = {

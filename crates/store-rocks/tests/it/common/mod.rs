@@ -88,7 +88,8 @@ pub fn prefix(store: &dyn Store) -> u64 {
 /// An XFS on a loop device. What is not synced when its power is cut is gone.
 pub struct Xfs {
     dir: TempDir,
-    /// Attached once and for all mounts: `mount -o loop` may pick a device that another test is just giving up.
+    /// Attached once and for all mounts: `mount -o loop` may pick a device that another test is just giving
+    /// up.
     device: String,
 }
 

@@ -278,7 +278,8 @@ fn many_who_wait_are_looked_at_for_a_while() {
         assert!(locks.turn(session(1), &wanted.place, turn));
         locks.set(session(1), &wanted, true, Mono(0), &bounds)
     };
-    // All share two files, and each wants one of them for itself: whoever is in the way of one is in the way of all.
+    // All share two files, and each wants one of them for itself: whoever is in the way of one is in the way
+    // of all.
     for token in 0..400 {
         assert_eq!(set(5, token, SH), FileLockAnswer::Done);
         assert_eq!(set(6, token, SH), FileLockAnswer::Done);
