@@ -10,7 +10,7 @@ use pando_cluster::ClusterMap;
 use pando_format::{
     AttachmentKind, Batch, Entry, Key, Layout, Mutation, NameHash, OwedRecord, Position, Record, Target,
 };
-use pando_types::{DirId, FileKind, Generation, Ino, Name, ServerId, Slot, TxId};
+use pando_types::{DirId, FileKind, Generation, Ids, Ino, Name, ServerId, Slot, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broken invariant, in words.
@@ -30,6 +30,8 @@ struct TxPart {
 /// The tree.
 #[derive(Clone, Default)]
 pub struct Tree {
+    /// How directories got their IDs.
+    ids: Ids,
     records: BTreeMap<Key, Record>,
     counts: BTreeMap<DirId, (u64, u64)>,
     /// The entries that name a directory. Sound: exactly one each.
@@ -80,10 +82,12 @@ impl Tree {
 
     /// The tree that the records of these stores make, with the transactions that are known to be finished.
     pub fn build(
+        ids: Ids,
         stores: Vec<(ServerId, Vec<(Key, Record)>)>,
         finished: BTreeSet<TxId>,
     ) -> Result<Tree, Broken> {
         let mut tree = Tree {
+            ids,
             finished,
             ..Tree::default()
         };
@@ -573,7 +577,8 @@ impl Tree {
                 head.name, head.parent
             ));
         }
-        if !head.listed && (head.parent, &head.name) != (head.birth.parent, &head.birth.name) {
+        let home = (head.parent, &head.name) == (head.birth.parent, &head.birth.name);
+        if self.ids == Ids::Predicted && !head.listed && !home {
             return Err(format!(
                 "{dir:?} is not where it was born ({:?}), and on no rename list",
                 head.birth

@@ -70,6 +70,7 @@ impl Effect {
 impl MetaServer {
     /// Makes a decision into what is to be done. Nothing is changed here.
     /// REQUIRES: its lane has begun, `announced` is what it invalidates, and its records are locked.
+    #[inline]
     pub(crate) fn prepare(
         &self,
         asked: &Asked<'_>,
@@ -103,6 +104,7 @@ impl MetaServer {
     }
 
     /// The first of it: what this server knows beside its records.
+    #[inline]
     pub(crate) fn begin_effect(&self, asked: &Asked<'_>, effect: &mut Effect) {
         self.note_open(effect.opened.take());
         self.keep_private(asked, &effect.batch.mutations);

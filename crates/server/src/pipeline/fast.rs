@@ -221,6 +221,7 @@ impl MetaServer {
     }
 
     /// REQUIRES: nothing has happened since the records were read.
+    #[inline]
     fn effect_at_once(
         &self,
         asked: &Asked<'_>,

@@ -90,6 +90,16 @@ impl<'a> Subject<'a> {
     }
 }
 
+impl<'a> SubjectMut<'a> {
+    #[inline]
+    fn dir(self) -> &'a mut Statement {
+        match self {
+            SubjectMut::Dir(dir) | SubjectMut::Name(dir, _) | SubjectMut::Names(dir, _) => dir,
+            SubjectMut::Object(object) => &mut object.dir,
+        }
+    }
+}
+
 /// The one table of what operations name, for both ways to hold them.
 macro_rules! subjects {
     ($op:expr, $of:ident) => {
@@ -156,15 +166,15 @@ impl Op {
     /// What the operation says about directories.
     #[inline]
     pub fn statements(&self) -> [Option<&Statement>; 2] {
-        self.subjects().map(|s| s.map(Subject::dir))
+        // One by one: `map` of an array is a call for each, and this is asked several times for every request.
+        let [first, second] = self.subjects();
+        [first.map(Subject::dir), second.map(Subject::dir)]
     }
 
     /// The same, to be changed.
     pub fn statements_mut(&mut self) -> [Option<&mut Statement>; 2] {
-        self.subjects_mut().map(|s| match s? {
-            SubjectMut::Dir(dir) | SubjectMut::Name(dir, _) | SubjectMut::Names(dir, _) => Some(dir),
-            SubjectMut::Object(object) => Some(&mut object.dir),
-        })
+        let [first, second] = self.subjects_mut();
+        [first.map(SubjectMut::dir), second.map(SubjectMut::dir)]
     }
 
     /// The object it means, if it means one.

@@ -7,6 +7,7 @@ mod damage;
 mod dump;
 mod folder;
 mod grow;
+mod indexfs;
 mod kills;
 mod opposed;
 mod plans;
