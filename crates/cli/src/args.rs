@@ -159,7 +159,8 @@ pub struct UpArgs {
 /// Choices that are fixed when a filesystem is made.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Choices {
-    /// Profile of a new filesystem: `pando`, or a published system to measure against it, `infinifs` or (begun) `indexfs`.
+    /// Profile of a new filesystem: `pando`, or a published system to measure against it, `infinifs` or
+    /// (begun) `indexfs`.
     #[arg(long, value_name = "NAME", default_value = "pando")]
     pub profile: String,
     /// How what clients know of directories is kept true: `lazy` (servers are told of each change and refuse

@@ -572,13 +572,11 @@ impl Tree {
             return Err(format!("the halves of {dir:?} differ: {access:?} and {head:?}"));
         }
         if (head.parent, &head.name) != (place.0, &place.2) {
-            return Err(format!(
-                "{dir:?} is {place:?} but its head says {:?} in {:?}",
-                head.name, head.parent
-            ));
+            let says = (head.parent, &head.name);
+            return Err(format!("{dir:?} is {place:?} but its head says {says:?}"));
         }
-        let home = (head.parent, &head.name) == (head.birth.parent, &head.birth.name);
-        if self.ids == Ids::Predicted && !head.listed && !home {
+        let unlisted = self.ids == Ids::Predicted && !head.listed;
+        if unlisted && (head.parent, &head.name) != (head.birth.parent, &head.birth.name) {
             return Err(format!(
                 "{dir:?} is not where it was born ({:?}), and on no rename list",
                 head.birth

@@ -166,7 +166,7 @@ impl Op {
     /// What the operation says about directories.
     #[inline]
     pub fn statements(&self) -> [Option<&Statement>; 2] {
-        // One by one: `map` of an array is a call for each, and this is asked several times for every request.
+        // `map` of an array is a call for each, and every request asks for this several times.
         let [first, second] = self.subjects();
         [first.map(Subject::dir), second.map(Subject::dir)]
     }
