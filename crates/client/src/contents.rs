@@ -208,6 +208,7 @@ impl Delta {
                 ..
             }
             | Op::UnlinkMany { .. }
+            | Op::Bulk { .. }
             | Op::Link { .. }
             | Op::Tmpfile { .. }
             | Op::SetAttr { .. }
@@ -330,6 +331,7 @@ fn meant(op: &Op) -> [Option<(Dir, &Name)>; 2] {
         | Op::Publish { .. }
         | Op::Accessed { .. }
         | Op::UnlinkMany { .. }
+        | Op::Bulk { .. }
         | Op::Reopen { .. }
         | Op::DirStat { .. }
         | Op::ReadDir { .. }
@@ -517,6 +519,7 @@ impl State {
             | Op::Mknod { .. }
             | Op::Unlink { .. }
             | Op::UnlinkMany { .. }
+            | Op::Bulk { .. }
             | Op::Rename { .. }
             | Op::Link { .. } => {}
             // They change nothing.

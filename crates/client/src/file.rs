@@ -554,7 +554,7 @@ fn without_set_ids(perm: Perm) -> Perm {
     Perm::new(perm.bits() & !(Perm::SETUID | setgid))
 }
 
-fn block_errno(e: BlockError) -> Errno {
+pub(crate) fn block_errno(e: BlockError) -> Errno {
     match e {
         BlockError::NoSpace => Errno::NoSpace,
         BlockError::Device(_)

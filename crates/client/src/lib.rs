@@ -16,6 +16,7 @@ mod handles;
 mod interrupt;
 mod keep;
 mod lanes;
+mod local;
 pub mod locks;
 mod path;
 mod request;
@@ -29,6 +30,7 @@ pub use contents::Contents;
 pub use cut::{Cut, CutFailed};
 pub use interrupt::Interrupt;
 pub use keep::{Keeping, Kept};
+pub use local::{Going, Localised};
 pub use path::{Found, Listing};
 pub use whole::whole;
 

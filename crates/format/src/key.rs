@@ -12,6 +12,7 @@
 //! | `slot 'L' dir name` | rename list: versions of this birth in use elsewhere | the directory it is the birth parent of |
 //! | `slot 'R' session request-slot` | reply record | the slot of the request's first name |
 //! | `slot 'T' dir` | content touch of a directory | the directory |
+//! | `slot 'Z' dir` | lease of a directory that a client has localised | the directory |
 //! | `0xFFFF 'B'` | superblock and boot epoch | the store |
 //! | `0xFFFF 'M'` | what must not be forgotten of slots that were given or got | the store |
 //! | `0xFFFF 'P' slot tx` | a prepared part of a transaction, for one slot | the store that voted |
@@ -93,15 +94,19 @@ pub enum Key {
     Identity(IdentityId),
     /// What must not be forgotten of slots that were given or got.
     HandOver,
+    /// The lease of a directory's part that a client has localised.
+    Local(Part),
 }
 
 impl Key {
     /// The slot this record is placed by.
     pub fn slot(&self) -> Slot {
         match self {
-            Key::Attachment { part, .. } | Key::Entry { part, .. } | Key::Head(part) | Key::Touch(part) => {
-                part.slot()
-            }
+            Key::Attachment { part, .. }
+            | Key::Entry { part, .. }
+            | Key::Head(part)
+            | Key::Touch(part)
+            | Key::Local(part) => part.slot(),
             Key::RenameList { parent, .. } => Part::whole(*parent).slot(),
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Orphan(s, _, _) | Key::Reply(s, _, _) => *s,
             Key::Superblock
@@ -142,7 +147,9 @@ impl Key {
                 out.extend_from_slice(&ino.0.to_be_bytes());
                 out.extend_from_slice(&generation.0.to_be_bytes());
             }
-            Key::Head(part) | Key::Touch(part) => out.extend_from_slice(&part.dir.0.to_be_bytes()),
+            Key::Head(part) | Key::Touch(part) | Key::Local(part) => {
+                out.extend_from_slice(&part.dir.0.to_be_bytes());
+            }
             Key::RenameList { parent, name } => {
                 out.extend_from_slice(&parent.0.to_be_bytes());
                 out.extend_from_slice(name.as_bytes());
@@ -205,6 +212,7 @@ impl Key {
             ),
             Tag::Head => Key::Head(take_part(slot, &mut r)?),
             Tag::Touch => Key::Touch(take_part(slot, &mut r)?),
+            Tag::Local => Key::Local(take_part(slot, &mut r)?),
             Tag::RenameList => Key::RenameList {
                 parent: take_dir(&mut r)?,
                 name: take_name(r.bytes(r.remaining())?)?,

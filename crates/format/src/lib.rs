@@ -9,6 +9,7 @@ mod hash;
 mod identity;
 mod key;
 mod layout;
+mod local;
 mod mutation;
 mod record;
 mod remnant;
@@ -22,6 +23,7 @@ pub use hash::{HashWidths, NameHash, Position};
 pub use identity::{IdentityKey, IdentityRecord, IdentityTable};
 pub use key::{Key, LOCAL_SLOT};
 pub use layout::HOLE_MIN;
+pub use local::{LocalRecord, NumberRun, TABLE_BASES_MAX, TABLE_BYTES_MAX, TABLE_RECORDS_MAX, table_sum};
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,

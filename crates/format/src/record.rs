@@ -4,6 +4,7 @@ use crate::codec::{Blob, Codec, DecodeError, Reader};
 use crate::hash::{NameHash, Position};
 use crate::identity::IdentityRecord;
 use crate::key::Key;
+use crate::local::LocalRecord;
 use crate::mutation::Mutation;
 use crate::renames::RenameList;
 use crate::xattrs::Marks;
@@ -53,6 +54,8 @@ pub enum Record {
     Identity(IdentityRecord),
     /// What must not be forgotten of slots that were given or got.
     HandOver(HandOverRecord),
+    /// The lease of a localised directory.
+    Local(LocalRecord),
 }
 
 /// What a name in a directory stands for.
@@ -214,7 +217,7 @@ pub struct Head {
     pub realm: Realm,
     /// Salt of the name hash.
     pub salt: u64,
-    /// Depth of splitting; 0: whole.
+    /// Depth of splitting; 0: whole. Bit 7 ([`Head::LOCALISED`]) is apart from it.
     pub split: u8,
     /// As in the access record.
     pub seal: u64,
@@ -373,7 +376,8 @@ pub struct HandOverRecord {
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
     8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
-    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan
+    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan,
+    18 => Local(l)
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i), 3 => Link(l) });
@@ -647,6 +651,7 @@ impl Record {
                 | (Key::Invalidation(_), Record::Invalidation(_))
                 | (Key::Identity(_), Record::Identity(_))
                 | (Key::HandOver, Record::HandOver(_))
+                | (Key::Local(_), Record::Local(_))
         )
     }
 }

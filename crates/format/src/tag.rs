@@ -45,11 +45,13 @@ pub enum Tag {
     Identity = b'U',
     /// The invalidation log.
     Invalidation = b'V',
+    /// Leases of localised directories.
+    Local = b'Z',
 }
 
 impl Tag {
     /// All of them, in the order of their bytes.
-    pub const ALL: [Tag; 17] = [
+    pub const ALL: [Tag; 18] = [
         Tag::Attachment,
         Tag::Superblock,
         Tag::Counter,
@@ -67,6 +69,7 @@ impl Tag {
         Tag::Touch,
         Tag::Identity,
         Tag::Invalidation,
+        Tag::Local,
     ];
 
     /// Its byte in keys.
@@ -117,6 +120,7 @@ impl Key {
             Key::Touch(_) => Tag::Touch,
             Key::Identity(_) => Tag::Identity,
             Key::Invalidation(_) => Tag::Invalidation,
+            Key::Local(_) => Tag::Local,
         }
     }
 

@@ -216,6 +216,7 @@ fn keys() -> Vec<(&'static str, Key)> {
         ),
         ("identity", Key::Identity(IdentityId(7))),
         ("hand-over", Key::HandOver),
+        ("local", Key::Local(DIR.into())),
     ]
 }
 
@@ -442,6 +443,21 @@ fn records() -> Vec<(&'static str, Key, Record)> {
                 to: ServerId(4),
                 made: MapEpoch(9),
                 slots: vec![Slot(0x0ABC), Slot(7)],
+            }),
+        ),
+        (
+            "local",
+            Key::Local(DIR.into()),
+            Record::Local(LocalRecord {
+                lease: Generation(0x0001_0000_0000_3ABC),
+                table: Ino(0x0ABC_0000_0000_0003),
+                session: SESSION,
+                batch: 2,
+                numbers: NumberRun {
+                    epoch: 1,
+                    next: 4,
+                    end: 4096,
+                },
             }),
         ),
     ]

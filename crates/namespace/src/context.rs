@@ -177,6 +177,10 @@ impl<'a> Context<'a> {
         }
         let alive = match self.snapshot.head(dir.id.into()) {
             Some(head) => {
+                // Who only looks at a directory from outside sees it as it is without what comes.
+                if head.is_localised() && want != Access(0) {
+                    self.not_localised(dir.id.into())?;
+                }
                 (head.generation == dir.generation || pando_types::plant!(H1)) && head.salt == dir.salt
             }
             None => {
@@ -194,6 +198,18 @@ impl<'a> Context<'a> {
             Ok(())
         } else {
             Err(Errno::Access.into())
+        }
+    }
+
+    /// Of a directory whose head says that somebody may have localised it. As long as somebody has, nobody else
+    /// comes into it, and it is neither moved nor removed (H312).
+    pub fn not_localised(&self, part: Part) -> Result<(), Stop> {
+        let key = Key::Local(part);
+        self.require(vec![LockWant::Key(key.clone(), LockMode::Shared)])?;
+        // The bit alone counts for nothing.
+        match self.snapshot.get(&key) {
+            Some(Record::Local(_)) => Err(Stop::Localised),
+            _ => Ok(()),
         }
     }
 

@@ -188,7 +188,7 @@ mod tests {
             match run(&op, &inputs, &snapshot) {
                 Step::Need(wants) => give(&mut snapshot, wants),
                 Step::Done(decision) => return decision,
-                Step::UseCoordinator | Step::Walk { .. } => {
+                Step::UseCoordinator | Step::Walk { .. } | Step::Localised => {
                     panic!("it is the coordinator, and nothing moves")
                 }
             }

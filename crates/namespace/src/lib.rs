@@ -47,6 +47,8 @@ pub enum Step {
         /// The new parent.
         into: Incarnation,
     },
+    /// A client has localised a directory that it concerns: it is to be asked again later.
+    Localised,
 }
 
 /// Decides an operation, as far as the snapshot allows. Pure: the same inputs give the same step.
@@ -60,6 +62,7 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
         Err(Stop::Fail(errno)) => Step::Done(Context::new(inputs, snapshot).decided(Err(errno))),
         Err(Stop::Need(wants)) => Step::Need(wants),
         Err(Stop::UseCoordinator) => Step::UseCoordinator,
+        Err(Stop::Localised) => Step::Localised,
         Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },
     }
 }
@@ -151,6 +154,6 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
         } => file::at_home(cx, *slot, (*ino, *generation)),
         // Listings and whole-server operations are the server's: they need more than records under keys.
         Op::ReadDir { dir, .. } => readdir::check(cx, dir),
-        Op::StatFs | Op::Sync => Err(Stop::Fail(pando_types::Errno::Unsupported)),
+        Op::StatFs | Op::Sync | Op::Bulk { .. } => Err(Stop::Fail(pando_types::Errno::Unsupported)),
     }
 }

@@ -138,6 +138,9 @@ pub(crate) fn drop_dir(
 ) -> Result<(), Stop> {
     match (cx.snapshot.head(id.into()), cx.snapshot.touch(id.into())) {
         (Some(head), Some(touch)) if head.generation == generation => {
+            if head.is_localised() {
+                cx.not_localised(id.into())?;
+            }
             if touch.stat.entries > 0 {
                 return Err(Errno::NotEmpty.into());
             }

@@ -254,6 +254,9 @@ fn carried(
                 .head(access.id.into())
                 .filter(|h| h.generation == access.generation)
                 .ok_or(Errno::Io)?;
+            if head.is_localised() {
+                cx.not_localised(access.id.into())?;
+            }
             let head = Head {
                 parent: to.dir.id,
                 parent_generation: to.dir.generation,

@@ -15,6 +15,8 @@ pub enum Stop {
     Fail(Errno),
     /// It must be asked of the rename server.
     UseCoordinator,
+    /// A client has localised a directory that it concerns.
+    Localised,
     /// The rename server must first find out whether `moved` is `into` or an ancestor of it.
     Walk {
         /// The directory that changes its parent.

@@ -91,6 +91,8 @@ pub struct Limits {
     pub at_once: bool,
     /// Locks of programs on files.
     pub file_locks: FileLockBounds,
+    /// How long a client that has localised a directory has it, unless it asks for more.
+    pub localised: Duration,
     /// Period of background work: inquiries, session expiry, deletion of file data.
     pub tick: Duration,
 }
@@ -134,6 +136,7 @@ impl Default for Limits {
                 patience: Duration::from_secs(10),
                 reserved: Duration::from_secs(1),
             },
+            localised: Duration::from_secs(5),
             tick: Duration::from_millis(250),
         }
     }

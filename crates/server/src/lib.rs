@@ -7,6 +7,7 @@
 
 mod account;
 mod admission;
+mod bulk;
 mod care;
 mod config;
 mod facts;
@@ -114,6 +115,7 @@ pub struct MetaServer {
     slots: slots::State,
     mounts: mounts::State,
     care: care::State,
+    bulk: bulk::State,
 }
 
 impl MetaServer {

@@ -119,7 +119,8 @@ fn dirs_in(outcome: &Outcome) -> Vec<Dir> {
         | Answer::FsStat(_)
         | Answer::Value(_)
         | Answer::Names(_)
-        | Answer::Fates(_) => Vec::new(),
+        | Answer::Fates(_)
+        | Answer::Bulk(_) => Vec::new(),
     };
     // And of the homes of files: who was told of one may go there.
     let dirs = views.into_iter().flat_map(|v| v.dir.iter().chain(&v.home));

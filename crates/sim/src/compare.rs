@@ -324,6 +324,7 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
         | Op::StatFs
         | Op::Sync
         | Op::Home { .. }
+        | Op::Bulk { .. }
         | Op::Release { .. } => return None,
     })
 }

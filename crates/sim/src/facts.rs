@@ -168,7 +168,8 @@ fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChan
         | Answer::FsStat(_)
         | Answer::Value(_)
         | Answer::Names(_)
-        | Answer::Fates(_) => Vec::new(),
+        | Answer::Fates(_)
+        | Answer::Bulk(_) => Vec::new(),
     }
 }
 
@@ -194,6 +195,7 @@ fn told(answer: &Answer) -> Vec<&Statement> {
         | Answer::FsStat(_)
         | Answer::Value(_)
         | Answer::Names(_)
-        | Answer::Fates(_) => Vec::new(),
+        | Answer::Fates(_)
+        | Answer::Bulk(_) => Vec::new(),
     }
 }

@@ -50,6 +50,7 @@ impl Nature {
             | Op::Tmpfile { .. }
             | Op::Home { .. }
             | Op::Release { .. }
+            | Op::Bulk { .. }
             | Op::StatFs
             | Op::Sync => Nature::Other,
         }

@@ -199,6 +199,7 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             )
         }
         Op::StatFs | Op::Sync => op.kind().into(),
+        Op::Bulk { dir, .. } => format!("{} {}", op.kind(), at(dir)),
         Op::Release { ino, generation, .. } => format!("release {ino} g{:x}", generation.0 & 0xFFFF_FFFF),
     }
 }

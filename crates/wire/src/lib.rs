@@ -4,6 +4,7 @@
 
 mod account;
 mod auth;
+mod bulk;
 mod change;
 mod cut;
 mod filelocks;
@@ -17,6 +18,7 @@ mod repair;
 
 pub use account::{Account, Accounted, ERRANDS_MAX, Errand, ErrandEnd, Task};
 pub use auth::{AuthAnswer, AuthChange, AuthError, AuthRequest, IdentityView};
+pub use bulk::{Bulk, Bulked};
 pub use change::{ChangeInfo, UNCHANGED};
 pub use cut::{CutAnswer, CutError, CutId, CutRequest};
 pub use filelocks::{FileLockAnswer, FileLockRequest, LockPlace, LockView, WantedLock};

@@ -8,6 +8,7 @@ pub mod traits;
 pub use object::{Object, Shows, Subject, SubjectMut};
 pub use statement::{Said, Scope, Statement};
 
+use crate::bulk::{Bulk, Bulked};
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{
@@ -409,6 +410,13 @@ pub enum Op {
         /// Its incarnation.
         generation: Generation,
     },
+    /// A step of a bulk insertion.
+    Bulk {
+        /// Into which directory.
+        dir: Statement,
+        /// What.
+        step: Bulk,
+    },
 }
 
 /// What became of one of many names that were to be removed.
@@ -473,4 +481,6 @@ pub enum Answer {
     Names(Vec<XattrName>),
     /// What became of each name, in the order they were given (UnlinkMany).
     Fates(Vec<Fate>),
+    /// What came of a step of a bulk insertion.
+    Bulk(Bulked),
 }

@@ -1,10 +1,13 @@
 //! `pando put`.
 
+mod bulk;
+
 use super::copy::{create, fill, set, settle, without_foreign_set_ids};
 use super::{Fs, Why, absolute, base, below, usual};
 use crate::crew::{Crew, Join};
 use crate::progress::{Progress, Unit};
 use anyhow::{Result, bail};
+use bulk::BulkArg;
 use pando_client::file::Place;
 use pando_types::{Errno, Name, Perm, TimeChange, Timestamp};
 use pando_wire::{Answer, EntryView, Op, Statement};
@@ -29,6 +32,9 @@ pub struct PutArgs {
     /// Directories too, with all that is in them.
     #[arg(short, short_alias = 'R', long)]
     pub recursive: bool,
+    /// Whether directories that are made are filled by bulk insertion (with `--profile indexfs`).
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = BulkArg::Auto)]
+    pub bulk: BulkArg,
     /// What to copy; `-` is standard input.
     #[arg(value_name = "LOCAL", required = true)]
     pub sources: Vec<OsString>,
@@ -44,6 +50,9 @@ struct Copy {
     progress: Rc<Progress>,
     files: Cell<u64>,
     bytes: Cell<u64>,
+    /// Of the files, those that were inserted in bulk.
+    inserted: Cell<u64>,
+    bulk: Cell<BulkArg>,
 }
 
 pub fn run(fs: &Rc<Fs>, args: &PutArgs) -> Result<Value> {
@@ -71,6 +80,8 @@ pub fn run(fs: &Rc<Fs>, args: &PutArgs) -> Result<Value> {
         progress,
         files: Cell::new(0),
         bytes: Cell::new(0),
+        inserted: Cell::new(0),
+        bulk: Cell::new(args.bulk),
     });
     for source in &args.sources {
         if let Err(why) = fs.conn.run(copy.top(args, source, &target, into.clone())) {
@@ -78,7 +89,7 @@ pub fn run(fs: &Rc<Fs>, args: &PutArgs) -> Result<Value> {
         }
     }
     fs.conn.run(copy.crew.finished());
-    Ok(json!({ "files": copy.files.get(), "bytes": copy.bytes.get() }))
+    Ok(json!({ "files": copy.files.get(), "bytes": copy.bytes.get(), "inserted": copy.inserted.get() }))
 }
 
 fn mtime(m: &Metadata) -> Timestamp {
@@ -239,8 +250,12 @@ impl Copy {
             name: place.name.clone(),
             mode: Perm::new(perm(&meta).bits() | 0o700).into(),
         };
+        let mut made = false;
         let view: EntryView = match client.op(&fs.cred, op).await {
-            Ok(Answer::Entry(view)) => view,
+            Ok(Answer::Entry(view)) => {
+                made = true;
+                view
+            }
             Ok(_) => return Err(Errno::Io.into()),
             Err(Errno::Exists) => client.lookup(&fs.cred, &place.dir, &place.name).await?,
             Err(e) => return Err(e.into()),
@@ -262,7 +277,10 @@ impl Copy {
             })
         });
         self.count();
-        self.entries(local, dir, path, all);
+        match made {
+            true => self.fill_new(local, dir, path, all),
+            false => self.entries(local, dir, path, all),
+        }
         Ok(())
     }
 

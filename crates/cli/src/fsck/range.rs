@@ -80,6 +80,7 @@ pub fn of_what(key: &Key) -> String {
         Key::Superblock => "the superblock".into(),
         Key::Invalidation(_) => "a row of the log of changes".into(),
         Key::HandOver => "the note of slots that were given or got".into(),
+        Key::Local(_) => "the lease of the directory that a client has localised".into(),
     }
 }
 
@@ -104,7 +105,8 @@ pub fn describe(range: &KeyRange) -> String {
             | Tag::Owed
             | Tag::Session
             | Tag::Identity
-            | Tag::Invalidation,
+            | Tag::Invalidation
+            | Tag::Local,
         )
         | None => "records",
     };

@@ -217,7 +217,7 @@ pub fn record(key: &[u8]) -> Value {
             all["directory"] = json!(part.to_string());
             all["name"] = json!(text::quoted(name));
         }
-        Key::Head(part) | Key::Touch(part) => all["directory"] = json!(part.to_string()),
+        Key::Head(part) | Key::Touch(part) | Key::Local(part) => all["directory"] = json!(part.to_string()),
         Key::Garbage(_, ino, _) | Key::Orphan(_, ino, _) => all["ino"] = json!(ino.0),
         Key::RenameList { .. }
         | Key::Counter(_)
@@ -256,7 +256,7 @@ impl Paths {
                 let part = self.dir(part.dir).await?;
                 Some(crate::fs::below(&part, name.as_bytes()))
             }
-            Key::Head(part) | Key::Touch(part) => self.dir(part.dir).await,
+            Key::Head(part) | Key::Touch(part) | Key::Local(part) => self.dir(part.dir).await,
             Key::RenameList { .. }
             | Key::Counter(_)
             | Key::Garbage(..)

@@ -43,6 +43,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             12 => Key::Identity(IdentityId(a as u32)),
             13 => Key::Owed(tx),
             14 => Key::Orphan(slot, Ino(a), Generation(b)),
+            15 => Key::Local(dir.into()),
             _ => Key::Session(SessionId(wide)),
         }
     })
@@ -94,6 +95,7 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                 Record::Owed(o) => (o.head.salt, o.head.name) = (n, name),
                 Record::Prepared(p) => p.mutations.truncate(usize::from(small) % 5),
                 Record::Orphan => {}
+                Record::Local(l) => (l.batch, l.numbers.next) = (n, n),
                 Record::Garbage(g) => (g.size, g.holder) = (n, None),
                 Record::Session(s) => s.opened = time,
                 Record::HandOver(h) => h.epoch = MapEpoch(n),

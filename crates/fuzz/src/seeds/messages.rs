@@ -4,17 +4,17 @@ use super::records::{self, DIR, SESSION, TIME, TX, name};
 use super::{cuts, filelocks, identities, moving};
 use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
-use pando_format::{Codec, Key, Layout, NameHash, Position, Scan};
+use pando_format::{Codec, Key, Layout, NameHash, NumberRun, Position, Scan};
 use pando_types::{
     Acl, AclKind, Acls, Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino,
     MapEpoch, Mono, Named, Perm, RequestId, RequestSlot, Sequence, ServerId, Slot, Term, TimeChange,
     Watermark, XattrMode, XattrName,
 };
 use pando_wire::{
-    Account, Answer, ChangeInfo, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt, FsStat,
-    Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Object, Op, OpRequest, PeerAnswer,
-    PeerRequest, Probe, Refreshed, Refusal, RenameMode, Repaired, Request, Response, Said, Scope, SealKey,
-    Statement, Stored, Task, Turned, TxState, Vote,
+    Account, Answer, Bulk, Bulked, ChangeInfo, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt,
+    FsStat, Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Object, Op, OpRequest,
+    PeerAnswer, PeerRequest, Probe, Refreshed, Refusal, RenameMode, Repaired, Request, Response, Said, Scope,
+    SealKey, Statement, Stored, Task, Turned, TxState, Vote,
 };
 
 /// A statement whose MAC is a small number: the target `server` takes it for which of those it knows.
@@ -145,6 +145,8 @@ pub(super) fn views() -> Vec<EntryView> {
 /// Every operation, on the directory `which`.
 pub(super) fn operations(which: u128) -> Vec<Op> {
     let dir = || statement(which);
+    let bulk = |step| Op::Bulk { dir: dir(), step };
+    let lease = Generation(0x1_0000_0000_3abc);
     let n = || name("f");
     let (ino, generation) = (Ino(1), Generation(1));
     let change = AttrChange {
@@ -273,6 +275,15 @@ pub(super) fn operations(which: u128) -> Vec<Op> {
             dir: dir(),
             names: vec![n(), name("other")],
         },
+        bulk(Bulk::Localize),
+        bulk(Bulk::Renew { lease, more: true }),
+        bulk(Bulk::Insert {
+            lease,
+            batch: 2,
+            bytes: 4096,
+            sum: [7; 32],
+        }),
+        bulk(Bulk::Return { lease }),
         Op::SetAttr {
             object: Object {
                 dir: dir(),
@@ -520,6 +531,15 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
     all
 }
 
+/// A run of numbers of a localised directory.
+fn numbers() -> NumberRun {
+    NumberRun {
+        epoch: 1,
+        next: 4,
+        end: 4096,
+    }
+}
+
 pub(super) fn answers() -> Vec<Answer> {
     let views = views();
     let stat = DirStat {
@@ -566,6 +586,20 @@ pub(super) fn answers() -> Vec<Answer> {
         Answer::Value(Blob(b"value".to_vec())),
         Answer::Names(vec![XattrName::capability()]),
         Answer::Fates(vec![Fate::Gone, Fate::Not(Errno::NotFound), Fate::Alone]),
+        Answer::Bulk(Bulked::Localized {
+            lease: Generation(0x1_0000_0000_3abc),
+            table: Ino(0x0abc_0000_0000_0003),
+            millis: 5000,
+            now: TIME,
+            numbers: numbers(),
+        }),
+        Answer::Bulk(Bulked::Renewed {
+            millis: 5000,
+            now: TIME,
+            numbers: Some(numbers()),
+        }),
+        Answer::Bulk(Bulked::Inserted { entries: 7 }),
+        Answer::Bulk(Bulked::Returned),
     ]
 }
 

@@ -4,8 +4,8 @@ use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
     GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key, Layout,
-    Marks, Mutation, NameHash, OwedRecord, PreparedRecord, Record, ReplyRecord, ReplyWrite, Scan,
-    SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
+    LocalRecord, Marks, Mutation, NameHash, NumberRun, OwedRecord, PreparedRecord, Record, ReplyRecord,
+    ReplyWrite, Scan, SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
 };
 use pando_store::Bundle;
 use pando_types::{
@@ -62,6 +62,7 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Owed(TX),
         attachment(AttachmentKind::Xattrs),
         Key::Orphan(Slot(0x0abc), Ino(0x0abc_0000_0000_0002), Generation(3)),
+        Key::Local(DIR.into()),
     ]
 }
 
@@ -351,6 +352,18 @@ pub(super) fn records() -> Vec<(Key, Record)> {
     let attributes = Blob(xattrs().to_bytes());
     all.push((keys[17].clone(), Record::Attachment(attributes)));
     all.push((keys[18].clone(), Record::Orphan));
+    let lease = LocalRecord {
+        lease: Generation(0x1_0000_0000_3abc),
+        table: Ino(0x0abc_0000_0000_0003),
+        session: SESSION,
+        batch: 2,
+        numbers: NumberRun {
+            epoch: 1,
+            next: 4,
+            end: 4096,
+        },
+    };
+    all.push((keys[19].clone(), Record::Local(lease)));
     let layouts = [
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),

@@ -43,7 +43,9 @@ pub(crate) fn key(input: &[u8]) {
         Key::RenameList { parent, .. } => Scan::RenameLists(*parent).range(),
         Key::Invalidation(_) => Scan::Invalidations.range(),
         Key::Identity(_) => Scan::Identities.range(),
-        Key::Counter(_) | Key::Head(_) | Key::Touch(_) | Key::Superblock | Key::HandOver => range,
+        Key::Counter(_) | Key::Head(_) | Key::Touch(_) | Key::Local(_) | Key::Superblock | Key::HandOver => {
+            range
+        }
     };
     assert!(part.contains(input), "{key:?} is not in {part:?}");
 }

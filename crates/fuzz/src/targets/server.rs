@@ -318,7 +318,8 @@ impl Run {
             | Answer::FsStat(_)
             | Answer::Value(_)
             | Answer::Names(_)
-            | Answer::Fates(_) => {}
+            | Answer::Fates(_)
+            | Answer::Bulk(_) => {}
         }
     }
 

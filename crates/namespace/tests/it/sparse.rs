@@ -158,7 +158,7 @@ impl World {
                         other => panic!("{other:?}"),
                     };
                 }
-                Step::UseCoordinator | Step::Walk { .. } => panic!("a step of a directory"),
+                Step::UseCoordinator | Step::Walk { .. } | Step::Localised => panic!("a step of a directory"),
             }
         }
         panic!("no end")

@@ -88,6 +88,7 @@ impl MetaServer {
         let parts = self.txn.parts.borrow().live.len();
         let (open, awaited) = self.mounts.holds.borrow().counts();
         let (file_locks, file_lock_waits) = self.mounts.file_locks.borrow().counts();
+        let bulk = self.bulk.counts();
         let deciding = self.txn.coordinated.borrow().decided.len();
         format!(
             concat!(
@@ -98,6 +99,7 @@ impl MetaServer {
                 "\"to_move\":{},\"records_sent\":{},\"slots_given\":{},\"slots_taken\":{},",
                 "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{},",
                 "\"removed_files\":{},\"removed_bytes\":{},\"removed_held\":{},",
+                "\"localised\":{},\"batches\":{},\"inserted\":{},\"tables_refused\":{},",
                 "\"handing_over\":{},\"stuck\":{}}}"
             ),
             self.id,
@@ -137,6 +139,10 @@ impl MetaServer {
             removed.files,
             removed.bytes,
             removed.held,
+            bulk.leases,
+            bulk.batches,
+            bulk.entries,
+            bulk.refused,
             self.handing_over(),
             self.stuck_slots(),
         )

@@ -151,7 +151,8 @@ impl MetaServer {
             | Answer::FsStat(_)
             | Answer::Value(_)
             | Answer::Names(_)
-            | Answer::Fates(_) => {}
+            | Answer::Fates(_)
+            | Answer::Bulk(_) => {}
         }
     }
 

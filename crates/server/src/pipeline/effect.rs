@@ -129,7 +129,7 @@ impl MetaServer {
     }
 
     /// An operation that changed nothing: it counts at this point of the log.
-    pub(super) fn read_only(
+    pub(crate) fn read_only(
         &self,
         asked: &Asked<'_>,
         now: Timestamp,

@@ -269,7 +269,7 @@ impl MetaServer {
                     }
                 }
                 Step::Done(decision) => return Ok(decision),
-                Step::UseCoordinator | Step::Walk { .. } => return Err(Not::Now),
+                Step::UseCoordinator | Step::Walk { .. } | Step::Localised => return Err(Not::Now),
             }
         }
         Err(Not::Now)

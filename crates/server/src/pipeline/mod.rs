@@ -21,3 +21,4 @@ pub(crate) use asked::{Asked, Basis};
 pub(crate) use commit::{Committed, Plan};
 pub(crate) use effect::{Announced, Done};
 pub(crate) use fast::{AtOnce, Untold};
+pub(crate) use reply::reply_key;

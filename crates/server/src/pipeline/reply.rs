@@ -12,14 +12,14 @@ use pando_types::DirId;
 use pando_wire::{Outcome, Refusal};
 
 /// The key of a mutating request's reply record.
-pub(super) fn reply_key(asked: &Asked<'_>) -> Option<Key> {
+pub(crate) fn reply_key(asked: &Asked<'_>) -> Option<Key> {
     let request = asked.request.filter(|_| asked.op.mutates())?;
     Some(Key::Reply(asked.op.home()?, request.session, request.slot))
 }
 
 impl MetaServer {
     /// The answer of an earlier boot to this very request (H44, H45).
-    pub(super) fn remembered(
+    pub(crate) fn remembered(
         &self,
         asked: &Asked<'_>,
         unknown: bool,

@@ -77,6 +77,9 @@ impl MetaServer {
         if let Op::StatFs = asked.op {
             return self.read_only(asked, self.world.now(), Ok(Answer::FsStat(self.stat_fs())));
         }
+        if let Op::Bulk { dir, step } = asked.op {
+            return Box::pin(self.bulk(asked, (dir, step), unknown)).await;
+        }
         // Whether the coordinator of before has executed it is looked for when that one can decide nothing
         // any more (H116).
         if unknown && self.is_coordinated(asked.op) && !self.may_coordinate(asked.term) && !plant!(H116) {
@@ -249,6 +252,8 @@ impl<'a> Rounds<'a> {
                     None => return Ok(Found::Explore { moved, into }),
                 },
                 Step::UseCoordinator => return Err(Failure::Refused(Refusal::UseCoordinator)),
+                // Where it is, it is noted that somebody waits.
+                Step::Localised => return Err(Failure::Refused(Refusal::Busy)),
                 Step::Done(decision) => return Ok(Found::Decided(decision, now)),
             }
         }

@@ -2,9 +2,10 @@
 //! it is needed.
 
 use crate::{Failure, MetaServer};
-use pando_format::{Batch, CounterRecord, Key, Mutation, Record};
+use pando_format::{Batch, CounterRecord, Key, Mutation, NumberRun, Record};
 use pando_store::{Durability, Level, Lsn, StoreError};
 use pando_types::{Generation, Ino, Slot};
+use pando_wire::Refusal;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -122,6 +123,38 @@ impl MetaServer {
                 self.store.wait(reserved_at, Level::Synced).await?;
             }
         }
+    }
+
+    /// As many numbers of `slot`, one after the other, as [`MetaServer::next_number`] gives one.
+    pub(crate) async fn number_run(&self, slot: Slot, many: u64) -> Result<NumberRun, Failure> {
+        self.read_counter(slot).await?;
+        // Nothing is waited for from here to the reservation.
+        if !self.serves_slot(slot) {
+            return Err(Failure::Refused(self.not_served(slot)));
+        }
+        let (run, reserved_at) = {
+            let mut slots = self.slots.numbers.slots.borrow_mut();
+            let counter = slots
+                .get_mut(&slot)
+                .ok_or_else(|| StoreError::Device("slot counter".into()))?;
+            let (first, end) = (counter.next, counter.next + many);
+            if end >= Generation::COUNTERS {
+                return Err(Failure::Refused(Refusal::Invalid));
+            }
+            counter.next = end;
+            self.reserve(slot, counter)?;
+            let epoch = counter.record.epoch;
+            (
+                NumberRun {
+                    epoch,
+                    next: first,
+                    end,
+                },
+                counter.reserved_at,
+            )
+        };
+        self.store.wait(reserved_at, Level::Synced).await?;
+        Ok(run)
     }
 
     /// Has a slot's counter in memory.

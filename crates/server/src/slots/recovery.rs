@@ -258,6 +258,7 @@ impl MetaServer {
                 loads: RefCell::default(),
                 cuts: Default::default(),
             },
+            bulk: Default::default(),
             care: care::State {
                 said: RefCell::default(),
                 removed: RefCell::default(),

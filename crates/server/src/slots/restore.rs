@@ -78,6 +78,7 @@ pub fn restored(key: &Key, server: ServerId, map: &ClusterMap) -> bool {
         | Key::Session(_)
         | Key::Superblock
         | Key::Invalidation(_)
+        | Key::Local(_)
         | Key::HandOver => false,
         Key::Decision(_) | Key::Owed(_) | Key::Prepared(..) | Key::Identity(_) => true,
         Key::Attachment { .. }

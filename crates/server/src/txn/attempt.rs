@@ -318,6 +318,9 @@ impl MetaServer {
     pub(crate) fn read_one(&self, want: &LockWant, records: &mut Records) -> Result<(), Unread> {
         let range = match want {
             LockWant::Key(key, _) => {
+                if let Key::Local(part) = key {
+                    self.came_into(*part);
+                }
                 match self.store.get(key) {
                     Read::Ready(found) => records.extend(found?.map(|record| (key.clone(), record))),
                     Read::Pending(found) => {

@@ -82,6 +82,7 @@ codec_enum!(Op {
     30 => Accessed { object, proof, ago },
     31 => UnlinkMany { dir, names },
     32 => SetAcl { object, kind, list },
+    33 => Bulk { dir, step },
 });
 codec_enum!(Answer {
     1 => Done,
@@ -96,5 +97,6 @@ codec_enum!(Answer {
     10 => Value(b),
     11 => Names(n),
     12 => Fates(f),
+    13 => Bulk(b),
 });
 codec_enum!(Fate { 0 => Gone, 1 => Not(e), 2 => Alone });

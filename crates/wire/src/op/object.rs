@@ -107,6 +107,7 @@ macro_rules! subjects {
             Op::Reopen { dir } | Op::DirStat { dir } | Op::ReadDir { dir, .. } | Op::Tmpfile { dir, .. } => {
                 [Some($of::Dir(dir)), None]
             }
+            Op::Bulk { dir, .. } => [Some($of::Dir(dir)), None],
             Op::Lookup { dir, name }
             | Op::ReadLink { dir, name }
             | Op::Open { dir, name, .. }
@@ -228,7 +229,8 @@ impl Op {
             | Op::RemoveXattr { .. }
             | Op::Rename { .. }
             | Op::Link { .. }
-            | Op::Release { .. } => None,
+            | Op::Release { .. }
+            | Op::Bulk { .. } => None,
         }
     }
 

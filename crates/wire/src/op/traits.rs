@@ -1,6 +1,7 @@
 //! What is true of each operation, whoever carries it out: one table, next to the operations.
 
 use super::Op;
+use crate::bulk::Bulk;
 use pando_types::{Access, Slot};
 
 /// What an operation is like. Some of it depends on what the operation says.
@@ -238,6 +239,12 @@ impl Op {
             },
             Op::Link { .. } => const { change("link").grows().at_home() },
             Op::Release { slot, .. } => Traits { home: Slot(*slot), ..const { change("release") } },
+            Op::Bulk { step, .. } => match step {
+                Bulk::Localize => const { change("localize").grows().quick(Never) },
+                Bulk::Renew { .. } => const { change("renew").quick(Never) },
+                Bulk::Insert { .. } => const { change("insert").grows().facts().quick(Never) },
+                Bulk::Return { .. } => const { change("return").quick(Never) },
+            },
         }
     }
 

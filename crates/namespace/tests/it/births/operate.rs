@@ -191,7 +191,7 @@ impl World {
                         let loops = self.walk(moved.0, into.0)?;
                         walked.insert((moved, into), loops);
                     }
-                    Step::UseCoordinator => return self.stuck(what),
+                    Step::UseCoordinator | Step::Localised => return self.stuck(what),
                     Step::Done(d) => {
                         decision = Some(d);
                         break;
