@@ -107,6 +107,11 @@ impl Localised {
         &self.dir
     }
 
+    /// The number of its lease.
+    pub fn lease(&self) -> Generation {
+        self.lease
+    }
+
     /// Entries that were inserted so far.
     pub fn entries(&self) -> u64 {
         self.entries

@@ -18,6 +18,7 @@
 //! here.
 
 mod access;
+mod adopt;
 mod check;
 mod content;
 mod listing;
@@ -27,6 +28,7 @@ mod ops;
 mod rename;
 mod tree;
 
+pub use adopt::{Adopted, Brought};
 pub use check::Walked;
 pub use content::Content;
 pub use listing::{Listed, ListingWatch};

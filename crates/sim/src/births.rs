@@ -13,7 +13,7 @@ use pando_env::Env;
 use pando_format::Key;
 use pando_types::{Birth, Cred, DirId, Errno, Ino, Name, Perm, ServerId};
 use pando_wire::{Answer, Op, Outcome, RenameMode, Statement};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// One program on a cluster.
@@ -21,7 +21,7 @@ pub(crate) struct Program {
     workload: Rc<Workload>,
     life: Rc<Life>,
     pub client: Rc<Client>,
-    root: Statement,
+    pub root: Statement,
 }
 
 /// What one mkdir took.
@@ -91,6 +91,47 @@ impl Program {
         while !cluster.all_serve() {
             self.settle().await;
         }
+    }
+
+    /// The block store, as the program's machine reaches it.
+    pub fn blocks(&self) -> pando_data::MemBlocks {
+        self.workload.cluster().blocks.clone()
+    }
+
+    /// What a server has under a key, whichever does.
+    pub fn stored(&self, key: &Key) -> Option<pando_format::Record> {
+        let judge = self.workload.cluster().judge();
+        judge.with_model(|_, tree| tree.get(key).cloned())
+    }
+
+    /// Another client begins something, on a machine of its own. True when that is done.
+    pub fn beside<F>(&self, number: u16, task: impl FnOnce(Rc<Client>) -> F + 'static) -> Rc<Cell<bool>>
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let node = self.workload.cluster().sim.machine(Role::Client(number));
+        self.workload.aside(node, |_, _, client| task(client))
+    }
+
+    /// Waits until that is so.
+    pub async fn until(&self, over: &Cell<bool>) {
+        for _ in 0..1000 {
+            if over.get() {
+                return;
+            }
+            self.settle().await;
+        }
+        panic!("it does not end");
+    }
+
+    /// The server of a slot.
+    pub fn server_of(&self, slot: pando_types::Slot) -> ServerId {
+        self.workload.cluster().map().owner(slot)
+    }
+
+    /// Compares the records of all servers with the model.
+    pub fn walk(&self) {
+        self.workload.cluster().judge().full_walk();
     }
 
     /// Removed files whose data are still there.
@@ -164,10 +205,23 @@ pub(crate) fn on_a_cluster_with<T: 'static, F>(
 where
     F: Future<Output = T> + 'static,
 {
+    let change = |settings: &mut Settings| {
+        settings.updates = updates;
+        settings.id_bits = id_bits;
+    };
+    on_a_cluster_of(change, program)
+}
+
+/// The same, with other settings.
+pub(crate) fn on_a_cluster_of<T: 'static, F>(
+    change: impl FnOnce(&mut Settings),
+    program: impl FnOnce(Program) -> F + 'static,
+) -> T
+where
+    F: Future<Output = T> + 'static,
+{
     let sim = Sim::new(11, Print::No);
     let mut settings = Settings {
-        id_bits,
-        updates,
         name_bits: 55,
         servers: 4,
         clients: 1,
@@ -175,6 +229,7 @@ where
         cache_bytes: 1 << 20,
         ..Settings::of(&mut sim.stream(6))
     };
+    change(&mut settings);
     // What the program was told of the root at first is to stay good (H13).
     settings.limits.invalidations = 1_000;
     let cluster = Cluster::format(&sim, settings).expect("a cluster");

@@ -46,6 +46,9 @@ pub fn judge(
     if let Op::UnlinkMany { dir, names } = op {
         return judge_removals(model, cred, dir, names, now, outcome);
     }
+    if let Op::Bulk { dir, step } = op {
+        return crate::adopted::judge_step(model, cred, (dir, step), outcome);
+    }
     if let Op::Reopen { dir } = op {
         return judge_reopened(model, dir, outcome);
     }

@@ -12,6 +12,7 @@
 //! durable there (H102), and a request identity must have taken effect once at most (H44, H45), also after it
 //! was answered.
 
+use crate::adopted;
 use crate::changes::Told;
 use crate::compare;
 use crate::facts::Facts;
@@ -60,6 +61,8 @@ pub struct Execution {
     pub weighed: Cell<bool>,
     /// Whether a power failure undid it.
     pub lost: Cell<bool>,
+    /// What it brought into the tree, if it inserted a table.
+    brought: Option<Vec<pando_model::Adopted>>,
 }
 
 /// What the judge knows of a server's store.
@@ -121,6 +124,11 @@ struct State {
     counts: Counts,
     /// Who may do what.
     book: crate::claims::Book,
+}
+
+/// Takes over what an execution brought.
+fn adopt(model: &mut Model, e: &Execution) -> Result<(), String> {
+    adopted::adopt(model, &e.cred, e.brought.as_deref(), &e.outcome, e.now)
 }
 
 /// The judge.
@@ -348,9 +356,16 @@ impl Judge {
 
     /// An operation took effect, or was answered without one.
     pub fn executed(&self, server: ServerId, life: u64, e: &Executed<'_>) {
+        let brought = {
+            let s = self.state.borrow();
+            e.changed
+                .then(|| adopted::brought(&s.tree, &s.model, e.op, e.outcome))
+                .flatten()
+        };
         let execution = Rc::new(Execution {
             server,
             life,
+            brought,
             message: e.message,
             request: e.request,
             cred: e.cred.clone(),
@@ -431,7 +446,10 @@ impl Judge {
             Ok(())
         } else {
             let facts = s.facts.check(&s.model, e);
-            compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome).and(facts)
+            compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome)
+                .and(facts)
+                .and_then(|()| adopt(&mut s.model, &execution))
+                .and_then(|()| adopted::intrudes(&s.tree, e.op, e.outcome))
         };
         let result = result.and(s.facts.note(&s.keys, e, before));
         let result = result.and(s.told.executed(server, life, e));
@@ -478,6 +496,7 @@ impl Judge {
             for e in s.since.drain(..safe).filter(|e| e.changed) {
                 // Judged before, with the same outcome.
                 let _ = compare::judge(&mut s.base, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome);
+                let _ = adopt(&mut s.base, &e);
             }
         }
     }
@@ -581,6 +600,7 @@ impl Judge {
             let strict = e.changed || (self.durability == Durability::Sync && e.told.get());
             let result = if strict {
                 compare::judge(&mut model, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome)
+                    .and_then(|()| adopt(&mut model, e))
             } else {
                 Ok(())
             };

@@ -134,6 +134,7 @@ impl Knowledge {
                 | Answer::Value(_)
                 | Answer::Names(_),
             )
+            | Ok(Answer::Bulk(_))
             | Err(_) => {}
         }
     }

@@ -13,10 +13,13 @@
 //! A seed replays exactly: nothing here or below reads time, randomness or addresses from outside.
 
 mod acls;
+mod adopted;
 mod aim;
 mod aimed;
 #[cfg(test)]
 mod births;
+#[cfg(test)]
+mod bulk;
 mod changes;
 mod claims;
 pub mod cli;

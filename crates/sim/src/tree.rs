@@ -751,6 +751,7 @@ pub fn in_tree(key: &Key) -> bool {
             | Key::Garbage(..)
             | Key::Orphan(..)
             | Key::RenameList { .. }
+            | Key::Local(_)
     )
 }
 

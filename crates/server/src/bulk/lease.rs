@@ -59,6 +59,13 @@ impl From<pando_store::StoreError> for Not {
     }
 }
 
+/// What a step has before anything is locked.
+struct Begun<'a> {
+    /// Numbers that were taken for it.
+    numbers: Option<NumberRun>,
+    table: Option<Table<'a>>,
+}
+
 impl MetaServer {
     /// A step of a bulk insertion.
     pub(crate) async fn bulk(
@@ -67,47 +74,27 @@ impl MetaServer {
         (dir, step): (&Statement, &Bulk),
         unknown: bool,
     ) -> Result<Done, Failure> {
-        let slot = Part::whole(dir.id).slot();
-        // Numbers are waited for while nothing is locked.
-        let numbers = match step {
-            Bulk::Localize if !self.suits(dir) => {
-                return self.read_only(asked, self.world.now(), Err(Errno::Unsupported));
-            }
-            Bulk::Localize => Some(self.number_run(slot, NUMBERS.0).await?),
-            Bulk::Renew { more: true, .. } => Some(self.number_run(slot, NUMBERS.1).await?),
-            Bulk::Renew { .. } | Bulk::Insert { .. } | Bulk::Return { .. } => None,
-        };
-        let mut table = match step {
-            Bulk::Insert { .. } => match Box::pin(self.table(dir, step)).await? {
-                Ok(table) => Some(table),
-                Err(errno) => return self.read_only(asked, self.world.now(), Err(errno)),
-            },
-            Bulk::Localize | Bulk::Renew { .. } | Bulk::Return { .. } => None,
+        let mut begun = match Box::pin(self.begin(dir, step)).await? {
+            Ok(begun) => begun,
+            Err(errno) => return self.read_only(asked, self.world.now(), Err(errno)),
         };
         let mut missed = BTreeSet::new();
         for round in 0..ROUNDS {
             let mut txn = Txn::new(self, round > 0, asked.notes);
-            let mut wants = match &table {
-                Some(table) => table.wants(),
-                None => Vec::new(),
-            };
-            wants.extend([
-                LockWant::Key(Key::Head(dir.id.into()), LockMode::Exclusive),
-                LockWant::Key(Key::Touch(dir.id.into()), LockMode::Exclusive),
-            ]);
+            let mut snapshot = Snapshot::default();
+            let mut wants = content_wants(dir);
+            wants.extend(begun.table.iter().flat_map(Table::wants));
             if let (Some(key), true) = (reply_key(asked), unknown) {
                 wants.push(LockWant::Key(key, LockMode::Exclusive));
             }
-            let mut snapshot = Snapshot::default();
             if Box::pin(txn.read(&mut snapshot, wants)).await? == Got::Taken {
                 continue;
             }
             if let Some(done) = self.remembered(asked, unknown, &snapshot)? {
                 return Ok(done);
             }
-            let now = self.world.now();
             if asked.op.grows() && self.low_on_space() {
-                return self.read_only(asked, now, Err(Errno::NoSpace));
+                return self.read_only(asked, self.world.now(), Err(Errno::NoSpace));
             }
             if let Some((parent, content)) = asked.without_content(&snapshot, &missed) {
                 drop(txn);
@@ -115,53 +102,88 @@ impl MetaServer {
                 missed.insert(content);
                 continue;
             }
-            let lease = match self.store.get(&Key::Local(dir.id.into())).wait().await? {
-                Some(Record::Local(lease)) => Some(lease),
-                _ => None,
-            };
-            let at = Round {
-                asked,
-                dir,
-                step,
-                snapshot: &snapshot,
-                lease,
-                numbers,
-            };
-            let decided = match Box::pin(self.step(&at, table.as_mut())).await {
-                Ok(decided) => decided,
-                Err(Not::Errno(errno)) => return self.read_only(asked, now, Err(errno)),
-                Err(Not::Failure(failure)) => return Err(failure),
-            };
-            let outcome = Ok(Answer::Bulk(decided.bulked));
-            if decided.mutations.is_empty() {
-                return self.read_only(asked, now, outcome);
-            }
-            let decision = Decision {
-                outcome,
-                mutations: decided.mutations,
-                invalidates: Vec::new(),
-            };
-            let mut effect = self.prepare(asked, decision, Announced::default(), now)?;
-            // What is told of it rests on this: a lease is there after a power failure, and so is a batch.
-            effect.until = Level::Synced;
-            self.begin_effect(asked, &mut effect);
-            let walked = Walked::new();
-            let mut plan = Plan {
-                effect,
-                moving: None,
-                walked: &walked,
-            };
-            match Box::pin(self.commit(txn, asked, &mut plan)).await? {
-                Committed::Done(done) => {
-                    self.stepped(dir.id, step, &done);
-                    return Ok(done);
-                }
-                Committed::Overtaken => {}
-                // A number is never given twice: the table says what is not true.
-                Committed::Taken => return self.read_only(asked, now, Err(Errno::Invalid)),
+            let done = Box::pin(self.bulk_round(asked, (dir, step), (txn, &snapshot), &mut begun)).await?;
+            if let Some(done) = done {
+                return Ok(done);
             }
         }
         Err(Failure::Refused(Refusal::Busy))
+    }
+
+    /// What is waited for while nothing is locked.
+    async fn begin(&self, dir: &Statement, step: &Bulk) -> Result<Result<Begun<'_>, Errno>, Failure> {
+        let slot = Part::whole(dir.id).slot();
+        let mut begun = Begun {
+            numbers: None,
+            table: None,
+        };
+        match step {
+            Bulk::Localize if !self.suits(dir) => return Ok(Err(Errno::Unsupported)),
+            Bulk::Localize => begun.numbers = Some(self.number_run(slot, NUMBERS.0).await?),
+            Bulk::Renew { more: true, .. } => begun.numbers = Some(self.number_run(slot, NUMBERS.1).await?),
+            Bulk::Renew { .. } | Bulk::Return { .. } => {}
+            Bulk::Insert { .. } => match Box::pin(self.table(dir, step)).await? {
+                Ok(table) => begun.table = Some(table),
+                Err(errno) => return Ok(Err(errno)),
+            },
+        }
+        Ok(Ok(begun))
+    }
+
+    /// Decides and brings it about. Nothing: it is to be begun again. REQUIRES: what it concerns is locked.
+    async fn bulk_round(
+        &self,
+        asked: &Asked<'_>,
+        (dir, step): (&Statement, &Bulk),
+        (txn, snapshot): (Txn<'_>, &Snapshot),
+        begun: &mut Begun<'_>,
+    ) -> Result<Option<Done>, Failure> {
+        let now = self.world.now();
+        let lease = match self.store.get(&Key::Local(dir.id.into())).wait().await? {
+            Some(Record::Local(lease)) => Some(lease),
+            _ => None,
+        };
+        let at = Round {
+            asked,
+            dir,
+            step,
+            snapshot,
+            lease,
+            numbers: begun.numbers,
+        };
+        let decided = match Box::pin(self.step(&at, begun.table.as_mut())).await {
+            Ok(decided) => decided,
+            Err(Not::Errno(errno)) => return self.read_only(asked, now, Err(errno)).map(Some),
+            Err(Not::Failure(failure)) => return Err(failure),
+        };
+        let outcome = Ok(Answer::Bulk(decided.bulked));
+        if decided.mutations.is_empty() {
+            return self.read_only(asked, now, outcome).map(Some);
+        }
+        let decision = Decision {
+            outcome,
+            mutations: decided.mutations,
+            invalidates: Vec::new(),
+        };
+        let mut effect = self.prepare(asked, decision, Announced::default(), now)?;
+        // What is told of it rests on this: a lease is there after a power failure, and so is a batch.
+        effect.until = Level::Synced;
+        self.begin_effect(asked, &mut effect);
+        let walked = Walked::new();
+        let mut plan = Plan {
+            effect,
+            moving: None,
+            walked: &walked,
+        };
+        match Box::pin(self.commit(txn, asked, &mut plan)).await? {
+            Committed::Done(done) => {
+                self.stepped(dir.id, step, &done);
+                Ok(Some(done))
+            }
+            Committed::Overtaken => Ok(None),
+            // A number is never given twice: the table says what is not true.
+            Committed::Taken => self.read_only(asked, now, Err(Errno::Invalid)).map(Some),
+        }
     }
 
     /// Whether a directory can be localised: all that comes below it must find its place beside it.
@@ -389,6 +411,14 @@ impl MetaServer {
         self.change(&Batch::of(ended))?;
         Ok(())
     }
+}
+
+/// Wants to change a directory's content.
+fn content_wants(dir: &Statement) -> Vec<LockWant> {
+    let part = Part::whole(dir.id);
+    [Key::Head(part), Key::Touch(part)]
+        .map(|key| LockWant::Key(key, LockMode::Exclusive))
+        .into()
 }
 
 /// Writes a record, whether there is one or not.

@@ -1,8 +1,8 @@
 //! Looking at the tree.
 
 use super::{Place, Tree};
-use pando_format::{Entry, Head, Key, Record, Touch};
-use pando_types::{DirId, Part, ServerId, TxId};
+use pando_format::{Entry, Head, Key, NameHash, Record, Touch};
+use pando_types::{DirId, Name, Part, ServerId, TxId};
 use pando_wire::Statement;
 use std::collections::BTreeSet;
 
@@ -32,6 +32,19 @@ impl Tree {
             Some(Record::Touch(t)) => Some(t),
             _ => None,
         }
+    }
+
+    /// The entries of a directory.
+    pub fn entries_of(&self, dir: DirId) -> impl Iterator<Item = (&Key, &Record)> {
+        let of = move |key: &Key| matches!(key, Key::Entry { part, .. } if part.dir == dir);
+        let part = Part::whole(dir);
+        let first = Name::new(b"\x01").map(|name| Key::Entry {
+            part,
+            hash: NameHash(0),
+            name,
+        });
+        let from = first.unwrap_or(Key::Head(part));
+        self.records.range(from..).take_while(move |(key, _)| of(key))
     }
 
     /// An entry.
