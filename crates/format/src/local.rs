@@ -78,7 +78,8 @@ impl Head {
     }
 }
 
-/// What a table is recognised by: it is told in the request, and the table lies where others can write (H310).
+/// What a table is recognised by: it is told in the request, and the table lies where others can write
+/// (H310).
 pub fn table_sum(table: &[u8]) -> [u8; 32] {
     *blake3::hash(table).as_bytes()
 }

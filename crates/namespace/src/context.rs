@@ -201,8 +201,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Of a directory whose head says that somebody may have localised it. As long as somebody has, nobody else
-    /// comes into it, and it is neither moved nor removed (H312).
+    /// Of a directory whose head says that somebody may have localised it. As long as somebody has, nobody
+    /// else comes into it, and it is neither moved nor removed (H312).
     pub fn not_localised(&self, part: Part) -> Result<(), Stop> {
         let key = Key::Local(part);
         self.require(vec![LockWant::Key(key.clone(), LockMode::Shared)])?;

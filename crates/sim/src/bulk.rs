@@ -293,7 +293,12 @@ impl Blocks for Overheard {
         self.inner.read(f, b, o, l)
     }
     fn write(&self, f: FileKey, b: u64, o: u32, data: Vec<u8>) -> pando_data::LocalFuture<Done> {
-        *self.last.borrow_mut() = (f.ino, data.clone());
+        let mut last = self.last.borrow_mut();
+        last.0 = f.ino;
+        if b == 0 {
+            last.1.clear();
+        }
+        last.1.extend(&data);
         self.inner.write(f, b, o, data)
     }
     fn truncate(&self, f: FileKey, b: u64, l: u32) -> pando_data::LocalFuture<Done> {

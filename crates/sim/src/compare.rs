@@ -142,6 +142,7 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
             dir: dir_ref(dir),
             name: name.clone(),
         },
+        Op::Bulk { .. } | Op::StatFs | Op::Sync => return None,
         Op::DirStat { dir } => ModelOp::DirStat { dir: dir_ref(dir) },
         Op::ReadLink { dir, name } => ModelOp::ReadLink {
             dir: dir_ref(dir),
@@ -324,10 +325,7 @@ fn model_op(op: &Op, inline_limit: u32) -> Option<ModelOp> {
         Op::ReadDir { .. }
         | Op::UnlinkMany { .. }
         | Op::Reopen { .. }
-        | Op::StatFs
-        | Op::Sync
         | Op::Home { .. }
-        | Op::Bulk { .. }
         | Op::Release { .. } => return None,
     })
 }

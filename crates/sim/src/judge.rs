@@ -126,6 +126,15 @@ struct State {
     book: crate::claims::Book,
 }
 
+impl State {
+    /// Takes over what an execution brought, if it was right, and was not where it should not have been.
+    fn adopted(&mut self, right: Result<(), String>, e: &Execution) -> Result<(), String> {
+        right?;
+        adopt(&mut self.model, e)?;
+        adopted::intrudes(&self.tree, &e.op, &e.outcome)
+    }
+}
+
 /// Takes over what an execution brought.
 fn adopt(model: &mut Model, e: &Execution) -> Result<(), String> {
     adopted::adopt(model, &e.cred, e.brought.as_deref(), &e.outcome, e.now)
@@ -356,28 +365,7 @@ impl Judge {
 
     /// An operation took effect, or was answered without one.
     pub fn executed(&self, server: ServerId, life: u64, e: &Executed<'_>) {
-        let brought = {
-            let s = self.state.borrow();
-            e.changed
-                .then(|| adopted::brought(&s.tree, &s.model, e.op, e.outcome))
-                .flatten()
-        };
-        let execution = Rc::new(Execution {
-            server,
-            life,
-            brought,
-            message: e.message,
-            request: e.request,
-            cred: e.cred.clone(),
-            op: e.op.clone(),
-            now: e.now,
-            outcome: e.outcome.clone(),
-            lsn: e.lsn,
-            changed: e.changed,
-            told: Cell::new(false),
-            weighed: Cell::new(false),
-            lost: Cell::new(false),
-        });
+        let execution = Rc::new(self.execution(server, life, e));
         self.sim.note(|| {
             let did = if e.changed { "does" } else { "sees" };
             format!(
@@ -446,12 +434,11 @@ impl Judge {
             Ok(())
         } else {
             let facts = s.facts.check(&s.model, e);
-            compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome)
-                .and(facts)
-                .and_then(|()| adopt(&mut s.model, &execution))
-                .and_then(|()| adopted::intrudes(&s.tree, e.op, e.outcome))
+            compare::judge(&mut s.model, &s.tree, &s.map, e.cred, e.op, e.now, e.outcome).and(facts)
         };
-        let result = result.and(s.facts.note(&s.keys, e, before));
+        let result = s
+            .adopted(result, &execution)
+            .and(s.facts.note(&s.keys, e, before));
         let result = result.and(s.told.executed(server, life, e));
         s.since.push(execution.clone());
         drop(state);
@@ -467,6 +454,29 @@ impl Judge {
             self.wrong(why);
         }
         self.forget();
+    }
+
+    fn execution(&self, server: ServerId, life: u64, e: &Executed<'_>) -> Execution {
+        let s = self.state.borrow();
+        let found = e
+            .changed
+            .then(|| adopted::brought(&s.tree, &s.model, e.op, e.outcome));
+        Execution {
+            server,
+            life,
+            brought: found.flatten(),
+            message: e.message,
+            request: e.request,
+            cred: e.cred.clone(),
+            op: e.op.clone(),
+            now: e.now,
+            outcome: e.outcome.clone(),
+            lsn: e.lsn,
+            changed: e.changed,
+            told: Cell::new(false),
+            weighed: Cell::new(false),
+            lost: Cell::new(false),
+        }
     }
 
     /// An outcome that changes nothing was decided on locks of other servers.

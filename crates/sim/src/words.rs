@@ -69,17 +69,18 @@ fn describe_result(result: &Result<Response, pando_wire::Refusal>) -> String {
     }
 }
 
+fn short(name: &pando_types::Name) -> String {
+    let text = name.to_string();
+    if text.len() > 40 {
+        format!("{}…({})", text.chars().take(4).collect::<String>(), text.len())
+    } else {
+        text
+    }
+}
+
 /// An operation in a few words.
 pub fn describe_op(op: &pando_wire::Op) -> String {
     use pando_wire::Op;
-    fn short(name: &pando_types::Name) -> String {
-        let text = name.to_string();
-        if text.len() > 40 {
-            format!("{}…({})", text.chars().take(4).collect::<String>(), text.len())
-        } else {
-            text
-        }
-    }
     let at = |d: &pando_wire::Statement| {
         format!(
             "{:x}g{:x}@{}",
@@ -95,7 +96,9 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             format!("{} {}/{}", op.kind(), at(dir), short(name))
         }
         Op::Open { dir, name, want } => format!("open {}/{} {want}", at(dir), short(name)),
-        Op::DirStat { dir } | Op::Reopen { dir } => format!("{} {}", op.kind(), at(dir)),
+        Op::DirStat { dir } | Op::Reopen { dir } | Op::Bulk { dir, .. } => {
+            format!("{} {}", op.kind(), at(dir))
+        }
         Op::ReadDir {
             dir,
             after,
@@ -199,7 +202,6 @@ pub fn describe_op(op: &pando_wire::Op) -> String {
             )
         }
         Op::StatFs | Op::Sync => op.kind().into(),
-        Op::Bulk { dir, .. } => format!("{} {}", op.kind(), at(dir)),
         Op::Release { ino, generation, .. } => format!("release {ino} g{:x}", generation.0 & 0xFFFF_FFFF),
     }
 }

@@ -53,14 +53,17 @@ impl Table<'_> {
 type Places = BTreeMap<DirId, Vec<validate::Placed>>;
 
 impl MetaServer {
-    /// Reads the table of a step.
+    /// Reads the table of a step; nothing if its batch was inserted before (H56).
     pub(super) async fn table(
         &self,
         dir: &Statement,
         step: &Bulk,
-    ) -> Result<Result<Table<'_>, Errno>, Failure> {
+    ) -> Result<Result<Option<Table<'_>>, Errno>, Failure> {
         let Bulk::Insert {
-            lease, bytes, sum, ..
+            lease,
+            batch,
+            bytes,
+            sum,
         } = step
         else {
             return Ok(Err(Errno::Invalid));
@@ -71,6 +74,9 @@ impl MetaServer {
             Some(Record::Local(known)) if known.lease == *lease => known,
             _ => return Ok(Err(Errno::Stale)),
         };
+        if *batch < known.batch {
+            return Ok(Ok(None));
+        }
         if *bytes == 0 || *bytes > TABLE_BYTES_MAX {
             return Ok(Err(Errno::Invalid));
         }
@@ -93,12 +99,12 @@ impl MetaServer {
                 let mut others = validate::outside(&rows);
                 others.remove(&dir.id);
                 match others.len() {
-                    few if few < TABLE_BASES_MAX => Ok(Table {
+                    few if few < TABLE_BASES_MAX => Ok(Some(Table {
                         rows,
                         bytes: *bytes,
                         others,
                         _turn: turn,
-                    }),
+                    })),
                     _ => Err(self.refused(dir, &Bad::Bases)),
                 }
             }
@@ -158,14 +164,7 @@ impl MetaServer {
         (lease, batch): (LocalRecord, u64),
         table: &mut Table<'_>,
     ) -> Result<Decided, Not> {
-        // It was inserted before (H56).
-        if batch < lease.batch {
-            return Ok(Decided {
-                bulked: Bulked::Inserted { entries: 0 },
-                mutations: Vec::new(),
-            });
-        }
-        if batch > lease.batch {
+        if batch != lease.batch {
             return Err(Errno::Invalid.into());
         }
         let part = Part::whole(at.dir.id);

@@ -64,6 +64,8 @@ struct Begun<'a> {
     /// Numbers that were taken for it.
     numbers: Option<NumberRun>,
     table: Option<Table<'a>>,
+    /// Why it has no table that can be inserted.
+    wrong: Option<Errno>,
 }
 
 impl MetaServer {
@@ -116,6 +118,7 @@ impl MetaServer {
         let mut begun = Begun {
             numbers: None,
             table: None,
+            wrong: None,
         };
         match step {
             Bulk::Localize if !self.suits(dir) => return Ok(Err(Errno::Unsupported)),
@@ -123,8 +126,9 @@ impl MetaServer {
             Bulk::Renew { more: true, .. } => begun.numbers = Some(self.number_run(slot, NUMBERS.1).await?),
             Bulk::Renew { .. } | Bulk::Return { .. } => {}
             Bulk::Insert { .. } => match Box::pin(self.table(dir, step)).await? {
-                Ok(table) => begun.table = Some(table),
-                Err(errno) => return Ok(Err(errno)),
+                Ok(table) => begun.table = table,
+                // If it was inserted before, that is the answer.
+                Err(errno) => begun.wrong = Some(errno),
             },
         }
         Ok(Ok(begun))
@@ -139,6 +143,9 @@ impl MetaServer {
         begun: &mut Begun<'_>,
     ) -> Result<Option<Done>, Failure> {
         let now = self.world.now();
+        if let Some(errno) = begun.wrong {
+            return self.read_only(asked, now, Err(errno)).map(Some);
+        }
         let lease = match self.store.get(&Key::Local(dir.id.into())).wait().await? {
             Some(Record::Local(lease)) => Some(lease),
             _ => None,
@@ -221,6 +228,10 @@ impl MetaServer {
                 mutations: self.ended(dir.id.into(), head, &lease).await?,
             }),
             (Bulk::Insert { batch, .. }, Some(table)) => self.insert(at, (lease, batch), table).await,
+            (Bulk::Insert { batch, .. }, None) if batch < lease.batch => Ok(Decided {
+                bulked: Bulked::Inserted { entries: 0 },
+                mutations: Vec::new(),
+            }),
             (Bulk::Insert { .. } | Bulk::Localize, _) => Err(Errno::Invalid.into()),
         }
     }

@@ -157,8 +157,7 @@ impl MetaServer {
         coord: Rc<dyn Coord>,
     ) -> Result<Rc<MetaServer>, StartError> {
         let boot = begin_boot(&config, &*store).await?;
-        let locks = Locks::default();
-        let now = world.mono();
+        let (locks, now) = (Locks::default(), world.mono());
         let mut changes = Changes::new(config.id, boot);
         let mut stats = Stats::default();
         let parts = restore_parts(&*store, &locks, &mut changes, now).await?;

@@ -38,7 +38,15 @@ const MAY: [(&str, &[&str]); 25] = [
     (
         "client",
         &[
-            "types", "format", "wire", "auth", "store", "cluster", "env", "data",
+            "types",
+            "format",
+            "wire",
+            "auth",
+            "store",
+            "namespace",
+            "cluster",
+            "env",
+            "data",
         ],
     ),
     (

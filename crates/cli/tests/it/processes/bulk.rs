@@ -60,7 +60,7 @@ fn signal(child: &Child, name: &str) {
 /// Begins a copy, and stops it while it has the directory for itself.
 fn stopped(c: &Cluster, from: &Path) -> Child {
     let before = sum(c, "localised");
-    let child = begin(
+    let mut child = begin(
         c,
         &["put", "-r", "--bulk", "always", &from.display().to_string(), "/"],
     );
@@ -71,7 +71,8 @@ fn stopped(c: &Cluster, from: &Path) -> Child {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("nothing was localised");
+    child.kill().expect("kill -9");
+    panic!("nothing was localised: {:?}", child.wait());
 }
 
 #[test]
