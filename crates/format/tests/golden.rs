@@ -618,6 +618,7 @@ fn the_page_shows_these_bytes() {
                 "rename list",
                 "identity",
                 "hand-over",
+                "local",
                 "owed",
                 "marked device",
                 "extended attributes",

@@ -208,7 +208,7 @@ impl MetaServer {
             ..lease
         };
         let mut mutations = written(std::mem::take(&mut table.rows));
-        let now = self.world.now();
+        let now = at.now;
         mutations.extend(sound.places.iter().map(|(dir, places)| grown(*dir, places, now)));
         mutations.push(put(Key::Local(part), Record::Local(next)));
         // Its data are collected also if its note was, because its slot has moved.

@@ -9,7 +9,7 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, GarbageRecord, Head, Key, LocalRecord, Mutation, NumberRun, Record};
 use pando_namespace::{Decision, Snapshot, Walked};
 use pando_store::Level;
-use pando_types::{Access, DirId, Errno, Ids, Mono, Part};
+use pando_types::{Access, DirId, Errno, Ids, Mono, Part, Timestamp};
 use pando_wire::{Answer, Bulk, Bulked, LockMode, LockWant, Refusal, Statement};
 use std::collections::BTreeSet;
 
@@ -32,6 +32,8 @@ pub(super) struct Round<'a> {
     pub lease: Option<LocalRecord>,
     /// Numbers that were taken for it.
     pub numbers: Option<NumberRun>,
+    /// The calendar time it is decided with.
+    pub now: Timestamp,
 }
 
 /// Why a round decides nothing.
@@ -157,6 +159,7 @@ impl MetaServer {
             snapshot,
             lease,
             numbers: begun.numbers,
+            now,
         };
         let decided = match Box::pin(self.step(&at, begun.table.as_mut())).await {
             Ok(decided) => decided,
