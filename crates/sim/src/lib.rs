@@ -46,6 +46,7 @@ mod knowledge;
 mod lent;
 mod liar;
 mod linear;
+mod localisers;
 mod lockers;
 mod many;
 mod moving;

@@ -198,6 +198,7 @@ fn run(sim: &Rc<Sim>, system: Option<System>, keep: &RefCell<Option<(Rc<Cluster>
     crate::cuts::begin(&cluster, &workload);
     let nemesis = Nemesis::new(&cluster, &workload);
     let lockers = crate::lockers::begin(&cluster, &workload);
+    crate::localisers::begin(&cluster, &workload);
     if cluster.settings.aimed {
         nemesis.take_aim();
     }

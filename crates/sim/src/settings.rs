@@ -126,7 +126,10 @@ impl Settings {
             System::IndexFs if settings.id_bits <= 8 => Ids::Predicted,
             System::IndexFs => Ids::Placed,
         };
-        Settings { ids, ..settings }
+        let mut settings = Settings { ids, ..settings };
+        // Shorter than most pauses.
+        settings.limits.localised = Duration::from_millis(800);
+        settings
     }
 
     /// The default workload's setup of a seed.
