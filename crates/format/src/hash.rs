@@ -14,6 +14,19 @@ pub struct NameHash(pub u64);
 pub struct Position(pub u64);
 
 impl NameHash {
+    /// Bits that say which part of a split directory has the bucket.
+    const UPPER: u32 = 12;
+
+    /// The upper 12 bits: which 4,096th of the hash space this is in.
+    pub const fn upper(self) -> u16 {
+        (self.0 >> (55 - Self::UPPER)) as u16
+    }
+
+    /// The first bucket with these upper 12 bits.
+    pub const fn first_of(upper: u16) -> NameHash {
+        NameHash((upper as u64) << (55 - Self::UPPER))
+    }
+
     /// The largest bucket.
     pub const MAX: NameHash = NameHash((1 << 55) - 1);
 }

@@ -53,6 +53,39 @@ pub enum Record {
     Identity(IdentityRecord),
     /// What must not be forgotten of slots that were given or got.
     HandOver(HandOverRecord),
+    /// Content head of another part than 0 of a split directory.
+    Part(PartRecord),
+    /// All live parts of a split directory.
+    Parts(PartsRecord),
+    /// What is to be done about a part.
+    PartNote(PartNote),
+}
+
+/// Content head of another part than 0: what every operation inside it must know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartRecord {
+    /// Incarnation of the directory (H1).
+    pub generation: Generation,
+    /// Salt of the name hash.
+    pub salt: u64,
+    /// How often it was halved: 1 to 12.
+    pub depth: u8,
+}
+
+/// The starts of all live parts but 0, ascending. There is none while a directory is whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartsRecord {
+    /// Upper 12 bits of the first hash of each.
+    pub starts: Vec<u16>,
+}
+
+/// What is to be done about a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PartNote {
+    /// It is being copied here, and is not there yet: no head stands before the decision (H305).
+    Coming(TxId),
+    /// What it gave away is not deleted yet (H302).
+    Debris,
 }
 
 /// What a name in a directory stands for.
@@ -373,8 +406,12 @@ pub struct HandOverRecord {
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
     8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
-    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan
+    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan, 18 => Part(p), 19 => Parts(p),
+    20 => PartNote(n)
 });
+codec_struct!(PartRecord { generation, salt, depth });
+codec_struct!(PartsRecord { starts });
+codec_enum!(PartNote { 1 => Coming(tx), 2 => Debris });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i), 3 => Link(l) });
 codec_struct!(LinkRecord {
@@ -628,6 +665,13 @@ impl Record {
 
     /// Whether this kind of record may stand under `key`.
     pub fn fits(&self, key: &Key) -> bool {
+        if let Key::Head(part) = key {
+            return match self {
+                Record::Head(_) => part.start() == 0,
+                Record::Part(_) => part.start() != 0,
+                _ => false,
+            };
+        }
         matches!(
             (key, self),
             (Key::Attachment { .. }, Record::Attachment(_))
@@ -636,7 +680,8 @@ impl Record {
                 | (Key::Entry { .. }, Record::Entry(_))
                 | (Key::Garbage(..), Record::Garbage(_))
                 | (Key::Orphan(..), Record::Orphan)
-                | (Key::Head(_), Record::Head(_))
+                | (Key::Parts(_), Record::Parts(_))
+                | (Key::PartNote(_), Record::PartNote(_))
                 | (Key::Owed(..), Record::Owed(_))
                 | (Key::Prepared(..), Record::Prepared(_))
                 | (Key::RenameList { .. }, Record::RenameList(_))
@@ -648,6 +693,13 @@ impl Record {
                 | (Key::Identity(_), Record::Identity(_))
                 | (Key::HandOver, Record::HandOver(_))
         )
+    }
+}
+
+impl Head {
+    /// How often part 0 was halved: the lower half of the byte.
+    pub fn depth(&self) -> u8 {
+        self.split & 0x0f
     }
 }
 

@@ -25,6 +25,10 @@ pub enum Tag {
     Garbage = b'G',
     /// Content heads of directories.
     Head = b'H',
+    /// Lists of parts of directories.
+    Parts = b'J',
+    /// Notes about parts of directories.
+    PartNote = b'j',
     /// Files without a name.
     Orphan = b'K',
     /// Rename lists.
@@ -49,7 +53,7 @@ pub enum Tag {
 
 impl Tag {
     /// All of them, in the order of their bytes.
-    pub const ALL: [Tag; 17] = [
+    pub const ALL: [Tag; 19] = [
         Tag::Attachment,
         Tag::Superblock,
         Tag::Counter,
@@ -57,6 +61,7 @@ impl Tag {
         Tag::Entry,
         Tag::Garbage,
         Tag::Head,
+        Tag::Parts,
         Tag::Orphan,
         Tag::RenameList,
         Tag::HandOver,
@@ -67,6 +72,7 @@ impl Tag {
         Tag::Touch,
         Tag::Identity,
         Tag::Invalidation,
+        Tag::PartNote,
     ];
 
     /// Its byte in keys.
@@ -107,6 +113,8 @@ impl Key {
             Key::Entry { .. } => Tag::Entry,
             Key::Garbage(..) => Tag::Garbage,
             Key::Head(_) => Tag::Head,
+            Key::Parts(_) => Tag::Parts,
+            Key::PartNote(_) => Tag::PartNote,
             Key::Orphan(..) => Tag::Orphan,
             Key::RenameList { .. } => Tag::RenameList,
             Key::HandOver => Tag::HandOver,

@@ -24,7 +24,7 @@ pub(crate) fn create(
 ) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     if let Some(entry) = cx.entry(&place) {
         if exclusive {
             return Err(Errno::Exists.into());
@@ -96,7 +96,7 @@ pub(crate) fn symlink(
     }
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
     }
@@ -121,7 +121,7 @@ pub(crate) fn new_inode(
     kind: FileKind,
     mode: Mode,
 ) -> Result<InodeRecord, Stop> {
-    cx.change(dir)?;
+    cx.change_at(&place, dir)?;
     let cred = cx.inputs.cred;
     let setgid = dir.perm.has(Perm::SETGID);
     let gid = if setgid { dir.gid } else { cred.gid };

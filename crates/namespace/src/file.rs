@@ -335,18 +335,18 @@ pub(crate) fn link(
     (dst_dir, dst_name): (&Statement, &Name),
 ) -> Result<Answer, Stop> {
     let src = cx.place(&object.dir, &object.name);
-    let dst = cx.place(dst_dir, dst_name);
+    let dst = cx.second_place(dst_dir, dst_name);
     let mut wants = cx.change_wants(&dst);
     wants.push(LockWant::Key(Key::Head(src.part), LockMode::Shared));
     wants.push(src.bucket(LockMode::Exclusive));
     cx.require(wants)?;
-    cx.enter(&object.dir, Access::EXEC)?;
+    cx.enter_at(&src, &object.dir, Access::EXEC)?;
     let entry = cx.entry_of(&src, object.id())?;
-    cx.enter(dst_dir, pando_types::Access::EXEC)?;
+    cx.enter_at(&dst, dst_dir, pando_types::Access::EXEC)?;
     if cx.entry(&dst).is_some() {
         return Err(Errno::Exists.into());
     }
-    cx.change(dst_dir)?;
+    cx.change_at(&dst, dst_dir)?;
     let Some(mut file) = cx.file(&src, entry, LockMode::Exclusive)? else {
         return Err(Errno::Perm.into());
     };

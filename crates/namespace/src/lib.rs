@@ -16,6 +16,7 @@ mod itself;
 mod lookup;
 mod mkdir;
 mod mknod;
+mod parts;
 mod publish;
 mod readdir;
 mod remove;
@@ -47,6 +48,15 @@ pub enum Step {
         /// The new parent.
         into: Incarnation,
     },
+    /// A name is in another part than the asker takes it to be in.
+    Elsewhere {
+        /// Of which name.
+        which: Which,
+        /// The hashes of the part that was asked. `None`: there is no such part.
+        tile: Option<Tile>,
+    },
+    /// Something must be over first.
+    Busy,
 }
 
 /// Decides an operation, as far as the snapshot allows. Pure: the same inputs give the same step.
@@ -61,6 +71,8 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
         Err(Stop::Need(wants)) => Step::Need(wants),
         Err(Stop::UseCoordinator) => Step::UseCoordinator,
         Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },
+        Err(Stop::Elsewhere { which, tile }) => Step::Elsewhere { which, tile },
+        Err(Stop::Busy) => Step::Busy,
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn mknod(
     }
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
     }

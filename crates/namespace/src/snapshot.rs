@@ -1,8 +1,8 @@
 //! The records an operation may look at.
 
-use crate::context::Incarnation;
+use crate::context::{Incarnation, Which};
 use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, Record, RenameList, Touch};
-use pando_types::{Errno, Name, Part};
+use pando_types::{Errno, Generation, Name, Part, Tile};
 use pando_wire::{FileAt, Holders, LockWant};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +22,32 @@ pub enum Stop {
         /// The new parent.
         into: Incarnation,
     },
+    /// Something must be over first; whoever asks again later is answered.
+    Busy,
+    /// A name is in another part than the asker takes it to be in (H64).
+    Elsewhere {
+        /// Of which name.
+        which: Which,
+        /// The hashes of the part that was asked. `None`: there is no such part.
+        tile: Option<Tile>,
+    },
 }
 
 impl From<Errno> for Stop {
     fn from(e: Errno) -> Stop {
         Stop::Fail(e)
     }
+}
+
+/// The head of a part, as far as operations inside it need it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartHead {
+    /// Incarnation of the directory.
+    pub generation: Generation,
+    /// Salt of the name hash.
+    pub salt: u64,
+    /// The hashes it has.
+    pub tile: Tile,
 }
 
 /// Records read under locks. What was wanted and is not in here does not exist.
@@ -108,6 +128,23 @@ impl Snapshot {
     pub fn head(&self, part: Part) -> Option<&Head> {
         match self.get(&Key::Head(part)) {
             Some(Record::Head(h)) => Some(h),
+            _ => None,
+        }
+    }
+
+    /// What operations inside a part must know of it: by its head, or by the directory's.
+    pub fn part(&self, part: Part) -> Option<PartHead> {
+        let head = |generation, salt, depth: u8| PartHead {
+            generation,
+            salt,
+            tile: Tile {
+                start: part.start(),
+                depth,
+            },
+        };
+        match self.get(&Key::Head(part)) {
+            Some(Record::Head(h)) => Some(head(h.generation, h.salt, h.depth())),
+            Some(Record::Part(p)) => Some(head(p.generation, p.salt, p.depth)),
             _ => None,
         }
     }

@@ -9,9 +9,9 @@ use crate::holds::{FileAt, Holders, Holding, Keep, Turned};
 use crate::moving::{ClusterError, ClusterRequest, MoveAnswer, MoveRequest};
 use crate::op::{Answer, Op, Probe, Statement};
 use crate::repair::{RepairRequest, Repaired};
-use pando_format::codec::{Blob, Codec, DecodeError, Reader};
+use pando_format::codec::{Blob, Codec, DecodeError, Reader, put_part, take_part};
 use pando_format::{
-    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, OwedRecord, Record, Remains, ReplyWrite,
+    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, NameHash, OwedRecord, Record, Remains, ReplyWrite,
     codec_enum, codec_struct,
 };
 use pando_types::{
@@ -574,7 +574,37 @@ codec_enum!(Refusal {
     14 => KeeperUnknown
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
-codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
+/// A bucket of part 0 is written as one of its directory, as before there were others.
+impl Codec for LockWant {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            LockWant::Key(key, mode) => {
+                out.push(1);
+                key.put(out);
+                mode.put(out);
+            }
+            LockWant::Bucket(part, hash, mode) => {
+                out.push(if part.start() == 0 { 2 } else { 4 });
+                put_part(*part, out);
+                hash.put(out);
+                mode.put(out);
+            }
+            LockWant::Attachments(key) => {
+                out.push(3);
+                key.put(out);
+            }
+        }
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let tag = u8::take(r)?;
+        Ok(match tag {
+            1 => LockWant::Key(Key::take(r)?, LockMode::take(r)?),
+            2 | 4 => LockWant::Bucket(take_part(tag == 4, r)?, NameHash::take(r)?, LockMode::take(r)?),
+            3 => LockWant::Attachments(Key::take(r)?),
+            tag => return Err(DecodeError::Tag { of: "LockWant", tag }),
+        })
+    }
+}
 codec_enum!(PeerRequest {
     1 => Lock { tx, low, locked, wants, wait },
     2 => Prepare { tx, low, locked, mutations, reply },

@@ -126,6 +126,8 @@ impl MetaServer {
             now: self.world.now(),
             widths: map.widths(),
             ids: map.ids,
+            splits: map.placement.splits(),
+            parts: asked.parts,
             inline_limit: map.inline_limit,
             block_size: map.block_size,
             fresh: None,
