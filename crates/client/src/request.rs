@@ -62,6 +62,7 @@ impl Client {
     /// What is asked for an operation: [`Client::op_in_turn`] fills in the rest.
     pub(crate) fn asked(&self, cred: &Cred, op: Op) -> Request {
         Request::from(OpRequest {
+            parts: [0, 0],
             keep: None,
             request: None,
             again: false,
@@ -632,6 +633,7 @@ impl Client {
     pub async fn at(&self, server: ServerId, op: Op) -> Outcome {
         loop {
             let request = OpRequest {
+                parts: [0, 0],
                 keep: None,
                 request: None,
                 again: false,

@@ -25,12 +25,13 @@ mod snapshot;
 mod xattr;
 
 pub use births::born;
-pub use context::{Decision, Fresh, Incarnation, Inputs, Walked};
+pub use context::{Decision, Fresh, Incarnation, Inputs, Walked, Which};
 pub use file::{reap, reap_wants};
 pub use readdir::{Page, page};
-pub use snapshot::{Snapshot, Stop};
+pub use snapshot::{PartHead, Snapshot, Stop};
 
 use context::Context;
+use pando_types::Tile;
 use pando_wire::{Answer, LockWant, Op};
 
 /// What comes of looking at a snapshot.

@@ -362,6 +362,7 @@ impl Workload {
         );
         let (instance, cred, ways) = (Instance(7), cred.clone(), Vec::new());
         let request = OpRequest {
+            parts: [0, 0],
             keep: None,
             request: Some(id),
             again: false,

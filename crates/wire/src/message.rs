@@ -118,6 +118,9 @@ pub struct OpRequest {
     pub ways: Vec<Statement>,
     /// Under which session the sender keeps files open, if it does.
     pub keep: Option<Keep>,
+    /// In which parts of their directories the sender takes the first and the second name to be: their starts
+    /// (`types::Tiling`). A retry keeps them, as it keeps its identity (H300).
+    pub parts: [u16; 2],
 }
 
 impl From<OpRequest> for Request {
@@ -233,6 +236,16 @@ pub enum Refusal {
     BadHandle,
     /// The session that is to keep a file open is not registered here, or has not said what it has open.
     KeeperUnknown,
+    /// A name is not in the part that was asked: neither this try nor an earlier one was or will be executed under
+    /// this identity (H300). The sender takes another, and the part that has the name.
+    Elsewhere {
+        /// Whether it is the second name.
+        second: bool,
+        /// The part that was asked.
+        start: u16,
+        /// How often that was halved: all it gave away is there. `None`: there is no such part.
+        depth: Option<u8>,
+    },
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -529,16 +542,54 @@ impl Codec for Message {
     }
 }
 
-codec_struct!(OpRequest {
-    request,
-    again,
-    map,
-    instance,
-    cred,
-    op,
-    ways,
-    keep
-});
+/// Parts stand there only if one is not 0: then the byte before what is kept open has the second bit.
+impl Codec for OpRequest {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.request.put(out);
+        self.again.put(out);
+        self.map.put(out);
+        self.instance.put(out);
+        self.cred.put(out);
+        self.op.put(out);
+        self.ways.put(out);
+        let split = self.parts != [0, 0];
+        out.push(u8::from(self.keep.is_some()) | u8::from(split) << 1);
+        if let Some(keep) = &self.keep {
+            keep.put(out);
+        }
+        if split {
+            self.parts.iter().for_each(|start| start.put(out));
+        }
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (request, again, map) = (Codec::take(r)?, Codec::take(r)?, Codec::take(r)?);
+        let (instance, cred, op) = (Codec::take(r)?, Codec::take(r)?, Codec::take(r)?);
+        let ways = Codec::take(r)?;
+        let tag = u8::take(r)?;
+        if tag > 3 {
+            return Err(DecodeError::Tag { of: "OpRequest", tag });
+        }
+        let keep = match tag & 1 {
+            0 => None,
+            _ => Some(Keep::take(r)?),
+        };
+        let parts = match tag & 2 {
+            0 => [0, 0],
+            _ => [u16::take(r)?, u16::take(r)?],
+        };
+        Ok(OpRequest {
+            request,
+            again,
+            map,
+            instance,
+            cred,
+            op,
+            ways,
+            keep,
+            parts,
+        })
+    }
+}
 codec_struct!(Refreshed {
     outcome,
     fresh,
@@ -571,7 +622,7 @@ codec_enum!(Response {
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseCoordinator,
     7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t), 11 => NotAllowed, 12 => ReadOnly, 13 => BadHandle,
-    14 => KeeperUnknown
+    14 => KeeperUnknown, 15 => Elsewhere { second, start, depth }
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
 /// A bucket of part 0 is written as one of its directory, as before there were others.

@@ -376,6 +376,7 @@ pub(super) fn ask(op: Op) -> Request {
         sequence: Sequence(1),
     });
     OpRequest {
+        parts: [0, 0],
         keep: None,
         request,
         again: false,
@@ -427,6 +428,7 @@ pub(super) fn requests() -> Vec<Request> {
         }));
     }
     let asked = OpRequest {
+        parts: [0, 0],
         keep: Some(keep()),
         request: None,
         again: false,

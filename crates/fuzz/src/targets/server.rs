@@ -346,6 +346,7 @@ impl Run {
     fn serves(&mut self) {
         assert!(!self.server.stopped());
         let lookup = OpRequest {
+            parts: [0, 0],
             keep: None,
             request: None,
             again: false,

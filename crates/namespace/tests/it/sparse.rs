@@ -126,6 +126,8 @@ impl World {
             now: Timestamp::default(),
             widths: WIDTHS,
             ids: pando_types::Ids::Predicted,
+            splits: false,
+            parts: [0, 0],
             inline_limit: 65_536,
             block_size: BLOCK,
             fresh: None,

@@ -171,6 +171,8 @@ impl World {
                     now: Timestamp::default(),
                     widths: setup.widths,
                     ids: pando_types::Ids::Predicted,
+                    splits: false,
+                    parts: [0, 0],
                     inline_limit: 0,
                     block_size: 4096,
                     fresh: Some(fresh),
