@@ -118,7 +118,7 @@ for wait in (0, 0, 0.2):
     time.sleep(wait)
     assert "Mounted" in pando("mount", at)
     there("again/0")
-print("killed: mounting takes away what is left of it")
+print("after a kill: mounting takes away what is left of it")
 (pid,) = serving()
 os.kill(pid, signal.SIGKILL)
 while serving():

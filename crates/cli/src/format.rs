@@ -108,7 +108,7 @@ pub fn make(
         );
     }
     let file = ClusterFile {
-        format: 1,
+        format: Profile::form(system.ids),
         fs: new_fs()?,
         epoch: 1,
         profile: Profile {

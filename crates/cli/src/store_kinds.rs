@@ -84,7 +84,7 @@ impl StoreKind {
         }
     }
 
-    /// Opens a store. What it holds is synced when this returns.
+    /// Opens a store. All its records are synced when this returns.
     pub fn open(self, path: &Path, options: &StoreOptions) -> Result<(Opened, Superblock), StoreError> {
         match self {
             StoreKind::Rocks => {

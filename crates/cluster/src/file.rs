@@ -8,7 +8,9 @@ use std::path::Path;
 use thiserror::Error;
 
 /// Version of the file's form.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
+/// Form of a file of which older programs understand all.
+const FORM_BEFORE: u32 = 1;
 
 /// The file.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -137,6 +139,14 @@ const TWO_PHASE: &str = "two-phase-commit";
 const PARENT_FIRST: &str = "parent-first";
 
 impl Profile {
+    /// The form of a file with these IDs. Programs that know no placed ones refuse it.
+    pub fn form(ids: Ids) -> u32 {
+        match ids {
+            Ids::Predicted => FORM_BEFORE,
+            Ids::Placed => FORM,
+        }
+    }
+
     /// The word for a coherence.
     pub fn coherence_word(coherence: Coherence) -> String {
         match coherence {
@@ -260,7 +270,7 @@ impl ClusterFile {
             format: u32,
         }
         let Form { format } = serde_json::from_str(text)?;
-        if format != FORM {
+        if !(FORM_BEFORE..=FORM).contains(&format) {
             return Err(FileError::Form(format));
         }
         Ok(serde_json::from_str(text)?)

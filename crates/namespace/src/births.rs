@@ -67,11 +67,11 @@ pub(crate) fn free_version(snapshot: &Snapshot, parent: DirId, name: &Name, floo
 /// of all of them, exclusive.
 pub(crate) fn relist(cx: &mut Context<'_>, leave: &[DirId], end: &[DirId]) -> Result<(), Stop> {
     let mut changes: Vec<(Key, u32, bool)> = Vec::new();
-    let leave = match cx.inputs.ids {
-        Ids::Predicted => leave,
-        // IDs that are placed never come twice.
-        Ids::Placed => &[],
-    };
+    match cx.inputs.ids {
+        Ids::Predicted => {}
+        // IDs that are placed never come twice, so no list is kept.
+        Ids::Placed => return Ok(()),
+    }
     for head in leave.iter().filter_map(|d| cx.snapshot.head((*d).into())) {
         // Only the first time: from then on the list of its birth has it, and no other ever does (H5).
         if !head.listed || plant!(H5) {

@@ -26,10 +26,9 @@ fn born_as(cx: &Context<'_>, dir: &Statement, name: &Name, fresh: &Fresh) -> Res
     }
 }
 
-/// Creates a directory. If IDs are predicted, its ID is the hash of its birth: of the versions that
-/// directories born under this name and renamed since do not have, the smallest (H2). If content of another
-/// birth stands under that ID the server that holds it refuses the insert, and the caller asks again from the
-/// next version on (H7).
+/// Creates a directory. A predicted ID is the hash of its birth, with the smallest version that no directory
+/// has which was born under this name and renamed since (H2). A server that has content of another birth
+/// under that ID refuses the insert. The caller asks again, from the next version on (H7).
 pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mode) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     let mut wants = cx.change_wants(&place);

@@ -3,7 +3,7 @@
 //!
 //! A request's way: `dispatch` (whose message, which boot) → `operate` (whose slot, which lane) → `execute`
 //! (locks, records, decision) → `commit` (one batch, or two-phase commit) → wait until durable → answer. Most
-//! looks, and most changes of files, are executed in `dispatch` (`at_once`).
+//! looks, and most changes of files, are executed in `dispatch` (`pipeline::fast`).
 
 mod account;
 mod admission;
@@ -266,7 +266,7 @@ impl MetaServer {
             };
             self.count(|s| match request {
                 // Following goes on whatever is asked for.
-                PeerRequest::Follow { .. } => {}
+                PeerRequest::Follow { .. } | PeerRequest::Load => {}
                 PeerRequest::Settle { .. } => s.settles += 1,
                 _ => s.peer_calls += 1,
             });

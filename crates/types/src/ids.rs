@@ -128,7 +128,7 @@ impl DirId {
 /// How new directories get their IDs. Fixed at format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ids {
-    /// By a hash of where they were born: whoever knows the names can guess them (InfiniFS §3.3.1).
+    /// By a hash of where they were born: a client that knows the names can guess them (InfiniFS §3.3.1).
     #[default]
     Predicted,
     /// By their generation and a slot of the less loaded of two servers (IndexFS §II-A).

@@ -574,8 +574,8 @@ impl Checker {
     }
 }
 
-/// Where a record says that the content is. An error in the number of stored bytes that a record says, if
-/// there is one. `inline`: so many are beside the record.
+/// An error in the number of stored bytes that a record says, if there is one. `inline`: so many are beside
+/// the record.
 fn stored_wrong(inode: &InodeRecord, inline: Option<u64>) -> Option<String> {
     let (said, size) = (inode.layout.allocated(inode.size), inode.size);
     match inline {

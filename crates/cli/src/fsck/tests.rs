@@ -9,13 +9,15 @@ use pando_format::{
     LinkRecord, Marks, PreparedRecord, Record, Superblock, Target, Touch,
 };
 use pando_types::{
-    Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ino, MapEpoch, Name, Part, Perm, Realm,
-    ServerId, Slot, Term, Timestamp, TxId,
+    Birth, BootEpoch, DirId, DirStat, FileKind, FsId, Generation, Ids, Ino, MapEpoch, Name, Part, Perm,
+    Realm, ServerId, Slot, Term, Timestamp, TxId,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const TIME: Timestamp = Timestamp { secs: 1, nanos: 0 };
+
+mod lists;
 
 pub(super) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
@@ -61,8 +63,13 @@ pub(super) struct Tree {
 impl Tree {
     /// `/`, `/d`, `/d/e`, `/f` with inline data, `/d/g` in blocks, `/l` a long symlink, `/d/s` a short one.
     pub(super) fn new() -> Tree {
+        Tree::with(Ids::Predicted)
+    }
+
+    /// The same, where directories get their IDs so.
+    pub(super) fn with(ids: Ids) -> Tree {
         let mut t = Tree {
-            map: Rc::new(map()),
+            map: Rc::new(ClusterMap { ids, ..map() }),
             records: BTreeMap::new(),
             next: 2,
         };
@@ -165,10 +172,10 @@ impl Tree {
         } else {
             self.number(parent)
         };
-        let id = if root {
-            DirId::ROOT
-        } else {
-            self.map.widths().dir_id(&birth)
+        let id = match self.map.ids {
+            _ if root => DirId::ROOT,
+            Ids::Predicted => self.map.widths().dir_id(&birth),
+            Ids::Placed => DirId::placed(generation, Slot((generation.0 % 4096) as u16)),
         };
         let (salt, realm) = (id.0 as u64 ^ 99, Realm(0));
         let access = AccessRecord {
@@ -279,6 +286,12 @@ impl Tree {
     }
 
     pub(super) fn id_of(&self, text: &str, parent: DirId) -> DirId {
+        let key = self.key(parent, text);
+        if let Some((_, _, Record::Entry(entry))) = self.records.get(&key.encode())
+            && let Target::Dir(access) = &entry.target
+        {
+            return access.id;
+        }
         let birth = Birth {
             parent,
             name: name(text),
@@ -377,56 +390,6 @@ fn halves_of_directories() {
     let mut t = Tree::new();
     t.change_head(e, |h| h.birth.version = 9);
     assert_eq!(t.found(), [(Kind::Birth, Subject::Dir(e))]);
-}
-
-#[test]
-fn rename_lists() {
-    let moved = |listed: bool, on_list: &[u32]| {
-        let mut t = Tree::new();
-        let (d, e) = (t.d(), t.id_of("e", t.d()));
-        let (_, _, record) = t.remove(&t.key(d, "e"));
-        let (hash, to) = (t.map.widths().name(t.salt(d), &name("moved")), name("moved"));
-        t.put(
-            Key::Entry {
-                part: d.into(),
-                hash,
-                name: to,
-            },
-            record,
-        );
-        t.change_head(e, |h| (h.name, h.listed) = (name("moved"), listed));
-        if !on_list.is_empty() {
-            let list = on_list.iter().copied().collect();
-            let birth = (d, name("e"));
-            t.put(
-                Key::RenameList {
-                    parent: birth.0,
-                    name: birth.1,
-                },
-                Record::RenameList(list),
-            );
-        }
-        (t.found(), e, d)
-    };
-    assert_eq!(moved(true, &[0]).0, []);
-    for (listed, on_list) in [(true, &[][..]), (false, &[])] {
-        let (found, e, _) = moved(listed, on_list);
-        assert_eq!(found, [(Kind::Unlisted, Subject::Dir(e))]);
-    }
-    // On the list, and the head does not say so.
-    let (found, e, _) = moved(false, &[0]);
-    assert_eq!(
-        found,
-        [(Kind::Unlisted, Subject::Dir(e)), (Kind::Listed, Subject::Dir(e))]
-    );
-    // A version that is nobody's; where to look again is said.
-    let (found, _, d) = moved(true, &[0, 3]);
-    let ghost = map().widths().dir_id(&Birth {
-        parent: d,
-        name: name("e"),
-        version: 3,
-    });
-    assert_eq!(found, [(Kind::Listed, Subject::Dir(ghost))]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Admission: identities and their claims, sessions and lanes. What comes out is executed (`pipeline`).
+//! Admission: identities and their claims, sessions and lanes. Admitted requests are executed (`pipeline`).
 
 pub(crate) mod claims;
 pub(crate) mod identities;

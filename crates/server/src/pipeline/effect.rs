@@ -86,7 +86,7 @@ impl MetaServer {
         self.sign(&mut outcome, asked);
         self.give_handle(asked.op, &mut outcome, asked.holder.identity);
         let opened = self.open_claim(asked.keep, asked.op.home(), &mut outcome)?;
-        // What reads only has nothing to keep.
+        // An operation that only reads has nothing to keep.
         let changes = !mutations.is_empty();
         let reply = changes.then(|| self.reply_write(asked, &outcome)).flatten();
         let until = match are_facts(asked.op, &mutations) {

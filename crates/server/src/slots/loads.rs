@@ -7,7 +7,9 @@
 
 use crate::MetaServer;
 use pando_cluster::ClusterMap;
-use pando_types::{DirId, Generation, Ids, Part, ServerId, Slot};
+use pando_env::LocalFuture;
+use pando_env::sync::join_all;
+use pando_types::{DirId, Generation, Ids, MapEpoch, Part, ServerId, Slot};
 use pando_wire::{PeerAnswer, PeerRequest};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,6 +21,9 @@ const DRAWS: usize = 4096;
 #[derive(Default)]
 pub(crate) struct Loads {
     records: BTreeMap<ServerId, u64>,
+    /// By the map of this epoch: servers that stay, and have slots.
+    candidates: Vec<ServerId>,
+    epoch: Option<MapEpoch>,
 }
 
 impl Loads {
@@ -60,7 +65,12 @@ impl MetaServer {
     }
 
     fn less_loaded_of_two(&self, map: &ClusterMap) -> ServerId {
-        let staying: Vec<ServerId> = map.staying().filter(|s| map.slots.contains(s)).collect();
+        // Servers that do not answer are left out, unless there are no others.
+        let silent = |s: &ServerId| self.txn.debts.borrow().is_silent(*s);
+        let mut staying = self.candidates(map);
+        if staying.iter().any(|s| !silent(s)) {
+            staying.retain(|s| !silent(s));
+        }
         let draw = |among: &[ServerId]| {
             let at = self.world.random() % among.len().max(1) as u64;
             among.get(at as usize).copied().unwrap_or(self.id)
@@ -74,6 +84,16 @@ impl MetaServer {
         let mut loads = self.slots.loads.borrow_mut();
         loads.hear(self.id, self.store.records());
         loads.less_loaded(one, other)
+    }
+
+    /// Servers that stay, and have slots.
+    fn candidates(&self, map: &ClusterMap) -> Vec<ServerId> {
+        let mut loads = self.slots.loads.borrow_mut();
+        if loads.epoch != Some(map.epoch) {
+            loads.candidates = map.staying().filter(|s| map.slots.contains(s)).collect();
+            loads.epoch = Some(map.epoch);
+        }
+        loads.candidates.clone()
     }
 
     /// Any slot of a server.
@@ -106,11 +126,19 @@ impl MetaServer {
     /// Asks all others how many records they have, again and again.
     pub(crate) async fn ask_loads(self: Rc<Self>) {
         while !self.stopped.get() {
-            for server in self.others() {
-                if let Ok(Ok(PeerAnswer::Load(records))) = self.ask(server, PeerRequest::Load).await {
-                    self.slots.loads.borrow_mut().hear(server, records);
-                }
-            }
+            let asked = self.others().into_iter().map(|server| {
+                let me = self.clone();
+                let ask: LocalFuture<()> = Box::pin(async move {
+                    let records = match me.ask(server, PeerRequest::Load).await {
+                        Ok(Ok(PeerAnswer::Load(records))) => records,
+                        // It is not to get what it cannot take now.
+                        _ => u64::MAX,
+                    };
+                    me.slots.loads.borrow_mut().hear(server, records);
+                });
+                ask
+            });
+            join_all(asked.collect()).await;
             self.pause(self.following_period()).await;
         }
     }

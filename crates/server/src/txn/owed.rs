@@ -199,6 +199,11 @@ impl MetaServer {
 }
 
 impl Debts {
+    /// Whether a server did not take what was owed to it, or is full: it is asked before anything is decided.
+    pub(crate) fn is_silent(&self, server: ServerId) -> bool {
+        self.ask_first.contains(&server)
+    }
+
     /// What a store owes, locked again, under names of this boot: what an earlier one sent, and is late,
     /// comes to nothing. A record may be left of what was paid; then the directory may have been moved or
     /// removed since, and its entry or the slot is not here, or its entry about to be changed. If it is still

@@ -113,8 +113,34 @@ impl Checker {
         }
     }
 
+    /// Where IDs are placed there are no rename lists, and no head says that it is on one.
+    fn unrenamed(&mut self) {
+        let mut findings = Vec::new();
+        for (id, d) in self.ids.iter().zip(&self.dirs) {
+            if d.head.is_some_and(|head| head.listed) {
+                let detail = "it says that it is on a rename list, and IDs here are on none";
+                findings.push(Finding::new(Kind::Unlisted, Subject::Dir(*id), detail));
+            }
+        }
+        for (parent, name, _) in self.lists.values() {
+            let detail = format!(
+                "there is a rename list of {}, and IDs here are on none",
+                quoted(name)
+            );
+            let finding = Finding::new(Kind::Listed, Subject::Dir(*parent), detail);
+            findings.push(finding.with(Key::RenameList {
+                parent: *parent,
+                name: name.clone(),
+            }));
+        }
+        self.findings.extend(findings);
+    }
+
     /// Rename lists against the heads of directories, both ways.
     fn renamed(&mut self) {
+        if self.map.ids == Ids::Placed {
+            return self.unrenamed();
+        }
         // Halves that disagree about the place are reported as that.
         let placed = |d: &Dir| match (d.access, d.head) {
             (Some(a), Some(h)) => (a.place.dir, a.name) == (h.parent, h.name),
@@ -126,7 +152,7 @@ impl Checker {
             let there = self.lists.get(&head.birth);
             let detail = if head.listed && !there.is_some_and(|(_, _, l)| l.contains(head.version)) {
                 "it was renamed, and the rename list of its birth lacks it"
-            } else if self.map.ids == Ids::Predicted && !head.listed && !head.home && placed(d) {
+            } else if !head.listed && !head.home && placed(d) {
                 "it is not where it was born, and says that it is on no rename list"
             } else {
                 continue;

@@ -7,7 +7,7 @@ use pando_format::{
     AttachmentKind, Entry, FactChange, Head, Invalidation, Key, KeyRange, NameHash, Position, Record,
     RenameList, Scan, Target, Touch, TouchDelta,
 };
-use pando_types::{DirId, Generation, Name, ServerId, Timestamp};
+use pando_types::{DirId, Generation, Ids, Name, ServerId, Timestamp};
 use pando_wire::RepairRequest;
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -241,7 +241,11 @@ impl Edit {
             parent,
             parent_generation,
             name,
-            listed: was.listed || !at_birth,
+            listed: match records.map.ids {
+                Ids::Predicted => was.listed || !at_birth,
+                // No name is in such an ID, so none is kept.
+                Ids::Placed => false,
+            },
             ..was.clone()
         };
         if head.listed {

@@ -8,7 +8,7 @@ use crate::text::quoted;
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, Head, Key, Marks, Position, Record, Scan, Target, Touch,
 };
-use pando_types::{Birth, DirId, DirStat, FileKind, Ino, Name, Perm, Slot, Timestamp};
+use pando_types::{Birth, DirId, DirStat, FileKind, Ids, Ino, Name, Perm, Slot, Timestamp};
 use pando_wire::RepairRequest;
 use std::collections::BTreeSet;
 
@@ -468,15 +468,24 @@ impl<S: Source> Planner<S> {
         let Some(head) = self.records.head(id).await? else {
             return Ok(WELL);
         };
+        let predicted = self.records.map.ids == Ids::Predicted;
         let now = Head {
-            listed: true,
+            listed: predicted,
             ..head.clone()
         };
         let mut edit = self.edit();
-        edit.enlist(&self.records, &now).await?;
+        if predicted {
+            edit.enlist(&self.records, &now).await?;
+        }
         let (was, now) = (Some(Record::Head(head)), Some(Record::Head(now)));
         edit.set(Key::Head(id.into()), was, now);
-        one(edit, "it is on the rename list of its birth again")
+        one(
+            edit,
+            match predicted {
+                true => "it is on the rename list of its birth again",
+                false => "it does not say any more that it is on a rename list",
+            },
+        )
     }
 
     async fn listed(&self, finding: &Finding) -> Planned {
@@ -487,6 +496,10 @@ impl<S: Source> Planner<S> {
             return Ok(WELL);
         };
         let (mut edit, mut list) = (self.edit(), was.clone());
+        if self.records.map.ids == Ids::Placed {
+            edit.set(key.clone(), Some(Record::RenameList(was)), None);
+            return one(edit, "removed a rename list, of which there are none here");
+        }
         for version in was.versions().take(1 << 16) {
             let birth = Birth {
                 parent: *parent,

@@ -15,7 +15,7 @@ use pando_format::{
 };
 use pando_server::changes_of;
 use pando_types::{
-    BootEpoch, DirId, FileKind, Generation, Ino, Part, Perm, Realm, ServerId, Slot, Timestamp, TxId,
+    BootEpoch, DirId, FileKind, Generation, Ids, Ino, Part, Perm, Realm, ServerId, Slot, Timestamp, TxId,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -141,9 +141,14 @@ fn mend(tree: Tree) -> Mended {
     Mended { tree, did, left }
 }
 
-/// Damages a sound tree, mends it, and finds nothing any more.
-fn mended(damage: impl FnOnce(&mut Tree)) -> Mended {
-    let mut tree = Tree::new();
+/// Damages a sound tree, mends it, and finds nothing any more; however directories get their IDs.
+fn mended(damage: impl Fn(&mut Tree)) -> Mended {
+    mended_with(Ids::Placed, &damage);
+    mended_with(Ids::Predicted, damage)
+}
+
+fn mended_with(ids: Ids, damage: impl Fn(&mut Tree)) -> Mended {
+    let mut tree = Tree::with(ids);
     damage(&mut tree);
     assert_ne!(tree.found(), [], "nothing was damaged");
     let mended = mend(tree);
@@ -317,7 +322,7 @@ fn two_names_become_one() {
 #[test]
 fn rename_lists_are_right_again() {
     let moved = |listed: bool, on_list: &[u32]| {
-        mended(|t| {
+        let damage = |t: &mut Tree| {
             let (d, e) = (t.d(), e(t));
             let record = lose(t, d, "e", 1);
             let Record::Entry(entry) = record else {
@@ -332,7 +337,12 @@ fn rename_lists_are_right_again() {
                 };
                 t.put(key, Record::RenameList(on_list.iter().copied().collect()));
             }
-        })
+        };
+        match (listed, on_list) {
+            // Sound where IDs are placed.
+            (false, []) => mended_with(Ids::Predicted, damage),
+            _ => mended(damage),
+        }
     };
     moved(true, &[]);
     moved(false, &[]);

@@ -1,7 +1,9 @@
 //! Two-phase commit.
 //!
-//! Participants prepare (durable votes) → the decision, with this server's own changes and the reply record,
-//! is one batch (rule 3) → it is synced → only then participants and the caller hear of it.
+//! 1. Participants prepare; their votes are durable.
+//! 2. The decision, with this server's own changes and the reply record, is one batch (rule 3).
+//! 3. The batch is synced.
+//! 4. Only then participants and the caller hear of it.
 
 use super::{Committed, Plan, Shares};
 use crate::account::Notes;
