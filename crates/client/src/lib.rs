@@ -17,6 +17,7 @@ mod interrupt;
 mod keep;
 mod lanes;
 pub mod locks;
+mod parts;
 mod path;
 mod request;
 mod session;
@@ -105,6 +106,8 @@ pub struct ClientStats {
     pub round_trips: u64,
     /// Messages that were sent beside another one and waited with it.
     pub beside: u64,
+    /// Tries that were sent on to another part of a split directory.
+    pub redirects: u64,
     /// Tries that were repeated because no answer came or the server was not ready.
     pub retries: u64,
     /// Components that were asked for ahead of those before them.
@@ -161,6 +164,7 @@ pub struct Client {
     instance: Instance,
     cache: RefCell<Cache>,
     handles: RefCell<Handles>,
+    parts: RefCell<parts::Parts>,
     lanes: Lanes,
     stats: Cell<ClientStats>,
     /// Of what is being explained.
@@ -197,6 +201,7 @@ impl Client {
             instance: config.instance.unwrap_or_else(|| new_instance(&world)),
             cache: RefCell::new(Cache::new(config.cache_bytes)),
             handles: RefCell::new(Handles::new(config.handles)),
+            parts: RefCell::default(),
             lanes: Lanes::new(config.lanes),
             stats: Cell::new(ClientStats::default()),
             notes: RefCell::new(None),

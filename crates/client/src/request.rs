@@ -24,6 +24,9 @@ const ELSEWHERE: Duration = Duration::from_millis(40);
 /// clock: far less than servers remember the names of ended sessions.
 const UNCERTAIN: u32 = 10;
 
+/// An operation is sent on so often, at most: 12 times for each of two names, and as often again while they are
+/// split (H64).
+const REDIRECTS: u32 = 48;
 /// Pauses that grow, until so much time was spent. What counts is time spent trying: a machine that was
 /// suspended, or had no memory or processor for minutes, must not come back to errors.
 struct Patience {
@@ -102,7 +105,9 @@ impl Client {
         if matches!(asked.op, Op::Sync) {
             return Box::pin(self.sync_all()).await.map(|()| Answer::Done);
         }
-        let home = asked.op.home().ok_or(Errno::Invalid)?;
+        let mut parts = self.parts_of(&asked.op);
+        let mut redirects = 0;
+        let mut home = asked.op.home_in(parts).ok_or(Errno::Invalid)?;
         let mut lane = match asked.op.mutates() {
             true => Some(self.lanes.take().await),
             false => None,
@@ -211,6 +216,7 @@ impl Client {
             let in_doubt = uncertain || again;
             asked.keep = self.keep_for(server, &asked.op, turn, !refused);
             asked.request = request;
+            asked.parts = parts;
             asked.again = again;
             asked.map = map.epoch;
             let tried = self.about_now();
@@ -268,6 +274,18 @@ impl Client {
                         at_coordinator = true;
                         uncertain = false;
                         request = None;
+                    }
+                    // Neither this try nor one of before was or will be executed (H300): another identity, and
+                    // the part that has the name.
+                    Refusal::Elsewhere { second, start, depth } => {
+                        self.not_in_part(op, second, start, depth);
+                        redirects += 1;
+                        if redirects > REDIRECTS {
+                            return Err(Errno::Io);
+                        }
+                        parts = self.parts_of(op);
+                        home = op.home_in(parts).ok_or(Errno::Invalid)?;
+                        (at_coordinator, uncertain, request) = (false, false, None);
                     }
                     Refusal::KeeperUnknown => self.keeper_unknown(server, asked.keep.as_ref()),
                     Refusal::Busy | Refusal::NotReady => Box::pin(self.wait(&mut patience)).await?,

@@ -153,6 +153,7 @@ impl MetaServer {
         }
         let (op, notes, cred) = (Op::Sync, Notes::default(), Cred::root());
         let asked = Asked {
+            parts: [0, 0],
             keep: None,
             message,
             holder: Bearer {

@@ -6,7 +6,7 @@ use crate::facts::statements::Dirs;
 use crate::{Executed, MetaServer};
 use pando_namespace::{Incarnation, Inputs, Snapshot};
 use pando_store::Lsn;
-use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, RequestId, Term, Timestamp, plant};
+use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, RequestId, Slot, Term, Timestamp, plant};
 use pando_wire::traits::Rests;
 use pando_wire::{ChangeInfo, Keep, Op, Outcome, Scope, Statement};
 use std::cell::Cell;
@@ -39,6 +39,8 @@ pub(crate) struct Asked<'a> {
     pub told: &'a Cred,
     pub basis: Basis,
     pub op: &'a Op,
+    /// In which parts the asker takes its names to be.
+    pub parts: [u16; 2],
     /// Under which session it keeps files open.
     pub keep: Option<&'a Keep>,
     pub dirs: Dirs<'a>,
@@ -49,6 +51,11 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// The slot that keeps the answer, and has the first name.
+    pub fn home(&self) -> Option<Slot> {
+        self.op.home_in(self.parts)
+    }
+
     /// The statements that must be true at the instant it takes effect. Who has a file open may go on writing
     /// it, and who has a directory open may ask what has become of it.
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {

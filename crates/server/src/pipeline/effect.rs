@@ -85,7 +85,7 @@ impl MetaServer {
         } = decision;
         self.sign(&mut outcome, asked);
         self.give_handle(asked.op, &mut outcome, asked.holder.identity);
-        let opened = self.open_claim(asked.keep, asked.op.home(), &mut outcome)?;
+        let opened = self.open_claim(asked.keep, asked.home(), &mut outcome)?;
         // An operation that only reads has nothing to keep.
         let changes = !mutations.is_empty();
         let reply = changes.then(|| self.reply_write(asked, &outcome)).flatten();

@@ -100,6 +100,7 @@ impl MetaServer {
             again: asked.again,
             map: asked.map,
             keep: asked.keep.as_ref(),
+            parts: asked.parts,
         };
         let (cred, op, ways, map) = (&asked.cred, &asked.op, &asked.ways, asked.map);
         let asked = if op.mutates() {
@@ -207,7 +208,7 @@ impl MetaServer {
             return Err(Not::Now);
         }
         // The last that can stand in its way: from here on it happens.
-        if op.mutates() && !self.begins(asker, asked.request, map, op) {
+        if op.mutates() && !self.begins(asker, asked, map) {
             return Err(Not::Now);
         }
         let effect = match self.prepare(asked, decision, Announced::default(), inputs.now) {
@@ -269,7 +270,9 @@ impl MetaServer {
                     }
                 }
                 Step::Done(decision) => return Ok(decision),
-                Step::UseCoordinator | Step::Walk { .. } => return Err(Not::Now),
+                Step::UseCoordinator | Step::Walk { .. } | Step::Elsewhere { .. } | Step::Busy => {
+                    return Err(Not::Now);
+                }
             }
         }
         Err(Not::Now)

@@ -9,9 +9,9 @@ use super::reply::reply_key;
 use crate::office::graph::Moving;
 use crate::txn::attempt::{Got, Txn};
 use crate::{Failure, MetaServer};
-use pando_namespace::{Decision, Fresh, Incarnation, Inputs, Snapshot, Step, Walked, born, run};
+use pando_namespace::{Decision, Fresh, Incarnation, Inputs, Snapshot, Step, Walked, Which, born, run};
 use pando_store::Level;
-use pando_types::{DirId, Errno, Generation, Ino, Part, Timestamp, plant};
+use pando_types::{DirId, Errno, Generation, Ino, Part, Tile, Timestamp, plant};
 use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Refusal};
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -160,7 +160,7 @@ impl<'a> Rounds<'a> {
             return Ok(None);
         }
         if let Some(mut remembered) = server.remembered(asked, self.unknown, &at.snapshot)? {
-            let opened = server.open_claim(asked.keep, asked.op.home(), &mut remembered.outcome)?;
+            let opened = server.open_claim(asked.keep, asked.home(), &mut remembered.outcome)?;
             server.note_open(opened);
             return Ok(Some(remembered));
         }
@@ -249,9 +249,25 @@ impl<'a> Rounds<'a> {
                     None => return Ok(Found::Explore { moved, into }),
                 },
                 Step::UseCoordinator => return Err(Failure::Refused(Refusal::UseCoordinator)),
+                Step::Elsewhere { which, tile } => return Err(self.elsewhere(which, tile)),
+                Step::Busy => return Err(Failure::Refused(Refusal::Busy)),
                 Step::Done(decision) => return Ok(Found::Decided(decision, now)),
             }
         }
+    }
+
+    /// A name is not in the part that was asked.
+    fn elsewhere(&self, which: Which, tile: Option<Tile>) -> Failure {
+        let [first, second] = self.asked.parts;
+        let (second, start) = match which {
+            Which::First => (false, first),
+            Which::Second => (true, second),
+        };
+        Failure::Refused(Refusal::Elsewhere {
+            second,
+            start,
+            depth: tile.map(|tile| tile.depth),
+        })
     }
 
     /// Whether a move would make a loop, if all that is needed for that is known.

@@ -270,6 +270,18 @@ impl Op {
             Home::Anywhere => None,
         }
     }
+
+    /// The same, if the first name is in this part of its directory.
+    #[inline]
+    pub fn home_in(&self, parts: [u16; 2]) -> Option<Slot> {
+        let whole = self.home()?;
+        if parts[0] == 0 {
+            return Some(whole);
+        }
+        let [first, _] = self.subjects();
+        let part = first.and_then(|s| Part::new(s.dir().id, parts[0]));
+        Some(part.map_or(whole, Part::slot))
+    }
 }
 
 #[cfg(test)]
