@@ -39,8 +39,8 @@ impl Clone for Scratch {
 }
 
 impl Scratch {
-    /// What the MAC of a statement is over: whom it was given to, and all of it as it is sent but for the MAC
-    /// itself, which stands last.
+    /// Hands out the text that the MAC of a statement covers: its bearer, and all of it as it is sent but for
+    /// the MAC itself, which stands last.
     fn with<T>(&self, s: &Statement, holder: Bearer, f: impl FnOnce(&[u8]) -> T) -> T {
         let mut text = self.0.take();
         text.clear();

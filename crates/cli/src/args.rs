@@ -28,7 +28,7 @@ pub struct Args {
     /// [default: ~/.local/share/pando/default]
     #[arg(long, global = true, env = "PANDO_DIR", value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// What proves who we are, in filesystems that ask: a key, or a certificate with its key. [default:
+    /// Key, or certificate with its key, that proves our identity in filesystems that ask. [default:
     /// client.key in the cluster's folder]
     #[arg(long, global = true, env = "PANDO_KEY", value_name = "FILE")]
     pub key: Option<PathBuf>,
@@ -178,7 +178,7 @@ pub struct Choices {
     /// each), or `tls` (a certificate for each, and everything encrypted).
     #[arg(long, value_enum, default_value_t = Auth::None)]
     pub auth: Auth,
-    /// What says which servers there are and which of them coordinates changes of directories: `dir` (files
+    /// Coordination: it knows the servers, and which of them coordinates changes of directories. `dir` (files
     /// in the cluster's folder, for servers of one machine) or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
     #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
     pub coord: Place,

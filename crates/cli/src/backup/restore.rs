@@ -48,7 +48,7 @@ pub struct RestoreArgs {
     /// the cluster's folder]
     #[arg(long, value_name = "DIR|URL")]
     pub blocks: Option<String>,
-    /// What says which servers there are: `dir`, or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
+    /// Coordination, which knows the servers: `dir`, or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
     #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
     pub coord: Place,
 }

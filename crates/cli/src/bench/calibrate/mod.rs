@@ -214,8 +214,7 @@ fn measure_once(how: &How) -> Result<Calibration> {
     let together = work::together(&pair, how.operations)?;
     let mut alone_us = BTreeMap::new();
     let mut messages = BTreeMap::new();
-    // What comes but now and then comes while nothing else does, and would be given what the thread does when
-    // it waits.
+    // A rare message comes while nothing else does. It would be charged with the work of a waiting thread.
     alone.0.retain(|_, samples| samples.len() >= ENOUGH);
     for (kind, samples) in &mut alone.0 {
         messages.insert((*kind).to_owned(), samples.len() as u64);
