@@ -129,6 +129,7 @@ impl ClientStats {
             operations: self.operations - before.operations,
             round_trips: self.round_trips - before.round_trips,
             beside: self.beside - before.beside,
+            redirects: self.redirects - before.redirects,
             retries: self.retries - before.retries,
             guesses: self.guesses - before.guesses,
             guessed: self.guessed - before.guessed,

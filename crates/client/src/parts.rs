@@ -80,7 +80,11 @@ impl crate::Client {
             let upper = map.widths().name(dir.salt, name).upper();
             let start = parts.find((dir.id, dir.generation), upper);
             // Homes and the place above the root are always whole.
-            if dir.id.is_homes() || dir.id == DirId::ABOVE_ROOT { 0 } else { start }
+            if dir.id.is_homes() || dir.id == DirId::ABOVE_ROOT {
+                0
+            } else {
+                start
+            }
         };
         let [first, second] = op.subjects();
         [find(first), find(second)]

@@ -12,8 +12,8 @@ pub use coord::{Coord, CoordError, MemCoord, Membership, View, may_replace};
 pub use file::{ClusterFile, FileError, PlanText, Profile, Server};
 pub use placement::Placement;
 use placement::{put_placing, take_placing};
-pub use split::due;
 pub use plan::{Plan, PlanError, SERVERS, SlotMove};
+pub use split::due;
 
 use pando_format::{Codec, DecodeError, HashWidths, Key, Reader, codec_enum, codec_struct};
 use pando_types::{

@@ -1,7 +1,7 @@
 //! Where the entries of a directory are, and its counts and times.
 
-use pando_format::codec::{DecodeError, Reader};
 use pando_format::Codec;
+use pando_format::codec::{DecodeError, Reader};
 use pando_types::{Ids, Part, SLOTS, Slot};
 
 /// Which slot has what of a directory.
@@ -128,7 +128,12 @@ mod tests {
             assert_eq!(Placement::of_word(&placement.word()), Some(placement));
         }
         assert_eq!(Placement::Split(2_000).word(), "per-directory-split=2000");
-        for word in ["per-file", "per-directory-split=", "per-directory-split=1", "per-directory-split=-5"] {
+        for word in [
+            "per-file",
+            "per-directory-split=",
+            "per-directory-split=1",
+            "per-directory-split=-5",
+        ] {
             assert_eq!(Placement::of_word(word), None, "{word}");
         }
     }

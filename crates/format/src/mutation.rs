@@ -1,9 +1,9 @@
 //! Mutations: what the store applies, what two-phase commit prepares, what a log would ship.
 
 use crate::codec::{Codec, DecodeError, Reader, put_part, take_part};
+use crate::codec_struct;
 use crate::key::Key;
 use crate::record::{Record, ReplyRecord, TouchDelta};
-use crate::codec_struct;
 use pando_types::{Part, Slot};
 
 /// One typed change to one record.

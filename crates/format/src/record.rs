@@ -10,7 +10,7 @@ use crate::xattrs::Marks;
 use crate::{codec_enum, codec_newtype, codec_struct};
 use pando_types::{
     Acls, Attr, Birth, BootEpoch, DirId, DirStat, Extended, FileKind, FsId, Generation, Guard, Ino, MapEpoch,
-    Name, Perm, Realm, Sequence, ServerId, SessionId, Slot, Timestamp, plant,
+    Name, Perm, Realm, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, plant,
 };
 
 /// The tag of a reply record.
@@ -409,7 +409,11 @@ codec_enum!(Record {
     13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan, 18 => Part(p), 19 => Parts(p),
     20 => PartNote(n)
 });
-codec_struct!(PartRecord { generation, salt, depth });
+codec_struct!(PartRecord {
+    generation,
+    salt,
+    depth
+});
 codec_struct!(PartsRecord { starts });
 codec_enum!(PartNote { 1 => Coming(tx), 2 => Debris });
 codec_struct!(Entry { ordinal, target });

@@ -2,10 +2,11 @@
 
 use crate::context::{Context, view_dir};
 use crate::file::{File, view_file};
+use crate::parts;
 use crate::snapshot::Stop;
 use crate::xattr::drop_capability;
 use pando_format::{
-    AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target, Touch,
+    AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target,
 };
 use pando_types::{Access, AttrChange, Cred, Errno, FileKind, Perm, TimeChange, Timestamp, plant};
 use pando_wire::{Answer, LockMode, LockWant, Object};

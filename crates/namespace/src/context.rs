@@ -7,7 +7,8 @@ use pando_format::{
     Position, Record, Target, TouchDelta,
 };
 use pando_types::{
-    Access, Cred, DirId, Errno, Generation, Ids, Ino, Name, Part, SessionId, Tile, Tiling, Timestamp, Watermark, plant,
+    Access, Cred, DirId, Errno, Generation, Ids, Ino, Name, Part, SessionId, Tiling, Timestamp, Watermark,
+    plant,
 };
 use std::collections::BTreeMap;
 
@@ -222,9 +223,7 @@ impl<'a> Context<'a> {
         self.require(vec![LockWant::Key(key.clone(), LockMode::Shared)])?;
         match self.snapshot.get(&key) {
             None => Ok(Tiling::default()),
-            Some(Record::Parts(parts)) => {
-                Ok(Tiling::of(parts.starts.iter().copied()).ok_or(Errno::Io)?)
-            }
+            Some(Record::Parts(parts)) => Ok(Tiling::of(parts.starts.iter().copied()).ok_or(Errno::Io)?),
             Some(_) => Err(Errno::Io.into()),
         }
     }
@@ -232,7 +231,10 @@ impl<'a> Context<'a> {
     /// All parts of a directory, of which part 0 is the first.
     pub fn parts_of(&self, dir: DirId) -> Result<Vec<Part>, Stop> {
         let tiling = self.tiling(dir)?;
-        Ok(tiling.tiles().filter_map(|tile| Part::new(dir, tile.start)).collect())
+        Ok(tiling
+            .tiles()
+            .filter_map(|tile| Part::new(dir, tile.start))
+            .collect())
     }
 
     pub fn require(&self, wants: Vec<LockWant>) -> Result<(), Stop> {
@@ -253,7 +255,12 @@ impl<'a> Context<'a> {
             let there = there.filter(|p| start == 0 || (p.generation, p.salt) == (dir.generation, dir.salt));
             match there {
                 Some(there) if there.tile.has(place.hash.upper()) => {}
-                Some(there) => return Err(Stop::Elsewhere { which, tile: Some(there.tile) }),
+                Some(there) => {
+                    return Err(Stop::Elsewhere {
+                        which,
+                        tile: Some(there.tile),
+                    });
+                }
                 // Only part 0 says that the directory is gone.
                 None if start != 0 => return Err(Stop::Elsewhere { which, tile: None }),
                 None => {}
@@ -293,6 +300,16 @@ impl<'a> Context<'a> {
     /// as on Linux existence comes before permission. Nothing changes above the root.
     pub fn change_at(&self, place: &Place, dir: &Statement) -> Result<(), Stop> {
         self.enter_at(place, dir, Access::WRITE.and(Access::EXEC))?;
+        if dir.id == DirId::ABOVE_ROOT {
+            Err(Errno::Busy.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The same for something that gets no name.
+    pub fn change(&self, dir: &Statement) -> Result<(), Stop> {
+        self.enter(dir, Access::WRITE.and(Access::EXEC))?;
         if dir.id == DirId::ABOVE_ROOT {
             Err(Errno::Busy.into())
         } else {

@@ -5,7 +5,7 @@
 //! stays there until the last name goes.
 
 use crate::attached::{self, drop_all};
-use crate::context::{Context, Place};
+use crate::context::{Context, Place, Which};
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::codec::Blob;
 use pando_format::{
@@ -208,8 +208,8 @@ impl Context<'_> {
 
     /// Whether a file that is renamed stays in the slot where it is, at home: others have it open and know no
     /// other place, or somebody has and it would leave the slot, where that is known (H97).
-    pub fn stays(&self, file: &File, to: DirId) -> bool {
-        let leaves = file.body.part.slot() != Part::whole(to).slot() && self.holders(file) != Holders::Nobody;
+    pub fn stays(&self, file: &File, to: Part) -> bool {
+        let leaves = file.body.part.slot() != to.slot() && self.holders(file) != Holders::Nobody;
         !file.body.part.dir.is_homes() && (leaves || self.others_hold(file))
     }
 
@@ -322,6 +322,7 @@ pub fn reap(
 fn home_of(widths: HashWidths, slot: Slot, ino: Ino, generation: Generation) -> Place {
     let name = Name::home(ino, generation);
     Place {
+        which: Which::First,
         part: DirId::homes(slot).into(),
         hash: widths.name(0, &name),
         name,

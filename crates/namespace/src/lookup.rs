@@ -1,8 +1,8 @@
 //! Operations that only look: lookup, statdir, readlink, open.
 
 use crate::context::{Context, Place, view_dir};
-use crate::{itself, parts};
 use crate::snapshot::Stop;
+use crate::{itself, parts};
 use pando_format::{AttachmentKind, Entry, Key, Layout, Target};
 use pando_types::{Access, Errno, FileKind, Guard, Name, Tile, plant};
 use pando_wire::{Answer, Handle, LockMode, LockWant, Statement};

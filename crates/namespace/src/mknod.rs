@@ -32,6 +32,7 @@ pub(crate) fn mknod(
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
     }
+    cx.change_at(&place, dir)?;
     let mut inode = new_inode(cx, dir, kind, mode)?;
     if device {
         if !cx.inputs.cred.is_root() && !plant!(H148) {

@@ -101,11 +101,7 @@ pub(crate) fn joined(touches: impl Iterator<Item = Touch>) -> DirStat {
 }
 
 /// Sets times of a directory in all its parts, in one transaction (H306).
-pub(crate) fn set_times(
-    cx: &mut Context<'_>,
-    dir: DirId,
-    change: impl Fn(&mut Touch),
-) -> Result<(), Stop> {
+pub(crate) fn set_times(cx: &mut Context<'_>, dir: DirId, change: impl Fn(&mut Touch)) -> Result<(), Stop> {
     let parts = cx.parts_of(dir)?;
     for (part, mut touch) in touches(cx, &parts, LockMode::Exclusive, Errno::Io)? {
         change(&mut touch);

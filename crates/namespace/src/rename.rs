@@ -221,7 +221,7 @@ fn carried(
     to: &Side<'_>,
 ) -> Result<(Target, EntryView), Stop> {
     if let Some(file) = cx.file(&from.place, entry, LockMode::Exclusive)?
-        && cx.stays(&file, to.place.part.dir)
+        && cx.stays(&file, to.place.part)
     {
         let mut inode = file.inode.clone();
         inode.ctime = cx.inputs.now;

@@ -25,7 +25,11 @@ impl Tile {
 
     /// How many 4,096ths it has. 0: no tile is that deep.
     pub const fn width(self) -> u16 {
-        if self.depth > DEPTH_MAX { 0 } else { SLOTS >> self.depth }
+        if self.depth > DEPTH_MAX {
+            0
+        } else {
+            SLOTS >> self.depth
+        }
     }
 
     /// Whether it has the hashes with these upper 12 bits.
@@ -122,7 +126,10 @@ impl Tiling {
         let mut next = Some(0);
         std::iter::from_fn(move || {
             let tile = self.find(next?);
-            next = tile.start.checked_add(tile.width()).filter(|upper| *upper < SLOTS);
+            next = tile
+                .start
+                .checked_add(tile.width())
+                .filter(|upper| *upper < SLOTS);
             Some(tile)
         })
     }
@@ -203,7 +210,11 @@ mod tests {
                 let of: Vec<&Tile> = tiles.iter().filter(|t| t.has(upper)).collect();
                 assert_eq!(of, [&tiling.find(upper)], "{tiling:?} {upper}");
             }
-            assert!(tiles.iter().all(|t| t.is_aligned() && tiling.tile(t.start) == Some(*t)));
+            assert!(
+                tiles
+                    .iter()
+                    .all(|t| t.is_aligned() && tiling.tile(t.start) == Some(*t))
+            );
             assert_eq!(Tiling::of(tiling.starts()), Some(tiling.clone()));
         }
     }
@@ -231,7 +242,15 @@ mod tests {
 
     #[test]
     fn what_does_not_tile_is_refused() {
-        for starts in [&[1][..], &[1024], &[2048, 1024], &[2048, 2048], &[2048, 3073], &[4096], &[0]] {
+        for starts in [
+            &[1][..],
+            &[1024],
+            &[2048, 1024],
+            &[2048, 2048],
+            &[2048, 3073],
+            &[4096],
+            &[0],
+        ] {
             assert_eq!(Tiling::of(starts.iter().copied()), None, "{starts:?}");
         }
         assert_eq!(Tiling::of([]), Some(Tiling::default()));
@@ -242,7 +261,10 @@ mod tests {
     fn the_deepest_part_is_not_split() {
         let mut tiling = Tiling::default();
         for depth in 1..=DEPTH_MAX {
-            assert_eq!(tiling.split(0).map(|t| (t.start, t.depth)), Some((SLOTS >> depth, depth)));
+            assert_eq!(
+                tiling.split(0).map(|t| (t.start, t.depth)),
+                Some((SLOTS >> depth, depth))
+            );
         }
         assert_eq!(tiling.split(0), None);
         assert_eq!(tiling.find(0), Tile { start: 0, depth: 12 });

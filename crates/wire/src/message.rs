@@ -11,8 +11,8 @@ use crate::op::{Answer, Op, Probe, Statement};
 use crate::repair::{RepairRequest, Repaired};
 use pando_format::codec::{Blob, Codec, DecodeError, Reader, put_part, take_part};
 use pando_format::{
-    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, NameHash, OwedRecord, Record, Remains, ReplyWrite,
-    codec_enum, codec_struct,
+    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, NameHash, OwedRecord, Record, Remains,
+    ReplyWrite, codec_enum, codec_struct,
 };
 use pando_types::{
     BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, Part, RequestId, ServerId,

@@ -9,7 +9,9 @@ use crate::pipeline::{Asked, Basis};
 use crate::{Failure, MetaServer};
 use pando_format::Batch;
 use pando_store::{Level, StoreError};
-use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, Slot, plant};
+use pando_types::{
+    AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, Slot, plant,
+};
 use pando_wire::{
     Keep, Op, OpRequest, Outcome, PeerRequest, Refreshed, Refusal, Request, Response, Statement,
 };
@@ -378,12 +380,7 @@ impl MetaServer {
     }
 
     /// Is this request for us, and what does its lane say?
-    fn admit(
-        &self,
-        asker: Asker,
-        tried: &Tried<'_>,
-        op: &Op,
-    ) -> Result<Admission, Refusal> {
+    fn admit(&self, asker: Asker, tried: &Tried<'_>, op: &Op) -> Result<Admission, Refusal> {
         let (map, home) = (tried.map, op.home_in(tried.parts));
         let request = tried.request.filter(|_| op.mutates());
         // What was executed already must find its answer, whatever has become of this server since.
@@ -410,7 +407,7 @@ impl MetaServer {
         if !known && late && !plant!(H115) {
             return Err(Refusal::NotOwner(self.map().epoch));
         }
-        self.check_failure(id, map, op)?;
+        self.check_failure(id, tried, op)?;
         let now = self.world.mono();
         let admission = self
             .admission
@@ -475,7 +472,7 @@ impl MetaServer {
 
     /// That a request failed is known where it did and nowhere else: with the slot gone it may have been done
     /// by the next owner, also if the slot has come back since (H122).
-    fn check_failure(&self, id: RequestId, map: MapEpoch, op: &Op) -> Result<(), Refusal> {
+    fn check_failure(&self, id: RequestId, tried: &Tried<'_>, op: &Op) -> Result<(), Refusal> {
         let Some(by) = self
             .admission
             .sessions
@@ -485,10 +482,10 @@ impl MetaServer {
         else {
             return Ok(());
         };
-        self.is_here(op)?;
+        self.is_here(op, op.home_in(tried.parts))?;
         if by < self.slots.gained.get() {
             // It may be a late copy of what was answered.
-            if map < self.slots.gained.get() {
+            if tried.map < self.slots.gained.get() {
                 return Err(Refusal::NotOwner(self.map().epoch));
             }
             self.admission.sessions.borrow_mut().forget_failure(id);

@@ -431,7 +431,10 @@ impl Sessions {
             .get_mut(&id.session)
             .and_then(|s| s.lanes.get_mut(&id.slot));
         match lane {
-            Some(lane) if lane.sequence == id.sequence && matches!(lane.doing, Doing::Elsewhere(Refusal::UseCoordinator)) => {
+            Some(lane)
+                if lane.sequence == id.sequence
+                    && matches!(lane.doing, Doing::Elsewhere(Refusal::UseCoordinator)) =>
+            {
                 lane.doing = Doing::Running(vec![asker]);
                 Admission::Execute { unknown: true }
             }

@@ -85,6 +85,8 @@ pub fn restored(key: &Key, server: ServerId, map: &ClusterMap) -> bool {
         | Key::Entry { .. }
         | Key::Head(_)
         | Key::Orphan(..)
+        | Key::Parts(_)
+        | Key::PartNote(_)
         | Key::RenameList { .. }
         | Key::Touch(_) => map.home(key) == server,
     }
