@@ -3,8 +3,9 @@
 //! Empty at first, and never trusted by a server. A server that does not have a name says so, and how often its part
 //! was halved; so each answer brings the client nearer, and after at most 12 it asks the right one (H64).
 
+use pando_format::NameHash;
 use pando_types::{DirId, Generation, Tile, Tiling};
-use pando_wire::Op;
+use pando_wire::{Op, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Split directories that are remembered.
@@ -73,21 +74,12 @@ impl crate::Client {
             return [0, 0];
         }
         let mut parts = self.parts.borrow_mut();
-        let mut find = |subject: Option<pando_wire::Subject<'_>>| {
-            let Some((dir, name)) = subject.and_then(|s| Some((s.dir(), s.first_name()?))) else {
-                return 0;
-            };
-            let upper = map.widths().name(dir.salt, name).upper();
-            let start = parts.find((dir.id, dir.generation), upper);
-            // Homes and the place above the root are always whole.
-            if dir.id.is_homes() || dir.id == DirId::ABOVE_ROOT {
-                0
-            } else {
-                start
-            }
+        let mut find = |dir: Option<&Statement>, hash: Option<NameHash>| match (dir, hash) {
+            (Some(dir), Some(hash)) => parts.find((dir.id, dir.generation), hash.upper()),
+            _ => 0,
         };
-        let [first, second] = op.subjects();
-        [find(first), find(second)]
+        let ([first, second], [one, other]) = (op.statements(), op.hashes(map.widths()));
+        [find(first, one), find(second, other)]
     }
 
     /// A server does not have a name of an operation.

@@ -234,12 +234,18 @@ impl Client {
                 Ok(Ok(Response::Op(outcome))) => {
                     self.contents(op, &outcome, None, (first_tried, tried));
                     self.learnt(op, &outcome, &[], tried);
-                    return *outcome;
+                    match turned(message, *outcome) {
+                        Some(outcome) => return outcome,
+                        None => (parts, home) = self.next_part(message)?,
+                    }
                 }
                 Ok(Ok(Response::Refreshed(told))) => {
                     self.contents(op, &told.outcome, told.change, (first_tried, tried));
                     self.learnt(op, &told.outcome, &told.fresh, tried);
-                    return told.outcome;
+                    match turned(message, told.outcome) {
+                        Some(outcome) => return outcome,
+                        None => (parts, home) = self.next_part(message)?,
+                    }
                 }
                 Ok(Ok(_)) => return Err(Errno::Io),
                 Ok(Err(refusal)) => match refusal {
@@ -329,6 +335,15 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Where a listing goes on.
+    fn next_part(&self, message: &Request) -> Result<([u16; 2], Slot), Errno> {
+        let Request::Op(asked) = message else {
+            return Err(Errno::Invalid);
+        };
+        let parts = self.parts_of(&asked.op);
+        Ok((parts, asked.op.home_in(parts).ok_or(Errno::Invalid)?))
     }
 
     /// A server has been silent for a while: perhaps another has its place by now.
@@ -715,5 +730,22 @@ mod tests {
             of(10, 1, 0),
         ];
         assert_eq!(together(servers.into_iter()), of(150, 54, 0));
+    }
+}
+
+/// An outcome as callers see it. `None`: a part of a directory has nothing more, and the listing goes on in the next
+/// (H64).
+fn turned(message: &mut Request, outcome: Outcome) -> Option<Outcome> {
+    match outcome {
+        Ok(Answer::Part { entries, upto }) if entries.is_empty() => {
+            if let Request::Op(asked) = message
+                && let Op::ReadDir { after, .. } = &mut asked.op
+            {
+                *after = upto;
+            }
+            None
+        }
+        Ok(Answer::Part { entries, .. }) => Some(Ok(Answer::Entries { entries, end: false })),
+        outcome => Some(outcome),
     }
 }

@@ -27,6 +27,11 @@ impl NameHash {
         NameHash((upper as u64) << (55 - Self::UPPER))
     }
 
+    /// The last bucket of so many 4,096ths from `upper` on. REQUIRES: there are so many, and one at least.
+    pub const fn last_of(upper: u16, width: u16) -> NameHash {
+        NameHash(((upper as u64 + width as u64) << (55 - Self::UPPER)) - 1)
+    }
+
     /// The largest bucket.
     pub const MAX: NameHash = NameHash((1 << 55) - 1);
 }
@@ -44,6 +49,16 @@ impl Position {
     /// Of an entry with this ordinal within its bucket.
     pub fn new(hash: NameHash, ordinal: u8) -> Position {
         Position((hash.0 << 8) | u64::from(ordinal))
+    }
+
+    /// The last one in a bucket.
+    pub fn last_of(hash: NameHash) -> Position {
+        Position::new(hash, u8::MAX)
+    }
+
+    /// The one that comes next; of the last one itself.
+    pub fn next(self) -> Position {
+        Position((self.0 + 1).min(Position::END.0))
     }
 
     /// The bucket.

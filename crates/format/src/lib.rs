@@ -25,8 +25,8 @@ pub use layout::HOLE_MIN;
 pub use mutation::{Batch, Mutation, ReplyWrite};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,
-    HandOverRecord, Head, InodeRecord, Invalidation, Layout, LinkRecord, OwedRecord, PreparedRecord, Record,
-    ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
+    HandOverRecord, Head, InodeRecord, Invalidation, Layout, LinkRecord, OwedRecord, PartNote, PartRecord,
+    PartsRecord, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
 pub use remnant::{Left, Remains, Remnant};
 pub use renames::RenameList;

@@ -705,6 +705,11 @@ impl Head {
     pub fn depth(&self) -> u8 {
         self.split & 0x0f
     }
+
+    /// What `split` is if part 0 was halved so often.
+    pub fn with_depth(&self, depth: u8) -> u8 {
+        self.split & 0xf0 | depth & 0x0f
+    }
 }
 
 impl Touch {

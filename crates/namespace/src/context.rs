@@ -250,23 +250,38 @@ impl<'a> Context<'a> {
     /// The same for an operation on a name, whose part must have it.
     pub fn enter_at(&self, place: &Place, dir: &Statement, want: Access) -> Result<(), Stop> {
         if self.inputs.splits && !dir.id.is_homes() {
-            let (which, start) = (place.which, place.part.start());
-            let there = self.snapshot.part(place.part);
-            let there = there.filter(|p| start == 0 || (p.generation, p.salt) == (dir.generation, dir.salt));
-            match there {
-                Some(there) if there.tile.has(place.hash.upper()) => {}
-                Some(there) => {
-                    return Err(Stop::Elsewhere {
-                        which,
-                        tile: Some(there.tile),
-                    });
-                }
-                // Only part 0 says that the directory is gone.
-                None if start != 0 => return Err(Stop::Elsewhere { which, tile: None }),
-                None => {}
-            }
+            self.is_in(place.which, place.part, dir, place.hash)?;
         }
         self.enter_part(place.part, dir, want)
+    }
+
+    /// Whether a part has a bucket (H64).
+    fn is_in(&self, which: Which, part: Part, dir: &Statement, hash: NameHash) -> Result<(), Stop> {
+        let start = part.start();
+        let there = self.snapshot.part(part);
+        match there.filter(|p| start == 0 || (p.generation, p.salt) == (dir.generation, dir.salt)) {
+            Some(there) if there.tile.has(hash.upper()) => Ok(()),
+            Some(there) => Err(Stop::Elsewhere {
+                which,
+                tile: Some(there.tile),
+            }),
+            // Only part 0 says that the directory is gone.
+            None if start != 0 => Err(Stop::Elsewhere { which, tile: None }),
+            None => Ok(()),
+        }
+    }
+
+    /// The part of which a page of a listing is asked for.
+    pub fn listed_part(&self, dir: &Statement) -> Part {
+        Part::new(dir.id, self.inputs.parts[0]).unwrap_or(Part::whole(dir.id))
+    }
+
+    /// What a listing checks first: the part must have the position that comes next (H66).
+    pub fn enter_listed(&self, part: Part, dir: &Statement, after: Position) -> Result<(), Stop> {
+        if self.inputs.splits && !dir.id.is_homes() {
+            self.is_in(Which::First, part, dir, after.next().bucket())?;
+        }
+        self.enter_part(part, dir, Access::READ)
     }
 
     fn enter_part(&self, part: Part, dir: &Statement, want: Access) -> Result<(), Stop> {

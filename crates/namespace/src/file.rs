@@ -9,12 +9,14 @@ use crate::context::{Context, Place, Which};
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::codec::Blob;
 use pando_format::{
-    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record, Target,
+    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, NameHash,
+    Position, Record, Target,
 };
 use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Part, Slot, Watermark, plant};
 use pando_wire::{
     Answer, EntryView, FileAt, Holders, LockMode, LockWant, Object, Op, Said, Scope, Statement,
 };
+use std::collections::BTreeSet;
 
 /// A file and where its record and its attachments are.
 pub(crate) struct File {
@@ -393,4 +395,44 @@ pub(crate) fn to_home(inode: &InodeRecord, home: &Place) -> LinkRecord {
         generation: inode.generation,
         kind: inode.kind,
     }
+}
+
+/// What is done with a file that is open and whose name goes to another slot with its part (H303).
+pub struct Stays {
+    /// The file and what is attached to it, at home in the slot where it was.
+    pub home: Vec<Mutation>,
+    /// What its name stands for from then on.
+    pub link: Target,
+}
+
+/// A file that somebody has open stays in its slot. `attached`: its attachments; `taken`: ordinals in its home's
+/// bucket. `None`: that is full.
+pub fn stay_home(
+    widths: HashWidths,
+    slot: Slot,
+    inode: &InodeRecord,
+    attached: Vec<(AttachmentKind, Record)>,
+    taken: &BTreeSet<u8>,
+) -> Option<Stays> {
+    let home = home_of(widths, slot, inode.ino, inode.generation);
+    let free = |o: &u8| Position::new(home.hash, *o).is_entry() && !taken.contains(o);
+    let ordinal = (0..=u8::MAX).find(free)?;
+    let target = Target::Inode(inode.clone());
+    let insert = |key, record| Mutation::Insert { key, record };
+    let mut all = vec![insert(home.key(), Record::Entry(Entry { ordinal, target }))];
+    all.extend(
+        attached
+            .into_iter()
+            .map(|(kind, record)| insert(home.attachment(kind), record)),
+    );
+    Some(Stays {
+        home: all,
+        link: Target::Link(to_home(inode, &home)),
+    })
+}
+
+/// The bucket of a file's home.
+pub fn home_bucket(widths: HashWidths, slot: Slot, ino: Ino, generation: Generation) -> (Part, NameHash) {
+    let home = home_of(widths, slot, ino, generation);
+    (home.part, home.hash)
 }

@@ -26,8 +26,8 @@ mod xattr;
 
 pub use births::born;
 pub use context::{Decision, Fresh, Incarnation, Inputs, Walked, Which};
-pub use file::{reap, reap_wants};
-pub use readdir::{Page, page};
+pub use file::{Stays, home_bucket, reap, reap_wants, stay_home};
+pub use readdir::{From as ListFrom, Page, page};
 pub use snapshot::{PartHead, Snapshot, Stop};
 
 use context::Context;
@@ -163,7 +163,7 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             ..
         } => file::at_home(cx, *slot, (*ino, *generation)),
         // Listings and whole-server operations are the server's: they need more than records under keys.
-        Op::ReadDir { dir, .. } => readdir::check(cx, dir),
+        Op::ReadDir { dir, after, .. } => readdir::check(cx, dir, *after),
         Op::StatFs | Op::Sync => Err(Stop::Fail(pando_types::Errno::Unsupported)),
     }
 }

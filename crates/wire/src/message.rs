@@ -9,6 +9,7 @@ use crate::holds::{FileAt, Holders, Holding, Keep, Turned};
 use crate::moving::{ClusterError, ClusterRequest, MoveAnswer, MoveRequest};
 use crate::op::{Answer, Op, Probe, Statement};
 use crate::repair::{RepairRequest, Repaired};
+use crate::splitting::{SplitAnswer, SplitRequest};
 use pando_format::codec::{Blob, Codec, DecodeError, Reader, put_part, take_part};
 use pando_format::{
     Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, NameHash, OwedRecord, Record, Remains,
@@ -375,6 +376,8 @@ pub enum PeerRequest {
     Adopt(IdentityTable),
     /// Slots move.
     Moving(MoveRequest),
+    /// About a part of a directory that is split.
+    Split(SplitRequest),
     /// The map that is in force now.
     NewMap(Blob),
     /// How many records do you have?
@@ -441,6 +444,8 @@ pub enum PeerAnswer {
     Adopted,
     /// About slots that move.
     Moving(MoveAnswer),
+    /// To `Split`.
+    Split(SplitAnswer),
 }
 
 /// A participant's vote.
@@ -672,12 +677,13 @@ codec_enum!(PeerRequest {
     13 => Owes { parent, dir, generation },
     14 => Load,
     20 => Moving(m),
+    21 => Split(s),
 });
 codec_enum!(PeerAnswer {
     1 => Locked { records, held }, 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
     6 => Lead { term, granted, echo, after, entries, map }, 7 => Heard { boot, upto }, 8 => Identities(t), 9 => Adopted,
     10 => Content(s), 11 => NotOwed, 12 => Load(records), 13 => Stored { stored, records },
-    20 => Moving(m)
+    20 => Moving(m), 21 => Split(s)
 });
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
 codec_enum!(Stored { 1 => Yes, 2 => YesButFull, 3 => Taken });

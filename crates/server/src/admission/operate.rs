@@ -7,10 +7,11 @@ use crate::facts::statements::Dirs;
 use crate::pipeline::AtOnce;
 use crate::pipeline::{Asked, Basis};
 use crate::{Failure, MetaServer};
-use pando_format::Batch;
+use pando_format::{Batch, NameHash};
 use pando_store::{Level, StoreError};
 use pando_types::{
-    AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, Slot, plant,
+    AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SLOTS, SessionId, Slot, Tile,
+    plant,
 };
 use pando_wire::{
     Keep, Op, OpRequest, Outcome, PeerRequest, Refreshed, Refusal, Request, Response, Statement,
@@ -254,7 +255,9 @@ impl MetaServer {
         ways: &'a [Statement],
         notes: &'a Notes,
     ) -> Option<(Asked<'a>, bool)> {
-        let believed = self.believed(&tried, (holder, cred), op, ways);
+        let believed = self
+            .may_name(op, tried.parts)
+            .and_then(|()| self.believed(&tried, (holder, cred), op, ways));
         let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, &tried, op)?)));
         let (dirs, unknown) = match admitted {
             // Another server may have executed it.
@@ -377,6 +380,26 @@ impl MetaServer {
             fresh,
             change,
         }))
+    }
+
+    /// Whether the parts that an asker names may have its names. Which one has, records say.
+    pub(crate) fn may_name(&self, op: &Op, parts: [u16; 2]) -> Result<(), Refusal> {
+        if parts == [0, 0] {
+            return Ok(());
+        }
+        let map = self.map();
+        let hashes = op.hashes(map.widths());
+        let may = |(start, hash): (u16, Option<NameHash>)| {
+            let first = Tile {
+                start,
+                depth: Tile::first_depth(start),
+            };
+            start == 0 || start < SLOTS && hash.is_some_and(|hash| first.has(hash.upper()))
+        };
+        match map.placement.splits() && parts.into_iter().zip(hashes).all(may) {
+            true => Ok(()),
+            false => Err(Refusal::Invalid),
+        }
     }
 
     /// Is this request for us, and what does its lane say?

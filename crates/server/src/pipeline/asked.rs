@@ -6,7 +6,7 @@ use crate::facts::statements::Dirs;
 use crate::{Executed, MetaServer};
 use pando_namespace::{Incarnation, Inputs, Snapshot};
 use pando_store::Lsn;
-use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, RequestId, Slot, Term, Timestamp, plant};
+use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, Part, RequestId, Slot, Term, Timestamp, plant};
 use pando_wire::traits::Rests;
 use pando_wire::{ChangeInfo, Keep, Op, Outcome, Scope, Statement};
 use std::cell::Cell;
@@ -54,6 +54,11 @@ impl Asked<'_> {
     /// The slot that keeps the answer, and has the first name.
     pub fn home(&self) -> Option<Slot> {
         self.op.home_in(self.parts)
+    }
+
+    /// The part of a directory that has the first name, as the asker takes it.
+    pub fn first_part(&self, dir: DirId) -> Part {
+        Part::new(dir, self.parts[0]).unwrap_or(Part::whole(dir))
     }
 
     /// The statements that must be true at the instant it takes effect. Who has a file open may go on writing

@@ -106,6 +106,9 @@ impl MetaServer {
     /// The first of it: what this server knows beside its records.
     #[inline]
     pub(crate) fn begin_effect(&self, asked: &Asked<'_>, effect: &mut Effect) {
+        if effect.opened.is_some() {
+            self.opened_while_split(asked);
+        }
         self.note_open(effect.opened.take());
         self.keep_private(asked, &effect.batch.mutations);
     }

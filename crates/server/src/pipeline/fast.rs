@@ -20,7 +20,7 @@ use pando_env::LocalFuture;
 use pando_format::Mutation;
 use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
 use pando_store::{Level, Lsn, StoreError};
-use pando_types::{Bearer, Errno, MapEpoch, Part, RequestId, plant};
+use pando_types::{Bearer, Errno, MapEpoch, RequestId, plant};
 use pando_wire::traits::Quick;
 use pando_wire::{Op, OpRequest, Outcome, Response};
 use std::collections::BTreeSet;
@@ -105,7 +105,8 @@ impl MetaServer {
         let (cred, op, ways, map) = (&asked.cred, &asked.op, &asked.ways, asked.map);
         let asked = if op.mutates() {
             // Its lane comes last.
-            match self.believed(&tried, (holder, cred), op, ways) {
+            let may = self.may_name(op, tried.parts);
+            match may.and_then(|()| self.believed(&tried, (holder, cred), op, ways)) {
                 Ok(dirs) => self.asked(asker, &tried, (holder, cred), op, dirs, &notes),
                 Err(refusal) => {
                     self.answer(vec![asker], Err(refusal));
@@ -265,7 +266,9 @@ impl MetaServer {
                     snapshot.add_all(wants, records);
                     // None is spent on what goes the long way.
                     if let (Some(dir), None) = (asked.op.creates_in(), &inputs.fresh) {
-                        let number = self.number_at_once(Part::whole(dir).slot()).ok_or(Not::Now)?;
+                        let number = self
+                            .number_at_once(asked.first_part(dir).slot())
+                            .ok_or(Not::Now)?;
                         inputs.fresh = Some(self.fresh_of(number));
                     }
                 }

@@ -11,7 +11,7 @@ use crate::txn::attempt::{Got, Txn};
 use crate::{Failure, MetaServer};
 use pando_namespace::{Decision, Fresh, Incarnation, Inputs, Snapshot, Step, Walked, Which, born, run};
 use pando_store::Level;
-use pando_types::{DirId, Errno, Generation, Ino, Part, Tile, Timestamp, plant};
+use pando_types::{DirId, Errno, Generation, Ino, Tile, Timestamp, plant};
 use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Refusal};
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -88,7 +88,7 @@ impl MetaServer {
             unknown,
             fresh: match asked.op.creates_in() {
                 // What waits seldom has a place of its own: the task of every request would be as large.
-                Some(dir) => Box::pin(asked.notes.syncing(self.fresh(asked.op, dir))).await?,
+                Some(dir) => Box::pin(asked.notes.syncing(self.fresh(asked, dir))).await?,
                 None => None,
             },
             collisions: 0,
@@ -112,10 +112,10 @@ impl MetaServer {
     }
 
     /// Identities for what an operation may create in this directory.
-    async fn fresh(&self, op: &Op, dir: DirId) -> Result<Option<Fresh>, Failure> {
-        let number = self.next_number(Part::whole(dir).slot()).await?;
+    async fn fresh(&self, asked: &Asked<'_>, dir: DirId) -> Result<Option<Fresh>, Failure> {
+        let number = self.next_number(asked.first_part(dir).slot()).await?;
         let mut fresh = self.fresh_of(number);
-        if let Op::Mkdir { .. } = op {
+        if let Op::Mkdir { .. } = asked.op {
             fresh.placed = self.place(fresh.generation);
         }
         Ok(Some(fresh))
@@ -191,7 +191,7 @@ impl<'a> Rounds<'a> {
         if let Op::ReadDir { dir, .. } = asked.op
             && decision.outcome.is_ok()
         {
-            return self.page(dir.id, now).await;
+            return self.page(dir.id, &at.snapshot, now).await;
         }
         let announced = self.announce(&mut decision).await?;
         let mut effect = server.prepare(asked, decision, announced, now)?;
@@ -306,13 +306,18 @@ impl<'a> Rounds<'a> {
     }
 
     /// A page of a listing. Nothing: entries on it are being changed.
-    async fn page(&mut self, dir: DirId, now: Timestamp) -> Result<Option<Done>, Failure> {
+    async fn page(
+        &mut self,
+        dir: DirId,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> Result<Option<Done>, Failure> {
         let (server, asked) = (self.server, self.asked);
         // The slot has left since this was admitted: what is here of it is not what the locks are of (H137).
-        if !server.serves_slot(Part::whole(dir).slot()) {
+        if !server.serves_slot(asked.first_part(dir).slot()) {
             return Err(Failure::Refused(Refusal::Busy));
         }
-        let mut outcome = match server.list(asked.cred, asked.op).await? {
+        let mut outcome = match server.list(asked, snapshot).await? {
             Listed::Page(outcome) => outcome,
             Listed::Wait(changing) => {
                 self.wants.extend(changing);

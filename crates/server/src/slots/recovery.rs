@@ -13,7 +13,7 @@ use crate::txn::owed::Debts;
 use crate::txn::participant::{TxPart, TxParts};
 use crate::txn::{Coordinated, Decided};
 use crate::{MetaServer, Observer, ServerConfig, Stats, admission, care, facts, mounts, office, slots, txn};
-use pando_cluster::Coord;
+use pando_cluster::{Coord, Placement};
 use pando_data::Blocks;
 use pando_env::{Caller, World};
 use pando_format::{Batch, FORMAT_VERSION, Key, Mutation, OLDEST_FORMAT, Record, Scan, Superblock};
@@ -184,6 +184,10 @@ impl MetaServer {
             Some(Record::HandOver(kept)) => kept,
             _ => Default::default(),
         };
+        let splits = match config.map.placement {
+            Placement::Split(entries) => Some(entries),
+            Placement::Directory | Placement::Coupled => None,
+        };
         let moving = Moving::starting(kept, &config.map, config.id);
         let widths = config.map.widths();
         let ours = |slot| moving.may_be_ours(&config.map, config.id, slot);
@@ -256,6 +260,7 @@ impl MetaServer {
                 moving: RefCell::new(moving),
                 numbers: Default::default(),
                 loads: RefCell::default(),
+                splits: RefCell::new(slots::split::Splits::starting(splits)),
                 cuts: Default::default(),
             },
             care: care::State {
@@ -280,6 +285,9 @@ impl MetaServer {
         server.spawn(|me| Box::pin(me.move_slots()));
         if server.map().ids == Ids::Placed {
             server.spawn(|me| Box::pin(me.ask_loads()));
+        }
+        if server.map().placement.splits() {
+            server.spawn(|me| Box::pin(me.split_parts()));
         }
         server.spawn(|me| Box::pin(me.retire_servers()));
         Ok(server)

@@ -96,5 +96,6 @@ codec_enum!(Answer {
     10 => Value(b),
     11 => Names(n),
     12 => Fates(f),
+    13 => Part { entries, upto },
 });
 codec_enum!(Fate { 0 => Gone, 1 => Not(e), 2 => Alone });

@@ -2,6 +2,7 @@
 
 use super::traits::Home;
 use super::{Handle, Op, Statement};
+use pando_format::{HashWidths, NameHash};
 use pando_types::{Attr, DirId, Generation, Ino, Name, Part, Slot};
 
 /// An object as the caller knows it: by a name that it had, and by its number. If the name stands for another
@@ -268,6 +269,24 @@ impl Op {
             Home::First => self.statements()[0].map(|dir| Part::whole(dir.id).slot()),
             Home::Slot(slot) => Some(slot),
             Home::Anywhere => None,
+        }
+    }
+
+    /// The hashes by which the parts of split directories have what it names: of its two names, or of where a listing
+    /// goes on.
+    pub fn hashes(&self, widths: HashWidths) -> [Option<NameHash>; 2] {
+        let hash = |subject: Option<Subject<'_>>| {
+            let subject = subject?;
+            let dir = subject.dir();
+            if dir.id.is_homes() || dir.id == DirId::ABOVE_ROOT {
+                return None;
+            }
+            Some(widths.name(dir.salt, subject.first_name()?))
+        };
+        let [first, second] = self.subjects();
+        match self {
+            Op::ReadDir { after, .. } => [Some(after.next().bucket()), None],
+            _ => [hash(first), hash(second)],
         }
     }
 
