@@ -191,7 +191,7 @@ mod tests {
             match run(&op, &inputs, &snapshot) {
                 Step::Need(wants) => give(&mut snapshot, wants),
                 Step::Done(decision) => return decision,
-                Step::UseCoordinator | Step::Walk { .. } => {
+                Step::UseCoordinator | Step::Walk { .. } | Step::Elsewhere { .. } | Step::Busy => {
                     panic!("it is the coordinator, and nothing moves")
                 }
             }

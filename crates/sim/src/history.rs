@@ -402,8 +402,11 @@ fn listed(
     let Op::ReadDir { dir, after, .. } = op else {
         return None;
     };
-    let Ok(Answer::Entries { entries, end }) = outcome else {
-        return None;
+    let (entries, upto) = match outcome {
+        Ok(Answer::Entries { entries, end: true }) => (entries, Some(Position::END)),
+        Ok(Answer::Entries { entries, end: false }) => (entries, None),
+        Ok(Answer::Part { entries, upto }) => (entries, Some(*upto)),
+        _ => return None,
     };
     if (*ino, *generation) != directory(dir) {
         return None;
@@ -416,7 +419,8 @@ fn listed(
     // Names of one bucket are on one page.
     let bucket = widths.name(dir.salt, name);
     let begun = *after == Position::START || bucket > after.bucket();
-    let absent = begun && (*end || entries.last().is_some_and(|e| bucket <= e.position.bucket()));
+    let told = upto.is_some_and(|upto| bucket <= upto.bucket());
+    let absent = begun && (told || entries.last().is_some_and(|e| bucket <= e.position.bucket()));
     absent.then_some(Saw::Absent)
 }
 

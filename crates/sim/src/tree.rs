@@ -10,7 +10,7 @@ use pando_cluster::ClusterMap;
 use pando_format::{
     AttachmentKind, Batch, Entry, Key, Layout, Mutation, NameHash, OwedRecord, Position, Record, Target,
 };
-use pando_types::{DirId, FileKind, Generation, Ids, Ino, Name, ServerId, Slot, TxId};
+use pando_types::{DirId, FileKind, Generation, Ids, Ino, Name, Part, ServerId, Slot, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broken invariant, in words.
@@ -33,7 +33,11 @@ pub struct Tree {
     /// How directories got their IDs.
     ids: Ids,
     records: BTreeMap<Key, Record>,
-    counts: BTreeMap<DirId, (u64, u64)>,
+    /// Records that do not count: of parts that are not there, or that gave them away.
+    aside: BTreeMap<Key, Record>,
+    /// Starts of the parts but 0 of each directory that have heads.
+    live: BTreeMap<DirId, BTreeSet<u16>>,
+    counts: BTreeMap<Part, (u64, u64)>,
     /// The entries that name a directory. Sound: exactly one each.
     names: BTreeMap<DirId, BTreeSet<Place>>,
     /// Entries of each inode number and generation. Sound: exactly one each.
@@ -111,10 +115,17 @@ impl Tree {
                         owed.push(o.clone());
                     }
                     _ if in_tree(&key) => {
-                        if tree.records.contains_key(&key) {
+                        if tree.records.contains_key(&key) || tree.aside.contains_key(&key) {
                             return Err(format!("{key:?} is stored on two servers, one of them {server}"));
                         }
+                        let head = match &key {
+                            Key::Head(part) => Some(*part),
+                            _ => None,
+                        };
                         tree.put(key, record, &mut dirty);
+                        if let Some(part) = head {
+                            tree.resettle(part, &mut dirty);
+                        }
                     }
                     _ => {}
                 }
@@ -309,9 +320,28 @@ impl Tree {
     }
 
     fn change(&mut self, m: &Mutation, dirty: &mut Dirty) -> Result<(), Broken> {
+        let (Mutation::Insert {
+            key: Key::Head(part), ..
+        }
+        | Mutation::Update {
+            key: Key::Head(part), ..
+        }
+        | Mutation::Delete { key: Key::Head(part) }) = m
+        else {
+            return self.change_one(m, dirty);
+        };
+        let before = self.tile(*part);
+        self.change_one(m, dirty)?;
+        if self.tile(*part) != before {
+            self.resettle(*part, dirty);
+        }
+        Ok(())
+    }
+
+    fn change_one(&mut self, m: &Mutation, dirty: &mut Dirty) -> Result<(), Broken> {
         match m {
             Mutation::Insert { key, record } => {
-                if self.records.contains_key(key) {
+                if self.records.contains_key(key) || self.aside.contains_key(key) {
                     return Err(format!("{key:?} is inserted twice"));
                 }
                 self.put(key.clone(), record.clone(), dirty);
@@ -333,10 +363,15 @@ impl Tree {
     }
 
     fn put(&mut self, key: Key, record: Record, dirty: &mut Dirty) {
+        if !self.counts(&key) {
+            dirty.dirs.extend(dir_of(&key));
+            self.aside.insert(key, record);
+            return;
+        }
         match (&key, &record) {
             (Key::Entry { part, hash, name }, Record::Entry(e)) => {
                 let place = (part.dir, *hash, name.clone());
-                let count = self.counts.entry(part.dir).or_default();
+                let count = self.counts.entry(*part).or_default();
                 count.0 += 1;
                 *self
                     .positions
@@ -365,6 +400,16 @@ impl Tree {
                 dirty.dirs.insert(part.dir);
                 dirty.entries.insert(place);
             }
+            (Key::Head(part), Record::Part(_)) => {
+                dirty.dirs.insert(part.dir);
+                self.live.entry(part.dir).or_default().insert(part.start());
+            }
+            (Key::Parts(dir), _) => {
+                dirty.dirs.insert(*dir);
+            }
+            (Key::PartNote(part), _) => {
+                dirty.dirs.insert(part.dir);
+            }
             (Key::Head(part), Record::Head(head)) => {
                 dirty.dirs.insert(part.dir);
                 dirty.moved.insert(part.dir);
@@ -392,19 +437,23 @@ impl Tree {
     }
 
     fn take(&mut self, key: &Key, dirty: &mut Dirty) {
+        if self.aside.remove(key).is_some() {
+            dirty.dirs.extend(dir_of(key));
+            return;
+        }
         let Some(record) = self.records.remove(key) else {
             return;
         };
         match (key, &record) {
             (Key::Entry { part, hash, name }, Record::Entry(e)) => {
                 let place = (part.dir, *hash, name.clone());
-                if let Some(count) = self.counts.get_mut(&part.dir) {
+                if let Some(count) = self.counts.get_mut(part) {
                     count.0 -= 1;
                     if let Target::Dir(_) = e.target {
                         count.1 -= 1;
                     }
                     if count.0 == 0 {
-                        self.counts.remove(&part.dir);
+                        self.counts.remove(part);
                     }
                 }
                 decrease(&mut self.positions, &(part.dir, Position::new(*hash, e.ordinal)));
@@ -445,6 +494,21 @@ impl Tree {
                     }
                 }
                 dirty.births.insert(birth);
+            }
+            (Key::Head(part), Record::Part(_)) => {
+                dirty.dirs.insert(part.dir);
+                if let Some(live) = self.live.get_mut(&part.dir) {
+                    live.remove(&part.start());
+                    if live.is_empty() {
+                        self.live.remove(&part.dir);
+                    }
+                }
+            }
+            (Key::Parts(dir), _) => {
+                dirty.dirs.insert(*dir);
+            }
+            (Key::PartNote(part), _) => {
+                dirty.dirs.insert(part.dir);
             }
             (Key::Touch(part), _) => {
                 dirty.dirs.insert(part.dir);
@@ -524,7 +588,8 @@ impl Tree {
         if dir == DirId::ABOVE_ROOT || dir.is_homes() {
             return Ok(());
         }
-        let count = self.counts.get(&dir).copied().unwrap_or_default();
+        self.check_parts(dir)?;
+        let count = self.counts.get(&Part::whole(dir)).copied().unwrap_or_default();
         let names = self.names.get(&dir).map_or(0, BTreeSet::len);
         let Some(head) = self.head(dir) else {
             if count.0 > 0 {
@@ -541,15 +606,6 @@ impl Tree {
             }
             return Ok(());
         };
-        let Some(touch) = self.touch(dir) else {
-            return Err(format!("{dir:?} has a head and no touch"));
-        };
-        if (touch.stat.entries, touch.stat.subdirs) != count {
-            return Err(format!(
-                "{dir:?} counts {} entries and {} subdirectories, but has {} and {}",
-                touch.stat.entries, touch.stat.subdirs, count.0, count.1
-            ));
-        }
         let Some(place) = self.names.get(&dir).and_then(BTreeSet::first) else {
             return Err(format!(
                 "{dir:?} has a head and no name: an orphan (born {:?})",
@@ -603,10 +659,11 @@ impl Tree {
 
     fn check_entry(&self, place: &Place) -> Result<(), Broken> {
         let (dir, hash, name) = place;
+        let part = self.part_with(*dir, hash.upper());
         let has = |kind| {
             self.records
                 .get(&Key::Attachment {
-                    part: (*dir).into(),
+                    part,
                     hash: *hash,
                     name: name.clone(),
                     kind,
@@ -667,7 +724,7 @@ impl Tree {
                         i.size
                     ));
                 }
-                let garbage = Key::Garbage(pando_types::Part::whole(*dir).slot(), i.ino, i.generation);
+                let garbage = Key::Garbage(part.slot(), i.ino, i.generation);
                 if self.records.contains_key(&garbage) {
                     return Err(format!("{place:?} lives, and its data is to be deleted"));
                 }
@@ -732,6 +789,7 @@ impl Tree {
         }
         match other.records.iter().find(|(k, _)| !self.records.contains_key(k)) {
             Some((key, record)) => Err(format!("{key:?}: not kept, found {record:?}")),
+            None if self.aside() != other.aside() => Err("what is set aside differs".into()),
             None if self.parts != other.parts => Err("prepared parts differ".into()),
             None if self.decided != other.decided => Err("decisions differ".into()),
             None if self.promised != other.promised => Err("what is owed differs".into()),
@@ -746,12 +804,22 @@ pub fn in_tree(key: &Key) -> bool {
         key,
         Key::Entry { .. }
             | Key::Head(_)
+            | Key::Parts(_)
+            | Key::PartNote(_)
             | Key::Touch(_)
             | Key::Attachment { .. }
             | Key::Garbage(..)
             | Key::Orphan(..)
             | Key::RenameList { .. }
     )
+}
+
+/// The directory that an entry or an attachment is in.
+fn dir_of(key: &Key) -> Option<DirId> {
+    match key {
+        Key::Entry { part, .. } | Key::Attachment { part, .. } => Some(part.dir),
+        _ => None,
+    }
 }
 
 fn decrease<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
@@ -764,5 +832,6 @@ fn decrease<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
 }
 
 mod look;
+mod parts;
 #[cfg(test)]
 mod tests;

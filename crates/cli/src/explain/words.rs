@@ -22,6 +22,7 @@ pub fn refusal(why: &Refusal) -> &'static str {
         Refusal::ReadOnly => "read only",
         Refusal::BadHandle => "bad handle",
         Refusal::KeeperUnknown => "keeper unknown",
+        Refusal::Elsewhere { .. } => "in another part",
     }
 }
 

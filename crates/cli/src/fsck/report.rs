@@ -217,7 +217,10 @@ pub fn record(key: &[u8]) -> Value {
             all["directory"] = json!(part.to_string());
             all["name"] = json!(text::quoted(name));
         }
-        Key::Head(part) | Key::Touch(part) => all["directory"] = json!(part.to_string()),
+        Key::Head(part) | Key::Touch(part) | Key::PartNote(part) => {
+            all["directory"] = json!(part.to_string());
+        }
+        Key::Parts(dir) => all["directory"] = json!(dir.to_string()),
         Key::Garbage(_, ino, _) | Key::Orphan(_, ino, _) => all["ino"] = json!(ino.0),
         Key::RenameList { .. }
         | Key::Counter(_)
@@ -256,7 +259,8 @@ impl Paths {
                 let part = self.dir(part.dir).await?;
                 Some(crate::fs::below(&part, name.as_bytes()))
             }
-            Key::Head(part) | Key::Touch(part) => self.dir(part.dir).await,
+            Key::Head(part) | Key::Touch(part) | Key::PartNote(part) => self.dir(part.dir).await,
+            Key::Parts(dir) => self.dir(*dir).await,
             Key::RenameList { .. }
             | Key::Counter(_)
             | Key::Garbage(..)

@@ -309,7 +309,7 @@ impl Run {
                 seen(moved);
                 other.iter().for_each(|o| seen(o));
             }
-            Answer::Entries { entries, .. } => {
+            Answer::Entries { entries, .. } | Answer::Part { entries, .. } => {
                 entries.iter().filter_map(|e| e.view.as_deref()).for_each(seen)
             }
             Answer::Done

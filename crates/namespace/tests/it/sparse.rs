@@ -160,7 +160,9 @@ impl World {
                         other => panic!("{other:?}"),
                     };
                 }
-                Step::UseCoordinator | Step::Walk { .. } => panic!("a step of a directory"),
+                Step::UseCoordinator | Step::Walk { .. } | Step::Elsewhere { .. } | Step::Busy => {
+                    panic!("a step of a directory")
+                }
             }
         }
         panic!("no end")

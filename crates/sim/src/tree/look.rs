@@ -2,7 +2,7 @@
 
 use super::{Place, Tree};
 use pando_format::{Entry, Head, Key, Record, Touch};
-use pando_types::{DirId, Part, ServerId, TxId};
+use pando_types::{DirId, DirStat, Part, ServerId, TxId};
 use pando_wire::Statement;
 use std::collections::BTreeSet;
 
@@ -26,7 +26,13 @@ impl Tree {
         }
     }
 
-    /// A directory's touch.
+    /// Counts and times of a directory.
+    pub fn stat(&self, dir: DirId) -> Option<DirStat> {
+        self.touch(dir)?;
+        Some(self.joined(dir))
+    }
+
+    /// The touch of its part 0.
     pub fn touch(&self, dir: DirId) -> Option<&Touch> {
         match self.records.get(&Key::Touch(dir.into())) {
             Some(Record::Touch(t)) => Some(t),
@@ -38,7 +44,10 @@ impl Tree {
     pub fn entry(&self, place: &Place) -> Option<&Entry> {
         let (dir, hash, name) = place;
         match self.records.get(&Key::Entry {
-            part: (*dir).into(),
+            part: match dir.is_homes() {
+                true => (*dir).into(),
+                false => self.part_with(*dir, hash.upper()),
+            },
             hash: *hash,
             name: name.clone(),
         }) {
