@@ -168,6 +168,9 @@ pub struct Choices {
     /// measure against).
     #[arg(long, value_name = "lazy|lease[=SECONDS]", default_value = "lazy", value_parser = coherence)]
     pub coherence: Coherence,
+    /// Entries above which a directory is spread over more servers. Profile `indexfs` only. [default: 2000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000_000))]
+    pub split_entries: Option<u32>,
     /// An experiment: leave out what a paper adds to its baseline. Profile `infinifs` only.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub without: Option<Without>,
@@ -195,6 +198,7 @@ impl Default for Choices {
         Choices {
             profile: "pando".into(),
             coherence: Coherence::Lazy,
+            split_entries: None,
             without: None,
             durability: Mode::Sync,
             auth: Auth::None,

@@ -95,6 +95,8 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
         "none" => Profile::coherence_word(Coherence::Lazy),
         word => word.to_owned(),
     };
+    let split = choices.split_entries.map(|entries| Placement::Split(entries).word());
+    let split = split.unwrap_or_default();
     let coupled: String = Placement::Coupled.word().into();
     let wants = [
         (
@@ -107,6 +109,7 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
         ("profile", file.profile.name.clone(), choices.profile.clone()),
         ("coherence", was, coherence),
         ("without", file.profile.placement.clone(), coupled),
+        ("split_entries", file.profile.placement.clone(), split),
         (
             "inline_limit",
             file.inline_limit.to_string(),

@@ -4,7 +4,7 @@
 //! was halved; so each answer brings the client nearer, and after at most 12 it asks the right one (H64).
 
 use pando_format::NameHash;
-use pando_types::{DirId, Generation, Tile, Tiling};
+use pando_types::{DirId, Generation, Name, Tile, Tiling};
 use pando_wire::{Op, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +80,16 @@ impl crate::Client {
         };
         let ([first, second], [one, other]) = (op.statements(), op.hashes(map.widths()));
         [find(first, one), find(second, other)]
+    }
+
+    /// In which part a name is taken to be.
+    pub(crate) fn part_of(&self, dir: &Statement, name: &Name) -> u16 {
+        let map = self.map();
+        if !map.placement.splits() || dir.id.is_homes() {
+            return 0;
+        }
+        let upper = map.widths().name(dir.salt, name).upper();
+        self.parts.borrow_mut().find((dir.id, dir.generation), upper)
     }
 
     /// A server does not have a name of an operation.

@@ -35,10 +35,10 @@ pub(crate) fn unlink_many(cx: &mut Context<'_>, dir: &Statement, names: &[Name])
     let places: Vec<Place> = names.iter().map(|name| cx.place(dir, name)).collect();
     let part = places.first().map_or(Part::whole(dir.id), |place| place.part);
     cx.require(cx.change_all_wants(part, &places))?;
-    // All of one part: else none is removed.
-    places
-        .iter()
-        .try_for_each(|place| cx.enter_at(place, dir, Access::EXEC))?;
+    // All of it is in the part that has the first name.
+    if let Some(first) = places.first() {
+        cx.enter_at(first, dir, Access::EXEC)?;
+    }
     let mut gone: BTreeSet<&Name> = BTreeSet::new();
     let mut fates = Vec::with_capacity(places.len());
     for place in &places {
@@ -65,6 +65,9 @@ fn one_of_many(
     place: &Place,
     gone: &BTreeSet<&Name>,
 ) -> Result<Fate, Stop> {
+    if cx.enter_at(place, dir, Access::EXEC).is_err() {
+        return Ok(Fate::Alone);
+    }
     let there = cx.entry(place).filter(|_| !gone.contains(&place.name));
     let entry = there.ok_or(Errno::NotFound)?;
     cx.change_at(place, dir)?;

@@ -220,7 +220,9 @@ impl Aims {
             return None;
         };
         let op = Some(&asked.op).filter(|_| !asked.again)?;
-        let slot = op.home().filter(|s| op.mutates() && map.owner(*s) == to)?;
+        let slot = op
+            .home_in(asked.parts)
+            .filter(|s| op.mutates() && map.owner(*s) == to)?;
         map.destination(slot)?;
         let (percent, hear) = self.keep.clone()?;
         if !self.rng.percent(percent) {
@@ -306,7 +308,7 @@ impl Aims {
             return true;
         };
         match request {
-            Request::Op(asked) if asked.op.mutates() => self.used.extend(asked.op.home()),
+            Request::Op(asked) if asked.op.mutates() => self.used.extend(asked.op.home_in(asked.parts)),
             Request::Peer(PeerRequest::Moving(
                 MoveRequest::HandOver { slots, .. } | MoveRequest::Begin { slots, .. },
             )) => return slots.iter().any(|s| self.used.contains(s)),

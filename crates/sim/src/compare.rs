@@ -44,7 +44,10 @@ pub fn judge(
         return judge_page(model, tree, map, cred, dir, (*after, *limit, *plus), outcome);
     }
     if let Op::UnlinkMany { dir, names } = op {
-        return judge_removals(model, cred, dir, names, now, outcome);
+        let part = |name: &Name| tree.part_with(dir.id, map.widths().name(dir.salt, name).upper());
+        let first = names.first().map(part);
+        let same_part = |name: &Name| Some(part(name)) == first;
+        return judge_removals(model, cred, dir, names, now, outcome, same_part);
     }
     if let Op::Reopen { dir } = op {
         return judge_reopened(model, dir, outcome);

@@ -395,7 +395,7 @@ impl Judge {
         let before = changed_dir(e).and_then(|id| s.model.view(id));
         let revoked = self.revocations.borrow().check(e.holder.identity, server, life);
         let claimed = s.book.executed(e).and(revoked);
-        let home = e.op.home().map(|slot| s.map.owner(slot));
+        let home = e.op.home_in(e.parts).map(|slot| s.map.owner(slot));
         let coordinated = matches!(e.op, Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. });
         let now = self.sim.now();
         let low = s.low_space.values().any(|until| *until >= now);

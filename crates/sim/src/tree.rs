@@ -97,38 +97,34 @@ impl Tree {
         };
         let mut dirty = Dirty::default();
         let mut owed = Vec::new();
-        for (server, records) in stores {
-            for (key, record) in records {
-                match (&key, &record) {
-                    (Key::Prepared(slot, tx), Record::Prepared(p)) => {
-                        let part = TxPart {
-                            mutations: p.mutations.clone(),
-                            overlaid: false,
-                        };
-                        tree.parts.entry(*tx).or_default().insert((server, *slot), part);
-                    }
-                    (Key::Decision(tx), _) => {
-                        tree.decided.insert(*tx, server);
-                    }
-                    (Key::Owed(tx), Record::Owed(o)) => {
-                        tree.owed.insert(*tx, (o.dir, o.head.generation));
-                        owed.push(o.clone());
-                    }
-                    _ if in_tree(&key) => {
-                        if tree.records.contains_key(&key) || tree.aside.contains_key(&key) {
-                            return Err(format!("{key:?} is stored on two servers, one of them {server}"));
-                        }
-                        let head = match &key {
-                            Key::Head(part) => Some(*part),
-                            _ => None,
-                        };
-                        tree.put(key, record, &mut dirty);
-                        if let Some(part) = head {
-                            tree.resettle(part, &mut dirty);
-                        }
-                    }
-                    _ => {}
+        // Heads first: they say which records count.
+        let (heads, others): (Vec<_>, Vec<_>) = stores
+            .into_iter()
+            .flat_map(|(server, records)| records.into_iter().map(move |(k, r)| (server, k, r)))
+            .partition(|(_, key, _)| matches!(key, Key::Head(_)));
+        for (server, key, record) in heads.into_iter().chain(others) {
+            match (&key, &record) {
+                (Key::Prepared(slot, tx), Record::Prepared(p)) => {
+                    let part = TxPart {
+                        mutations: p.mutations.clone(),
+                        overlaid: false,
+                    };
+                    tree.parts.entry(*tx).or_default().insert((server, *slot), part);
                 }
+                (Key::Decision(tx), _) => {
+                    tree.decided.insert(*tx, server);
+                }
+                (Key::Owed(tx), Record::Owed(o)) => {
+                    tree.owed.insert(*tx, (o.dir, o.head.generation));
+                    owed.push(o.clone());
+                }
+                _ if in_tree(&key) => {
+                    if tree.records.contains_key(&key) || tree.aside.contains_key(&key) {
+                        return Err(format!("{key:?} is stored on two servers, one of them {server}"));
+                    }
+                    tree.put(key, record, &mut dirty);
+                }
+                _ => {}
             }
         }
         let decided: Vec<TxId> = tree.decided.keys().copied().collect();

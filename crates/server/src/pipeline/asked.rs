@@ -108,6 +108,7 @@ impl MetaServer {
             cred: asked.cred,
             holder: asked.holder,
             op: asked.op,
+            parts: asked.parts,
             dirs: {
                 let mut dirs = asked.rests_on();
                 [dirs.next(), dirs.next()]
