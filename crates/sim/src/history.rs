@@ -52,6 +52,8 @@ type Place = (u64, u64, Name);
 pub struct History {
     /// Where names stand in listings.
     widths: HashWidths,
+    /// Whether directories are split: then a name may be left to another request because it is in another part.
+    splits: bool,
     clock: u64,
     next: u64,
     /// Since the last cut.
@@ -68,6 +70,7 @@ impl History {
     pub fn new(widths: HashWidths) -> History {
         History {
             widths,
+            splits: false,
             clock: 0,
             next: 0,
             calls: BTreeMap::new(),
@@ -75,6 +78,11 @@ impl History {
             left: BUDGET,
             tally: Tally::default(),
         }
+    }
+
+    /// Directories are split.
+    pub fn in_parts(self, splits: bool) -> History {
+        History { splits, ..self }
     }
 
     /// Nothing is said of these names.
@@ -111,7 +119,11 @@ impl History {
         let parts = self.calls.get(&call).map_or(0, |c| c.parts);
         for (n, number) in (call..).take(parts).enumerate() {
             let outcome = match outcome {
-                Ok(Answer::Fates(fates)) => Ok(Answer::Fates(fates.get(n).copied().into_iter().collect())),
+                Ok(Answer::Fates(fates)) => {
+                    let fate = fates.get(n).copied();
+                    let says = |fate: &Fate| *fate != Fate::Alone || !self.splits;
+                    Ok(Answer::Fates(fate.filter(says).into_iter().collect()))
+                }
                 whole => whole.clone(),
             };
             if let Some(c) = self.calls.get_mut(&number) {

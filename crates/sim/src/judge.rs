@@ -153,7 +153,7 @@ impl Judge {
         let tree = Tree::build(map.ids, dump(&disks, &map), BTreeSet::new())?;
         tree.check_all()?;
         compare::whole_tree(&model, &tree, &map)?;
-        let mut history = History::new(map.widths());
+        let mut history = History::new(map.widths()).in_parts(map.placement.splits());
         history.ignore(&crate::revoke::NAMES);
         let logs = disks.iter().map(|(id, _)| (*id, Log::default())).collect();
         let state = State {
