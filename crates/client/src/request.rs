@@ -126,6 +126,10 @@ impl Client {
             let Request::Op(asked) = &mut *message else {
                 return Err(Errno::Invalid);
             };
+            if plant!(H300) {
+                parts = self.parts_of(&asked.op);
+                home = asked.op.home_in(parts).ok_or(Errno::Invalid)?;
+            }
             let map = self.map();
             let server = if at_coordinator {
                 map.coordinator

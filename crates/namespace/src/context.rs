@@ -220,7 +220,11 @@ impl<'a> Context<'a> {
             return Ok(Tiling::default());
         }
         let key = Key::Parts(dir);
-        self.require(vec![LockWant::Key(key.clone(), LockMode::Shared)])?;
+        let mode = match plant!(H304) {
+            true => LockMode::Increment,
+            false => LockMode::Shared,
+        };
+        self.require(vec![LockWant::Key(key.clone(), mode)])?;
         match self.snapshot.get(&key) {
             None => Ok(Tiling::default()),
             Some(Record::Parts(parts)) => Ok(Tiling::of(parts.starts.iter().copied()).ok_or(Errno::Io)?),

@@ -5,11 +5,14 @@
 use crate::context::Context;
 use crate::snapshot::Stop;
 use pando_format::{Key, Record, Touch};
-use pando_types::{DirId, DirStat, Errno, Generation, Part};
+use pando_types::{DirId, DirStat, Errno, Generation, Part, plant};
 use pando_wire::{LockMode, LockWant};
 
 /// The parts of a directory that is to go, which nobody splits any more.
 pub(crate) fn content_parts(cx: &Context<'_>, dir: DirId) -> Result<Vec<Part>, Stop> {
+    if plant!(H33) {
+        return Ok(vec![Part::whole(dir)]);
+    }
     if cx.inputs.splits {
         cx.require(vec![LockWant::Key(Key::Parts(dir), LockMode::Exclusive)])?;
     }
@@ -90,7 +93,8 @@ pub(crate) fn joined(touches: impl Iterator<Item = Touch>) -> DirStat {
         all.stat.subdirs += touch.stat.subdirs;
         all.stat.atime = all.stat.atime.max(touch.stat.atime);
         all.stat.ctime = all.stat.ctime.max(touch.stat.ctime);
-        match (all.explicit, touch.explicit) {
+        let explicit = |t: &Touch| t.explicit && !plant!(H306);
+        match (explicit(all), explicit(&touch)) {
             (true, false) => all.stat.mtime = touch.stat.mtime,
             (false, true) => {}
             (true, true) | (false, false) => all.stat.mtime = all.stat.mtime.max(touch.stat.mtime),

@@ -22,7 +22,7 @@ use crate::violation::Kind;
 use crate::world::{Life, Sim};
 use pando_auth::StatementKeys;
 use pando_cluster::ClusterMap;
-use pando_format::{Batch, Key, LOCAL_SLOT, Mutation, Scan};
+use pando_format::{Batch, Key, LOCAL_SLOT, Mutation, PartNote, Record, Scan};
 use pando_model::Model;
 use pando_server::Executed;
 use pando_store::{Disk, Durability, Lsn};
@@ -91,6 +91,8 @@ pub struct Counts {
     pub listings: u64,
     /// Slots that moved while they were in use.
     pub slots_moved: u64,
+    /// Halves of directories' parts that became parts of their own.
+    pub splits: u64,
     /// Cuts that all servers had pictures of.
     pub cuts: u64,
 }
@@ -292,6 +294,10 @@ impl Judge {
                 Mutation::Insert {
                     key: Key::Owed(_), ..
                 } => s.counts.distributed += 1,
+                Mutation::Update {
+                    record: Record::PartNote(PartNote::Debris),
+                    ..
+                } => s.counts.splits += 1,
                 _ => {}
             }
         }
@@ -628,6 +634,11 @@ impl Judge {
     pub fn in_flight(&self) -> (usize, usize) {
         let state = self.state.borrow();
         state.tree.in_flight(|server| state.map.has_left(server))
+    }
+
+    /// Parts of directories that have left something to be swept.
+    pub fn part_notes(&self) -> usize {
+        self.state.borrow().tree.part_notes()
     }
 
     /// Rises whenever a power failure took something.

@@ -10,7 +10,7 @@ use pando_types::Ids;
 use std::time::Duration;
 
 /// A profile whose choices a seed runs with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum System {
     /// The default profile, and those that differ by a setting which every seed draws.
     Pando,

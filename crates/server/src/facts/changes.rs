@@ -152,7 +152,7 @@ impl MetaServer {
     /// a count of one part would be taken for the directory's (H307).
     fn counts(&self) -> bool {
         let placement = self.map().placement;
-        placement.by_key() && !placement.splits()
+        placement.by_key() && (!placement.splits() || plant!(H307))
     }
 
     /// The count of the directory in which an operation is about to change names.

@@ -185,6 +185,11 @@ impl Tree {
         Ok(())
     }
 
+    /// Notes about parts.
+    pub fn part_notes(&self) -> usize {
+        self.records.keys().filter(|k| matches!(k, Key::PartNote(_))).count()
+    }
+
     /// All records that are set aside.
     pub(super) fn aside(&self) -> &BTreeMap<Key, Record> {
         &self.aside

@@ -18,7 +18,7 @@ use pando_format::{
 };
 use pando_namespace::{Snapshot, home_bucket, stay_home};
 use pando_store::Level;
-use pando_types::{Generation, ServerId, Tiling};
+use pando_types::{Generation, ServerId, Tiling, plant};
 use pando_wire::{Holders, LockMode, LockWant, SplitAnswer, SplitRequest, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -53,7 +53,9 @@ impl MetaServer {
         };
         let counted = Counted { entries, subdirs };
         let mut mutations = self.homes_of_open(&txn, copy).await?;
-        mutations.extend(split_of(copy, (head, touch), tiling, counted).ok_or(Stopped::Later)?);
+        let split = split_of(copy, (head, touch), tiling, counted).ok_or(Stopped::Later)?;
+        let debris = Key::PartNote(copy.from);
+        mutations.extend(split.into_iter().filter(|m| m.key() != debris || !plant!(H302)));
         self.commit_split(txn, mutations).await?;
         let pause = self.world.mono().since(began).as_micros() as u64;
         let mut splits = self.slots.splits.borrow_mut();
@@ -64,11 +66,16 @@ impl MetaServer {
     /// Locks the list of parts, and the note of the copy, which must stand.
     async fn lock_list(&self, txn: &mut Txn<'_>, copy: &Copy) -> Result<Tiling, Stopped> {
         let (list, note) = (Key::Parts(copy.from.dir), Key::PartNote(copy.half.part));
-        let exclusive = |key: &Key| LockWant::Key(key.clone(), LockMode::Exclusive);
+        let mode = match plant!(H304) {
+            true => LockMode::Increment,
+            false => LockMode::Exclusive,
+        };
+        let wants = vec![
+            LockWant::Key(list.clone(), mode),
+            LockWant::Key(note.clone(), LockMode::Exclusive),
+        ];
         let mut snapshot = Snapshot::default();
-        let got = txn
-            .read(&mut snapshot, vec![exclusive(&list), exclusive(&note)])
-            .await?;
+        let got = txn.read(&mut snapshot, wants).await?;
         if got == Got::Taken {
             return Err(Stopped::Later);
         }
@@ -98,7 +105,7 @@ impl MetaServer {
             return Err(Stopped::Later);
         };
         // A prepared transaction has the locks of its names alone after a restart; so has what is owed (H301).
-        let held = locks.any_in(from, buckets(copy.half.tile()), txn.holder());
+        let held = !plant!(H301) && locks.any_in(from, buckets(copy.half.tile()), txn.holder());
         let known = {
             let holds = self.mounts.holds.borrow();
             !holds.awaits() && holds.heard() == copy.heard
@@ -114,7 +121,7 @@ impl MetaServer {
         let (widths, slot) = (self.map().widths(), copy.from.slot());
         let mut mutations = Vec::new();
         let mut homes: BTreeMap<_, BTreeSet<u8>> = BTreeMap::new();
-        for key in &copy.open {
+        for key in copy.open.iter().filter(|_| !plant!(H303)) {
             let Key::Entry { part, hash, name } = key else {
                 continue;
             };

@@ -9,7 +9,7 @@ use pando_env::sync::join_all;
 use pando_format::{Entry, Key, Mutation, Record, Scan, Target};
 use pando_namespace::Snapshot;
 use pando_store::StoreError;
-use pando_types::{Generation, Part, ServerId, Tile, Tiling, TxId};
+use pando_types::{Generation, Part, ServerId, Tile, Tiling, TxId, plant};
 use pando_wire::{
     FileAt, Half, Holders, LockMode, LockWant, Pass, PeerAnswer, PeerRequest, Refusal, SplitAnswer,
     SplitRequest,
@@ -282,7 +282,9 @@ impl MetaServer {
 
     /// Which files among these are open, and that directories among them are nobody's secret any more (H308).
     fn note_records(&self, copy: &mut Copy, records: &[(Key, Record)]) {
-        self.lent(records.iter().map(|(_, record)| record));
+        if !plant!(H308) {
+            self.lent(records.iter().map(|(_, record)| record));
+        }
         for (key, record) in records {
             if self.held_at(copy.from, record) != Holders::Nobody {
                 copy.open.insert(key.clone());
@@ -319,7 +321,9 @@ impl MetaServer {
             let new = copy.under(key).ok_or(Stopped::Later)?;
             let change = match found {
                 Some(record) => {
-                    self.lent([&record].into_iter());
+                    if !plant!(H308) {
+                        self.lent([&record].into_iter());
+                    }
                     Mutation::Update { key: new, record }
                 }
                 None => Mutation::Delete { key: new },
