@@ -35,6 +35,6 @@ pub use tag::Tag;
 pub use xattrs::{Marks, XattrSet};
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
-pub const FORMAT_VERSION: u32 = 8;
+pub const FORMAT_VERSION: u32 = 9;
 /// The oldest that is understood: what came since only adds kinds of records.
 pub const OLDEST_FORMAT: u32 = 2;
