@@ -333,7 +333,7 @@ mod tests {
         sim.tear_down();
     }
 
-    /// A copy that was under way comes along as nothing, and content that is owed to a directory born in another
+    /// A copy that was under way comes along as nothing. Content that is owed to a directory born in another
     /// part than 0 is paid.
     #[test]
     fn parts_of_directories_come_along() {

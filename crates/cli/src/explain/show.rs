@@ -161,18 +161,21 @@ pub fn text(conn: &Connection, told: &Told) -> String {
     out
 }
 
+/// A component in the table of them.
+fn component(map: &ClusterMap, explained: &Explained, passed: &Passed) -> Vec<String> {
+    let slot = part_of(explained, passed).slot();
+    vec![
+        words::name(passed.dir, &passed.name),
+        map.owner(slot).0.to_string(),
+        slot.0.to_string(),
+        words::how(passed.how).into(),
+    ]
+}
+
 fn write_step(out: &mut String, map: &ClusterMap, step: &Step) {
     let explained = &step.explained;
     if !explained.components.is_empty() {
-        let rows = explained.components.iter().map(|c| {
-            let slot = part_of(explained, c).slot();
-            vec![
-                words::name(c.dir, &c.name),
-                map.owner(slot).0.to_string(),
-                slot.0.to_string(),
-                words::how(c.how).into(),
-            ]
-        });
+        let rows = explained.components.iter().map(|c| component(map, explained, c));
         let head = ["component", "on server", "slot", "known"];
         let _ = write!(out, "\n{}", table(&head, &rows.collect::<Vec<_>>()));
     }

@@ -84,6 +84,28 @@ fn damage(server: ServerId, hole: KeyRange, remains: &Remains) -> Vec<Finding> {
     all
 }
 
+/// Which directories, places and parts findings are about.
+fn about(findings: &[Finding]) -> (BTreeSet<DirId>, BTreeSet<Place>, BTreeSet<Part>) {
+    let (mut dirs, mut places, mut named) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for f in findings {
+        places.extend(f.places.iter().copied());
+        named.extend(f.keys.iter().filter_map(|key| match key {
+            Key::Head(part) => Some(*part),
+            _ => None,
+        }));
+        match &f.subject {
+            Subject::Dir(id) => drop(dirs.insert(*id)),
+            Subject::Part(part) => {
+                dirs.insert(part.dir);
+                named.insert(*part);
+            }
+            Subject::Bucket(place) => drop(places.insert(*place)),
+            _ => {}
+        }
+    }
+    (dirs, places, named)
+}
+
 /// Reads from the servers of one cluster.
 pub struct Collector {
     client: Rc<Client>,
@@ -515,25 +537,7 @@ impl Collector {
 
     /// What has to be read again to judge findings once more.
     pub async fn again(&self, findings: &[Finding]) -> Result<Vec<(ServerId, Key, Record)>, Unread> {
-        let mut dirs = BTreeSet::new();
-        let mut places: BTreeSet<Place> = BTreeSet::new();
-        let mut named: BTreeSet<Part> = BTreeSet::new();
-        for f in findings {
-            places.extend(f.places.iter().copied());
-            named.extend(f.keys.iter().filter_map(|key| match key {
-                Key::Head(part) => Some(*part),
-                _ => None,
-            }));
-            match &f.subject {
-                Subject::Dir(id) => drop(dirs.insert(*id)),
-                Subject::Part(part) => {
-                    dirs.insert(part.dir);
-                    named.insert(*part);
-                }
-                Subject::Bucket(place) => drop(places.insert(*place)),
-                _ => {}
-            }
-        }
+        let (dirs, mut places, named) = about(findings);
         // Where names are by now, if their part was split.
         for place in places.clone() {
             let part = self.part_with(place.part.dir, place.hash).await?;

@@ -1,5 +1,5 @@
-//! Directories that are split: which parts there are, and which part has a name. Only heads count: the list of
-//! a directory's parts is what is checked by them.
+//! Directories that are split: which parts there are, and which part has a name. Only heads count: the list
+//! of a directory's parts is checked by them.
 
 use pando_format::{Key, NameHash, Record};
 use pando_types::{DirId, Part, Tile, Tiling};
@@ -59,8 +59,8 @@ pub async fn all<E>(dir: DirId, there: impl AsyncFn(Part) -> Result<bool, E>) ->
     Ok(done)
 }
 
-/// What the heads that there are say together: each part gave away as many halves as it was split. `None`: they
-/// contradict each other.
+/// What the heads that there are say together: each part gave away as many halves as it was split. `None`:
+/// they contradict each other.
 pub fn said_by(heads: &[Tile]) -> Option<Tiling> {
     let mut tiling = Tiling::default();
     heads.iter().for_each(|head| tiling.learn(*head));

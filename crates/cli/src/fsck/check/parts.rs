@@ -1,5 +1,6 @@
-//! Directories that are split. A directory is the union of its live parts: those that have a head. What stands
-//! outside of its part's hashes, or in a part without a head, is no entry of the tree, and a note must say so.
+//! Directories that are split. A directory is the union of its live parts: those that have a head.
+//! What stands outside of its part's hashes, or in a part without a head, is no entry of the tree, and a note
+//! must say so.
 
 use super::{Checker, Content};
 use crate::fsck::finding::{Finding, Kind, Subject};

@@ -409,7 +409,7 @@ impl<S: Source> Planner<S> {
         ))
     }
 
-    /// Of what was left behind and has no other record of its name: what has one somewhere else, or was removed.
+    /// Of what was left behind: what has a record under another name, or was removed.
     async fn elsewhere(&self, left: &Left) -> Result<BTreeSet<(Ino, Generation)>, Unread> {
         let own: BTreeSet<&Key> = left.entries.iter().map(|(key, ..)| key).collect();
         let asked: BTreeSet<(Ino, Generation)> = left

@@ -38,8 +38,8 @@ pub enum Plan {
 pub struct Repair {
     /// What to ask for.
     pub request: RepairRequest,
-    /// How many more entries and subdirectories parts of directories have then. None is left in a plan that is
-    /// made: it is in what is asked for.
+    /// How many more entries and subdirectories parts of directories have then. When a plan is made, they are
+    /// in what is asked for.
     pub counts: BTreeMap<Part, (i32, i32)>,
     /// What it does.
     pub does: String,

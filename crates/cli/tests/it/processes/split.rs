@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const WRITERS: usize = 8;
-const FILES: usize = 1000;
+const FILES: usize = 2500;
 /// Links to some of the files.
 const LINKS: usize = 40;
 
