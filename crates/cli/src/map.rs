@@ -165,7 +165,7 @@ fn slot(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode> {
             .run(conn.client.resolve(&cred, &path, false))
             .with_context(|| text::printable(&path))?;
         let map = conn.client.map();
-        let slot = Part::whole(found.parent.id).slot();
+        let slot = conn.client.part_with(&found.parent, &found.name).slot();
         let (attr, content) = (found.entry.attr, found.entry.dir.as_ref().map(|d| d.id));
         let mut object = Map::new();
         text::put_bytes(&mut object, "path", &path);

@@ -4,7 +4,7 @@
 //! was halved; so each answer brings the client nearer, and after at most 12 it asks the right one (H64).
 
 use pando_format::NameHash;
-use pando_types::{DirId, Generation, Name, Tile, Tiling};
+use pando_types::{DirId, Generation, Name, Part, Tile, Tiling};
 use pando_wire::{Op, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +80,11 @@ impl crate::Client {
         };
         let ([first, second], [one, other]) = (op.statements(), op.hashes(map.widths()));
         [find(first, one), find(second, other)]
+    }
+
+    /// In which part of its directory a name is taken to be: a hint.
+    pub fn part_with(&self, dir: &Statement, name: &Name) -> Part {
+        Part::new(dir.id, self.part_of(dir, name)).unwrap_or(Part::whole(dir.id))
     }
 
     /// In which part a name is taken to be.

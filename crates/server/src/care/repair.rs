@@ -26,6 +26,8 @@ fn is_of_the_tree(key: &Key) -> bool {
             | Key::Attachment { .. }
             | Key::Head(_)
             | Key::Touch(_)
+            | Key::Parts(_)
+            | Key::PartNote(_)
             | Key::RenameList { .. }
             | Key::Counter(_)
     )
