@@ -128,7 +128,7 @@ pub fn make(
         epoch: 1,
         profile: Profile {
             name: choices.profile.clone(),
-            placement: placement.word().into(),
+            placement: placement.word(),
             ids: system.ids.word().into(),
             directory_updates: Profile::updates_word(system.updates),
             coherence: Profile::coherence_word(choices.coherence),

@@ -95,9 +95,11 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
         "none" => Profile::coherence_word(Coherence::Lazy),
         word => word.to_owned(),
     };
-    let split = choices.split_entries.map(|entries| Placement::Split(entries).word());
+    let split = choices
+        .split_entries
+        .map(|entries| Placement::Split(entries).word());
     let split = split.unwrap_or_default();
-    let coupled: String = Placement::Coupled.word().into();
+    let coupled = Placement::Coupled.word();
     let wants = [
         (
             "durability",

@@ -62,7 +62,9 @@ pub fn finish(cluster: &Rc<Cluster>, workload: &Rc<Workload>, admin: NodeId) {
             format!("the final round does not end: {waiting:?}"),
         );
     }
-    if !sim.run_until(WITHIN, || cluster.judge().in_flight() == (0, 0) && cluster.judge().part_notes() == 0) {
+    if !sim.run_until(WITHIN, || {
+        cluster.judge().in_flight() == (0, 0) && cluster.judge().part_notes() == 0
+    }) {
         let left = cluster.judge().in_flight();
         return sim.fail(
             Kind::NoProgress,

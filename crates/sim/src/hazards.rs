@@ -108,7 +108,10 @@ mod tests {
         let elsewhere = text.replace("plant", "plant in indexfs");
         assert_eq!(found.plant.system, System::Pando);
         let leaked: &'static str = Box::leak(elsewhere.into_boxed_str());
-        assert_eq!(hazard(leaked).map(|h| (h.is_planted, h.plant.system)), Some((true, System::IndexFs)));
+        assert_eq!(
+            hazard(leaked).map(|h| (h.is_planted, h.plant.system)),
+            Some((true, System::IndexFs))
+        );
         assert!(hazard("Another heading\n\n- Harm: x\n").is_none());
         assert!(is_known("H50"), "a hazard without a plant");
     }

@@ -4,8 +4,8 @@ use crate::judge::{Execution, Judge};
 use crate::revoke::Ended;
 use crate::words::describe_op;
 use pando_auth::seal;
-use pando_format::{Codec, NameHash, Position};
 use pando_format::codec::Blob;
+use pando_format::{Codec, NameHash, Position};
 use pando_types::{Errno, RequestId, SessionId};
 use pando_wire::{
     Answer, EntryView, Message, Op, OpRequest, Outcome, Refusal, Request, Response, Said, Statement,

@@ -62,7 +62,7 @@ impl Tile {
 
     /// Whether a part of this depth may begin there.
     pub const fn is_aligned(self) -> bool {
-        self.depth <= DEPTH_MAX && self.start < SLOTS && self.start % (SLOTS >> self.depth) == 0
+        self.depth <= DEPTH_MAX && self.start < SLOTS && self.start.is_multiple_of(SLOTS >> self.depth)
     }
 
     /// The smallest depth at which a part may begin at this start: part 0 began whole.

@@ -30,7 +30,10 @@ pub fn run(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode
             .run(conn.client.resolve(&Cred::root(), &path, false))
             .with_context(|| text::printable(&path))?;
         let Some(id) = found.entry.dir.as_ref().map(|d| d.id) else {
-            bail!("{} is no directory: `pando map slot` says where it is", text::printable(&path));
+            bail!(
+                "{} is no directory: `pando map slot` says where it is",
+                text::printable(&path)
+            );
         };
         let parts = conn
             .run(parts_of(&conn.client, id))
@@ -38,7 +41,10 @@ pub fn run(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode
         let mut object = Map::new();
         text::put_bytes(&mut object, "path", &path);
         object.insert("id".into(), json!(id.to_string()));
-        object.insert("entries".into(), json!(parts.iter().map(|p| p.touch.stat.entries).sum::<u64>()));
+        object.insert(
+            "entries".into(),
+            json!(parts.iter().map(|p| p.touch.stat.entries).sum::<u64>()),
+        );
         object.insert("parts".into(), parts.iter().map(Row::json).collect());
         if !args.json {
             println!("{}", text::printable(&path));
@@ -95,7 +101,10 @@ async fn parts_of(client: &Client, dir: DirId) -> Result<Vec<Row>> {
     for tile in tiling.tiles() {
         let part = Part::new(dir, tile.start).context("a part beyond the hash space")?;
         let Some(Record::Touch(touch)) = read(client, &Key::Touch(part)).await? else {
-            bail!("it was removed, or its part {} is missing: `pando fsck` says which", tile.start);
+            bail!(
+                "it was removed, or its part {} is missing: `pando fsck` says which",
+                tile.start
+            );
         };
         rows.push(Row {
             tile,

@@ -405,7 +405,7 @@ impl Sessions {
                 lane.doing = running;
                 Admission::Execute { unknown: true }
             }
-            Doing::Elsewhere(why) => Admission::Refuse(why.clone()),
+            Doing::Elsewhere(why) => Admission::Refuse(*why),
         }
     }
 

@@ -187,7 +187,10 @@ impl Tree {
 
     /// Notes about parts.
     pub fn part_notes(&self) -> usize {
-        self.records.keys().filter(|k| matches!(k, Key::PartNote(_))).count()
+        self.records
+            .keys()
+            .filter(|k| matches!(k, Key::PartNote(_)))
+            .count()
     }
 
     /// All records that are set aside.

@@ -60,7 +60,7 @@ impl Clone for Table {
                     Doing::Running(askers) => Doing::Running(askers.clone()),
                     Doing::Done(outcome, by) => Doing::Done(outcome.clone(), *by),
                     Doing::Refused => Doing::Refused,
-                    Doing::Elsewhere(why) => Doing::Elsewhere(why.clone()),
+                    Doing::Elsewhere(why) => Doing::Elsewhere(*why),
                 };
                 let sequence = lane.sequence;
                 copy.lanes.insert(
