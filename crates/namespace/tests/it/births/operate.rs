@@ -193,7 +193,7 @@ impl World {
                         let loops = self.walk(moved.0, into.0)?;
                         walked.insert((moved, into), loops);
                     }
-                    Step::UseCoordinator => return self.stuck(what),
+                    Step::UseCoordinator | Step::Elsewhere { .. } | Step::Busy => return self.stuck(what),
                     Step::Done(d) => {
                         decision = Some(d);
                         break;
