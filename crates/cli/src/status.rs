@@ -227,6 +227,7 @@ fn show(
                 number(s, "locks_held"),
                 in_doubt.map_or("-".into(), |(p, d)| (p + d).to_string()),
                 number(s, "operations"),
+                number(s, "records"),
                 space,
                 removed(s),
             ]
@@ -234,7 +235,7 @@ fn show(
         .collect();
     let head = [
         "server", "state", "address", "pid", "boot", "uptime", "sessions", "locks", "in-doubt", "ops",
-        "free", "removed",
+        "records", "free", "removed",
     ];
     print!("{}", text::table(&head, &rows));
     let waiting = sum(servers, "removed_files");
