@@ -76,6 +76,11 @@ impl StoreKind {
             .unwrap_or(StoreKind::NEW)
     }
 
+    /// Whether there is a store in a folder.
+    pub fn is_at(path: &Path) -> bool {
+        StoreKind::ALL.iter().any(|kind| path.join(kind.mark()).exists())
+    }
+
     /// Makes a store that holds only its superblock. When this returns, a power cut does not undo it; if it
     /// is interrupted, it can be called again. It takes nothing away, and refuses a store with a superblock.
     pub fn create(self, path: &Path, superblock: Superblock) -> Result<(), StoreError> {

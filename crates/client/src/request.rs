@@ -314,8 +314,12 @@ impl Client {
 
     /// A server has been silent for a while: perhaps another has its place by now.
     async fn look_elsewhere(&self, silent: ServerId, patience: &Patience) {
-        if patience.pause >= ELSEWHERE {
-            self.refresh_map_from(self.others(silent)).await;
+        if patience.pause >= ELSEWHERE
+            && !self.refresh_map_from(self.others(silent)).await
+            && let Some(find) = &*self.find_map.borrow()
+            && let Some(map) = find()
+        {
+            self.adopt_map(map);
         }
     }
 

@@ -1,6 +1,7 @@
 //! `pando bench figure`: figures of the papers, drawn again. Those about a few clients on real servers; those
 //! about how a large cluster scales in virtual time, with what a message takes measured first.
 
+mod indexfs_placement;
 mod infinifs_10;
 mod infinifs_11;
 mod infinifs_12;
@@ -24,9 +25,10 @@ use std::time::Duration;
 /// Measures what a figure of a paper shows.
 ///
 /// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all
-/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13 and 14 in virtual
-/// time, on up to 32 servers of one processor each (see `pando sim scale`). Figure 12 is a model of the
-/// store's levels with costs measured here. Beside all stands what the paper says in words.
+/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14 and
+/// `indexfs-placement` in virtual time, on up to 32 servers of one processor each (see `pando sim scale`).
+/// Figure 12 is a model of the store's levels with costs measured here. Beside all stands what the paper
+/// says in words.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench figure infinifs-9\n  pando bench figure infinifs-15 --rtt 1ms\n  pando bench figure infinifs-11 --clients 8 --seconds 2\n  pando bench calibrate --out costs.json && pando bench figure infinifs-14 --calibration costs.json --json"
@@ -178,6 +180,10 @@ pub enum Which {
     /// 15).
     #[value(name = "infinifs-15")]
     Infinifs15,
+    /// How evenly new directories are spread by the less loaded of two servers, and by one random choice
+    /// (IndexFS, §II-A).
+    #[value(name = "indexfs-placement")]
+    IndexfsPlacement,
 }
 
 pub fn run(args: &Args, bench: &FigureArgs) -> Result<ExitCode> {
@@ -194,6 +200,7 @@ pub fn run(args: &Args, bench: &FigureArgs) -> Result<ExitCode> {
         Which::Infinifs13 => infinifs_13::draw(&Virtual::of(bench)),
         Which::Infinifs14 => infinifs_14::draw(&Virtual::of(bench)),
         Which::Infinifs15 => infinifs_15::draw(&Real::of(bench)),
+        Which::IndexfsPlacement => indexfs_placement::draw(&Virtual::of(bench)),
     }?;
     drawn.print(args);
     Ok(ExitCode::SUCCESS)

@@ -14,4 +14,5 @@ mod plans;
 mod power;
 mod repair;
 mod restart;
+mod standby;
 mod trees;
