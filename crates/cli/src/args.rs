@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use crate::connect::Paths;
+use crate::store_kinds::StoreKind;
 use crate::text;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -182,6 +183,10 @@ pub struct Choices {
     /// in the cluster's folder, for servers of one machine) or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
     #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
     pub coord: Place,
+    /// Kind of the servers' stores: `column` writes files several times as fast when there are more than fit
+    /// memory, and reads them more slowly.
+    #[arg(long, alias = "store-kind", value_enum, value_name = "KIND", default_value_t = StoreKind::NEW)]
+    pub store: StoreKind,
     /// Largest file kept with its metadata, in bytes.
     #[arg(long, default_value_t = pando_wire::INLINE_LIMIT_DEFAULT, value_parser = clap::value_parser!(u32).range(0..=i64::from(pando_wire::INLINE_LIMIT_MAX)))]
     pub inline_limit: u32,
@@ -199,6 +204,7 @@ impl Default for Choices {
             durability: Mode::Sync,
             auth: Auth::None,
             coord: Place::Dir,
+            store: StoreKind::NEW,
             inline_limit: pando_wire::INLINE_LIMIT_DEFAULT,
             id_bits: 128,
         }
@@ -284,6 +290,9 @@ pub struct ServerArgs {
     /// Its store. [default: DIR/server-ID]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
+    /// Fail if its store is of another kind.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub store_kind: Option<StoreKind>,
     /// Memory for cached blocks of the store, in MiB.
     #[arg(long, default_value_t = crate::store_kinds::CACHE_MIB)]
     pub cache_mib: usize,

@@ -7,7 +7,7 @@ use crate::connect::open_blocks;
 use crate::device::{self, Device};
 use crate::gc::regular::{self, Rules};
 use crate::metrics::{self, Counters};
-use crate::store_kinds::{StoreKind, StoreOptions};
+use crate::store_kinds::{Opened, StoreKind, StoreOptions};
 use crate::{coordination, fsck, pki, process};
 use anyhow::{Context, Result, bail};
 use pando_auth::Introduction;
@@ -101,24 +101,16 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         cache_bytes: options.cache_mib << 20,
         record_bytes: options.record_mib << 20,
         ballast_bytes: (options.reserve_mib << 20) / 2,
+        ..StoreOptions::default()
     };
     if options.salvage {
         return salvage(args, id, &path);
     }
-    let (opened, _) = StoreKind::at(&path).open(&path, &how).with_context(|| {
-        let path = path.display();
-        format!("cannot open the store {path} (if it is damaged, `pando server --id {id} --salvage` makes it anew of what is whole)")
-    })?;
-    let store = opened.store();
+    let opened = open(options, &path, &how)?;
     if options.compact {
-        let before = store.stats().table_bytes;
-        opened.compact()?;
-        println!(
-            "server {id}: {before} bytes in tables before, {} after",
-            store.stats().table_bytes
-        );
-        return Ok(());
+        return compact(id, &opened);
     }
+    let store = opened.store();
     // Nobody waits for the removal of blocks.
     let blocks = Rc::new(Aside::new(open_blocks(&dir, &map)?).context("cannot start a thread")?);
 
@@ -150,7 +142,8 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         reactor.set_tls(pki::of_server(&dir, options.id)?);
     }
     reactor.set_map(&map);
-    let counters = Rc::new(Counters::default());
+    let kind = opened.kind().word();
+    let counters = Rc::new(Counters::of(kind));
     let watch = Rc::new(Watch {
         counters: counters.clone(),
         stopper: reactor.stopper(),
@@ -200,6 +193,7 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     };
     let collected = regular::start(&dir, rules, watch.leads.clone()).context("cannot start a thread")?;
     server.say("gc", move || collected.text());
+    server.say("store", move || format!("\"{kind}\""));
     reactor.set_node(server.clone());
     let bound = reactor
         .listen(&me.address, server.boot(), server.clone())
@@ -236,6 +230,27 @@ pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
         bail!("the store failed, which the log says more of; put that right, then start the server again");
     }
     println!("server {id} stopped");
+    Ok(())
+}
+
+/// Opens the server's store.
+fn open(options: &ServerArgs, path: &Path, how: &StoreOptions) -> Result<Opened> {
+    if let Some(wanted) = options.store_kind {
+        wanted.suits(path)?;
+    }
+    let id = options.id;
+    let (opened, _) = StoreKind::at(path).open(path, how).with_context(|| {
+        let path = path.display();
+        format!("cannot open the store {path} (if it is damaged, `pando server --id {id} --salvage` makes it anew of what is whole)")
+    })?;
+    Ok(opened)
+}
+
+fn compact(id: ServerId, opened: &Opened) -> Result<()> {
+    let bytes = || opened.store().stats().table_bytes;
+    let before = bytes();
+    opened.compact()?;
+    println!("server {id}: {before} bytes in tables before, {} after", bytes());
     Ok(())
 }
 

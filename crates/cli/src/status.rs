@@ -217,6 +217,7 @@ fn show(
                 number(s, "server"),
                 if s["up"] == true { "up" } else { "DOWN" }.into(),
                 s["address"].as_str().unwrap_or("-").into(),
+                s["store"].as_str().unwrap_or("-").into(),
                 number(s, "pid"),
                 number(s, "boot"),
                 s["uptime_s"].as_u64().map_or("-".into(), duration),
@@ -230,8 +231,8 @@ fn show(
         })
         .collect();
     let head = [
-        "server", "state", "address", "pid", "boot", "uptime", "sessions", "locks", "in-doubt", "ops",
-        "free", "removed",
+        "server", "state", "address", "store", "pid", "boot", "uptime", "sessions", "locks", "in-doubt",
+        "ops", "free", "removed",
     ];
     print!("{}", text::table(&head, &rows));
     let waiting = sum(servers, "removed_files");
