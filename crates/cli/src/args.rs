@@ -183,8 +183,8 @@ pub struct Choices {
     /// in the cluster's folder, for servers of one machine) or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
     #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
     pub coord: Place,
-    /// Kind of the servers' stores: `column` writes files several times as fast when there are more than fit
-    /// memory, and reads them more slowly.
+    /// Kind of the servers' stores: in `column` compactions leave values of files alone, which spares slow
+    /// devices, and reads of files that are not cached take one step more.
     #[arg(long, alias = "store-kind", value_enum, value_name = "KIND", default_value_t = StoreKind::NEW)]
     pub store: StoreKind,
     /// Largest file kept with its metadata, in bytes.
