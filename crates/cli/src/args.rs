@@ -2,6 +2,7 @@
 
 use crate::connect::Paths;
 use crate::standby::Watched;
+use crate::store_kinds::StoreKind;
 use crate::text;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -187,6 +188,10 @@ pub struct Choices {
     /// in the cluster's folder, for servers of one machine) or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
     #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
     pub coord: Place,
+    /// Kind of the servers' stores: in `column` compactions leave values of files alone, which spares slow
+    /// devices, and reads of files that are not cached take one step more.
+    #[arg(long, alias = "store-kind", value_enum, value_name = "KIND", default_value_t = StoreKind::NEW)]
+    pub store: StoreKind,
     /// Largest file kept with its metadata, in bytes.
     #[arg(long, default_value_t = pando_wire::INLINE_LIMIT_DEFAULT, value_parser = clap::value_parser!(u32).range(0..=i64::from(pando_wire::INLINE_LIMIT_MAX)))]
     pub inline_limit: u32,
@@ -204,6 +209,7 @@ impl Default for Choices {
             durability: Mode::Sync,
             auth: Auth::None,
             coord: Place::Dir,
+            store: StoreKind::NEW,
             inline_limit: pando_wire::INLINE_LIMIT_DEFAULT,
             id_bits: 128,
         }
@@ -305,6 +311,9 @@ pub struct ServerArgs {
     /// Its store. [default: DIR/server-ID]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
+    /// Fail if its store is of another kind.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub store_kind: Option<StoreKind>,
     /// Memory for cached blocks of the store, in MiB.
     #[arg(long, default_value_t = crate::store_kinds::CACHE_MIB)]
     pub cache_mib: usize,

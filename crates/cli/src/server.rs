@@ -113,6 +113,7 @@ pub fn store_options(file: &ClusterFile, options: &ServerArgs) -> Result<StoreOp
         cache_bytes: options.cache_mib << 20,
         record_bytes: options.record_mib << 20,
         ballast_bytes: (options.reserve_mib << 20) / 2,
+        ..StoreOptions::default()
     })
 }
 
@@ -144,19 +145,9 @@ fn run_as(args: &Args, dir: &ClusterDir, options: &ServerArgs, id: ServerId) -> 
     if options.salvage {
         return salvage(args, id, &path);
     }
-    let (opened, _) = StoreKind::at(&path).open(&path, &how).with_context(|| {
-        let path = path.display();
-        format!("cannot open the store {path} (if it is damaged, `pando server --id {id} --salvage` makes it anew of what is whole)")
-    })?;
+    let opened = open(options, id, &path, &how)?;
     if options.compact {
-        let store = opened.store();
-        let before = store.stats().table_bytes;
-        opened.compact()?;
-        println!(
-            "server {id}: {before} bytes in tables before, {} after",
-            store.stats().table_bytes
-        );
-        return Ok(());
+        return compact(id, &opened);
     }
     let seat = Seat {
         began,
@@ -217,7 +208,8 @@ fn serve(dir: &ClusterDir, options: &ServerArgs, seat: Seat) -> Result<()> {
     let secrets = dir.secrets(map.fs)?;
     let reactor = transport(dir, options, &map, &seat.me, &secrets)?;
     seat.opened.write_each_turn(&reactor);
-    let counters = Rc::new(Counters::default());
+    let kind = seat.opened.kind().word();
+    let counters = Rc::new(Counters::of(kind));
     let watch = Rc::new(Watch {
         counters: counters.clone(),
         stopper: reactor.stopper(),
@@ -260,6 +252,7 @@ fn serve(dir: &ClusterDir, options: &ServerArgs, seat: Seat) -> Result<()> {
     };
     let collected = regular::start(dir, rules, watch.leads.clone()).context("cannot start a thread")?;
     server.say("gc", move || collected.text());
+    server.say("store", move || format!("\"{kind}\""));
     open_door(options, &seat, &reactor, &server, counters)?;
     reactor.run();
     reactor.shutdown();
@@ -328,6 +321,26 @@ fn end(watch: &Watch, coord: &dyn Coord) -> Result<()> {
         bail!("the store failed, which the log says more of; put that right, then start the server again");
     }
     println!("server {id} stopped");
+    Ok(())
+}
+
+/// Opens the server's store.
+fn open(options: &ServerArgs, id: ServerId, path: &Path, how: &StoreOptions) -> Result<Opened> {
+    if let Some(wanted) = options.store_kind {
+        wanted.suits(path)?;
+    }
+    let (opened, _) = StoreKind::at(path).open(path, how).with_context(|| {
+        let path = path.display();
+        format!("cannot open the store {path} (if it is damaged, `pando server --id {id} --salvage` makes it anew of what is whole)")
+    })?;
+    Ok(opened)
+}
+
+fn compact(id: ServerId, opened: &Opened) -> Result<()> {
+    let bytes = || opened.store().stats().table_bytes;
+    let before = bytes();
+    opened.compact()?;
+    println!("server {id}: {before} bytes in tables before, {} after", bytes());
     Ok(())
 }
 

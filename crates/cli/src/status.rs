@@ -220,6 +220,7 @@ fn show(
                 number(s, "server"),
                 if s["up"] == true { "up" } else { "DOWN" }.into(),
                 s["address"].as_str().unwrap_or("-").into(),
+                s["store"].as_str().unwrap_or("-").into(),
                 number(s, "pid"),
                 number(s, "boot"),
                 s["uptime_s"].as_u64().map_or("-".into(), duration),
@@ -234,8 +235,8 @@ fn show(
         })
         .collect();
     let head = [
-        "server", "state", "address", "pid", "boot", "uptime", "sessions", "locks", "in-doubt", "ops",
-        "records", "free", "removed",
+        "server", "state", "address", "store", "pid", "boot", "uptime", "sessions", "locks", "in-doubt",
+        "ops", "records", "free", "removed",
     ];
     print!("{}", text::table(&head, &rows));
     let waiting = sum(servers, "removed_files");

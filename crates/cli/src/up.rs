@@ -132,6 +132,12 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
             );
         }
     }
+    if args.typed.contains("store") {
+        let dir = ClusterDir::of(args)?;
+        for server in &file.servers {
+            choices.store.suits(&dir.store(server.id))?;
+        }
+    }
     if args.typed.contains("servers") && usize::from(up.servers) != file.servers.len() {
         eprintln!(
             "pando: --servers {} is for a new filesystem; this one has {} (`pando join` adds one, `pando drain` takes one away)",

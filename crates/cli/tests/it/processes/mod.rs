@@ -2,6 +2,7 @@
 
 mod backup;
 mod blocks;
+mod columns;
 mod coordination;
 mod damage;
 mod dump;
