@@ -132,7 +132,7 @@ pub fn make(
             ids: system.ids.word().into(),
             directory_updates: Profile::updates_word(system.updates),
             coherence: Profile::coherence_word(choices.coherence),
-            store: "rocksdb".into(),
+            store: choices.store.word().into(),
         },
         durability: choices.durability.word().into(),
         slots: runs(&servers),
@@ -155,7 +155,7 @@ pub fn make(
             rustix::process::getegid().as_raw(),
         );
         for server in &map.servers {
-            stores::make(&dir.store(server.id.0), server.id, map, owner)?;
+            stores::make(&dir.store(server.id.0), server.id, map, owner, choices.store)?;
         }
         Ok(|| Ok(()))
     })

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result};
 use pando_server::MetaServer;
+use pando_types::ServerId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -78,9 +79,38 @@ impl SharedPage {
 #[derive(Default)]
 pub struct Counters {
     executed: RefCell<BTreeMap<(&'static str, bool), u64>>,
+    /// Kind of the server's store.
+    store: &'static str,
 }
 
 impl Counters {
+    /// Of a server with a store of this kind.
+    pub fn of(store: &'static str) -> Counters {
+        Counters {
+            store,
+            ..Counters::default()
+        }
+    }
+
+    fn write(&self, out: &mut String, id: ServerId) {
+        let _ = writeln!(
+            out,
+            "# HELP pando_operations_total Operations executed, by kind and result."
+        );
+        let _ = writeln!(out, "# TYPE pando_operations_total counter");
+        for ((kind, ok), n) in &*self.executed.borrow() {
+            let result = if *ok { "ok" } else { "error" };
+            let _ = writeln!(
+                out,
+                "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
+            );
+        }
+        let _ = writeln!(out, "# HELP pando_store_info Kind of the server's store.");
+        let _ = writeln!(out, "# TYPE pando_store_info gauge");
+        let kind = self.store;
+        let _ = writeln!(out, "pando_store_info{{server=\"{id}\",kind=\"{kind}\"}} 1");
+    }
+
     /// Counts one.
     pub fn executed(&self, kind: &'static str, ok: bool) {
         *self.executed.borrow_mut().entry((kind, ok)).or_default() += 1;
@@ -135,18 +165,7 @@ pub fn publish(
     let (s, removed) = (server.stats(), server.removed());
     let id = server.id();
     let mut out = String::with_capacity(4096);
-    let _ = writeln!(
-        out,
-        "# HELP pando_operations_total Operations executed, by kind and result."
-    );
-    let _ = writeln!(out, "# TYPE pando_operations_total counter");
-    for ((kind, ok), n) in &*counters.executed.borrow() {
-        let result = if *ok { "ok" } else { "error" };
-        let _ = writeln!(
-            out,
-            "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
-        );
-    }
+    counters.write(&mut out, id);
     let metrics: [(&str, &str, &str, u64); 23] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (

@@ -153,6 +153,7 @@ struct Session {
 pub(crate) type Beside<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 type HearMap = Box<dyn Fn(&ClusterMap)>;
+type FindMap = Box<dyn Fn() -> Option<ClusterMap>>;
 
 /// A client on one thread.
 pub struct Client {
@@ -176,6 +177,8 @@ pub struct Client {
     asker: Cell<Option<Asker>>,
     /// Called with every newer map, so that the transport learns the addresses.
     on_map: RefCell<Option<HearMap>>,
+    /// Asked for a map where servers do not answer.
+    find_map: RefCell<Option<FindMap>>,
 }
 
 /// Says whom this thread serves now, if what is looked at for them is to be looked at as them.
@@ -209,6 +212,7 @@ impl Client {
             call: RefCell::new(None),
             asker: Cell::new(None),
             on_map: RefCell::new(None),
+            find_map: RefCell::new(None),
             world,
             config,
         })
@@ -222,6 +226,11 @@ impl Client {
     /// Has `hear` called with every newer map.
     pub fn on_map(&self, hear: impl Fn(&ClusterMap) + 'static) {
         *self.on_map.borrow_mut() = Some(Box::new(hear));
+    }
+
+    /// Has `find` asked for a map where servers do not answer: all that are known may have been replaced.
+    pub fn find_map(&self, find: impl Fn() -> Option<ClusterMap> + 'static) {
+        *self.find_map.borrow_mut() = Some(Box::new(find));
     }
 
     /// Has `asker` asked for whom this acts, before [`ClientConfig::own`]: an identity that may act for some

@@ -352,8 +352,12 @@ impl Client {
 
     /// A server has been silent for a while: perhaps another has its place by now.
     async fn look_elsewhere(&self, silent: ServerId, patience: &Patience) {
-        if patience.pause >= ELSEWHERE {
-            self.refresh_map_from(self.others(silent)).await;
+        if patience.pause >= ELSEWHERE
+            && !self.refresh_map_from(self.others(silent)).await
+            && let Some(find) = &*self.find_map.borrow()
+            && let Some(map) = find()
+        {
+            self.adopt_map(map);
         }
     }
 
@@ -715,6 +719,23 @@ fn together(all: impl Iterator<Item = FsStat>) -> FsStat {
     sum
 }
 
+/// An outcome as callers see it. `None`: a part of a directory has nothing more, and the listing goes on in the next
+/// (H64).
+fn turned(message: &mut Request, outcome: Outcome) -> Option<Outcome> {
+    match outcome {
+        Ok(Answer::Part { entries, upto }) if entries.is_empty() => {
+            if let Request::Op(asked) = message
+                && let Op::ReadDir { after, .. } = &mut asked.op
+            {
+                *after = upto;
+            }
+            None
+        }
+        Ok(Answer::Part { entries, .. }) => Some(Ok(Answer::Entries { entries, end: false })),
+        outcome => Some(outcome),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -734,22 +755,5 @@ mod tests {
             of(10, 1, 0),
         ];
         assert_eq!(together(servers.into_iter()), of(150, 54, 0));
-    }
-}
-
-/// An outcome as callers see it. `None`: a part of a directory has nothing more, and the listing goes on in the next
-/// (H64).
-fn turned(message: &mut Request, outcome: Outcome) -> Option<Outcome> {
-    match outcome {
-        Ok(Answer::Part { entries, upto }) if entries.is_empty() => {
-            if let Request::Op(asked) = message
-                && let Op::ReadDir { after, .. } = &mut asked.op
-            {
-                *after = upto;
-            }
-            None
-        }
-        Ok(Answer::Part { entries, .. }) => Some(Ok(Answer::Entries { entries, end: false })),
-        outcome => Some(outcome),
     }
 }

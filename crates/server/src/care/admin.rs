@@ -98,7 +98,7 @@ impl MetaServer {
                 "\"to_move\":{},\"records_sent\":{},\"slots_given\":{},\"slots_taken\":{},",
                 "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{},",
                 "\"removed_files\":{},\"removed_bytes\":{},\"removed_held\":{},",
-                "\"handing_over\":{},\"stuck\":{}}}"
+                "\"handing_over\":{},\"stuck\":{},\"records\":{}}}"
             ),
             self.id,
             self.boot,
@@ -139,6 +139,7 @@ impl MetaServer {
             removed.held,
             self.handing_over(),
             self.stuck_slots(),
+            self.store.records(),
         )
     }
 }

@@ -133,6 +133,7 @@ impl MetaServer {
         };
         let before = self.txn.debts.borrow_mut().live.insert(dir, debt);
         assert!(before.is_none(), "{dir:?} is born twice at once");
+        self.placed(self.owner(Part::whole(dir).slot()));
         self.pay_later([dir]);
     }
 

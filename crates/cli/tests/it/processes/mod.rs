@@ -2,6 +2,7 @@
 
 mod backup;
 mod blocks;
+mod columns;
 mod coordination;
 mod damage;
 mod dump;
@@ -15,4 +16,5 @@ mod power;
 mod repair;
 mod restart;
 mod split;
+mod standby;
 mod trees;
