@@ -77,7 +77,7 @@ impl Observer for Watch {
     }
 }
 
-/// What a process needs to be a server of the map.
+/// All that a process needs to be a server of the map.
 pub struct Seat {
     /// When it began to become that server.
     pub began: Instant,
@@ -120,7 +120,7 @@ pub fn store_options(file: &ClusterFile, options: &ServerArgs) -> Result<StoreOp
 /// Runs one server, or a standby until it is one.
 pub fn run(args: &Args, options: &ServerArgs) -> Result<()> {
     if options.with_parent {
-        // Whoever measures may be interrupted; its servers are nobody's then.
+        // A measurement may be interrupted; its servers are nobody's then.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
     let dir = ClusterDir::of(args)?;
@@ -160,7 +160,7 @@ fn run_as(args: &Args, dir: &ClusterDir, options: &ServerArgs, id: ServerId) -> 
     serve(dir, options, seat)
 }
 
-/// What a server talks to others by.
+/// The reactor by which a server talks to others.
 fn transport(
     dir: &ClusterDir,
     options: &ServerArgs,

@@ -6,7 +6,7 @@ use crate::families;
 use pando_store::StoreError;
 use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, Error};
 
-/// What comes back of less is not worth it, nor is less than a sixteenth of all.
+/// Fewer bytes than these are not worth it, nor is less than a sixteenth of all.
 const WORTH: u64 = 1 << 20;
 const SHARE: u64 = 16;
 /// Left over while rows are moved.

@@ -164,7 +164,7 @@ pub(crate) fn row<'a>(
     }
 }
 
-/// What is left of a key whose brief or row is damaged: a row that is whole, if its brief is not.
+/// The rest of a key whose brief or row is damaged: a row that is whole, if its brief is not.
 pub(crate) fn left(db: &DB, key: &[u8], brief: &[u8]) -> Option<Record> {
     if is_sound(key, brief) {
         return None;

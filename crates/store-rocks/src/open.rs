@@ -258,13 +258,15 @@ pub(crate) fn database_options(o: &RocksOptions) -> Options {
     options.set_paranoid_checks(true);
 
     // The WAL's length decides when the memtable is flushed (`RocksStore::next_log`); these limits are out of
-    // reach.
-    options.set_write_buffer_size((o.wal_bytes as usize).saturating_mul(8).max(8 << 20));
+    // reach: a record in memory takes at most 2.2 times its bytes in the WAL. RocksDB allocates 1.1 times the
+    // first of them for each WAL before its first byte, and old WALs leave after new ones came. On a small
+    // device a larger limit is refused room.
+    options.set_write_buffer_size((o.wal_bytes as usize).saturating_mul(4).max(8 << 20));
     options.set_max_total_wal_size(0);
     options.set_max_write_buffer_number(4);
     // Most buckets that are looked for are not in memory: a memtable says so without a search. (A share of
-    // the buffer's size above, of which an eighth is used.)
-    options.set_memtable_prefix_bloom_ratio(0.01);
+    // the buffer's size above, of which a quarter is used.)
+    options.set_memtable_prefix_bloom_ratio(0.02);
     options.set_memtable_whole_key_filtering(true);
     // There is one writer.
     options.set_allow_concurrent_memtable_write(false);

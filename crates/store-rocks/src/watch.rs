@@ -1,4 +1,4 @@
-//! What is counted where somebody measures.
+//! Counts for measurements.
 
 use crate::{RocksStore, families};
 

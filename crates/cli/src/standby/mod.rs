@@ -132,7 +132,7 @@ impl fmt::Display for StandbyError {
     }
 }
 
-/// What to do about an address of a server that cannot be had.
+/// Advice about an address of a server that cannot be had.
 pub fn cannot_listen(me: &ServerInfo) -> String {
     let (id, address) = (me.id, &me.address);
     match addresses::is_here(address) {

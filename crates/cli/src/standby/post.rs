@@ -1,4 +1,4 @@
-//! What others see of a process that stands by.
+//! The lock and the state by which others see a process that stands by.
 
 use crate::args::{Args, Command};
 use crate::cluster_dir::{ClusterDir, numbered};
@@ -15,7 +15,7 @@ const START_PATIENCE: Duration = Duration::from_secs(15);
 /// How long it may take to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
-/// What the lock and the log of such a process are called.
+/// The name of such a process's lock and log.
 pub fn name(number: u16) -> String {
     format!("standby-{number}")
 }
@@ -24,7 +24,7 @@ fn page(dir: &ClusterDir, number: u16) -> PathBuf {
     dir.run().join(format!("{}.json", name(number)))
 }
 
-/// What one that runs says of itself. It goes with its process, or when that is a server.
+/// The state that a running standby tells. It goes with its process, or when that is a server.
 pub struct Post {
     /// Its number among those of the folder.
     pub number: u16,
@@ -85,7 +85,7 @@ pub fn all(dir: &ClusterDir) -> Result<Vec<Value>> {
         let pid = pid.as_raw_nonzero().get();
         let text = std::fs::read_to_string(page(dir, number)).unwrap_or_default();
         let said: Option<Value> = serde_json::from_str(&text).ok();
-        // What an earlier process left says nothing of this one.
+        // A state that an earlier process left says nothing of this one.
         let said = said.filter(|s| s["pid"] == pid);
         found.push(said.unwrap_or_else(
             || json!({ "standby": number, "pid": pid, "for": [], "state": "has just started" }),

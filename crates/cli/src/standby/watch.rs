@@ -56,7 +56,7 @@ pub fn wait(dir: &ClusterDir, options: &ServerArgs) -> Result<Seat> {
                 Found::Nothing(state) => state,
             },
             Err(e @ CoordError::Away(_)) => {
-                // Who is gone is not known.
+                // It is not known which servers are gone.
                 standby.gone.clear();
                 e.to_string()
             }
@@ -271,7 +271,7 @@ impl Standby<'_> {
                         return Ok(None);
                     }
                     let replaced = self.coord.replace(view.map.epoch, moved(&view.map, me));
-                    // What came of it is what the next look finds.
+                    // The next look finds what came of it.
                     if let Err(e) = coordination::wait(replaced, wait()) {
                         tracing::info!("the cluster map was not replaced: {e}");
                         std::thread::sleep(PAUSE);

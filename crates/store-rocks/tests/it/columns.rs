@@ -186,7 +186,7 @@ fn rows_that_were_read_from_files_are_kept() {
         ),
         (0, 1)
     );
-    // What is written while a bucket is read is seen after that.
+    // A row that is written while a bucket is read is seen after that.
     let reading = store.list(&bucket(700), 9);
     let (key, record) = (file_key(700), file(9_000_000));
     let update = Mutation::Update { key, record };

@@ -14,7 +14,7 @@ const READS: [u64; 2] = [20_000, 100_000];
 /// Which are hot.
 const HOT: f64 = 0.01;
 
-/// What the paper has: reads of all and of the hot ones, without columns and with them.
+/// The paper's values: reads of all and of the hot ones, without columns and with them.
 fn paper(order: Order) -> [[f64; 2]; 2] {
     match order {
         Order::Sequential => [[219.0, 350.0], [142_000.0, 154_000.0]],

@@ -47,7 +47,7 @@ impl Order {
     }
 }
 
-/// What insertion took.
+/// Time and bytes of an insertion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inserted {
     /// Entries per second, until the last one was synced.

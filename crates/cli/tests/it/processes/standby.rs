@@ -91,7 +91,7 @@ fn takes_over_under_load(durability: &str, options: &[&str]) {
         assert!(took < Duration::from_secs(15), "{took:?}");
         hammer.wait_for_load(hammer.acknowledged() + 100);
         assert!(standbys(&cluster).is_empty());
-        // What was said once is said again.
+        // `up` starts as many standbys as it was told once.
         assert!(cluster.run(&["up"]).contains("started 1 standby"));
     }
     // It is a server like any other.
