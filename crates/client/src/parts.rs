@@ -1,7 +1,8 @@
 //! In which parts of split directories names are: hints.
 //!
-//! Empty at first, and never trusted by a server. A server that does not have a name says so, and how often its part
-//! was halved; so each answer brings the client nearer, and after at most 12 it asks the right one (H64).
+//! Empty at first, and never trusted by a server. A server that does not have a name says so, and how often
+//! its part was halved; so each answer brings the client nearer, and after at most 12 it asks the right one
+//! (H64).
 
 use pando_format::NameHash;
 use pando_types::{DirId, Generation, Name, Part, Tile, Tiling};

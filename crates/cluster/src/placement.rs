@@ -11,8 +11,8 @@ pub enum Placement {
     Directory,
     /// Its counts and times are on another server, as if they were part of something else. An experiment.
     Coupled,
-    /// A directory is in one slot until it has so many entries. Then it is split, and split again, over slots of all
-    /// servers (IndexFS §II-A).
+    /// A directory is in one slot until it has so many entries. Then it is split, and split again, over slots
+    /// of all servers (IndexFS §II-A).
     Split(u32),
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 /// A directory has at most so many parts for each server.
 const PARTS: usize = 8;
 
-/// What a part that has grown too large gives away, if that spreads the directory: to a server that has none of it
-/// yet, or from one that has much to one that has little.
+/// What a part that has grown too large gives away, if that spreads the directory: to a server that has none
+/// of it yet, or from one that has much to one that has little.
 pub fn due(map: &ClusterMap, dir: DirId, tiling: &Tiling, start: u16) -> Option<Tile> {
     let half = tiling.tile(start)?.half()?;
     let owner = |start| Part::new(dir, start).map(|part| map.owner(part.slot()));

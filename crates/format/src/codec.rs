@@ -426,7 +426,8 @@ codec_struct!(Claims {
 });
 codec_enum!(Users { 0 => Any, 1 => Only { uids, gids } });
 codec_enum!(AuthMode { 0 => None, 1 => Key, 2 => Tls });
-/// A part: of part 0 its directory alone, of another also its start. What contains one says which by its own tag.
+/// A part: of part 0 its directory alone, of another also its start. What contains one says which by its own
+/// tag.
 pub fn put_part(part: Part, out: &mut Vec<u8>) {
     part.dir.put(out);
     if part.start() != 0 {

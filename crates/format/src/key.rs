@@ -9,7 +9,7 @@
 //! | `slot 'G' ino generation` | file data to be deleted | the directory it was in |
 //! | `slot 'H' dir` | content head of a directory | the directory |
 //! | `slot 'J' dir` | the parts of a split directory | the directory |
-//! | `slot 'j' dir` | what is to be done about a part: it is coming, or has left something behind | the part |
+//! | `slot 'j' dir` | a part that is coming, or has left something behind | the part |
 //! | `slot 'K' ino generation` | a file without a name that somebody may have open | the slot of its home |
 //! | `slot 'L' dir name` | rename list: versions of this birth in use elsewhere | the directory it is the birth parent of |
 //! | `slot 'R' session request-slot` | reply record | the slot of the request's first name |
@@ -267,8 +267,9 @@ fn take_part(slot: Slot, r: &mut Reader<'_>) -> Result<Part, DecodeError> {
     Part::at(take_dir(r)?, slot).ok_or(DecodeError::Invalid("slot of key"))
 }
 
-/// A bucket, with the part that has it. A part of the least depth that may begin there may not have the hash: the
-/// key says nothing of depths. But each part begins at the upper bits of its hashes, with some of the lowest cleared.
+/// A bucket, with the part that has it. A part of the least depth that may begin there may not have the hash:
+/// the key says nothing of depths. But each part begins at the upper bits of its hashes, with some of the
+/// lowest cleared.
 fn take_bucket(slot: Slot, r: &mut Reader<'_>) -> Result<(Part, NameHash), DecodeError> {
     let part = take_part(slot, r)?;
     let hash = take_hash(r)?;

@@ -10,6 +10,7 @@ mod identity;
 mod key;
 mod layout;
 mod mutation;
+mod part;
 mod record;
 mod remnant;
 mod renames;
@@ -23,10 +24,11 @@ pub use identity::{IdentityKey, IdentityRecord, IdentityTable};
 pub use key::{Key, LOCAL_SLOT};
 pub use layout::HOLE_MIN;
 pub use mutation::{Batch, Mutation, ReplyWrite};
+pub use part::{PartNote, PartRecord, PartsRecord};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,
-    HandOverRecord, Head, InodeRecord, Invalidation, Layout, LinkRecord, OwedRecord, PartNote, PartRecord,
-    PartsRecord, PreparedRecord, Record, ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
+    HandOverRecord, Head, InodeRecord, Invalidation, Layout, LinkRecord, OwedRecord, PreparedRecord, Record,
+    ReplyRecord, SessionRecord, Superblock, Target, Touch, TouchDelta,
 };
 pub use remnant::{Left, Remains, Remnant};
 pub use renames::RenameList;

@@ -5,12 +5,13 @@ use crate::hash::{NameHash, Position};
 use crate::identity::IdentityRecord;
 use crate::key::Key;
 use crate::mutation::Mutation;
+use crate::part::{PartNote, PartRecord, PartsRecord};
 use crate::renames::RenameList;
 use crate::xattrs::Marks;
 use crate::{codec_enum, codec_newtype, codec_struct};
 use pando_types::{
     Acls, Attr, Birth, BootEpoch, DirId, DirStat, Extended, FileKind, FsId, Generation, Guard, Ino, MapEpoch,
-    Name, Perm, Realm, Sequence, ServerId, SessionId, Slot, Timestamp, TxId, plant,
+    Name, Perm, Realm, Sequence, ServerId, SessionId, Slot, Timestamp, plant,
 };
 
 /// The tag of a reply record.
@@ -59,33 +60,6 @@ pub enum Record {
     Parts(PartsRecord),
     /// What is to be done about a part.
     PartNote(PartNote),
-}
-
-/// Content head of another part than 0: what every operation inside it must know.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PartRecord {
-    /// Incarnation of the directory (H1).
-    pub generation: Generation,
-    /// Salt of the name hash.
-    pub salt: u64,
-    /// How often it was halved: 1 to 12.
-    pub depth: u8,
-}
-
-/// The starts of all live parts but 0, ascending. There is none while a directory is whole.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PartsRecord {
-    /// Upper 12 bits of the first hash of each.
-    pub starts: Vec<u16>,
-}
-
-/// What is to be done about a part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PartNote {
-    /// It is being copied here, and is not there yet: no head stands before the decision (H305).
-    Coming(TxId),
-    /// What it gave away is not deleted yet (H302).
-    Debris,
 }
 
 /// What a name in a directory stands for.
@@ -409,13 +383,6 @@ codec_enum!(Record {
     13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan, 18 => Part(p), 19 => Parts(p),
     20 => PartNote(n)
 });
-codec_struct!(PartRecord {
-    generation,
-    salt,
-    depth
-});
-codec_struct!(PartsRecord { starts });
-codec_enum!(PartNote { 1 => Coming(tx), 2 => Debris });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i), 3 => Link(l) });
 codec_struct!(LinkRecord {

@@ -201,8 +201,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The place of a name that no request says a part of: by the list of the directory's parts, which is locked
-    /// against cuts (H304).
+    /// The place of a name that no request says a part of: by the list of the directory's parts, which is
+    /// locked against cuts (H304).
     pub fn place_by_list(&self, dir: &Statement, name: &Name) -> Result<Place, Stop> {
         let hash = self.inputs.widths.name(dir.salt, name);
         let tile = self.tiling(dir.id)?.find(hash.upper());

@@ -405,8 +405,8 @@ pub struct Stays {
     pub link: Target,
 }
 
-/// A file that somebody has open stays in its slot. `attached`: its attachments; `taken`: ordinals in its home's
-/// bucket. `None`: that is full.
+/// A file that somebody has open stays in its slot. `attached`: its attachments; `taken`: ordinals in its
+/// home's bucket. `None`: that is full.
 pub fn stay_home(
     widths: HashWidths,
     slot: Slot,

@@ -1,6 +1,7 @@
 //! Operations on all parts of a directory: its attributes, its times, its end.
 //!
-//! Each locks the list of the directory's parts against cuts, and then head and touch of every part (H33, H304).
+//! Each locks the list of the directory's parts against cuts, and then head and touch of every part (H33,
+//! H304).
 
 use crate::context::Context;
 use crate::snapshot::Stop;
@@ -80,8 +81,8 @@ pub(crate) fn touches(
     Ok(all.ok_or(missing)?)
 }
 
-/// Counts are sums; of times the largest counts. A time that was set counts only if nothing has changed since,
-/// in any part (H306).
+/// Counts are sums; of times the largest counts. A time that was set counts only if nothing has changed
+/// since, in any part (H306).
 pub(crate) fn joined(touches: impl Iterator<Item = Touch>) -> DirStat {
     let mut all: Option<Touch> = None;
     for touch in touches {

@@ -36,8 +36,8 @@ pub enum Page {
     More,
 }
 
-/// Makes a page from records in key order, read from `from.after`'s bucket on. `complete`: no entry of the part
-/// follows them.
+/// Makes a page from records in key order, read from `from.after`'s bucket on. `complete`: no entry of the
+/// part follows them.
 ///
 /// Keys order a bucket by name, cookies by ordinal, so only whole buckets can be shown. Who may list a
 /// directory sees names; what they stand for is shown, as by lookups, to who may search it.

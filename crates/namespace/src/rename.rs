@@ -98,10 +98,8 @@ pub(crate) fn rename(
     // All content that moves or goes is locked before anything is decided, and all rename lists that change.
     let mut wants = Vec::new();
     let (mut leave, mut end, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-    for (target, from, goes) in [
-        (Some(&moved.target), &src.place, false),
-        (other.map(|o| &o.target), &dst.place, !exchange),
-    ] {
+    let replaced = (other.map(|o| &o.target), &dst.place, !exchange);
+    for (target, from, goes) in [(Some(&moved.target), &src.place, false), replaced] {
         match target {
             Some(Target::Dir(d)) if goes => {
                 ends = content_parts(cx, d.id)?;

@@ -52,7 +52,8 @@ fn hazards() -> impl Iterator<Item = Hazard> {
     PAGE.split("\n### ").skip(1).filter_map(hazard)
 }
 
-/// `H44 A few words`, then `- Harm: ...`, `- Rule: ...`, `- Where: ...`, `- Shown by: plant`, or `plant in indexfs`.
+/// `H44 A few words`, then `- Harm: ...`, `- Rule: ...`, `- Where: ...`, `- Shown by: plant`, or `plant in
+/// indexfs`.
 fn hazard(section: &'static str) -> Option<Hazard> {
     let (title, body) = section.split_once('\n')?;
     let name = title.split(' ').next()?;

@@ -52,7 +52,8 @@ type Place = (u64, u64, Name);
 pub struct History {
     /// Where names stand in listings.
     widths: HashWidths,
-    /// Whether directories are split: then a name may be left to another request because it is in another part.
+    /// Whether directories are split: then a name may be left to another request because it is in another
+    /// part.
     splits: bool,
     clock: u64,
     next: u64,

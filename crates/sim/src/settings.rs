@@ -246,10 +246,9 @@ impl Settings {
                 (true, length) => movers.range(length, 6) as u16,
             },
             ring,
-            lockers: if locks.percent(35) {
-                locks.range(2, 4) as u16
-            } else {
-                0
+            lockers: match locks.percent(35) {
+                true => locks.range(2, 4) as u16,
+                false => 0,
             },
             overhears: if settings.lies > 0 { 200 } else { 0 },
             servers: if pendulum {

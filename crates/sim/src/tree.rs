@@ -367,15 +367,13 @@ impl Tree {
         match (&key, &record) {
             (Key::Entry { part, hash, name }, Record::Entry(e)) => {
                 let place = (part.dir, *hash, name.clone());
-                let count = self.counts.entry(*part).or_default();
-                count.0 += 1;
+                self.count_more(*part, e.target.kind());
                 *self
                     .positions
                     .entry((part.dir, Position::new(*hash, e.ordinal)))
                     .or_default() += 1;
                 match &e.target {
                     Target::Dir(d) => {
-                        count.1 += 1;
                         self.names.entry(d.id).or_default().insert(place.clone());
                         dirty.dirs.insert(d.id);
                     }
@@ -400,12 +398,6 @@ impl Tree {
                 dirty.dirs.insert(part.dir);
                 self.live.entry(part.dir).or_default().insert(part.start());
             }
-            (Key::Parts(dir), _) => {
-                dirty.dirs.insert(*dir);
-            }
-            (Key::PartNote(part), _) => {
-                dirty.dirs.insert(part.dir);
-            }
             (Key::Head(part), Record::Head(head)) => {
                 dirty.dirs.insert(part.dir);
                 dirty.moved.insert(part.dir);
@@ -418,8 +410,11 @@ impl Tree {
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
             }
-            (Key::Touch(part), _) => {
+            (Key::Touch(part) | Key::PartNote(part), _) => {
                 dirty.dirs.insert(part.dir);
+            }
+            (Key::Parts(dir), _) => {
+                dirty.dirs.insert(*dir);
             }
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
@@ -443,15 +438,7 @@ impl Tree {
         match (key, &record) {
             (Key::Entry { part, hash, name }, Record::Entry(e)) => {
                 let place = (part.dir, *hash, name.clone());
-                if let Some(count) = self.counts.get_mut(part) {
-                    count.0 -= 1;
-                    if let Target::Dir(_) = e.target {
-                        count.1 -= 1;
-                    }
-                    if count.0 == 0 {
-                        self.counts.remove(part);
-                    }
-                }
+                self.count_less(*part, e.target.kind());
                 decrease(&mut self.positions, &(part.dir, Position::new(*hash, e.ordinal)));
                 match &e.target {
                     Target::Dir(d) => {
@@ -493,21 +480,13 @@ impl Tree {
             }
             (Key::Head(part), Record::Part(_)) => {
                 dirty.dirs.insert(part.dir);
-                if let Some(live) = self.live.get_mut(&part.dir) {
-                    live.remove(&part.start());
-                    if live.is_empty() {
-                        self.live.remove(&part.dir);
-                    }
-                }
+                self.dies(*part);
+            }
+            (Key::Touch(part) | Key::PartNote(part), _) => {
+                dirty.dirs.insert(part.dir);
             }
             (Key::Parts(dir), _) => {
                 dirty.dirs.insert(*dir);
-            }
-            (Key::PartNote(part), _) => {
-                dirty.dirs.insert(part.dir);
-            }
-            (Key::Touch(part), _) => {
-                dirty.dirs.insert(part.dir);
             }
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
@@ -671,11 +650,8 @@ impl Tree {
         };
         let (data, target) = (has(AttachmentKind::Data), has(AttachmentKind::Target));
         let entry = self.entry(place);
-        let layout = match entry {
-            Some(Entry {
-                target: Target::Inode(i),
-                ..
-            }) => Some(&i.layout),
+        let layout = match entry.map(|e| &e.target) {
+            Some(Target::Inode(i)) => Some(&i.layout),
             _ => None,
         };
         if data.is_some() != layout.is_some_and(Layout::is_inline) {
@@ -752,27 +728,6 @@ impl Tree {
                 "{links:?} names of inode {ino} generation {generation}, which is at home in slot {slot} with {counted:?}"
             ))
         }
-    }
-
-    /// The way up from `dir` ends at the root.
-    fn check_path(&self, dir: DirId) -> Result<(), Broken> {
-        let mut at = dir;
-        let mut seen = BTreeSet::new();
-        while at != DirId::ROOT {
-            if !seen.insert(at) {
-                return Err(format!("a loop: {dir:?} is its own ancestor, by {seen:?}"));
-            }
-            match self.head(at) {
-                Some(head) => at = head.parent,
-                None if at == dir => return Ok(()),
-                None => {
-                    return Err(format!(
-                        "{dir:?} is not connected to the root: {at:?} does not exist"
-                    ));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Whether another way of building the tree gave the same; if not, where they differ.

@@ -1,8 +1,8 @@
 //! How the hash space of a directory is tiled by its live parts.
 //!
-//! A part of depth *r* has the hashes whose upper 12 bits are in `start .. start + (4096 >> r)`. A split gives
-//! its upper half to a new part and makes both one deeper (GIGA+; IndexFS §II-A). Part 0 is always there, so
-//! it is not listed.
+//! A part of depth *r* has the hashes whose upper 12 bits are in `start .. start + (4096 >> r)`. A split
+//! gives its upper half to a new part and makes both one deeper (GIGA+; IndexFS §II-A). Part 0 is always
+//! there, so it is not listed.
 
 use crate::SLOTS;
 use std::collections::BTreeSet;

@@ -237,8 +237,8 @@ pub enum Refusal {
     BadHandle,
     /// The session that is to keep a file open is not registered here, or has not said what it has open.
     KeeperUnknown,
-    /// A name is not in the part that was asked: neither this try nor an earlier one was or will be executed under
-    /// this identity (H300). The sender takes another, and the part that has the name.
+    /// A name is not in the part that was asked: neither this try nor an earlier one was or will be executed
+    /// under this identity (H300). The sender takes another, and the part that has the name.
     Elsewhere {
         /// Whether it is the second name.
         second: bool,

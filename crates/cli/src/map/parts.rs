@@ -125,6 +125,6 @@ async fn read(client: &Client, key: &Key) -> Result<Option<Record>> {
     .range();
     match client.admin(server, Request::Scan { range, limit: 1 }).await? {
         Response::Records(records) => Ok(records.into_iter().next().map(|(_, record)| record)),
-        other => bail!("server {server} answers {other:?}"),
+        _ => bail!("server {server} answers otherwise than asked"),
     }
 }

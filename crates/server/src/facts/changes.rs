@@ -148,8 +148,8 @@ fn scattered(seed: u64) -> u64 {
 }
 
 impl MetaServer {
-    /// Whether all that changes a directory is at the server that has its names: where directories may be split
-    /// a count of one part would be taken for the directory's (H307).
+    /// Whether all that changes a directory is at the server that has its names: where directories may be
+    /// split a count of one part would be taken for the directory's (H307).
     fn counts(&self) -> bool {
         let placement = self.map().placement;
         placement.by_key() && (!placement.splits() || plant!(H307))

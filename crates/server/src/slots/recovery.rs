@@ -13,10 +13,12 @@ use crate::txn::owed::Debts;
 use crate::txn::participant::{TxPart, TxParts};
 use crate::txn::{Coordinated, Decided};
 use crate::{MetaServer, Observer, ServerConfig, Stats, admission, care, facts, mounts, office, slots, txn};
-use pando_cluster::{Coord, Placement};
+use pando_cluster::Coord;
 use pando_data::Blocks;
 use pando_env::{Caller, World};
-use pando_format::{Batch, FORMAT_VERSION, Key, Mutation, OLDEST_FORMAT, Record, Scan, Superblock};
+use pando_format::{
+    Batch, FORMAT_VERSION, HandOverRecord, Key, Mutation, OLDEST_FORMAT, Record, Scan, Superblock,
+};
 use pando_store::{Level, Lsn, Store, StoreError};
 use pando_types::{AuthMode, BootEpoch, FsId, Ids, MapEpoch, Mono, ServerId, TxId, plant};
 use std::cell::{Cell, RefCell};
@@ -146,6 +148,14 @@ async fn sessions(store: &dyn Store, epoch: MapEpoch, now: Mono) -> Result<(Sess
     Ok((sessions, holds))
 }
 
+/// What is not forgotten of slots that moved.
+async fn handed_over(store: &dyn Store) -> Result<HandOverRecord, StoreError> {
+    match store.get(&Key::HandOver).wait().await? {
+        Some(Record::HandOver(kept)) => Ok(kept),
+        _ => Ok(HandOverRecord::default()),
+    }
+}
+
 impl MetaServer {
     /// Starts a server on its store. When this returns it serves; messages that came before are lost.
     pub async fn start(
@@ -175,20 +185,12 @@ impl MetaServer {
         let office = Office::new(config.limits.server_lease, now);
         let needs_new_term = config.map.coordinator == config.id && config.map.coherence.lease().is_some();
         let keeps = config.map.auth != AuthMode::None && config.map.keeper == config.id;
-        let identities = if keeps {
-            Identities::load(&*store).await?
-        } else {
-            Identities::default()
+        let identities = match keeps {
+            true => Identities::load(&*store).await?,
+            false => Identities::default(),
         };
-        let kept = match store.get(&Key::HandOver).wait().await? {
-            Some(Record::HandOver(kept)) => kept,
-            _ => Default::default(),
-        };
-        let splits = match config.map.placement {
-            Placement::Split(entries) => Some(entries),
-            Placement::Directory | Placement::Coupled => None,
-        };
-        let moving = Moving::starting(kept, &config.map, config.id);
+        let splits = slots::split::Splits::starting(config.map.placement);
+        let moving = Moving::starting(handed_over(&*store).await?, &config.map, config.id);
         let widths = config.map.widths();
         let ours = |slot| moving.may_be_ours(&config.map, config.id, slot);
         let (debts, owed) = Debts::load(&*store, widths, (config.id, boot), &locks, ours).await?;
@@ -260,7 +262,7 @@ impl MetaServer {
                 moving: RefCell::new(moving),
                 numbers: Default::default(),
                 loads: RefCell::default(),
-                splits: RefCell::new(slots::split::Splits::starting(splits)),
+                splits: RefCell::new(splits),
                 cuts: Default::default(),
             },
             care: care::State {

@@ -164,8 +164,8 @@ impl MetaServer {
         }
     }
 
-    /// The slot in which a directory's name was at its birth. A directory that is split has names in many, and the
-    /// generation says which.
+    /// The slot in which a directory's name was at its birth. A directory that is split has names in many,
+    /// and the generation says which.
     pub(crate) fn owing_slot(&self, parent: DirId, generation: Generation) -> Slot {
         match self.map().placement.splits() {
             true => generation.slot(),

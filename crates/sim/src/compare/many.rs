@@ -6,8 +6,8 @@ use pando_model::{Model, ModelAnswer, ModelOp};
 use pando_types::{Cred, Errno, FileKind, Name, Timestamp};
 use pando_wire::{Answer, Fate, Outcome, Statement, UNLINK_MAX};
 
-/// Applies them to the model, and compares what became of each. `same_part`: whether a name is in the part of the
-/// directory that has the first one.
+/// Applies them to the model, and compares what became of each. `same_part`: whether a name is in the part of
+/// the directory that has the first one.
 pub(super) fn judge_removals(
     model: &mut Model,
     cred: &Cred,

@@ -1,6 +1,6 @@
 //! Looking at the tree.
 
-use super::{Place, Tree};
+use super::{Broken, Place, Tree};
 use pando_format::{Entry, Head, Key, Record, Touch};
 use pando_types::{DirId, DirStat, Part, ServerId, TxId};
 use pando_wire::Statement;
@@ -11,6 +11,27 @@ impl Tree {
     pub fn is_at_home(&self, home: &Statement) -> bool {
         self.homes
             .contains_key(&(Part::whole(home.id).slot(), home.ino, home.generation))
+    }
+
+    /// The way up from `dir` ends at the root.
+    pub(super) fn check_path(&self, dir: DirId) -> Result<(), Broken> {
+        let mut at = dir;
+        let mut seen = BTreeSet::new();
+        while at != DirId::ROOT {
+            if !seen.insert(at) {
+                return Err(format!("a loop: {dir:?} is its own ancestor, by {seen:?}"));
+            }
+            match self.head(at) {
+                Some(head) => at = head.parent,
+                None if at == dir => return Ok(()),
+                None => {
+                    return Err(format!(
+                        "{dir:?} is not connected to the root: {at:?} does not exist"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Live directories.

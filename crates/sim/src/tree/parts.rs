@@ -1,11 +1,11 @@
 //! Directories that are split: which records count, and whether their parts tile the hash space.
 //!
-//! A record whose part is not there, or does not have its hash, is set aside: it is on its way to a part that is
-//! copied, or was given away and is to be deleted. A note must say so.
+//! A record whose part is not there, or does not have its hash, is set aside: it is on its way to a part that
+//! is copied, or was given away and is to be deleted. A note must say so.
 
 use super::{Broken, Dirty, Tree};
 use pando_format::{Key, PartNote, Record, Touch};
-use pando_types::{DirId, DirStat, Part, Tile, Tiling, Timestamp};
+use pando_types::{DirId, DirStat, FileKind, Part, Tile, Tiling, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of an entry or an attachment.
@@ -17,6 +17,34 @@ fn part_of(key: &Key) -> Option<Part> {
 }
 
 impl Tree {
+    /// An entry of a part comes.
+    pub(super) fn count_more(&mut self, part: Part, kind: FileKind) {
+        let (entries, subdirs) = self.counts.entry(part).or_default();
+        *entries += 1;
+        *subdirs += u64::from(kind == FileKind::Directory);
+    }
+
+    /// An entry of a part goes.
+    pub(super) fn count_less(&mut self, part: Part, kind: FileKind) {
+        if let Some((entries, subdirs)) = self.counts.get_mut(&part) {
+            *entries -= 1;
+            *subdirs -= u64::from(kind == FileKind::Directory);
+            if *entries == 0 {
+                self.counts.remove(&part);
+            }
+        }
+    }
+
+    /// The head of another part than 0 goes.
+    pub(super) fn dies(&mut self, part: Part) {
+        if let Some(live) = self.live.get_mut(&part.dir) {
+            live.remove(&part.start());
+            if live.is_empty() {
+                self.live.remove(&part.dir);
+            }
+        }
+    }
+
     /// The hashes that a part has, if it is there.
     pub fn tile(&self, part: Part) -> Option<Tile> {
         let depth = match self.records.get(&Key::Head(part))? {
@@ -84,8 +112,8 @@ impl Tree {
         dirty.dirs.insert(part.dir);
     }
 
-    /// Counts and times of a directory: sums, and the latest of each time. A modification time that was set is that
-    /// of all parts that nothing has changed in since (H306).
+    /// Counts and times of a directory: sums, and the latest of each time. A modification time that was set
+    /// is that of all parts that nothing has changed in since (H306).
     pub(super) fn joined(&self, dir: DirId) -> DirStat {
         let parts = self.live_parts(dir).into_iter();
         let touches: Vec<Touch> = parts
@@ -115,8 +143,8 @@ impl Tree {
         std::iter::once(Part::whole(dir)).chain(others).collect()
     }
 
-    /// The parts of a directory tile the hash space, are those of its list, and count what they have; what is set
-    /// aside is noted (H302, H305).
+    /// The parts of a directory tile the hash space, are those of its list, and count what they have; what is
+    /// set aside is noted (H302, H305).
     pub(super) fn check_parts(&self, dir: DirId) -> Result<(), Broken> {
         let listed: Vec<u16> = match self.records.get(&Key::Parts(dir)) {
             Some(Record::Parts(parts)) => parts.starts.clone(),

@@ -272,8 +272,8 @@ impl Op {
         }
     }
 
-    /// The hashes by which the parts of split directories have what it names: of its two names, or of where a listing
-    /// goes on.
+    /// The hashes by which the parts of split directories have what it names: of its two names, or of where a
+    /// listing goes on.
     pub fn hashes(&self, widths: HashWidths) -> [Option<NameHash>; 2] {
         let hash = |subject: Option<Subject<'_>>| {
             let subject = subject?;
@@ -283,11 +283,10 @@ impl Op {
             }
             Some(widths.name(dir.salt, subject.first_name()?))
         };
-        let [first, second] = self.subjects();
-        match self {
-            Op::ReadDir { after, .. } => [Some(after.next().bucket()), None],
-            _ => [hash(first), hash(second)],
+        if let Op::ReadDir { after, .. } = self {
+            return [Some(after.next().bucket()), None];
         }
+        self.subjects().map(hash)
     }
 
     /// The same, if the first name is in this part of its directory.

@@ -104,7 +104,8 @@ impl MetaServer {
         let (Some(head), Some(Record::Touch(touch))) = (head, touch) else {
             return Err(Stopped::Later);
         };
-        // A prepared transaction has the locks of its names alone after a restart; so has what is owed (H301).
+        // A prepared transaction has the locks of its names alone after a restart; so has what is owed
+        // (H301).
         let held = !plant!(H301) && locks.any_in(from, buckets(copy.half.tile()), txn.holder());
         let known = {
             let holds = self.mounts.holds.borrow();
@@ -116,7 +117,8 @@ impl MetaServer {
         }
     }
 
-    /// Files of the half that are open stay in their slot, at home, and the new part gets links to them (H303).
+    /// Files of the half that are open stay in their slot, at home, and the new part gets links to them
+    /// (H303).
     async fn homes_of_open(&self, txn: &Txn<'_>, copy: &Copy) -> Result<Vec<Mutation>, Stopped> {
         let (widths, slot) = (self.map().widths(), copy.from.slot());
         let mut mutations = Vec::new();

@@ -21,6 +21,7 @@ mod target;
 
 use crate::pipeline::Asked;
 use crate::{Failure, MetaServer};
+use pando_cluster::Placement;
 use pando_env::sync::{Sender, first, oneshot};
 use pando_format::{Batch, Key, Mutation, NameHash, Record};
 use pando_types::{Part, SLOTS, Slot, Tile, TxId};
@@ -100,8 +101,12 @@ fn buckets(tile: Tile) -> (NameHash, NameHash) {
 }
 
 impl Splits {
-    /// Of a server that starts. `entries`: how many a directory has that is split, if any is.
-    pub fn starting(entries: Option<u32>) -> Splits {
+    /// Of a server that starts.
+    pub fn starting(placement: Placement) -> Splits {
+        let entries = match placement {
+            Placement::Split(entries) => Some(entries),
+            Placement::Directory | Placement::Coupled => None,
+        };
         Splits {
             entries,
             unread: entries

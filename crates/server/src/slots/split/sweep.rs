@@ -157,7 +157,7 @@ impl MetaServer {
             return Ok(there.is_none());
         }
         if self.part_head(part).await?.is_some() {
-            tracing::error!(server = self.id.0, ?part, "a part that lives is noted to come");
+            tracing::error!(server = self.id.0, %part, "a part that lives is noted to come");
             return Ok(false);
         }
         self.slots.splits.borrow_mut().coming.remove(&part);

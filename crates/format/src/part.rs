@@ -1,0 +1,39 @@
+//! Records of directories that are split (IndexFS §3.2, GIGA+).
+
+use crate::{codec_enum, codec_struct};
+use pando_types::{Generation, TxId};
+
+/// Content head of another part than 0: what every operation inside it must know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartRecord {
+    /// Incarnation of the directory (H1).
+    pub generation: Generation,
+    /// Salt of the name hash.
+    pub salt: u64,
+    /// How often it was halved: 1 to 12.
+    pub depth: u8,
+}
+
+/// The starts of all live parts but 0, ascending. There is none while a directory is whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartsRecord {
+    /// Upper 12 bits of the first hash of each.
+    pub starts: Vec<u16>,
+}
+
+/// What is to be done about a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PartNote {
+    /// It is being copied here, and is not there yet: no head stands before the decision (H305).
+    Coming(TxId),
+    /// What it gave away is not deleted yet (H302).
+    Debris,
+}
+
+codec_struct!(PartRecord {
+    generation,
+    salt,
+    depth
+});
+codec_struct!(PartsRecord { starts });
+codec_enum!(PartNote { 1 => Coming(tx), 2 => Debris });
