@@ -297,5 +297,56 @@ pub fn publish(
             "# HELP pando_{name} {help}\n# TYPE pando_{name} {kind}\npando_{name}{{server=\"{id}\"}} {value}"
         );
     }
+    publish_splits(&mut out, server);
     page.put(out);
+}
+
+/// Of directories that were split.
+fn publish_splits(out: &mut String, server: &MetaServer) {
+    let s = server.split_stats();
+    let id = server.id();
+    let metrics = [
+        (
+            "parts_given_total",
+            "counter",
+            "Halves of parts given to other slots.",
+            s.given,
+        ),
+        (
+            "parts_taken_total",
+            "counter",
+            "Halves of parts taken over.",
+            s.taken,
+        ),
+        (
+            "part_records_sent_total",
+            "counter",
+            "Records sent in halves of parts.",
+            s.sent,
+        ),
+        (
+            "part_copies_broken_off_total",
+            "counter",
+            "Copies of halves that came to nothing.",
+            s.broken_off,
+        ),
+        (
+            "part_pause_microseconds",
+            "gauge",
+            "Longest time in which a part could not change while it was split.",
+            s.longest_pause,
+        ),
+        (
+            "part_records_swept_total",
+            "counter",
+            "Records deleted of halves that were given away.",
+            s.swept,
+        ),
+    ];
+    for (name, kind, help, value) in metrics {
+        let _ = writeln!(
+            out,
+            "# HELP pando_{name} {help}\n# TYPE pando_{name} {kind}\npando_{name}{{server=\"{id}\"}} {value}"
+        );
+    }
 }

@@ -24,7 +24,7 @@ pub use identity::{IdentityKey, IdentityRecord, IdentityTable};
 pub use key::{Key, LOCAL_SLOT};
 pub use layout::HOLE_MIN;
 pub use mutation::{Batch, Mutation, ReplyWrite};
-pub use part::{PartNote, PartRecord, PartsRecord};
+pub use part::{PartHead, PartNote, PartRecord, PartsRecord};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,
     HandOverRecord, Head, InodeRecord, Invalidation, Layout, LinkRecord, OwedRecord, PreparedRecord, Record,

@@ -1,7 +1,32 @@
 //! Records of directories that are split (IndexFS §3.2, GIGA+).
 
-use crate::{codec_enum, codec_struct};
-use pando_types::{Generation, TxId};
+use crate::{Record, codec_enum, codec_struct};
+use pando_types::{Generation, Part, Tile, TxId};
+
+/// What a head says of its part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartHead {
+    /// Salt of the name hash.
+    pub salt: u64,
+    /// The hashes that the part has. What stands under it with others was given away, and counts no more.
+    pub tile: Tile,
+}
+
+impl Record {
+    /// The same as a head of this part. `None`: it is none.
+    pub fn part_head(&self, part: Part) -> Option<PartHead> {
+        let (salt, depth) = match self {
+            Record::Head(head) => (head.salt, head.depth()),
+            Record::Part(head) => (head.salt, head.depth),
+            _ => return None,
+        };
+        let start = part.start();
+        Some(PartHead {
+            salt,
+            tile: Tile { start, depth },
+        })
+    }
+}
 
 /// Content head of another part than 0: what every operation inside it must know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

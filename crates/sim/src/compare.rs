@@ -14,6 +14,23 @@ use pando_model::{
 use pando_types::{Access, Acls, Attr, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
 use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Outcome, Statement, Subject};
 
+/// The same of an operation that was judged when it was executed. The tree is a later one: which names were in
+/// another part then is not known any more.
+pub fn judge_again(
+    model: &mut Model,
+    tree: &Tree,
+    map: &ClusterMap,
+    cred: &Cred,
+    op: &Op,
+    now: Timestamp,
+    outcome: &Outcome,
+) -> Result<(), String> {
+    if let Op::UnlinkMany { dir, names } = op {
+        return judge_removals(model, cred, dir, names, now, outcome, |_| false);
+    }
+    judge(model, tree, map, cred, op, now, outcome)
+}
+
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives
 /// the positions of entries, which the model leaves to the implementation.
 pub fn judge(

@@ -157,7 +157,10 @@ impl History {
 
     /// Looks for an order, name by name. `Err` if there is none.
     pub fn judge(&mut self) -> Result<(), String> {
-        let sorted = Sorted::of(&self.calls, &self.ignored, self.widths);
+        let sorted = Sorted {
+            splits: self.splits,
+            ..Sorted::of(&self.calls, &self.ignored, self.widths)
+        };
         let mut windows: Vec<Vec<&Place>> = sorted.by_place.keys().map(|p| vec![p]).collect();
         windows.extend(sorted.joined.iter().map(|(a, b)| vec![a, b]));
         for places in windows {
@@ -222,6 +225,7 @@ struct Sorted<'a> {
     /// Pairs of names that a rename joined.
     joined: BTreeSet<(Place, Place)>,
     widths: HashWidths,
+    splits: bool,
 }
 
 impl<'a> Sorted<'a> {
@@ -231,6 +235,7 @@ impl<'a> Sorted<'a> {
             pages: BTreeMap::new(),
             joined: BTreeSet::new(),
             widths,
+            splits: false,
         };
         for call in calls.values() {
             if let (Op::ReadDir { dir, .. }, Some(Ok(_))) = (&call.op, &call.outcome) {
@@ -264,14 +269,32 @@ impl<'a> Sorted<'a> {
             let pages = self.pages.get(&(*ino, *generation)).into_iter().flatten();
             calls.extend(direct.chain(pages).map(|c| (c.from, *c)));
         }
-        let said = |c: &&'a Call| Some((*c, act(c, places, self.widths, attrs)?));
-        let all: Vec<(&Call, Act)> = calls.values().filter_map(said).collect();
+        let mut all: Vec<(&Call, Act)> = Vec::new();
+        for call in calls.values() {
+            let act = act(call, places, self.widths, attrs);
+            let acts = act.into_iter().flat_map(|act| self.moments(call, act));
+            all.extend(acts.map(|act| (*call, act)));
+        }
         let events = all.iter().map(|(c, act)| Event {
             from: c.from,
             to: c.to,
             act: *act,
         });
         (all.iter().map(|(c, _)| *c).collect(), events.collect())
+    }
+
+    /// What happened at one moment each: two names of one page may be of two parts, which were listed one
+    /// after the other.
+    fn moments(&self, call: &Call, act: Act) -> Vec<Act> {
+        let (Act::Did(saw, left), Nature::Lists, true) = (act, Nature::of(&call.op), self.splits) else {
+            return vec![act];
+        };
+        let alone = |n: usize| {
+            let mut one = [Saw::Nothing; KEYS];
+            one[n] = saw[n];
+            Act::Did(one, left)
+        };
+        (0..KEYS).filter(|n| saw[*n] != Saw::Nothing).map(alone).collect()
     }
 }
 

@@ -483,7 +483,7 @@ impl Judge {
         } else if safe >= 2048 {
             for e in s.since.drain(..safe).filter(|e| e.changed) {
                 // Judged before, with the same outcome.
-                let _ = compare::judge(&mut s.base, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome);
+                let _ = compare::judge_again(&mut s.base, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome);
             }
         }
     }
@@ -586,7 +586,7 @@ impl Judge {
             }
             let strict = e.changed || (self.durability == Durability::Sync && e.told.get());
             let result = if strict {
-                compare::judge(&mut model, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome)
+                compare::judge_again(&mut model, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome)
             } else {
                 Ok(())
             };

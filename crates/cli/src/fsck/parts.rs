@@ -6,15 +6,7 @@ use pando_types::{DirId, Part, Tile, Tiling};
 
 /// The hashes that a part has, as its head says. `None`: this is no head of it.
 pub fn tile(part: Part, head: &Record) -> Option<Tile> {
-    let depth = match head {
-        Record::Head(head) => head.depth(),
-        Record::Part(head) => head.depth,
-        _ => return None,
-    };
-    Some(Tile {
-        start: part.start(),
-        depth,
-    })
+    head.part_head(part).map(|head| head.tile)
 }
 
 /// The part of a directory that a tile is of.

@@ -47,13 +47,8 @@ impl Tree {
 
     /// The hashes that a part has, if it is there.
     pub fn tile(&self, part: Part) -> Option<Tile> {
-        let depth = match self.records.get(&Key::Head(part))? {
-            Record::Head(head) => head.depth(),
-            Record::Part(head) => head.depth,
-            _ => return None,
-        };
-        let start = part.start();
-        Some(Tile { start, depth })
+        let head = self.records.get(&Key::Head(part))?.part_head(part)?;
+        Some(head.tile)
     }
 
     /// Whether a record counts.

@@ -67,6 +67,13 @@ fn process_a_directory_is_split_while_it_is_filled() {
         c.run(&["map", "/d"])
     );
     assert_eq!(names(&c), all);
+    let given = |c: &Cluster| -> u64 {
+        let text = c.run(&["status", "--json"]);
+        let all: Value = serde_json::from_str(&text).expect("JSON");
+        let servers = all["servers"].as_array().expect("servers");
+        servers.iter().filter_map(|s| s["splits"]["given"].as_u64()).sum()
+    };
+    assert!(given(&c) > 0, "{}", c.run(&["status"]));
     c.run(&["fsck"]);
 
     let folder = c.file("backup");

@@ -130,6 +130,13 @@ impl Splits {
             {
                 self.grows(*part, every);
             }
+            if let Mutation::Delete {
+                key: Key::PartNote(part),
+            } = m
+                && self.coming.get(part).is_some_and(|c| c.settled)
+            {
+                self.stats.taken += 1;
+            }
             if let Some(copying) = &mut self.copying
                 && copying.has(&m.key())
             {
@@ -275,15 +282,9 @@ struct Headed {
 
 impl Headed {
     fn tile(&self) -> Tile {
-        let depth = match &self.record {
-            Record::Head(head) => head.depth(),
-            Record::Part(head) => head.depth,
-            _ => 0,
-        };
-        Tile {
-            start: self.part.start(),
-            depth,
-        }
+        let start = self.part.start();
+        let head = self.record.part_head(self.part);
+        head.map_or(Tile { start, depth: 0 }, |head| head.tile)
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Coming {
     /// Messages that were taken.
     taken: BTreeSet<u32>,
     /// Nothing more is taken.
-    settled: bool,
+    pub(super) settled: bool,
     entries: u64,
     subdirs: u64,
     /// When it was heard of.
