@@ -184,6 +184,20 @@ fn show_plan(map: &ClusterMap, waits: &[Wait]) {
     }
 }
 
+fn show_splits(servers: &[Value]) {
+    let splits: u64 = servers.iter().filter_map(|s| s["splits"]["given"].as_u64()).sum();
+    if splits > 0 {
+        let pause = servers
+            .iter()
+            .filter_map(|s| s["splits"]["longest_pause_us"].as_u64())
+            .max();
+        println!(
+            "Directories were split {splits} times since these servers started; nobody waited longer than {} ms.",
+            pause.unwrap_or(0).div_ceil(1000)
+        );
+    }
+}
+
 fn show(
     dir: &ClusterDir,
     conn: &Connection,
@@ -244,17 +258,7 @@ fn show(
         let bytes = text::human(sum(servers, "removed_bytes"));
         println!("{waiting} removed files ({bytes} bytes) wait for the deletion of their data");
     }
-    let splits: u64 = servers.iter().filter_map(|s| s["splits"]["given"].as_u64()).sum();
-    if splits > 0 {
-        let pause = servers
-            .iter()
-            .filter_map(|s| s["splits"]["longest_pause_us"].as_u64())
-            .max();
-        println!(
-            "Directories were split {splits} times since these servers started; nobody waited longer than {} ms.",
-            pause.unwrap_or(0).div_ceil(1000)
-        );
-    }
+    show_splits(servers);
     for s in servers.iter().filter(|s| s["gc"].is_object()) {
         println!("{}", collected(&s["server"], &s["gc"]));
     }

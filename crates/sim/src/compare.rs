@@ -14,8 +14,8 @@ use pando_model::{
 use pando_types::{Access, Acls, Attr, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
 use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Outcome, Statement, Subject};
 
-/// The same of an operation that was judged when it was executed. The tree is a later one: which names were in
-/// another part then is not known any more.
+/// The same of an operation that was judged when it was executed. The tree is a later one: which names were
+/// in another part then is not known any more.
 pub fn judge_again(
     model: &mut Model,
     tree: &Tree,

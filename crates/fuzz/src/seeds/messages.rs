@@ -1,7 +1,7 @@
 //! Every kind of message.
 
 use super::records::{self, DIR, SESSION, TIME, TX, name};
-use super::{cuts, filelocks, identities, moving};
+use super::{cuts, filelocks, identities, moving, splitting};
 use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
 use pando_format::{Codec, Key, Layout, NameHash, Position, Scan};
@@ -454,6 +454,7 @@ pub(super) fn wants() -> Vec<LockWant> {
         LockWant::Key(Key::Head(DIR.into()), LockMode::Shared),
         LockWant::Key(Key::Touch(DIR.into()), LockMode::Increment),
         LockWant::Bucket(DIR.into(), NameHash(7), LockMode::Exclusive),
+        LockWant::Bucket(splitting::upper(), NameHash(u64::MAX >> 8), LockMode::Shared),
         LockWant::Attachments(records::entry_key()),
     ]
 }
@@ -519,6 +520,7 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
         PeerRequest::NewMap(Blob(vec![1, 2])),
     ];
     all.extend(moving::requests().into_iter().map(PeerRequest::Moving));
+    all.extend(splitting::requests().into_iter().map(PeerRequest::Split));
     all
 }
 
@@ -559,6 +561,10 @@ pub(super) fn answers() -> Vec<Answer> {
         Answer::Entries {
             entries: vec![line(None), line(Some(views[5].clone()))],
             end: true,
+        },
+        Answer::Part {
+            entries: vec![line(None)],
+            upto: Position(0x400),
         },
         Answer::FsStat(FsStat {
             total: 9,
@@ -647,6 +653,8 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
     all.extend(identities::auth_errors().map(|e| Ok(Response::Auth(Err(e)))));
     let moves = moving::answers().into_iter().map(PeerAnswer::Moving);
     all.extend(moves.map(|m| Ok(Response::Peer(m))));
+    let splits = splitting::answers().into_iter().map(PeerAnswer::Split);
+    all.extend(splits.map(|s| Ok(Response::Peer(s))));
     all.push(Ok(Response::Cluster(Ok(Blob(vec![0; 16])))));
     all.extend(filelocks::answers().into_iter().map(|a| Ok(Response::Lock(a))));
     all.extend(
@@ -669,6 +677,16 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Refusal::ReadOnly,
         Refusal::BadHandle,
         Refusal::KeeperUnknown,
+        Refusal::Elsewhere {
+            second: true,
+            start: 0x800,
+            depth: Some(2),
+        },
+        Refusal::Elsewhere {
+            second: false,
+            start: 0x800,
+            depth: None,
+        },
     ];
     all.extend(refusals.map(Err));
     all

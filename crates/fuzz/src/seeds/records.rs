@@ -4,8 +4,8 @@ use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
     GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key, Layout,
-    Marks, Mutation, NameHash, OwedRecord, PreparedRecord, Record, ReplyRecord, ReplyWrite, Scan,
-    SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
+    Marks, Mutation, NameHash, OwedRecord, PartNote, PartRecord, PartsRecord, PreparedRecord, Record,
+    ReplyRecord, ReplyWrite, Scan, SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
 };
 use pando_store::Bundle;
 use pando_types::{
@@ -62,6 +62,9 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Owed(TX),
         attachment(AttachmentKind::Xattrs),
         Key::Orphan(Slot(0x0abc), Ino(0x0abc_0000_0000_0002), Generation(3)),
+        Key::Head(super::splitting::upper()),
+        Key::Parts(DIR),
+        Key::PartNote(super::splitting::upper()),
     ]
 }
 
@@ -200,6 +203,15 @@ pub(super) fn reply_write() -> ReplyWrite {
     }
 }
 
+fn touched(part: Part) -> Mutation {
+    let delta = TouchDelta {
+        entries: -1,
+        subdirs: 0,
+        time: TIME,
+    };
+    Mutation::Touch { part, delta }
+}
+
 pub(super) fn changes() -> Vec<Mutation> {
     vec![
         Mutation::Insert {
@@ -216,14 +228,8 @@ pub(super) fn changes() -> Vec<Mutation> {
         Mutation::Delete {
             key: Key::Head(DIR.into()),
         },
-        Mutation::Touch {
-            part: DIR.into(),
-            delta: TouchDelta {
-                entries: -1,
-                subdirs: 0,
-                time: TIME,
-            },
-        },
+        touched(DIR.into()),
+        touched(super::splitting::upper()),
     ]
 }
 
@@ -351,6 +357,16 @@ pub(super) fn records() -> Vec<(Key, Record)> {
     let attributes = Blob(xattrs().to_bytes());
     all.push((keys[17].clone(), Record::Attachment(attributes)));
     all.push((keys[18].clone(), Record::Orphan));
+    let part = PartRecord {
+        generation: Generation(6),
+        salt: 0x5a17,
+        depth: 1,
+    };
+    let starts = vec![0x400, 0x800];
+    all.push((keys[19].clone(), Record::Part(part)));
+    all.push((keys[20].clone(), Record::Parts(PartsRecord { starts })));
+    let notes = [PartNote::Coming(TX), PartNote::Debris];
+    all.extend(notes.map(|note| (keys[21].clone(), Record::PartNote(note))));
     let layouts = [
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),
