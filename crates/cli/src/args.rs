@@ -1,6 +1,8 @@
 //! What can be typed.
 
 use crate::connect::Paths;
+use crate::standby::Watched;
+use crate::store_kinds::StoreKind;
 use crate::text;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -135,6 +137,10 @@ pub struct UpArgs {
     /// Servers of a new cluster. (`pando join` adds one to a cluster that exists.)
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub servers: u16,
+    /// Processes that stand by on this machine, each to be the first server that is gone, now and whenever
+    /// `up` is said again. [default: as said before, or 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub standbys: Option<u16>,
     /// Where to mount it. Without: the servers only.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
@@ -168,6 +174,9 @@ pub struct Choices {
     /// measure against).
     #[arg(long, value_name = "lazy|lease[=SECONDS]", default_value = "lazy", value_parser = coherence)]
     pub coherence: Coherence,
+    /// Entries above which a directory is spread over more servers. Profile `indexfs` only. [default: 2000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000_000))]
+    pub split_entries: Option<u32>,
     /// An experiment: leave out what a paper adds to its baseline. Profile `infinifs` only.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub without: Option<Without>,
@@ -182,6 +191,10 @@ pub struct Choices {
     /// in the cluster's folder, for servers of one machine) or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
     #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
     pub coord: Place,
+    /// Kind of the servers' stores: in `column` compactions leave values of files alone, which spares slow
+    /// devices, and reads of files that are not cached take one step more.
+    #[arg(long, alias = "store-kind", value_enum, value_name = "KIND", default_value_t = StoreKind::NEW)]
+    pub store: StoreKind,
     /// Largest file kept with its metadata, in bytes.
     #[arg(long, default_value_t = pando_wire::INLINE_LIMIT_DEFAULT, value_parser = clap::value_parser!(u32).range(0..=i64::from(pando_wire::INLINE_LIMIT_MAX)))]
     pub inline_limit: u32,
@@ -195,10 +208,12 @@ impl Default for Choices {
         Choices {
             profile: "pando".into(),
             coherence: Coherence::Lazy,
+            split_entries: None,
             without: None,
             durability: Mode::Sync,
             auth: Auth::None,
             coord: Place::Dir,
+            store: StoreKind::NEW,
             inline_limit: pando_wire::INLINE_LIMIT_DEFAULT,
             id_bits: 128,
         }
@@ -279,11 +294,30 @@ pub struct FormatArgs {
 #[derive(clap::Args, Debug)]
 pub struct ServerArgs {
     /// Which server of the cluster this is.
+    #[arg(long, required_unless_present = "standby", conflicts_with = "standby")]
+    pub id: Option<u16>,
+    /// Be none yet: watch servers, and be the first that is gone, at another address (docs/operations.md).
     #[arg(long)]
-    pub id: u16,
+    pub standby: bool,
+    /// Which servers a standby watches. `any`: those whose stores are in the cluster's folder.
+    #[arg(
+        long = "for",
+        value_name = "ID,...|any",
+        default_value = "any",
+        requires = "standby",
+        conflicts_with = "id"
+    )]
+    pub watched: Watched,
+    /// `HOST:PORT` of a standby when it serves; its metrics are at PORT+1000. [default: free ports of the
+    /// loopback address]
+    #[arg(long, value_name = "HOST:PORT", requires = "standby", conflicts_with = "id")]
+    pub address: Option<String>,
     /// Its store. [default: DIR/server-ID]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
+    /// Fail if its store is of another kind.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub store_kind: Option<StoreKind>,
     /// Memory for cached blocks of the store, in MiB.
     #[arg(long, default_value_t = crate::store_kinds::CACHE_MIB)]
     pub cache_mib: usize,
@@ -312,11 +346,11 @@ pub struct ServerArgs {
     #[arg(long)]
     pub log_json: bool,
     /// Instead of serving: rewrite the store without what was removed or replaced, and end.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "standby")]
     pub compact: bool,
     /// Instead of serving: if a table of the store is damaged, make the store anew of what is whole in it,
     /// and end.
-    #[arg(long, conflicts_with = "compact")]
+    #[arg(long, conflicts_with_all = ["compact", "standby"])]
     pub salvage: bool,
     /// An emulated way: what it receives arrives so much later. Benchmarks start their own servers so.
     #[arg(long, hide = true, value_name = "TIME", value_parser = text::duration, default_value = "0s")]

@@ -11,6 +11,7 @@
 //! servers.json       options that `pando up` was told to start servers with, if any
 //! run/server-N.lock  held by the running server; contains its pid
 //! run/server-N.log   its log
+//! run/standby-N.*    the same of process N that stands by, and what it watches (json)
 //! run/mount-*.json   mounts that `pando up` made
 //! run/format.lock    held while a filesystem is made; there afterwards if that was interrupted
 //! blocks/            file data above the inline limit (unless elsewhere)
@@ -20,7 +21,7 @@ use crate::args::{Args, Mode};
 use crate::process::lock_path;
 use anyhow::{Context, Result, bail};
 use pando_auth::{Secret, Secrets};
-use pando_cluster::{ClusterFile, FileError};
+use pando_cluster::{ClusterFile, ClusterMap, FileError};
 use pando_types::FsId;
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -183,6 +184,12 @@ impl ClusterDir {
         };
         write().with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// The map as the `cluster.json` of a folder has it, if it can be read.
+pub fn map_in(folder: &Path) -> Option<ClusterMap> {
+    let text = std::fs::read_to_string(folder.join("cluster.json")).ok()?;
+    ClusterFile::parse(&text).ok()?.map(folder).ok()
 }
 
 /// The numbers N of all PREFIX N SUFFIX in a folder, in order.

@@ -1,7 +1,7 @@
 //! A client of a cluster, driven on the calling thread.
 
 use crate::blocks;
-use crate::cluster_dir::ClusterDir;
+use crate::cluster_dir::{ClusterDir, map_in};
 use crate::key_file::KeyFile;
 use crate::pki;
 use anyhow::{Context, Result, bail};
@@ -148,6 +148,8 @@ impl Connection {
                 reactor.set_map(map);
             }
         });
+        let folder = dir.path.clone();
+        client.find_map(move || map_in(&folder));
         Ok(Connection {
             reactor,
             client,

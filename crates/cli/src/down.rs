@@ -4,7 +4,7 @@
 use crate::args::Args;
 use crate::cluster_dir::{ClusterDir, numbered};
 use crate::mount::start;
-use crate::process;
+use crate::{process, standby};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -14,6 +14,12 @@ pub fn run(args: &Args) -> Result<()> {
     for mount in start::mounts(&dir)? {
         start::unmount(&dir, &mount)?;
         stopped.push(format!("mount {}", mount.mountpoint.display()));
+    }
+    // First, or they would take servers for lost.
+    for id in numbered(&dir.run(), "standby-", ".lock")? {
+        if process::stop(&dir, &standby::name(id), Duration::from_secs(15))? {
+            stopped.push(format!("standby {id}"));
+        }
     }
     for id in numbered(&dir.run(), "server-", ".lock")? {
         if process::stop(&dir, &format!("server-{id}"), Duration::from_secs(15))? {

@@ -13,6 +13,9 @@ use pando_cluster::{ClusterFile, ClusterMap, DirectoryUpdates, Placement, PlanTe
 use pando_types::{AuthMode, Ids, SLOTS};
 use std::io::Read;
 
+/// Entries above which a directory is split, as in IndexFS (§II-A).
+const SPLIT_ENTRIES: u32 = 2000;
+
 /// Size of blocks of files above the inline limit.
 const BLOCK_SIZE: u32 = 4 << 20;
 
@@ -58,6 +61,8 @@ struct System {
     name: &'static str,
     updates: DirectoryUpdates,
     ids: Ids,
+    /// Whether its directories are split.
+    splits: bool,
 }
 
 const SYSTEMS: [System; 3] = [
@@ -65,16 +70,19 @@ const SYSTEMS: [System; 3] = [
         name: "pando",
         updates: DirectoryUpdates::ParentFirst,
         ids: Ids::Predicted,
+        splits: false,
     },
     System {
         name: "infinifs",
         updates: DirectoryUpdates::TwoPhase,
         ids: Ids::Predicted,
+        splits: false,
     },
     System {
         name: "indexfs",
         updates: DirectoryUpdates::ParentFirst,
         ids: Ids::Placed,
+        splits: true,
     },
 ];
 
@@ -98,9 +106,16 @@ pub fn make(
             SYSTEMS.map(|s| s.name).join(", ")
         );
     };
-    let placement = match choices.without {
-        Some(Without::Decoupling) => Placement::Coupled,
-        None => Placement::Directory,
+    if choices.split_entries.is_some() && !system.splits {
+        bail!(
+            "--split-entries is for profiles that split directories (indexfs), not for {}",
+            system.name
+        );
+    }
+    let placement = match (choices.without, system.splits) {
+        (Some(Without::Decoupling), _) => Placement::Coupled,
+        (None, true) => Placement::Split(choices.split_entries.unwrap_or(SPLIT_ENTRIES)),
+        (None, false) => Placement::Directory,
     };
     if choices.without.is_some() && choices.profile != "infinifs" {
         bail!(
@@ -113,11 +128,11 @@ pub fn make(
         epoch: 1,
         profile: Profile {
             name: choices.profile.clone(),
-            placement: placement.word().into(),
+            placement: placement.word(),
             ids: system.ids.word().into(),
             directory_updates: Profile::updates_word(system.updates),
             coherence: Profile::coherence_word(choices.coherence),
-            store: "rocksdb".into(),
+            store: choices.store.word().into(),
         },
         durability: choices.durability.word().into(),
         slots: runs(&servers),
@@ -140,7 +155,7 @@ pub fn make(
             rustix::process::getegid().as_raw(),
         );
         for server in &map.servers {
-            stores::make(&dir.store(server.id.0), server.id, map, owner)?;
+            stores::make(&dir.store(server.id.0), server.id, map, owner, choices.store)?;
         }
         Ok(|| Ok(()))
     })

@@ -34,6 +34,7 @@ mod scale;
 mod server;
 mod server_options;
 mod sim;
+mod standby;
 mod status;
 mod store_kinds;
 mod stores;

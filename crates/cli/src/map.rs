@@ -1,5 +1,7 @@
 //! `pando map`: who answers for what.
 
+mod parts;
+
 use crate::args::Args;
 use crate::blocks;
 use crate::cluster_dir::ClusterDir;
@@ -18,10 +20,16 @@ use std::time::{Duration, Instant};
 
 /// Show the cluster map, or where a path is.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  pando map\n  pando map slot /home/me")]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  pando map\n  pando map /home/me\n  pando map slot /home/me"
+)]
 pub struct MapArgs {
     #[command(subcommand)]
     command: Option<MapCommand>,
+    /// Directories: their parts, and which servers have them.
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -39,6 +47,7 @@ enum MapCommand {
 pub fn run(args: &Args, map: &MapArgs) -> Result<ExitCode> {
     let dir = ClusterDir::of(args)?;
     match &map.command {
+        None if !map.paths.is_empty() => parts::run(args, &dir, &map.paths),
         None => whole(args, &dir),
         Some(MapCommand::Restore) => restore(args, &dir),
         Some(MapCommand::Slot { paths }) => slot(args, &dir, paths),
@@ -156,7 +165,7 @@ fn slot(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode> {
             .run(conn.client.resolve(&cred, &path, false))
             .with_context(|| text::printable(&path))?;
         let map = conn.client.map();
-        let slot = Part::whole(found.parent.id).slot();
+        let slot = conn.client.part_with(&found.parent, &found.name).slot();
         let (attr, content) = (found.entry.attr, found.entry.dir.as_ref().map(|d| d.id));
         let mut object = Map::new();
         text::put_bytes(&mut object, "path", &path);

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result};
 use pando_server::MetaServer;
+use pando_types::ServerId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -78,9 +79,38 @@ impl SharedPage {
 #[derive(Default)]
 pub struct Counters {
     executed: RefCell<BTreeMap<(&'static str, bool), u64>>,
+    /// Kind of the server's store.
+    store: &'static str,
 }
 
 impl Counters {
+    /// Of a server with a store of this kind.
+    pub fn of(store: &'static str) -> Counters {
+        Counters {
+            store,
+            ..Counters::default()
+        }
+    }
+
+    fn write(&self, out: &mut String, id: ServerId) {
+        let _ = writeln!(
+            out,
+            "# HELP pando_operations_total Operations executed, by kind and result."
+        );
+        let _ = writeln!(out, "# TYPE pando_operations_total counter");
+        for ((kind, ok), n) in &*self.executed.borrow() {
+            let result = if *ok { "ok" } else { "error" };
+            let _ = writeln!(
+                out,
+                "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
+            );
+        }
+        let _ = writeln!(out, "# HELP pando_store_info Kind of the server's store.");
+        let _ = writeln!(out, "# TYPE pando_store_info gauge");
+        let kind = self.store;
+        let _ = writeln!(out, "pando_store_info{{server=\"{id}\",kind=\"{kind}\"}} 1");
+    }
+
     /// Counts one.
     pub fn executed(&self, kind: &'static str, ok: bool) {
         *self.executed.borrow_mut().entry((kind, ok)).or_default() += 1;
@@ -135,18 +165,7 @@ pub fn publish(
     let (s, removed) = (server.stats(), server.removed());
     let id = server.id();
     let mut out = String::with_capacity(4096);
-    let _ = writeln!(
-        out,
-        "# HELP pando_operations_total Operations executed, by kind and result."
-    );
-    let _ = writeln!(out, "# TYPE pando_operations_total counter");
-    for ((kind, ok), n) in &*counters.executed.borrow() {
-        let result = if *ok { "ok" } else { "error" };
-        let _ = writeln!(
-            out,
-            "pando_operations_total{{server=\"{id}\",op=\"{kind}\",result=\"{result}\"}} {n}"
-        );
-    }
+    counters.write(&mut out, id);
     let metrics: [(&str, &str, &str, u64); 23] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (
@@ -278,5 +297,56 @@ pub fn publish(
             "# HELP pando_{name} {help}\n# TYPE pando_{name} {kind}\npando_{name}{{server=\"{id}\"}} {value}"
         );
     }
+    publish_splits(&mut out, server);
     page.put(out);
+}
+
+/// Of directories that were split.
+fn publish_splits(out: &mut String, server: &MetaServer) {
+    let s = server.split_stats();
+    let id = server.id();
+    let metrics = [
+        (
+            "parts_given_total",
+            "counter",
+            "Halves of parts given to other slots.",
+            s.given,
+        ),
+        (
+            "parts_taken_total",
+            "counter",
+            "Halves of parts taken over.",
+            s.taken,
+        ),
+        (
+            "part_records_sent_total",
+            "counter",
+            "Records sent in halves of parts.",
+            s.sent,
+        ),
+        (
+            "part_copies_broken_off_total",
+            "counter",
+            "Copies of halves that came to nothing.",
+            s.broken_off,
+        ),
+        (
+            "part_pause_microseconds",
+            "gauge",
+            "Longest time in which a part could not change while it was split.",
+            s.longest_pause,
+        ),
+        (
+            "part_records_swept_total",
+            "counter",
+            "Records deleted of halves that were given away.",
+            s.swept,
+        ),
+    ];
+    for (name, kind, help, value) in metrics {
+        let _ = writeln!(
+            out,
+            "# HELP pando_{name} {help}\n# TYPE pando_{name} {kind}\npando_{name}{{server=\"{id}\"}} {value}"
+        );
+    }
 }

@@ -6,7 +6,7 @@
 use crate::args::{Args, Command, ServerArgs};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::Connection;
-use crate::{coordination, process, status, up};
+use crate::{coordination, process, standby, status, up};
 use anyhow::{Context, Result, bail};
 use pando_cluster::ClusterFile;
 use pando_env::LocalFuture;
@@ -61,8 +61,16 @@ pub fn run(args: &Args, restart: &RestartArgs) -> Result<()> {
         }
         done.push(json!({ "server": id, "boot": boot, "seconds": seconds }));
     }
+    // They stand by for what runs here, by the same program.
+    let standbys = if restart.servers.is_empty() {
+        standby::restart(&dir)?
+    } else {
+        0
+    };
     if args.json {
-        println!("{}", json!({ "restarted": done }));
+        println!("{}", json!({ "restarted": done, "standbys": standbys }));
+    } else if standbys > 0 {
+        println!("{standbys} standbys were restarted");
     }
     Ok(())
 }
@@ -180,7 +188,8 @@ fn options_of(dir: &ClusterDir, id: u16) -> Result<Vec<String>> {
     }
 }
 
-fn to_options(server: &ServerArgs, verbose: u8) -> Result<Vec<String>> {
+/// The options of a server, but for which one it is.
+pub fn to_options(server: &ServerArgs, verbose: u8) -> Result<Vec<String>> {
     use clap::ValueEnum;
     let mut options = vec![
         format!("--cache-mib={}", server.cache_mib),

@@ -24,6 +24,9 @@ pub struct ServerOptions {
     /// How old they are at least.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gc_grace_ms: Option<u64>,
+    /// How many processes stand by for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub standbys: Option<u16>,
 }
 
 fn millis(time: Duration) -> u64 {
@@ -53,7 +56,7 @@ impl ServerOptions {
         }
     }
 
-    /// Remembers what `up` says now beside what it said before. Whether that is something else.
+    /// Remembers what `up` says now beside what it said before. Whether servers are to be started otherwise.
     pub fn remember(dir: &ClusterDir, up: &UpArgs) -> Result<bool> {
         let before = ServerOptions::load(dir)?;
         let word = |w: Wait| w.to_possible_value().map(|v| v.get_name().to_owned());
@@ -62,6 +65,7 @@ impl ServerOptions {
             waiting: up.waiting.and_then(word).or(before.waiting.clone()),
             gc_every_ms: up.gc_every.map(millis).or(before.gc_every_ms),
             gc_grace_ms: up.gc_grace.map(millis).or(before.gc_grace_ms),
+            standbys: up.standbys.or(before.standbys),
         };
         if now == before {
             return Ok(false);
@@ -70,7 +74,7 @@ impl ServerOptions {
         std::fs::write(&new, format!("{}\n", serde_json::to_string_pretty(&now)?))
             .and_then(|()| std::fs::rename(&new, &path))
             .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(true)
+        Ok(now.typed() != before.typed())
     }
 
     /// As they are typed.
@@ -135,6 +139,9 @@ mod tests {
         .concat();
         let line: Vec<OsString> = line.iter().map(OsString::from).collect();
         assert!(Args::of_line(&line).is_some());
+        assert!(!ServerOptions::remember(&dir, &up(&["--standbys", "2"])).unwrap());
+        ServerOptions::remember(&dir, &up(&[])).unwrap();
+        assert_eq!(ServerOptions::load(&dir).unwrap().standbys, Some(2));
         std::fs::write(path(&dir), "{").unwrap();
         assert!(ServerOptions::load(&dir).is_err());
     }

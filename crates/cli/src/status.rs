@@ -5,7 +5,7 @@ use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::Connection;
 use crate::grow::waits::{self, Wait};
-use crate::{coordination, process, text};
+use crate::{coordination, process, standby, text};
 use anyhow::Result;
 use pando_cluster::{ClusterFile, ClusterMap, CoordError, Server, View};
 use pando_env::sync::{Either, first, join_all};
@@ -47,16 +47,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let map = conn.file.map(&dir.path)?;
     let waits = waits::waits(&map, &servers);
     let down = servers.iter().filter(|s| s["up"] != true).count();
+    let standbys = standby::all(&dir)?;
     if args.json {
         let all = json!({
             "dir": dir.path, "fs": conn.file.fs, "profile": conn.file.profile.name, "durability": conn.file.durability,
             "epoch": conn.file.epoch, "down": down, "servers": servers,
             "removed_files": sum(&servers, "removed_files"), "removed_bytes": sum(&servers, "removed_bytes"),
+            "standbys": standbys,
             "coordination": coordination::to_json(&conn.file, &found), "plan": waits::to_json(&map, &waits),
         });
         println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
         show(&dir, &conn, &servers, down, &found);
+        standbys.iter().for_each(|s| println!("{}", standby::shown(s)));
         show_plan(&map, &waits);
     }
     Ok(if down == 0 && found.is_ok() {
@@ -181,6 +184,20 @@ fn show_plan(map: &ClusterMap, waits: &[Wait]) {
     }
 }
 
+fn show_splits(servers: &[Value]) {
+    let splits: u64 = servers.iter().filter_map(|s| s["splits"]["given"].as_u64()).sum();
+    if splits > 0 {
+        let pause = servers
+            .iter()
+            .filter_map(|s| s["splits"]["longest_pause_us"].as_u64())
+            .max();
+        println!(
+            "Directories were split {splits} times since these servers started; nobody waited longer than {} ms.",
+            pause.unwrap_or(0).div_ceil(1000)
+        );
+    }
+}
+
 fn show(
     dir: &ClusterDir,
     conn: &Connection,
@@ -217,6 +234,7 @@ fn show(
                 number(s, "server"),
                 if s["up"] == true { "up" } else { "DOWN" }.into(),
                 s["address"].as_str().unwrap_or("-").into(),
+                s["store"].as_str().unwrap_or("-").into(),
                 number(s, "pid"),
                 number(s, "boot"),
                 s["uptime_s"].as_u64().map_or("-".into(), duration),
@@ -224,14 +242,15 @@ fn show(
                 number(s, "locks_held"),
                 in_doubt.map_or("-".into(), |(p, d)| (p + d).to_string()),
                 number(s, "operations"),
+                number(s, "records"),
                 space,
                 removed(s),
             ]
         })
         .collect();
     let head = [
-        "server", "state", "address", "pid", "boot", "uptime", "sessions", "locks", "in-doubt", "ops",
-        "free", "removed",
+        "server", "state", "address", "store", "pid", "boot", "uptime", "sessions", "locks", "in-doubt",
+        "ops", "records", "free", "removed",
     ];
     print!("{}", text::table(&head, &rows));
     let waiting = sum(servers, "removed_files");
@@ -239,6 +258,7 @@ fn show(
         let bytes = text::human(sum(servers, "removed_bytes"));
         println!("{waiting} removed files ({bytes} bytes) wait for the deletion of their data");
     }
+    show_splits(servers);
     for s in servers.iter().filter(|s| s["gc"].is_object()) {
         println!("{}", collected(&s["server"], &s["gc"]));
     }

@@ -1,22 +1,26 @@
 //! Kinds of stores: which one a folder has, and how it is made, opened and repaired.
 //!
-//! One more kind is a variant of [`StoreKind`], with what its folders are known by, and one of [`Opened`]:
-//! the compiler names the rest. Nothing else in this program names the stores.
+//! One more kind is a variant of [`StoreKind`], with what its folders are known by, and one of [`Opened`] if
+//! it is not RocksDB: the compiler names the rest. Nothing else in this program names the stores.
 
 use pando_format::Superblock;
 use pando_net::Reactor;
 use pando_store::{Durability, Store, StoreError};
-pub use pando_store_rocks::{CACHE_MIB, RECORD_MIB, Salvaged};
-use pando_store_rocks::{RocksOptions, RocksStore};
+pub use pando_store_rocks::{CACHE_MIB, Compactions, RECORD_MIB, Salvaged, Watched};
+use pando_store_rocks::{RocksOptions, RocksStore, Schema};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
 /// A kind of store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreKind {
     /// Over RocksDB.
+    #[value(name = "rocksdb")]
     Rocks,
+    /// The same with columns: an index that is compacted, and rows of files that are not.
+    #[value(name = "column")]
+    Column,
 }
 
 /// How a store is opened.
@@ -30,6 +34,8 @@ pub struct StoreOptions {
     pub record_bytes: usize,
     /// Bytes that are set aside on the device, to be given up when there is nothing else left; 0: none.
     pub ballast_bytes: u64,
+    /// Whether somebody measures.
+    pub watched: Watched,
 }
 
 impl Default for StoreOptions {
@@ -40,6 +46,7 @@ impl Default for StoreOptions {
             cache_bytes: rocks.cache_bytes,
             record_bytes: rocks.record_bytes,
             ballast_bytes: rocks.ballast_bytes,
+            watched: rocks.watched,
         }
     }
 }
@@ -51,21 +58,45 @@ impl StoreOptions {
             cache_bytes: self.cache_bytes,
             record_bytes: self.record_bytes,
             ballast_bytes: self.ballast_bytes,
+            watched: self.watched,
             ..RocksOptions::default()
         }
     }
 }
 
 impl StoreKind {
-    const ALL: [StoreKind; 1] = [StoreKind::Rocks];
+    /// Those known by more come first.
+    const ALL: [StoreKind; 2] = [StoreKind::Column, StoreKind::Rocks];
 
-    /// The kind that is made.
+    /// The kind that is made where nobody says another.
     pub const NEW: StoreKind = StoreKind::Rocks;
 
     /// What only folders of this kind have.
     fn mark(self) -> &'static str {
         match self {
             StoreKind::Rocks => "db",
+            StoreKind::Column => "columns",
+        }
+    }
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            StoreKind::Rocks => "rocksdb",
+            StoreKind::Column => "column",
+        }
+    }
+
+    /// Fails if there is a store of another kind in a folder.
+    pub fn suits(self, path: &Path) -> Result<(), StoreError> {
+        let mut all = StoreKind::ALL.into_iter();
+        match all.find(|kind| path.join(kind.mark()).exists()) {
+            Some(kind) if kind != self => Err(StoreError::OtherKind {
+                path: path.to_path_buf(),
+                is: kind.word(),
+                wanted: self.word(),
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -76,18 +107,24 @@ impl StoreKind {
             .unwrap_or(StoreKind::NEW)
     }
 
+    /// Whether there is a store in a folder.
+    pub fn is_at(path: &Path) -> bool {
+        StoreKind::ALL.iter().any(|kind| path.join(kind.mark()).exists())
+    }
+
     /// Makes a store that holds only its superblock. When this returns, a power cut does not undo it; if it
     /// is interrupted, it can be called again. It takes nothing away, and refuses a store with a superblock.
     pub fn create(self, path: &Path, superblock: Superblock) -> Result<(), StoreError> {
         match self {
-            StoreKind::Rocks => RocksStore::create(path, superblock),
+            StoreKind::Rocks => RocksStore::create_as(path, superblock, Schema::Whole),
+            StoreKind::Column => RocksStore::create_as(path, superblock, Schema::Columns),
         }
     }
 
     /// Opens a store. All its records are synced when this returns.
     pub fn open(self, path: &Path, options: &StoreOptions) -> Result<(Opened, Superblock), StoreError> {
         match self {
-            StoreKind::Rocks => {
+            StoreKind::Rocks | StoreKind::Column => {
                 let (store, superblock) = RocksStore::open(path, options.of_rocks())?;
                 Ok((Opened::Rocks(Rc::new(store)), superblock))
             }
@@ -97,21 +134,21 @@ impl StoreKind {
     /// Makes a store anew without what is damaged in it, if anything is. No server may have it open.
     pub fn salvage(self, path: &Path) -> Result<Salvaged, StoreError> {
         match self {
-            StoreKind::Rocks => RocksStore::salvage(path),
+            StoreKind::Rocks | StoreKind::Column => RocksStore::salvage(path),
         }
     }
 
     /// Whether there are records in the folder that opening or making a store there would take away.
     pub fn is_torn(self, path: &Path) -> bool {
         match self {
-            StoreKind::Rocks => rocks_is_torn(path),
+            StoreKind::Rocks | StoreKind::Column => rocks_is_torn(path),
         }
     }
 
     /// Threads that serve reads from the device.
     pub fn readers(self) -> usize {
         match self {
-            StoreKind::Rocks => RocksOptions::default().readers,
+            StoreKind::Rocks | StoreKind::Column => RocksOptions::default().readers,
         }
     }
 }
@@ -143,6 +180,23 @@ impl Opened {
     pub fn store(&self) -> Rc<dyn Store> {
         match self {
             Opened::Rocks(store) => store.clone(),
+        }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> StoreKind {
+        match self {
+            Opened::Rocks(store) => match store.schema() {
+                Schema::Whole => StoreKind::Rocks,
+                Schema::Columns => StoreKind::Column,
+            },
+        }
+    }
+
+    /// What compactions did since it was opened, if it is watched.
+    pub fn compactions(&self) -> Option<Compactions> {
+        match self {
+            Opened::Rocks(store) => store.compactions(),
         }
     }
 

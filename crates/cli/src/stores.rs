@@ -69,12 +69,12 @@ pub fn clear(dir: &ClusterDir, interrupted: bool) -> Result<()> {
 }
 
 /// Makes the store of a server. One of the same filesystem that was never used is replaced.
-pub fn make(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Result<()> {
-    make_at(path, id, map, owner).with_context(|| format!("cannot make the store {}", path.display()))
+pub fn make(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32), kind: StoreKind) -> Result<()> {
+    make_at(path, id, map, owner, kind).with_context(|| format!("cannot make the store {}", path.display()))
 }
 
-fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Result<()> {
-    let store = make_empty(path, id, map)?;
+fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32), kind: StoreKind) -> Result<()> {
+    let store = make_empty(path, id, map, kind)?;
     let lsn = pando_server::format_store(&*store, id, map, now(), owner)?;
     coordination::block_on(store.wait(lsn, pando_store::Level::Synced))?;
     Ok(())
@@ -82,14 +82,14 @@ fn make_at(path: &Path, id: ServerId, map: &ClusterMap, owner: (u32, u32)) -> Re
 
 /// Makes a store with nothing in it but what says whose it is. One of the same filesystem that was never used
 /// is replaced.
-pub fn make_empty(path: &Path, id: ServerId, map: &ClusterMap) -> Result<Rc<dyn Store>> {
+pub fn make_empty(path: &Path, id: ServerId, map: &ClusterMap, kind: StoreKind) -> Result<Rc<dyn Store>> {
     match look(path)? {
         Found::Nothing => {}
         Found::Unused(fs) if fs == map.fs => std::fs::remove_dir_all(real(path)?)?,
         Found::Unused(fs) => bail!("it was made for filesystem {:032x}; move it away", fs.0),
     }
-    StoreKind::NEW.create(path, pando_server::superblock(id, map))?;
-    let (opened, _) = StoreKind::NEW.open(path, &StoreOptions::default())?;
+    kind.create(path, pando_server::superblock(id, map))?;
+    let (opened, _) = kind.open(path, &StoreOptions::default())?;
     Ok(opened.store())
 }
 

@@ -5,7 +5,7 @@ use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
 use crate::mount::start;
 use crate::server_options::ServerOptions;
-use crate::{addresses, format, process};
+use crate::{addresses, format, process, standby};
 use anyhow::{Result, bail};
 use pando_cluster::{ClusterFile, Coherence, Placement, Profile};
 use pando_net::Waiting;
@@ -63,6 +63,12 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
         let started: Vec<String> = started.iter().map(u16::to_string).collect();
         done.push(format!("started server {}", started.join(", ")));
     }
+    let wanted = ServerOptions::load(&dir)?.standbys.unwrap_or(0);
+    match standby::start(&dir, wanted)? {
+        0 => {}
+        1 => done.push("started 1 standby".into()),
+        n => done.push(format!("started {n} standbys")),
+    }
     if file.auth_mode()? != AuthMode::None && !dir.client_key().exists() {
         let connection = Connection::open(&dir, Party::Operator, Waiting::Blocking, Duration::from_secs(10))?;
         let [a, b, c, d, ..] = format::random_key()?;
@@ -95,7 +101,11 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
         "none" => Profile::coherence_word(Coherence::Lazy),
         word => word.to_owned(),
     };
-    let coupled: String = Placement::Coupled.word().into();
+    let split = choices
+        .split_entries
+        .map(|entries| Placement::Split(entries).word());
+    let split = split.unwrap_or_default();
+    let coupled = Placement::Coupled.word();
     let wants = [
         (
             "durability",
@@ -107,6 +117,7 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
         ("profile", file.profile.name.clone(), choices.profile.clone()),
         ("coherence", was, coherence),
         ("without", file.profile.placement.clone(), coupled),
+        ("split_entries", file.profile.placement.clone(), split),
         (
             "inline_limit",
             file.inline_limit.to_string(),
@@ -124,6 +135,12 @@ fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
                     .unwrap_or(Path::new("the default folder"))
                     .display()
             );
+        }
+    }
+    if args.typed.contains("store") {
+        let dir = ClusterDir::of(args)?;
+        for server in &file.servers {
+            choices.store.suits(&dir.store(server.id))?;
         }
     }
     if args.typed.contains("servers") && usize::from(up.servers) != file.servers.len() {

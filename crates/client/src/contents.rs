@@ -435,7 +435,7 @@ impl Contents {
             Ok(answer) if op.mutates() => return state.made(op, answer, change, times),
             Ok(Answer::DirStat(stat)) => return state.look(op, Some(stat), change, times),
             Err(Errno::NotFound) if !op.mutates() => return state.look(op, None, change, times),
-            Ok(Answer::Entries { entries, .. }) => {
+            Ok(Answer::Entries { entries, .. } | Answer::Part { entries, .. }) => {
                 if let [Some(dir), _] = op.statements() {
                     entries.iter().for_each(|e| state.show(key(dir), &e.name));
                 }

@@ -70,7 +70,7 @@ impl Client {
     async fn open_once(&self, keeping: &Keeping, asked: &mut Request) -> (Outcome, Option<Kept>) {
         let turn = keeping.begin();
         let here = match &*asked {
-            Request::Op(asked) => asked.op.home(),
+            Request::Op(asked) => asked.op.home_in(asked.parts),
             _ => None,
         };
         let outcome = pin!(self.op_in_turn(asked, turn.number)).await;

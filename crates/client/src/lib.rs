@@ -18,6 +18,7 @@ mod keep;
 mod lanes;
 mod local;
 pub mod locks;
+mod parts;
 mod path;
 mod request;
 mod session;
@@ -107,6 +108,8 @@ pub struct ClientStats {
     pub round_trips: u64,
     /// Messages that were sent beside another one and waited with it.
     pub beside: u64,
+    /// Tries that were sent on to another part of a split directory.
+    pub redirects: u64,
     /// Tries that were repeated because no answer came or the server was not ready.
     pub retries: u64,
     /// Components that were asked for ahead of those before them.
@@ -128,6 +131,7 @@ impl ClientStats {
             operations: self.operations - before.operations,
             round_trips: self.round_trips - before.round_trips,
             beside: self.beside - before.beside,
+            redirects: self.redirects - before.redirects,
             retries: self.retries - before.retries,
             guesses: self.guesses - before.guesses,
             guessed: self.guessed - before.guessed,
@@ -151,6 +155,7 @@ struct Session {
 pub(crate) type Beside<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 type HearMap = Box<dyn Fn(&ClusterMap)>;
+type FindMap = Box<dyn Fn() -> Option<ClusterMap>>;
 
 /// A client on one thread.
 pub struct Client {
@@ -163,6 +168,7 @@ pub struct Client {
     instance: Instance,
     cache: RefCell<Cache>,
     handles: RefCell<Handles>,
+    parts: RefCell<parts::Parts>,
     lanes: Lanes,
     stats: Cell<ClientStats>,
     /// Of what is being explained.
@@ -173,6 +179,8 @@ pub struct Client {
     asker: Cell<Option<Asker>>,
     /// Called with every newer map, so that the transport learns the addresses.
     on_map: RefCell<Option<HearMap>>,
+    /// Asked for a map where servers do not answer.
+    find_map: RefCell<Option<FindMap>>,
 }
 
 /// Says whom this thread serves now, if what is looked at for them is to be looked at as them.
@@ -199,12 +207,14 @@ impl Client {
             instance: config.instance.unwrap_or_else(|| new_instance(&world)),
             cache: RefCell::new(Cache::new(config.cache_bytes)),
             handles: RefCell::new(Handles::new(config.handles)),
+            parts: RefCell::default(),
             lanes: Lanes::new(config.lanes),
             stats: Cell::new(ClientStats::default()),
             notes: RefCell::new(None),
             call: RefCell::new(None),
             asker: Cell::new(None),
             on_map: RefCell::new(None),
+            find_map: RefCell::new(None),
             world,
             config,
         })
@@ -218,6 +228,11 @@ impl Client {
     /// Has `hear` called with every newer map.
     pub fn on_map(&self, hear: impl Fn(&ClusterMap) + 'static) {
         *self.on_map.borrow_mut() = Some(Box::new(hear));
+    }
+
+    /// Has `find` asked for a map where servers do not answer: all that are known may have been replaced.
+    pub fn find_map(&self, find: impl Fn() -> Option<ClusterMap> + 'static) {
+        *self.find_map.borrow_mut() = Some(Box::new(find));
     }
 
     /// Has `asker` asked for whom this acts, before [`ClientConfig::own`]: an identity that may act for some

@@ -642,7 +642,9 @@ impl Locker {
                 Refusal::SessionUnknown => self.session_lost((server, session)),
                 // A later turn than this one's was seen: it was not executed.
                 Refusal::TooOld => {}
-                Refusal::Busy | Refusal::NotReady | Refusal::UseCoordinator => tries.pause().await?,
+                Refusal::Busy | Refusal::NotReady | Refusal::UseCoordinator | Refusal::Elsewhere { .. } => {
+                    tries.pause().await?
+                }
                 Refusal::BadHandle => return Err(LockError::Failed(Errno::BadHandle)),
                 Refusal::NotAllowed => return Err(LockError::Failed(Errno::Access)),
                 Refusal::ReadOnly => return Err(LockError::Failed(Errno::ReadOnly)),

@@ -9,7 +9,7 @@ use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, Mode, Name};
 use pando_wire::{Answer, DirEntry, EntryView, Fate, Object, Op, RenameMode, Scope, Statement, UNLINK_MAX};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Symlinks followed in one path, as Linux allows.
 const SYMLOOP_MAX: u32 = 40;
@@ -333,19 +333,24 @@ impl Client {
     /// Removes names of one directory that are not directories', many in one request. What became of each, in
     /// the order given.
     pub async fn unlink_many(&self, cred: &Cred, dir: &Statement, names: &[Name]) -> Vec<Result<(), Errno>> {
-        let mut all = Vec::with_capacity(names.len());
-        for some in names.chunks(UNLINK_MAX) {
+        let mut by_part: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (at, name) in names.iter().enumerate() {
+            by_part.entry(self.part_of(dir, name)).or_default().push(at);
+        }
+        let mut all = vec![Err(Errno::Io); names.len()];
+        for places in by_part.values().flat_map(|places| places.chunks(UNLINK_MAX)) {
+            let some: Vec<Name> = places.iter().filter_map(|at| names.get(*at).cloned()).collect();
             let op = Op::UnlinkMany {
                 dir: dir.clone(),
-                names: some.to_vec(),
+                names: some.clone(),
             };
             let fates = match self.op(cred, op).await {
                 Ok(Answer::Fates(fates)) if fates.len() == some.len() => fates,
                 Ok(_) => vec![Fate::Not(Errno::Io); some.len()],
                 Err(errno) => vec![Fate::Not(errno); some.len()],
             };
-            for (name, fate) in some.iter().zip(fates) {
-                all.push(match fate {
+            for ((at, name), fate) in places.iter().zip(&some).zip(fates) {
+                all[*at] = match fate {
                     Fate::Gone => Ok(()),
                     Fate::Not(errno) => Err(errno),
                     Fate::Alone => {
@@ -356,7 +361,7 @@ impl Client {
                         };
                         self.op(cred, op).await.map(|_| ())
                     }
-                });
+                };
             }
         }
         all

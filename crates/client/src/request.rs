@@ -10,6 +10,7 @@ use pando_wire::{
     Statement,
 };
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,6 +24,27 @@ const ELSEWHERE: Duration = Duration::from_millis(40);
 /// A mutating request that may have been executed is repeated for at most so many times `give_up` by the
 /// clock: far less than servers remember the names of ended sessions.
 const UNCERTAIN: u32 = 10;
+
+/// An operation is sent on so often, at most: 12 times for each of two names, and as often again while they
+/// are split (H64).
+const REDIRECTS: u32 = 48;
+
+/// Where an operation goes.
+#[derive(Clone, Copy)]
+struct Aim {
+    /// The parts that have its names.
+    parts: [u16; 2],
+    /// The slot of the first.
+    home: Slot,
+}
+
+/// A server does not know this mount yet.
+struct Trouble {
+    server: ServerId,
+    error: Option<CallError>,
+    /// Whether an earlier try may have been executed.
+    tried: bool,
+}
 
 /// Pauses that grow, until so much time was spent. What counts is time spent trying: a machine that was
 /// suspended, or had no memory or processor for minutes, must not come back to errors.
@@ -62,6 +84,7 @@ impl Client {
     /// What is asked for an operation: [`Client::op_in_turn`] fills in the rest.
     pub(crate) fn asked(&self, cred: &Cred, op: Op) -> Request {
         Request::from(OpRequest {
+            parts: [0, 0],
             keep: None,
             request: None,
             again: false,
@@ -101,7 +124,8 @@ impl Client {
         if matches!(asked.op, Op::Sync) {
             return Box::pin(self.sync_all()).await.map(|()| Answer::Done);
         }
-        let home = asked.op.home().ok_or(Errno::Invalid)?;
+        let mut aim = self.aim(&asked.op)?;
+        let mut redirects = 0;
         let mut lane = match asked.op.mutates() {
             true => Some(self.lanes.take().await),
             false => None,
@@ -120,34 +144,29 @@ impl Client {
             let Request::Op(asked) = &mut *message else {
                 return Err(Errno::Invalid);
             };
+            if plant!(H300) {
+                aim = self.aim(&asked.op)?;
+            }
             let map = self.map();
             let server = if at_coordinator {
                 map.coordinator
             } else {
-                map.owner(home)
+                map.owner(aim.home)
             };
             if let Some(lane) = &mut lane {
                 // Whoever has a removed file that is held open must know who holds it (H97).
-                let holds = asked
-                    .op
-                    .leaves_held()
-                    .map(|slot| map.owner(slot))
-                    .filter(|s| *s != server);
+                let held = asked.op.leaves_held();
+                let holds = held.map(|slot| map.owner(slot)).filter(|s| *s != server);
                 let session = match self.known_session_at(server, holds) {
                     Some(session) => Ok(session),
                     None => Box::pin(self.sessions_at(server, holds)).await,
                 };
                 let session = match session {
                     Ok(session) => session,
-                    Err(Some(CallError::Denied)) if uncertain || sent.is_some() => {
-                        return Err(Errno::Unreachable);
-                    }
-                    Err(trouble) => {
-                        match trouble {
-                            Some(error) => Box::pin(self.after(error, &mut patience)).await?,
-                            None => Box::pin(self.wait(&mut patience)).await?,
-                        }
-                        Box::pin(self.look_elsewhere(server, &patience)).await;
+                    Err(error) => {
+                        let tried = uncertain || sent.is_some();
+                        let trouble = Trouble { server, error, tried };
+                        Box::pin(self.not_ready(trouble, &mut patience)).await?;
                         continue;
                     }
                 };
@@ -173,16 +192,11 @@ impl Client {
             }
             if turn != 0
                 && !self.keeper_is_known(server)
-                && let Err(trouble) = Box::pin(self.greet_keeper(server)).await
+                && let Err(error) = Box::pin(self.greet_keeper(server)).await
             {
-                match trouble {
-                    Some(CallError::Denied) if uncertain || sent.is_some() => {
-                        return Err(Errno::Unreachable);
-                    }
-                    Some(error) => Box::pin(self.after(error, &mut patience)).await?,
-                    None => Box::pin(self.wait(&mut patience)).await?,
-                }
-                Box::pin(self.look_elsewhere(server, &patience)).await;
+                let tried = uncertain || sent.is_some();
+                let trouble = Trouble { server, error, tried };
+                Box::pin(self.not_ready(trouble, &mut patience)).await?;
                 continue;
             }
             for shown in asked.op.statements_mut().into_iter().flatten() {
@@ -210,6 +224,7 @@ impl Client {
             let in_doubt = uncertain || again;
             asked.keep = self.keep_for(server, &asked.op, turn, !refused);
             asked.request = request;
+            asked.parts = aim.parts;
             asked.again = again;
             asked.map = map.epoch;
             let tried = self.about_now();
@@ -224,17 +239,13 @@ impl Client {
             }
             refused |= matches!(answer, Ok(Err(Refusal::Busy | Refusal::NotOwner(_))));
             match answer {
-                Ok(Ok(Response::Op(outcome))) => {
-                    self.contents(op, &outcome, None, (first_tried, tried));
-                    self.learnt(op, &outcome, &[], tried);
-                    return *outcome;
+                Ok(Ok(response)) => {
+                    let outcome = self.take_answer(op, response, first_tried..tried)?;
+                    match turned(message, outcome) {
+                        Some(outcome) => return outcome,
+                        None => aim = self.next_part(message)?,
+                    }
                 }
-                Ok(Ok(Response::Refreshed(told))) => {
-                    self.contents(op, &told.outcome, told.change, (first_tried, tried));
-                    self.learnt(op, &told.outcome, &told.fresh, tried);
-                    return told.outcome;
-                }
-                Ok(Ok(_)) => return Err(Errno::Io),
                 Ok(Err(refusal)) => match refusal {
                     Refusal::WrongBoot(_) => continue, // learnt by try_once
                     Refusal::NotOwner(_) => {
@@ -267,6 +278,17 @@ impl Client {
                         at_coordinator = true;
                         uncertain = false;
                         request = None;
+                    }
+                    // Neither this try nor one of before was or will be executed (H300): another identity,
+                    // and the part that has the name.
+                    Refusal::Elsewhere { second, start, depth } => {
+                        self.not_in_part(op, second, start, depth);
+                        redirects += 1;
+                        if redirects > REDIRECTS {
+                            return Err(Errno::Io);
+                        }
+                        aim = self.aim(op)?;
+                        (at_coordinator, uncertain, request) = (false, false, None);
                     }
                     Refusal::KeeperUnknown => self.keeper_unknown(server, asked.keep.as_ref()),
                     Refusal::Busy | Refusal::NotReady => Box::pin(self.wait(&mut patience)).await?,
@@ -312,10 +334,59 @@ impl Client {
         }
     }
 
+    /// Keeps what an answer says. The tries began and ended then.
+    #[inline]
+    fn take_answer(&self, op: &Op, response: Response, tries: Range<Mono>) -> Result<Outcome, Errno> {
+        let when = (tries.start, tries.end);
+        match response {
+            Response::Op(outcome) => {
+                self.contents(op, &outcome, None, when);
+                self.learnt(op, &outcome, &[], tries.end);
+                Ok(*outcome)
+            }
+            Response::Refreshed(told) => {
+                self.contents(op, &told.outcome, told.change, when);
+                self.learnt(op, &told.outcome, &told.fresh, tries.end);
+                Ok(told.outcome)
+            }
+            _ => Err(Errno::Io),
+        }
+    }
+
+    /// Where a listing goes on.
+    fn next_part(&self, message: &Request) -> Result<Aim, Errno> {
+        match message {
+            Request::Op(asked) => self.aim(&asked.op),
+            _ => Err(Errno::Invalid),
+        }
+    }
+
+    /// Where an operation goes.
+    fn aim(&self, op: &Op) -> Result<Aim, Errno> {
+        let parts = self.parts_of(op);
+        let home = op.home_in(parts).ok_or(Errno::Invalid)?;
+        Ok(Aim { parts, home })
+    }
+
+    /// A server does not know this mount yet: waits, until the next try.
+    async fn not_ready(&self, trouble: Trouble, patience: &mut Patience) -> Result<(), Errno> {
+        match trouble.error {
+            Some(CallError::Denied) if trouble.tried => return Err(Errno::Unreachable),
+            Some(error) => self.after(error, patience).await?,
+            None => self.wait(patience).await?,
+        }
+        self.look_elsewhere(trouble.server, patience).await;
+        Ok(())
+    }
+
     /// A server has been silent for a while: perhaps another has its place by now.
     async fn look_elsewhere(&self, silent: ServerId, patience: &Patience) {
-        if patience.pause >= ELSEWHERE {
-            self.refresh_map_from(self.others(silent)).await;
+        if patience.pause >= ELSEWHERE
+            && !self.refresh_map_from(self.others(silent)).await
+            && let Some(find) = &*self.find_map.borrow()
+            && let Some(map) = find()
+        {
+            self.adopt_map(map);
         }
     }
 
@@ -632,6 +703,7 @@ impl Client {
     pub async fn at(&self, server: ServerId, op: Op) -> Outcome {
         loop {
             let request = OpRequest {
+                parts: [0, 0],
                 keep: None,
                 request: None,
                 again: false,
@@ -674,6 +746,23 @@ fn together(all: impl Iterator<Item = FsStat>) -> FsStat {
     }
     devices.values().for_each(add);
     sum
+}
+
+/// An outcome as callers see it. `None`: a part of a directory has nothing more, and the listing goes on in
+/// the next (H64).
+fn turned(message: &mut Request, outcome: Outcome) -> Option<Outcome> {
+    match outcome {
+        Ok(Answer::Part { entries, upto }) if entries.is_empty() => {
+            if let Request::Op(asked) = message
+                && let Op::ReadDir { after, .. } = &mut asked.op
+            {
+                *after = upto;
+            }
+            None
+        }
+        Ok(Answer::Part { entries, .. }) => Some(Ok(Answer::Entries { entries, end: false })),
+        outcome => Some(outcome),
+    }
 }
 
 #[cfg(test)]

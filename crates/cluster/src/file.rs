@@ -393,7 +393,7 @@ mod tests {
             epoch: 1,
             profile: Profile {
                 name: "pando".into(),
-                placement: Placement::Directory.word().into(),
+                placement: Placement::Directory.word(),
                 ids: Ids::Predicted.word().into(),
                 directory_updates: Profile::updates_word(DirectoryUpdates::ParentFirst),
                 coherence: Profile::coherence_word(Coherence::Lazy),

@@ -6,12 +6,14 @@ mod coord;
 mod file;
 mod placement;
 mod plan;
+mod split;
 
 pub use coord::{Coord, CoordError, MemCoord, Membership, View, may_replace};
 pub use file::{ClusterFile, FileError, PlanText, Profile, Server};
 pub use placement::Placement;
 use placement::{put_placing, take_placing};
 pub use plan::{Plan, PlanError, SERVERS, SlotMove};
+pub use split::due;
 
 use pando_format::{Codec, DecodeError, HashWidths, Key, Reader, codec_enum, codec_struct};
 use pando_types::{

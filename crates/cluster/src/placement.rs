@@ -1,7 +1,7 @@
 //! Where the entries of a directory are, and its counts and times.
 
+use pando_format::Codec;
 use pando_format::codec::{DecodeError, Reader};
-use pando_format::{Codec, codec_enum};
 use pando_types::{Ids, Part, SLOTS, Slot};
 
 /// Which slot has what of a directory.
@@ -11,20 +11,28 @@ pub enum Placement {
     Directory,
     /// Its counts and times are on another server, as if they were part of something else. An experiment.
     Coupled,
+    /// A directory is in one slot until it has so many entries. Then it is split, and split again, over slots
+    /// of all servers (IndexFS §II-A).
+    Split(u32),
 }
-
-codec_enum!(Placement { 1 => Directory, 0 => Coupled });
 
 /// This bit of a placement's byte says that IDs are placed: maps from before there was a choice mean what
 /// they meant.
 const PLACED: u8 = 0x80;
 
-/// Writes both, in one byte.
+/// Writes both, in one byte, and how large a directory is that is split.
 pub(crate) fn put_placing(placement: Placement, ids: Ids, out: &mut Vec<u8>) {
-    let at = out.len();
-    placement.put(out);
-    if let (Ids::Placed, Some(tag)) = (ids, out.get_mut(at)) {
-        *tag |= PLACED;
+    let placed = match ids {
+        Ids::Predicted => 0,
+        Ids::Placed => PLACED,
+    };
+    match placement {
+        Placement::Coupled => out.push(placed),
+        Placement::Directory => out.push(1 | placed),
+        Placement::Split(entries) => {
+            out.push(2 | placed);
+            entries.put(out);
+        }
     }
 }
 
@@ -35,37 +43,63 @@ pub(crate) fn take_placing(r: &mut Reader<'_>) -> Result<(Placement, Ids), Decod
         0 => Ids::Predicted,
         _ => Ids::Placed,
     };
-    Ok((Placement::from_bytes(&[tag & !PLACED])?, ids))
+    let placement = match tag & !PLACED {
+        0 => Placement::Coupled,
+        1 => Placement::Directory,
+        2 => Placement::Split(u32::take(r)?),
+        tag => return Err(DecodeError::Tag { of: "Placement", tag }),
+    };
+    Ok((placement, ids))
 }
 
-/// All placements with their words in `cluster.json`.
-const WORDS: [(Placement, &str); 2] = [
-    (Placement::Directory, "per-directory"),
-    (Placement::Coupled, "per-directory-without-decoupling"),
-];
+const DIRECTORY: &str = "per-directory";
+const COUPLED: &str = "per-directory-without-decoupling";
+/// Before the number of entries.
+const SPLIT: &str = "per-directory-split=";
+
+/// Of which sizes directories may be split.
+pub const SPLIT_ENTRIES: std::ops::RangeInclusive<u32> = 2..=1_000_000_000;
 
 impl Placement {
     /// The placement of a word, if there is one.
     pub fn of_word(word: &str) -> Option<Placement> {
-        let found = WORDS.iter().find(|(_, w)| *w == word);
-        found.map(|(placement, _)| *placement)
+        if let Some(entries) = word.strip_prefix(SPLIT) {
+            let entries = entries.parse().ok().filter(|n| SPLIT_ENTRIES.contains(n))?;
+            return Some(Placement::Split(entries));
+        }
+        match word {
+            DIRECTORY => Some(Placement::Directory),
+            COUPLED => Some(Placement::Coupled),
+            _ => None,
+        }
     }
 
     /// All words, for a message.
     pub fn words() -> String {
-        WORDS.map(|(_, word)| word).join(", ")
+        format!("{DIRECTORY}, {COUPLED}, {SPLIT}ENTRIES")
     }
 
     /// The word in `cluster.json`.
-    pub fn word(self) -> &'static str {
-        let found = WORDS.iter().find(|(placement, _)| *placement == self);
-        found.map_or("", |(_, word)| word)
+    pub fn word(self) -> String {
+        match self {
+            Placement::Directory => DIRECTORY.into(),
+            Placement::Coupled => COUPLED.into(),
+            Placement::Split(entries) => format!("{SPLIT}{entries}"),
+        }
+    }
+
+    /// Whether directories may be split.
+    pub fn splits(self) -> bool {
+        match self {
+            Placement::Directory | Placement::Coupled => false,
+            Placement::Split(_) => true,
+        }
     }
 
     /// The slot whose server has the counts and times of a part.
     pub fn touch_slot(self, part: Part) -> Slot {
         match self {
-            Placement::Directory => part.slot(),
+            Placement::Directory | Placement::Split(_) => part.slot(),
             // Half of all slots further on: with more than one server never the same one.
             Placement::Coupled => Slot(part.slot().0 ^ (SLOTS / 2)),
         }
@@ -75,7 +109,7 @@ impl Placement {
     /// of changes of a directory is not known where its names are.
     pub fn by_key(self) -> bool {
         match self {
-            Placement::Directory => true,
+            Placement::Directory | Placement::Split(_) => true,
             Placement::Coupled => false,
         }
     }
@@ -86,23 +120,29 @@ mod tests {
     use super::*;
     use pando_types::DirId;
 
+    const ALL: [Placement; 3] = [Placement::Directory, Placement::Coupled, Placement::Split(2_000)];
+
     #[test]
     fn every_placement_has_a_word_of_its_own() {
-        for (placement, word) in WORDS {
-            assert_eq!(
-                (placement.word(), Placement::of_word(word)),
-                (word, Some(placement))
-            );
+        for placement in ALL {
+            assert_eq!(Placement::of_word(&placement.word()), Some(placement));
         }
-        assert_eq!(Placement::of_word("per-file"), None);
+        assert_eq!(Placement::Split(2_000).word(), "per-directory-split=2000");
+        for word in [
+            "per-file",
+            "per-directory-split=",
+            "per-directory-split=1",
+            "per-directory-split=-5",
+        ] {
+            assert_eq!(Placement::of_word(word), None, "{word}");
+        }
     }
 
     #[test]
     fn ids_are_in_the_byte_of_the_placement() {
-        for (placement, _) in WORDS {
+        for placement in ALL {
             let mut bytes = Vec::new();
             put_placing(placement, Ids::Predicted, &mut bytes);
-            assert_eq!(bytes, placement.to_bytes());
             put_placing(placement, Ids::Placed, &mut bytes);
             let mut r = Reader::new(&bytes);
             assert_eq!(take_placing(&mut r), Ok((placement, Ids::Predicted)));

@@ -404,7 +404,7 @@ codec_struct!(Plan {
 });
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Coherence, Placement};
     use pando_types::{AuthMode, FsId, Term};
@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    fn map(servers: u16) -> ClusterMap {
+    pub(crate) fn map(servers: u16) -> ClusterMap {
         let servers: Vec<ServerInfo> = (0..servers).map(info).collect();
         ClusterMap {
             fs: FsId(1),

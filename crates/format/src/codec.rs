@@ -426,15 +426,24 @@ codec_struct!(Claims {
 });
 codec_enum!(Users { 0 => Any, 1 => Only { uids, gids } });
 codec_enum!(AuthMode { 0 => None, 1 => Key, 2 => Tls });
-/// Of part 0 alone, as its directory: what concerns another part has a tag of its own.
-impl Codec for Part {
-    fn put(&self, out: &mut Vec<u8>) {
-        assert_eq!(self.start(), 0, "a part of a split directory");
-        self.dir.put(out);
+/// A part: of part 0 its directory alone, of another also its start. What contains one says which by its own
+/// tag.
+pub fn put_part(part: Part, out: &mut Vec<u8>) {
+    part.dir.put(out);
+    if part.start() != 0 {
+        part.start().put(out);
     }
-    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        DirId::take(r).map(Part::whole)
+}
+
+/// A part, of which is known whether it is another than 0.
+pub fn take_part(another: bool, r: &mut Reader<'_>) -> Result<Part, DecodeError> {
+    let dir = DirId::take(r)?;
+    if !another {
+        return Ok(Part::whole(dir));
     }
+    let start = Some(u16::take(r)?).filter(|start| *start != 0);
+    let part = start.and_then(|start| Part::new(dir, start));
+    part.ok_or(DecodeError::Invalid("start of a part"))
 }
 /// How much is stored is not among them: it follows from the layout, which stands beside them.
 impl Codec for Attr {

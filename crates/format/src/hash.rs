@@ -14,6 +14,24 @@ pub struct NameHash(pub u64);
 pub struct Position(pub u64);
 
 impl NameHash {
+    /// Bits that say which part of a split directory has the bucket.
+    const UPPER: u32 = 12;
+
+    /// The upper 12 bits: which 4,096th of the hash space this is in.
+    pub const fn upper(self) -> u16 {
+        (self.0 >> (55 - Self::UPPER)) as u16
+    }
+
+    /// The first bucket with these upper 12 bits.
+    pub const fn first_of(upper: u16) -> NameHash {
+        NameHash((upper as u64) << (55 - Self::UPPER))
+    }
+
+    /// The last bucket of so many 4,096ths from `upper` on. REQUIRES: there are so many, and one at least.
+    pub const fn last_of(upper: u16, width: u16) -> NameHash {
+        NameHash(((upper as u64 + width as u64) << (55 - Self::UPPER)) - 1)
+    }
+
     /// The largest bucket.
     pub const MAX: NameHash = NameHash((1 << 55) - 1);
 }
@@ -31,6 +49,16 @@ impl Position {
     /// Of an entry with this ordinal within its bucket.
     pub fn new(hash: NameHash, ordinal: u8) -> Position {
         Position((hash.0 << 8) | u64::from(ordinal))
+    }
+
+    /// The last one in a bucket.
+    pub fn last_of(hash: NameHash) -> Position {
+        Position::new(hash, u8::MAX)
+    }
+
+    /// The one that comes next; of the last one itself.
+    pub fn next(self) -> Position {
+        Position((self.0 + 1).min(Position::END.0))
     }
 
     /// The bucket.

@@ -8,6 +8,8 @@
 //! | `slot 'E' dir hash name` | an entry: a subdirectory's access record, or an inode record | the directory |
 //! | `slot 'G' ino generation` | file data to be deleted | the directory it was in |
 //! | `slot 'H' dir` | content head of a directory | the directory |
+//! | `slot 'J' dir` | the parts of a split directory | the directory |
+//! | `slot 'j' dir` | a part that is coming, or has left something behind | the part |
 //! | `slot 'K' ino generation` | a file without a name that somebody may have open | the slot of its home |
 //! | `slot 'L' dir name` | rename list: versions of this birth in use elsewhere | the directory it is the birth parent of |
 //! | `slot 'R' session request-slot` | reply record | the slot of the request's first name |
@@ -28,8 +30,8 @@ use crate::hash::NameHash;
 use crate::record::AttachmentKind;
 use crate::tag::Tag;
 use pando_types::{
-    BootEpoch, DirId, Generation, IdentityId, Ino, Name, Part, RequestSlot, ServerId, SessionId, Slot, TxId,
-    Watermark,
+    BootEpoch, DirId, Generation, IdentityId, Ino, Name, Part, RequestSlot, ServerId, SessionId, Slot, Tile,
+    TxId, Watermark,
 };
 
 /// The pseudo-slot of records that belong to a store, not to the tree. Sorts last and never moves.
@@ -66,6 +68,10 @@ pub enum Key {
     Garbage(Slot, Ino, Generation),
     /// The content head of a directory's part.
     Head(Part),
+    /// The live parts of a directory that is split.
+    Parts(DirId),
+    /// What is to be done about a part of a directory.
+    PartNote(Part),
     /// A file at home that has no name any more, and goes when nobody has it open (H97).
     Orphan(Slot, Ino, Generation),
     /// The content of a new directory, owed to the server that is to have it.
@@ -105,9 +111,11 @@ impl Key {
             Key::Attachment { part, .. }
             | Key::Entry { part, .. }
             | Key::Head(part)
+            | Key::PartNote(part)
             | Key::Touch(part)
             | Key::Local(part) => part.slot(),
             Key::RenameList { parent, .. } => Part::whole(*parent).slot(),
+            Key::Parts(dir) => Part::whole(*dir).slot(),
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Orphan(s, _, _) | Key::Reply(s, _, _) => *s,
             Key::Superblock
             | Key::Session(_)
@@ -147,9 +155,10 @@ impl Key {
                 out.extend_from_slice(&ino.0.to_be_bytes());
                 out.extend_from_slice(&generation.0.to_be_bytes());
             }
-            Key::Head(part) | Key::Touch(part) | Key::Local(part) => {
+            Key::Head(part) | Key::Touch(part) | Key::PartNote(part) | Key::Local(part) => {
                 out.extend_from_slice(&part.dir.0.to_be_bytes());
             }
+            Key::Parts(dir) => out.extend_from_slice(&dir.0.to_be_bytes()),
             Key::RenameList { parent, name } => {
                 out.extend_from_slice(&parent.0.to_be_bytes());
                 out.extend_from_slice(name.as_bytes());
@@ -172,8 +181,7 @@ impl Key {
         let tag = Tag::from_byte(r.bytes(1)?[0])?;
         let key = match tag {
             Tag::Attachment => {
-                let part = take_part(slot, &mut r)?;
-                let hash = take_hash(&mut r)?;
+                let (part, hash) = take_bucket(slot, &mut r)?;
                 let rest = r.bytes(r.remaining())?;
                 let [name @ .., 0, kind] = rest else {
                     return Err(DecodeError::Invalid("attachment key"));
@@ -187,8 +195,7 @@ impl Key {
                 }
             }
             Tag::Entry => {
-                let part = take_part(slot, &mut r)?;
-                let hash = take_hash(&mut r)?;
+                let (part, hash) = take_bucket(slot, &mut r)?;
                 let rest = r.bytes(r.remaining())?;
                 Key::Entry {
                     part,
@@ -213,6 +220,8 @@ impl Key {
             Tag::Head => Key::Head(take_part(slot, &mut r)?),
             Tag::Touch => Key::Touch(take_part(slot, &mut r)?),
             Tag::Local => Key::Local(take_part(slot, &mut r)?),
+            Tag::Parts => Key::Parts(take_dir(&mut r)?),
+            Tag::PartNote => Key::PartNote(take_part(slot, &mut r)?),
             Tag::RenameList => Key::RenameList {
                 parent: take_dir(&mut r)?,
                 name: take_name(r.bytes(r.remaining())?)?,
@@ -258,11 +267,25 @@ fn take_dir(r: &mut Reader<'_>) -> Result<DirId, DecodeError> {
     Ok(DirId(u128::from_be_bytes(array(r)?)))
 }
 
-/// The part of a directory that a key with this slot is of. Nothing splits a directory yet: it is part 0, or
-/// damage.
+/// The part of a directory that a key with this slot is of.
 fn take_part(slot: Slot, r: &mut Reader<'_>) -> Result<Part, DecodeError> {
-    let part = Part::at(take_dir(r)?, slot).filter(|part| part.start() == 0);
-    part.ok_or(DecodeError::Invalid("slot of key"))
+    Part::at(take_dir(r)?, slot).ok_or(DecodeError::Invalid("slot of key"))
+}
+
+/// A bucket, with the part that has it. A part of the least depth that may begin there may not have the hash:
+/// the key says nothing of depths. But each part begins at the upper bits of its hashes, with some of the
+/// lowest cleared.
+fn take_bucket(slot: Slot, r: &mut Reader<'_>) -> Result<(Part, NameHash), DecodeError> {
+    let part = take_part(slot, r)?;
+    let hash = take_hash(r)?;
+    let first = Tile {
+        start: part.start(),
+        depth: Tile::first_depth(part.start()),
+    };
+    if !first.has(hash.upper()) {
+        return Err(DecodeError::Invalid("part of key"));
+    }
+    Ok((part, hash))
 }
 
 fn take_hash(r: &mut Reader<'_>) -> Result<NameHash, DecodeError> {

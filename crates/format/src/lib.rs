@@ -11,6 +11,7 @@ mod key;
 mod layout;
 mod local;
 mod mutation;
+mod part;
 mod record;
 mod remnant;
 mod renames;
@@ -25,6 +26,7 @@ pub use key::{Key, LOCAL_SLOT};
 pub use layout::HOLE_MIN;
 pub use local::{LocalRecord, NumberRun, TABLE_BASES_MAX, TABLE_BYTES_MAX, TABLE_RECORDS_MAX, table_sum};
 pub use mutation::{Batch, Mutation, ReplyWrite};
+pub use part::{PartHead, PartNote, PartRecord, PartsRecord};
 pub use record::{
     AccessRecord, AttachmentKind, CounterRecord, DecisionRecord, Entry, FactChange, GarbageRecord,
     HandOverRecord, Head, InodeRecord, Invalidation, Layout, LinkRecord, OwedRecord, PreparedRecord, Record,
@@ -37,6 +39,6 @@ pub use tag::Tag;
 pub use xattrs::{Marks, XattrSet};
 
 /// Version of every layout in this crate, stored in the superblock. A newer one is refused, never guessed at.
-pub const FORMAT_VERSION: u32 = 8;
+pub const FORMAT_VERSION: u32 = 9;
 /// The oldest that is understood: what came since only adds kinds of records.
 pub const OLDEST_FORMAT: u32 = 2;

@@ -1,9 +1,9 @@
 //! Mutations: what the store applies, what two-phase commit prepares, what a log would ship.
 
-use crate::codec::DecodeError;
+use crate::codec::{Codec, DecodeError, Reader, put_part, take_part};
+use crate::codec_struct;
 use crate::key::Key;
 use crate::record::{Record, ReplyRecord, TouchDelta};
-use crate::{codec_enum, codec_struct};
 use pando_types::{Part, Slot};
 
 /// One typed change to one record.
@@ -98,8 +98,50 @@ impl Batch {
     }
 }
 
-codec_enum!(Mutation {
-    1 => Insert { key, record }, 2 => Update { key, record }, 3 => Delete { key }, 4 => Touch { part, delta }
-});
+/// A touch of part 0 is written as one of its directory, as before there were others.
+impl Codec for Mutation {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Mutation::Insert { key, record } => {
+                out.push(1);
+                key.put(out);
+                record.put(out);
+            }
+            Mutation::Update { key, record } => {
+                out.push(2);
+                key.put(out);
+                record.put(out);
+            }
+            Mutation::Delete { key } => {
+                out.push(3);
+                key.put(out);
+            }
+            Mutation::Touch { part, delta } => {
+                out.push(if part.start() == 0 { 4 } else { 5 });
+                put_part(*part, out);
+                delta.put(out);
+            }
+        }
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (tag, key) = (u8::take(r)?, Key::take);
+        Ok(match tag {
+            1 => Mutation::Insert {
+                key: key(r)?,
+                record: Record::take(r)?,
+            },
+            2 => Mutation::Update {
+                key: key(r)?,
+                record: Record::take(r)?,
+            },
+            3 => Mutation::Delete { key: key(r)? },
+            4 | 5 => Mutation::Touch {
+                part: take_part(tag == 5, r)?,
+                delta: TouchDelta::take(r)?,
+            },
+            tag => return Err(DecodeError::Tag { of: "Mutation", tag }),
+        })
+    }
+}
 codec_struct!(ReplyWrite { key, record });
 codec_struct!(Batch { mutations, reply });

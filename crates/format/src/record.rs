@@ -6,6 +6,7 @@ use crate::identity::IdentityRecord;
 use crate::key::Key;
 use crate::local::LocalRecord;
 use crate::mutation::Mutation;
+use crate::part::{PartNote, PartRecord, PartsRecord};
 use crate::renames::RenameList;
 use crate::xattrs::Marks;
 use crate::{codec_enum, codec_newtype, codec_struct};
@@ -54,6 +55,12 @@ pub enum Record {
     Identity(IdentityRecord),
     /// What must not be forgotten of slots that were given or got.
     HandOver(HandOverRecord),
+    /// Content head of another part than 0 of a split directory.
+    Part(PartRecord),
+    /// All live parts of a split directory.
+    Parts(PartsRecord),
+    /// What is to be done about a part.
+    PartNote(PartNote),
     /// The lease of a localised directory.
     Local(LocalRecord),
 }
@@ -376,8 +383,8 @@ pub struct HandOverRecord {
 codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
     8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
-    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan,
-    18 => Local(l)
+    13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan, 18 => Part(p), 19 => Parts(p),
+    20 => PartNote(n), 21 => Local(l)
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i), 3 => Link(l) });
@@ -632,6 +639,13 @@ impl Record {
 
     /// Whether this kind of record may stand under `key`.
     pub fn fits(&self, key: &Key) -> bool {
+        if let Key::Head(part) = key {
+            return match self {
+                Record::Head(_) => part.start() == 0,
+                Record::Part(_) => part.start() != 0,
+                _ => false,
+            };
+        }
         matches!(
             (key, self),
             (Key::Attachment { .. }, Record::Attachment(_))
@@ -640,7 +654,8 @@ impl Record {
                 | (Key::Entry { .. }, Record::Entry(_))
                 | (Key::Garbage(..), Record::Garbage(_))
                 | (Key::Orphan(..), Record::Orphan)
-                | (Key::Head(_), Record::Head(_))
+                | (Key::Parts(_), Record::Parts(_))
+                | (Key::PartNote(_), Record::PartNote(_))
                 | (Key::Owed(..), Record::Owed(_))
                 | (Key::Prepared(..), Record::Prepared(_))
                 | (Key::RenameList { .. }, Record::RenameList(_))
@@ -653,6 +668,18 @@ impl Record {
                 | (Key::HandOver, Record::HandOver(_))
                 | (Key::Local(_), Record::Local(_))
         )
+    }
+}
+
+impl Head {
+    /// How often part 0 was halved: the lower half of the byte.
+    pub fn depth(&self) -> u8 {
+        self.split & 0x0f
+    }
+
+    /// What `split` is if part 0 was halved so often.
+    pub fn with_depth(&self, depth: u8) -> u8 {
+        self.split & 0xf0 | depth & 0x0f
     }
 }
 

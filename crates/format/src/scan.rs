@@ -25,6 +25,17 @@ pub enum Scan {
         /// Its last bucket in.
         last: NameHash,
     },
+    /// The attachments of the entries of a part from the bucket `first` to the bucket `last`, both included.
+    AllAttachments {
+        /// The part.
+        part: Part,
+        /// Its first bucket in.
+        first: NameHash,
+        /// Its last bucket in.
+        last: NameHash,
+    },
+    /// What is to be done about parts in a slot.
+    PartNotes(Slot),
     /// The entries of one bucket.
     Bucket(Part, NameHash),
     /// The attachments of one entry.
@@ -74,6 +85,11 @@ impl Scan {
                 start: entries_from(*part, *first).start,
                 end: bucket(*part, *last).end,
             },
+            Scan::AllAttachments { part, first, last } => KeyRange {
+                start: buckets(Tag::Attachment, *part, *first).start,
+                end: buckets(Tag::Attachment, *part, *last).end,
+            },
+            Scan::PartNotes(slot) => KeyRange::tagged(*slot, Tag::PartNote, &[]),
             Scan::Bucket(part, hash) => bucket(*part, *hash),
             Scan::Attachments(part, hash, name) => {
                 let mut p = Vec::with_capacity(16 + 7 + name.as_bytes().len() + 1);
@@ -131,10 +147,14 @@ fn entries_from(part: Part, first: NameHash) -> KeyRange {
 }
 
 fn bucket(part: Part, hash: NameHash) -> KeyRange {
+    buckets(Tag::Entry, part, hash)
+}
+
+fn buckets(tag: Tag, part: Part, hash: NameHash) -> KeyRange {
     let mut p = [0; 16 + 7];
     p[..16].copy_from_slice(&part.dir.0.to_be_bytes());
     p[16..].copy_from_slice(&hash.0.to_be_bytes()[1..]);
-    KeyRange::tagged(part.slot(), Tag::Entry, &p)
+    KeyRange::tagged(part.slot(), tag, &p)
 }
 
 /// A half-open range of encoded keys.

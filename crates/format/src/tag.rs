@@ -25,6 +25,10 @@ pub enum Tag {
     Garbage = b'G',
     /// Content heads of directories.
     Head = b'H',
+    /// Lists of parts of directories.
+    Parts = b'J',
+    /// Notes about parts of directories.
+    PartNote = b'j',
     /// Files without a name.
     Orphan = b'K',
     /// Rename lists.
@@ -51,7 +55,7 @@ pub enum Tag {
 
 impl Tag {
     /// All of them, in the order of their bytes.
-    pub const ALL: [Tag; 18] = [
+    pub const ALL: [Tag; 20] = [
         Tag::Attachment,
         Tag::Superblock,
         Tag::Counter,
@@ -59,6 +63,7 @@ impl Tag {
         Tag::Entry,
         Tag::Garbage,
         Tag::Head,
+        Tag::Parts,
         Tag::Orphan,
         Tag::RenameList,
         Tag::HandOver,
@@ -70,6 +75,7 @@ impl Tag {
         Tag::Identity,
         Tag::Invalidation,
         Tag::Local,
+        Tag::PartNote,
     ];
 
     /// Its byte in keys.
@@ -110,6 +116,8 @@ impl Key {
             Key::Entry { .. } => Tag::Entry,
             Key::Garbage(..) => Tag::Garbage,
             Key::Head(_) => Tag::Head,
+            Key::Parts(_) => Tag::Parts,
+            Key::PartNote(_) => Tag::PartNote,
             Key::Orphan(..) => Tag::Orphan,
             Key::RenameList { .. } => Tag::RenameList,
             Key::HandOver => Tag::HandOver,

@@ -27,6 +27,11 @@ const TIME: Timestamp = Timestamp {
     nanos: 123_456_789,
 };
 
+/// The third quarter of the hash space begins with it.
+fn part() -> Part {
+    Part::new(DIR, 2048).expect("a start")
+}
+
 fn named(bytes: &[u8]) -> Name {
     Name::new(bytes).expect("a valid name")
 }
@@ -198,6 +203,9 @@ fn keys() -> Vec<(&'static str, Key)> {
             Key::Orphan(Slot(0x0ABC), Ino(0x0ABC_0000_0000_0002), Generation(3)),
         ),
         ("head", Key::Head(DIR.into())),
+        ("head of a part", Key::Head(part())),
+        ("parts", Key::Parts(DIR)),
+        ("note of a part", Key::PartNote(part())),
         ("prepared", Key::Prepared(Slot(0x0ABC), TX)),
         (
             "rename list",
@@ -405,6 +413,32 @@ fn records() -> Vec<(&'static str, Key, Record)> {
             Record::Orphan,
         ),
         (
+            "head of a part",
+            Key::Head(part()),
+            Record::Part(PartRecord {
+                generation: Generation(6),
+                salt: 8,
+                depth: 2,
+            }),
+        ),
+        (
+            "parts",
+            Key::Parts(DIR),
+            Record::Parts(PartsRecord {
+                starts: vec![1024, 2048],
+            }),
+        ),
+        (
+            "part that comes",
+            Key::PartNote(part()),
+            Record::PartNote(PartNote::Coming(TX)),
+        ),
+        (
+            "debris of a part",
+            Key::PartNote(part()),
+            Record::PartNote(PartNote::Debris),
+        ),
+        (
             "session",
             Key::Session(SESSION),
             Record::Session(SessionRecord {
@@ -605,6 +639,10 @@ fn the_page_shows_these_bytes() {
         "invalidation",
         "link",
         "orphan",
+        "head of a part",
+        "parts",
+        "part that comes",
+        "debris of a part",
         "inline file with a hole",
         "file in blocks with holes",
     ];

@@ -16,6 +16,7 @@ use pando_wire::{EntryView, FsStat, LockPlace};
 use std::future::Future;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, OnceLock};
@@ -35,7 +36,11 @@ pub struct NetCluster {
     keeping: Keeping,
     contents: Contents,
     users: Users,
+    maps: Option<(PathBuf, FindMap)>,
 }
+
+/// Finds the map that is written down in a folder, if one is.
+pub type FindMap = fn(&Path) -> Option<ClusterMap>;
 
 impl NetCluster {
     /// The cluster of `config.map`, whose servers are told who this is, by `tls` if they are asked in that
@@ -60,12 +65,21 @@ impl NetCluster {
             keeping: Keeping::default(),
             contents: Contents::default(),
             users: Users::Any,
+            maps: None,
         })
     }
 
     /// For an identity that may act for these users.
     pub fn with_users(self, users: Users) -> NetCluster {
         NetCluster { users, ..self }
+    }
+
+    /// Where no server answers, another map is looked for in this folder.
+    pub fn with_maps(self, folder: &Path, find: FindMap) -> NetCluster {
+        NetCluster {
+            maps: Some((folder.to_owned(), find)),
+            ..self
+        }
     }
 }
 
@@ -92,6 +106,9 @@ impl Cluster for NetCluster {
                 reactor.set_map(map);
             }
         });
+        if let Some((folder, find)) = self.maps.clone() {
+            client.find_map(move || find(&folder));
+        }
         if matches!(self.users, Users::Only { .. }) {
             client.act_for(calls::acts);
         }

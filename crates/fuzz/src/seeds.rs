@@ -7,6 +7,7 @@ mod messages;
 mod moving;
 mod records;
 mod scripts;
+mod splitting;
 
 use pando_auth::{Acceptor, Greeting, Initiator, Introduction, Key, OpenGate, Step, payload, seal};
 use pando_cluster::{ClusterFile, Placement, Profile, Server};
@@ -235,6 +236,8 @@ mod tests {
         complete("Message", all.iter().filter_map(|m| Message::from_bytes(m).ok()));
         complete("PeerRequest", messages::peer_requests());
         complete("LockWant", messages::wants());
+        complete("SplitRequest", splitting::requests());
+        complete("SplitAnswer", splitting::answers());
         complete("Answer", messages::answers());
         let results = messages::results();
         let responses = results.iter().filter_map(|r| r.clone().ok());

@@ -14,10 +14,10 @@ pub(crate) fn accessed(cx: &mut Context<'_>, object: &Object, ago: u64) -> Resul
     let dir = &object.dir;
     let place = cx.place(dir, &object.name);
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
+        LockWant::Key(Key::Head(place.part), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
-    cx.enter(dir, Access(0))?;
+    cx.enter_at(&place, dir, Access(0))?;
     // Whether there is such a name is nothing to tell (H99).
     let entry = cx
         .entry_of(&place, object.id())

@@ -18,10 +18,10 @@ pub(crate) fn set(
     let (dir, name) = (&meant.dir, &meant.name);
     let place = cx.place(dir, name);
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
+        LockWant::Key(Key::Head(place.part), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     let entry = cx.entry_of(&place, meant.id())?;
     if let Target::Dir(old) = &entry.target {
         owned(cx.inputs.cred, old.uid)?;

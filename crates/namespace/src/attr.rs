@@ -2,10 +2,11 @@
 
 use crate::context::{Context, view_dir};
 use crate::file::{File, view_file};
+use crate::parts;
 use crate::snapshot::Stop;
 use crate::xattr::drop_capability;
 use pando_format::{
-    AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target, Touch,
+    AccessRecord, AttachmentKind, Entry, FactChange, Head, InodeRecord, Key, Layout, Record, Target,
 };
 use pando_types::{Access, AttrChange, Cred, Errno, FileKind, Perm, TimeChange, Timestamp, plant};
 use pando_wire::{Answer, LockMode, LockWant, Object};
@@ -23,10 +24,10 @@ pub(crate) fn set_attr(
     let (dir, name) = (&object.dir, &object.name);
     let place = cx.place(dir, name);
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
+        LockWant::Key(Key::Head(place.part), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
-    cx.enter(dir, if through_handle { Access(0) } else { Access::EXEC })?;
+    cx.enter_at(&place, dir, if through_handle { Access(0) } else { Access::EXEC })?;
     // Through a handle the directory need not be searchable: whether there is such a name is nothing to tell
     // (H99).
     let entry = cx
@@ -143,20 +144,17 @@ fn set_dir(cx: &mut Context<'_>, old: &AccessRecord, change: &AttrChange) -> Res
         }
     }
     if change.atime.is_some() || change.mtime.is_some() {
-        let key = Key::Touch(old.id.into());
-        cx.require(vec![LockWant::Key(key.clone(), LockMode::Exclusive)])?;
-        let touch = cx.snapshot.touch(old.id.into()).ok_or(Errno::Io)?;
-        let mut stat = touch.stat;
-        let mut explicit = touch.explicit;
-        if let Some(t) = change.atime {
-            stat.atime = time(t, cx.inputs.now);
-        }
-        if let Some(t) = change.mtime {
-            stat.mtime = time(t, cx.inputs.now);
-            explicit = true;
-        }
-        stat.ctime = stat.ctime.max(cx.inputs.now);
-        cx.update(key, Record::Touch(Touch { stat, explicit }));
+        let now = cx.inputs.now;
+        parts::set_times(cx, old.id, |touch| {
+            if let Some(t) = change.atime {
+                touch.stat.atime = time(t, now);
+            }
+            if let Some(t) = change.mtime {
+                touch.stat.mtime = time(t, now);
+                touch.explicit = true;
+            }
+            touch.stat.ctime = touch.stat.ctime.max(now);
+        })?;
     }
     Ok(new)
 }

@@ -7,7 +7,8 @@ use pando_format::{
     Position, Record, Target, TouchDelta,
 };
 use pando_types::{
-    Access, Cred, DirId, Errno, Generation, Ids, Ino, Name, Part, SessionId, Timestamp, Watermark, plant,
+    Access, Cred, DirId, Errno, Generation, Ids, Ino, Name, Part, SessionId, Tiling, Timestamp, Watermark,
+    plant,
 };
 use std::collections::BTreeMap;
 
@@ -50,6 +51,10 @@ pub struct Inputs<'a> {
     pub widths: HashWidths,
     /// How new directories get their IDs.
     pub ids: Ids,
+    /// Whether directories may be split.
+    pub splits: bool,
+    /// In which parts the asker takes the first and the second name to be: their starts.
+    pub parts: [u16; 2],
     /// Largest inline file.
     pub inline_limit: u32,
     /// Size of the blocks that larger files are kept in.
@@ -76,9 +81,20 @@ pub struct Decision {
     pub invalidates: Vec<Invalidation>,
 }
 
+/// A name of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// The first, or the only one.
+    First,
+    /// Where a rename or a link goes.
+    Second,
+}
+
 /// A name within a directory, hashed.
 #[derive(Clone)]
 pub(crate) struct Place {
+    /// Which of the two names of the operation this is of.
+    pub which: Which,
     pub part: Part,
     pub hash: NameHash,
     pub name: Name,
@@ -114,6 +130,8 @@ pub(crate) struct Context<'a> {
     /// Inserts come after all deletes: their keys may be freed by them.
     inserts: Vec<Mutation>,
     invalidates: Vec<Invalidation>,
+    /// The part of the first name, if that was found out here.
+    pub first: Option<Part>,
 }
 
 impl<'a> Context<'a> {
@@ -124,6 +142,7 @@ impl<'a> Context<'a> {
             mutations: Vec::new(),
             inserts: Vec::new(),
             invalidates: Vec::new(),
+            first: None,
         }
     }
 
@@ -156,12 +175,70 @@ impl<'a> Context<'a> {
         Ok(true)
     }
 
+    /// The place of an operation's first name, in the part that the asker takes for its.
     pub fn place(&self, dir: &Statement, name: &Name) -> Place {
+        self.place_of(Which::First, dir, name)
+    }
+
+    /// The place of an operation's second name.
+    pub fn second_place(&self, dir: &Statement, name: &Name) -> Place {
+        self.place_of(Which::Second, dir, name)
+    }
+
+    fn place_of(&self, which: Which, dir: &Statement, name: &Name) -> Place {
+        // A start that no part has was refused before this.
+        let said = |start| Part::new(dir.id, start).unwrap_or(Part::whole(dir.id));
+        let part = match (which, self.first) {
+            (Which::First, Some(part)) => part,
+            (Which::First, None) => said(self.inputs.parts[0]),
+            (Which::Second, _) => said(self.inputs.parts[1]),
+        };
         Place {
-            part: dir.id.into(),
+            which,
+            part,
             hash: self.inputs.widths.name(dir.salt, name),
             name: name.clone(),
         }
+    }
+
+    /// The place of a name that no request says a part of: by the list of the directory's parts, which is
+    /// locked against cuts (H304).
+    pub fn place_by_list(&self, dir: &Statement, name: &Name) -> Result<Place, Stop> {
+        let hash = self.inputs.widths.name(dir.salt, name);
+        let tile = self.tiling(dir.id)?.find(hash.upper());
+        Ok(Place {
+            which: Which::First,
+            part: Part::new(dir.id, tile.start).ok_or(Errno::Io)?,
+            hash,
+            name: name.clone(),
+        })
+    }
+
+    /// The parts of a directory, locked against cuts (H304).
+    pub fn tiling(&self, dir: DirId) -> Result<Tiling, Stop> {
+        if !self.inputs.splits || dir.is_homes() || dir == DirId::ABOVE_ROOT {
+            return Ok(Tiling::default());
+        }
+        let key = Key::Parts(dir);
+        let mode = match plant!(H304) {
+            true => LockMode::Increment,
+            false => LockMode::Shared,
+        };
+        self.require(vec![LockWant::Key(key.clone(), mode)])?;
+        match self.snapshot.get(&key) {
+            None => Ok(Tiling::default()),
+            Some(Record::Parts(parts)) => Ok(Tiling::of(parts.starts.iter().copied()).ok_or(Errno::Io)?),
+            Some(_) => Err(Errno::Io.into()),
+        }
+    }
+
+    /// All parts of a directory, of which part 0 is the first.
+    pub fn parts_of(&self, dir: DirId) -> Result<Vec<Part>, Stop> {
+        let tiling = self.tiling(dir)?;
+        Ok(tiling
+            .tiles()
+            .filter_map(|tile| Part::new(dir, tile.start))
+            .collect())
     }
 
     pub fn require(&self, wants: Vec<LockWant>) -> Result<(), Stop> {
@@ -171,14 +248,55 @@ impl<'a> Context<'a> {
     /// What every operation inside a directory checks first: the directory is alive in the generation meant
     /// (H1), and the caller may do `want` in it by what the request's statement says.
     pub fn enter(&self, dir: &Statement, want: Access) -> Result<(), Stop> {
+        self.enter_part(Part::whole(dir.id), dir, want)
+    }
+
+    /// The same for an operation on a name, whose part must have it.
+    pub fn enter_at(&self, place: &Place, dir: &Statement, want: Access) -> Result<(), Stop> {
+        if self.inputs.splits && !dir.id.is_homes() {
+            self.is_in(place.which, place.part, dir, place.hash)?;
+        }
+        self.enter_part(place.part, dir, want)
+    }
+
+    /// Whether a part has a bucket (H64).
+    fn is_in(&self, which: Which, part: Part, dir: &Statement, hash: NameHash) -> Result<(), Stop> {
+        let start = part.start();
+        let there = self.snapshot.part(part);
+        match there.filter(|p| start == 0 || (p.generation, p.salt) == (dir.generation, dir.salt)) {
+            Some(there) if there.tile.has(hash.upper()) => Ok(()),
+            Some(there) => Err(Stop::Elsewhere {
+                which,
+                tile: Some(there.tile),
+            }),
+            // Only part 0 says that the directory is gone.
+            None if start != 0 => Err(Stop::Elsewhere { which, tile: None }),
+            None => Ok(()),
+        }
+    }
+
+    /// The part of which a page of a listing is asked for.
+    pub fn listed_part(&self, dir: &Statement) -> Part {
+        Part::new(dir.id, self.inputs.parts[0]).unwrap_or(Part::whole(dir.id))
+    }
+
+    /// What a listing checks first: the part must have the position that comes next (H66).
+    pub fn enter_listed(&self, part: Part, dir: &Statement, after: Position) -> Result<(), Stop> {
+        if self.inputs.splits && !dir.id.is_homes() {
+            self.is_in(Which::First, part, dir, after.next().bucket())?;
+        }
+        self.enter_part(part, dir, Access::READ)
+    }
+
+    fn enter_part(&self, part: Part, dir: &Statement, want: Access) -> Result<(), Stop> {
         // Of a file at home: whoever has this was shown the way to it.
         if dir.id.is_homes() {
             return Ok(());
         }
-        let alive = match self.snapshot.head(dir.id.into()) {
+        let alive = match self.snapshot.part(part) {
             Some(head) => {
                 // Who only looks at a directory from outside sees it as it is without what comes.
-                if head.is_localised() && want != Access(0) {
+                if head.localised && want != Access(0) {
                     self.not_localised(dir.id.into())?;
                 }
                 (head.generation == dir.generation || pando_types::plant!(H1)) && head.salt == dir.salt
@@ -215,6 +333,16 @@ impl<'a> Context<'a> {
 
     /// What every operation that changes a directory's entries checks, once it knows whether the name exists:
     /// as on Linux existence comes before permission. Nothing changes above the root.
+    pub fn change_at(&self, place: &Place, dir: &Statement) -> Result<(), Stop> {
+        self.enter_at(place, dir, Access::WRITE.and(Access::EXEC))?;
+        if dir.id == DirId::ABOVE_ROOT {
+            Err(Errno::Busy.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The same for something that gets no name.
     pub fn change(&self, dir: &Statement) -> Result<(), Stop> {
         self.enter(dir, Access::WRITE.and(Access::EXEC))?;
         if dir.id == DirId::ABOVE_ROOT {
@@ -226,14 +354,14 @@ impl<'a> Context<'a> {
 
     /// Wants to change the entries of a directory.
     pub fn change_wants(&self, place: &Place) -> Vec<LockWant> {
-        self.change_all_wants(place.part.dir, std::slice::from_ref(place))
+        self.change_all_wants(place.part, std::slice::from_ref(place))
     }
 
-    /// Wants to change many entries of one directory.
-    pub fn change_all_wants(&self, dir: DirId, places: &[Place]) -> Vec<LockWant> {
+    /// Wants to change many entries of one part of a directory.
+    pub fn change_all_wants(&self, part: Part, places: &[Place]) -> Vec<LockWant> {
         let mut wants = Vec::with_capacity(2 + places.len());
-        wants.push(LockWant::Key(Key::Head(dir.into()), LockMode::Shared));
-        wants.push(LockWant::Key(Key::Touch(dir.into()), LockMode::Increment));
+        wants.push(LockWant::Key(Key::Head(part), LockMode::Shared));
+        wants.push(LockWant::Key(Key::Touch(part), LockMode::Increment));
         wants.extend(places.iter().map(|place| place.bucket(LockMode::Exclusive)));
         wants
     }

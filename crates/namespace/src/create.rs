@@ -24,7 +24,7 @@ pub(crate) fn create(
 ) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     if let Some(entry) = cx.entry(&place) {
         if exclusive {
             return Err(Errno::Exists.into());
@@ -34,6 +34,7 @@ pub(crate) fn create(
         }
         return opened(cx, dir, &place, entry, want, Shown::Entry);
     }
+    cx.change_at(&place, dir)?;
     let inode = new_inode(cx, dir, FileKind::Regular, mode)?;
     let entry = add(cx, &place, inode)?;
     Ok(Answer::Opened {
@@ -56,6 +57,7 @@ pub(crate) fn unnamed(
 ) -> Result<Answer, Stop> {
     cx.require(vec![LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared)])?;
     cx.enter(dir, Access::EXEC)?;
+    cx.change(dir)?;
     let new = new_inode(cx, dir, FileKind::Regular, mode)?;
     let inode = InodeRecord {
         nlink: 0,
@@ -96,10 +98,11 @@ pub(crate) fn symlink(
     }
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
     }
+    cx.change_at(&place, dir)?;
     let mut inode = new_inode(cx, dir, FileKind::Symlink, Perm::new(0o777).into())?;
     inode.size = target.0.len() as u64;
     inode.layout = if target.0.len() <= SHORT_TARGET {
@@ -121,7 +124,6 @@ pub(crate) fn new_inode(
     kind: FileKind,
     mode: Mode,
 ) -> Result<InodeRecord, Stop> {
-    cx.change(dir)?;
     let cred = cx.inputs.cred;
     let setgid = dir.perm.has(Perm::SETGID);
     let gid = if setgid { dir.gid } else { cred.gid };

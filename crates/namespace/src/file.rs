@@ -5,16 +5,18 @@
 //! stays there until the last name goes.
 
 use crate::attached::{self, drop_all};
-use crate::context::{Context, Place};
+use crate::context::{Context, Place, Which};
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::codec::Blob;
 use pando_format::{
-    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, Record, Target,
+    AttachmentKind, Entry, GarbageRecord, HashWidths, InodeRecord, Key, LinkRecord, Mutation, NameHash,
+    Position, Record, Target,
 };
 use pando_types::{Access, DirId, Errno, FileKind, Generation, Ino, Name, Part, Slot, Watermark, plant};
 use pando_wire::{
     Answer, EntryView, FileAt, Holders, LockMode, LockWant, Object, Op, Said, Scope, Statement,
 };
+use std::collections::BTreeSet;
 
 /// A file and where its record and its attachments are.
 pub(crate) struct File {
@@ -208,8 +210,8 @@ impl Context<'_> {
 
     /// Whether a file that is renamed stays in the slot where it is, at home: others have it open and know no
     /// other place, or somebody has and it would leave the slot, where that is known (H97).
-    pub fn stays(&self, file: &File, to: DirId) -> bool {
-        let leaves = file.body.part.slot() != Part::whole(to).slot() && self.holders(file) != Holders::Nobody;
+    pub fn stays(&self, file: &File, to: Part) -> bool {
+        let leaves = file.body.part.slot() != to.slot() && self.holders(file) != Holders::Nobody;
         !file.body.part.dir.is_homes() && (leaves || self.others_hold(file))
     }
 
@@ -322,6 +324,7 @@ pub fn reap(
 fn home_of(widths: HashWidths, slot: Slot, ino: Ino, generation: Generation) -> Place {
     let name = Name::home(ino, generation);
     Place {
+        which: Which::First,
         part: DirId::homes(slot).into(),
         hash: widths.name(0, &name),
         name,
@@ -335,18 +338,18 @@ pub(crate) fn link(
     (dst_dir, dst_name): (&Statement, &Name),
 ) -> Result<Answer, Stop> {
     let src = cx.place(&object.dir, &object.name);
-    let dst = cx.place(dst_dir, dst_name);
+    let dst = cx.second_place(dst_dir, dst_name);
     let mut wants = cx.change_wants(&dst);
     wants.push(LockWant::Key(Key::Head(src.part), LockMode::Shared));
     wants.push(src.bucket(LockMode::Exclusive));
     cx.require(wants)?;
-    cx.enter(&object.dir, Access::EXEC)?;
+    cx.enter_at(&src, &object.dir, Access::EXEC)?;
     let entry = cx.entry_of(&src, object.id())?;
-    cx.enter(dst_dir, pando_types::Access::EXEC)?;
+    cx.enter_at(&dst, dst_dir, pando_types::Access::EXEC)?;
     if cx.entry(&dst).is_some() {
         return Err(Errno::Exists.into());
     }
-    cx.change(dst_dir)?;
+    cx.change_at(&dst, dst_dir)?;
     let Some(mut file) = cx.file(&src, entry, LockMode::Exclusive)? else {
         return Err(Errno::Perm.into());
     };
@@ -392,4 +395,44 @@ pub(crate) fn to_home(inode: &InodeRecord, home: &Place) -> LinkRecord {
         generation: inode.generation,
         kind: inode.kind,
     }
+}
+
+/// What is done with a file that is open and whose name goes to another slot with its part (H303).
+pub struct Stays {
+    /// The file and what is attached to it, at home in the slot where it was.
+    pub home: Vec<Mutation>,
+    /// What its name stands for from then on.
+    pub link: Target,
+}
+
+/// A file that somebody has open stays in its slot. `attached`: its attachments; `taken`: ordinals in its
+/// home's bucket. `None`: that is full.
+pub fn stay_home(
+    widths: HashWidths,
+    slot: Slot,
+    inode: &InodeRecord,
+    attached: Vec<(AttachmentKind, Record)>,
+    taken: &BTreeSet<u8>,
+) -> Option<Stays> {
+    let home = home_of(widths, slot, inode.ino, inode.generation);
+    let free = |o: &u8| Position::new(home.hash, *o).is_entry() && !taken.contains(o);
+    let ordinal = (0..=u8::MAX).find(free)?;
+    let target = Target::Inode(inode.clone());
+    let insert = |key, record| Mutation::Insert { key, record };
+    let mut all = vec![insert(home.key(), Record::Entry(Entry { ordinal, target }))];
+    all.extend(
+        attached
+            .into_iter()
+            .map(|(kind, record)| insert(home.attachment(kind), record)),
+    );
+    Some(Stays {
+        home: all,
+        link: Target::Link(to_home(inode, &home)),
+    })
+}
+
+/// The bucket of a file's home.
+pub fn home_bucket(widths: HashWidths, slot: Slot, ino: Ino, generation: Generation) -> (Part, NameHash) {
+    let home = home_of(widths, slot, ino, generation);
+    (home.part, home.hash)
 }

@@ -40,6 +40,7 @@ pub(crate) fn said_above(dir: &Statement) -> Statement {
 /// own record; that it may come to it, the statement shows.
 pub(crate) fn carry_out(cx: &mut Context<'_>, op: &Op, dir: &Statement) -> Result<Answer, Stop> {
     let (parent, name) = whereabouts(cx, dir)?;
+    cx.first = Some(cx.place_by_list(&parent, &name)?.part);
     let mut there = op.clone();
     if let Some(object) = there.object_mut() {
         object.name = name;
@@ -177,6 +178,8 @@ mod tests {
             now: Timestamp::default(),
             widths: WIDTHS,
             ids: pando_types::Ids::Predicted,
+            splits: false,
+            parts: [0, 0],
             inline_limit: 100,
             block_size: 100,
             fresh: None,
@@ -188,7 +191,11 @@ mod tests {
             match run(&op, &inputs, &snapshot) {
                 Step::Need(wants) => give(&mut snapshot, wants),
                 Step::Done(decision) => return decision,
-                Step::UseCoordinator | Step::Walk { .. } | Step::Localised => {
+                Step::UseCoordinator
+                | Step::Walk { .. }
+                | Step::Localised
+                | Step::Elsewhere { .. }
+                | Step::Busy => {
                     panic!("it is the coordinator, and nothing moves")
                 }
             }

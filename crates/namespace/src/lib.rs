@@ -16,6 +16,7 @@ mod itself;
 mod lookup;
 mod mkdir;
 mod mknod;
+mod parts;
 mod publish;
 mod readdir;
 mod remove;
@@ -24,12 +25,13 @@ mod snapshot;
 mod xattr;
 
 pub use births::born;
-pub use context::{Decision, Fresh, Incarnation, Inputs, Walked};
-pub use file::{reap, reap_wants};
-pub use readdir::{Page, page};
+pub use context::{Decision, Fresh, Incarnation, Inputs, Walked, Which};
+pub use file::{Stays, home_bucket, reap, reap_wants, stay_home};
+pub use readdir::{From as ListFrom, Page, page};
 pub use snapshot::{Snapshot, Stop};
 
 use context::Context;
+use pando_types::Tile;
 use pando_wire::{Answer, LockWant, Op};
 
 /// What comes of looking at a snapshot.
@@ -49,6 +51,15 @@ pub enum Step {
     },
     /// A client has localised a directory that it concerns: it is to be asked again later.
     Localised,
+    /// A name is in another part than the asker takes it to be in.
+    Elsewhere {
+        /// Of which name.
+        which: Which,
+        /// The hashes of the part that was asked. `None`: there is no such part.
+        tile: Option<Tile>,
+    },
+    /// Something must be over first.
+    Busy,
 }
 
 /// Decides an operation, as far as the snapshot allows. Pure: the same inputs give the same step.
@@ -64,6 +75,8 @@ pub fn run(op: &Op, inputs: &Inputs<'_>, snapshot: &Snapshot) -> Step {
         Err(Stop::UseCoordinator) => Step::UseCoordinator,
         Err(Stop::Localised) => Step::Localised,
         Err(Stop::Walk { moved, into }) => Step::Walk { moved, into },
+        Err(Stop::Elsewhere { which, tile }) => Step::Elsewhere { which, tile },
+        Err(Stop::Busy) => Step::Busy,
     }
 }
 
@@ -153,7 +166,7 @@ fn carry_out(cx: &mut Context<'_>, op: &Op) -> Result<Answer, Stop> {
             ..
         } => file::at_home(cx, *slot, (*ino, *generation)),
         // Listings and whole-server operations are the server's: they need more than records under keys.
-        Op::ReadDir { dir, .. } => readdir::check(cx, dir),
+        Op::ReadDir { dir, after, .. } => readdir::check(cx, dir, *after),
         Op::StatFs | Op::Sync | Op::Bulk { .. } => Err(Stop::Fail(pando_types::Errno::Unsupported)),
     }
 }

@@ -1,17 +1,17 @@
 //! Operations that only look: lookup, statdir, readlink, open.
 
 use crate::context::{Context, Place, view_dir};
-use crate::itself;
 use crate::snapshot::Stop;
+use crate::{itself, parts};
 use pando_format::{AttachmentKind, Entry, Key, Layout, Target};
-use pando_types::{Access, Errno, FileKind, Guard, Name, plant};
+use pando_types::{Access, Errno, FileKind, Guard, Name, Tile, plant};
 use pando_wire::{Answer, Handle, LockMode, LockWant, Statement};
 
 /// One component of a path. Needs search permission on the directory.
 pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.look_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
     Ok(Answer::Entry(cx.view(dir, &place, entry)?))
 }
@@ -21,7 +21,7 @@ pub(crate) fn lookup(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resu
 /// said.
 pub(crate) fn reopen(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
     let (parent, name) = itself::whereabouts(cx, dir)?;
-    let place = cx.place(&parent, &name);
+    let place = cx.place_by_list(&parent, &name)?;
     cx.require(vec![place.bucket(LockMode::Shared)])?;
     let entry = cx.entry(&place).ok_or(Errno::Io)?;
     match &entry.target {
@@ -45,15 +45,18 @@ pub(crate) fn dir_stat(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, 
         LockWant::Key(Key::Touch(dir.id.into()), mode),
     ])?;
     cx.enter(dir, Access(0))?;
-    let touch = cx.snapshot.touch(dir.id.into()).ok_or(Errno::Stale)?;
-    Ok(Answer::DirStat(touch.stat))
+    Ok(Answer::DirStat(match cx.snapshot.part(dir.id.into()) {
+        // It has given something away: what the others have is asked for too.
+        Some(head) if head.tile != Tile::WHOLE => parts::stat(cx, dir.id, mode)?,
+        Some(_) | None => cx.snapshot.touch(dir.id.into()).ok_or(Errno::Stale)?.stat,
+    }))
 }
 
 /// A symlink's target, from the record or from its attachment.
 pub(crate) fn read_link(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.look_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
     let Some(file) = cx.file(&place, entry, LockMode::Shared)? else {
         return Err(Errno::Invalid.into());
@@ -73,7 +76,7 @@ pub(crate) fn read_link(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> R
 pub(crate) fn open(cx: &mut Context<'_>, dir: &Statement, name: &Name, want: u8) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.look_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
     opened(cx, dir, &place, entry, want, Shown::Bytes)
 }

@@ -34,11 +34,11 @@ pub(crate) fn mkdir(cx: &mut Context<'_>, dir: &Statement, name: &Name, mode: Mo
     let mut wants = cx.change_wants(&place);
     wants.extend(birth_want(cx, dir.id, name));
     cx.require(wants)?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
     }
-    cx.change(dir)?;
+    cx.change_at(&place, dir)?;
     let fresh = cx.fresh()?;
     let now = cx.inputs.now;
     let (birth, id) = born_as(cx, dir, name, &fresh)?;

@@ -28,10 +28,11 @@ pub(crate) fn mknod(
     }
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     if cx.entry(&place).is_some() {
         return Err(Errno::Exists.into());
     }
+    cx.change_at(&place, dir)?;
     let mut inode = new_inode(cx, dir, kind, mode)?;
     if device {
         if !cx.inputs.cred.is_root() && !plant!(H148) {

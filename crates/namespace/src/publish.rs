@@ -20,10 +20,10 @@ pub(crate) fn publish(
     let dir = &object.dir;
     let place = cx.place(dir, &object.name);
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
+        LockWant::Key(Key::Head(place.part), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
-    cx.enter(dir, Access(0))?;
+    cx.enter_at(&place, dir, Access(0))?;
     // Through a handle a missing name means: renamed or removed by somebody else.
     let entry = cx
         .entry_of(&place, object.id())

@@ -9,13 +9,23 @@ use pando_wire::{Answer, DirEntry, LockMode, LockWant, Statement};
 
 /// May the caller list this directory? Locks its touch against changes of entries, so that a page is one
 /// moment.
-pub(crate) fn check(cx: &mut Context<'_>, dir: &Statement) -> Result<Answer, Stop> {
+pub(crate) fn check(cx: &mut Context<'_>, dir: &Statement, after: Position) -> Result<Answer, Stop> {
+    let part = cx.listed_part(dir);
     cx.require(vec![
-        LockWant::Key(Key::Head(dir.id.into()), LockMode::Shared),
-        LockWant::Key(Key::Touch(dir.id.into()), LockMode::Shared),
+        LockWant::Key(Key::Head(part), LockMode::Shared),
+        LockWant::Key(Key::Touch(part), LockMode::Shared),
     ])?;
-    cx.enter(dir, Access::READ)?;
+    cx.enter_listed(part, dir, after)?;
     Ok(Answer::Done)
+}
+
+/// Where a listing stands, and how far its part goes.
+#[derive(Clone, Copy, Debug)]
+pub struct From {
+    /// After this position.
+    pub after: Position,
+    /// The last one that its part may have.
+    pub last: Position,
 }
 
 /// What a run of records makes of a page.
@@ -26,7 +36,8 @@ pub enum Page {
     More,
 }
 
-/// Makes a page from records in key order, read from `after`'s bucket on. `complete`: no entry follows them.
+/// Makes a page from records in key order, read from `from.after`'s bucket on. `complete`: no entry of the
+/// part follows them.
 ///
 /// Keys order a bucket by name, cookies by ordinal, so only whole buckets can be shown. Who may list a
 /// directory sees names; what they stand for is shown, as by lookups, to who may search it.
@@ -35,9 +46,10 @@ pub fn page(
     dir: &Statement,
     records: &[(Key, Record)],
     complete: bool,
-    after: Position,
+    from: From,
     plus: bool,
 ) -> Page {
+    let after = from.after;
     let plus = plus && (plant!(G29) || cred.may(Access::EXEC, &dir.guard()));
     let mut entries: Vec<(NameHash, &Name, &Entry)> = records
         .iter()
@@ -81,8 +93,14 @@ pub fn page(
             }
         })
         .collect();
-    Page::Entries(Answer::Entries {
-        entries: shown,
-        end: complete,
+    Page::Entries(match complete && from.last != Position::END {
+        true => Answer::Part {
+            entries: shown,
+            upto: from.last,
+        },
+        false => Answer::Entries {
+            entries: shown,
+            end: complete,
+        },
     })
 }

@@ -3,9 +3,10 @@
 use crate::attached::drop_all;
 use crate::births::relist;
 use crate::context::{Context, Place, view_dir};
+use crate::parts::{content_parts, content_wants, drop_content};
 use crate::snapshot::Stop;
 use pando_format::{GarbageRecord, Key, Record, Target};
-use pando_types::{Access, Errno, Generation, Ino, Name, Slot, plant};
+use pando_types::{Access, Errno, Generation, Ino, Name, Part, Slot, plant};
 use pando_wire::{Answer, Fate, LockMode, LockWant, Statement, UNLINK_MAX};
 use std::collections::BTreeSet;
 
@@ -13,15 +14,15 @@ use std::collections::BTreeSet;
 pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: bool) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
-    cx.change(dir)?;
+    cx.change_at(&place, dir)?;
     cx.sticky(dir, cx.owner(&place, entry, LockMode::Exclusive)?)?;
     let Some(file) = cx.file(&place, entry, LockMode::Exclusive)? else {
         return Err(Errno::IsDir.into());
     };
     let shown = cx.drop_name(&place, &file, held)?;
-    cx.touch(dir.id.into(), -1, 0);
+    cx.touch(place.part, -1, 0);
     Ok(Answer::Removed(shown))
 }
 
@@ -32,8 +33,12 @@ pub(crate) fn unlink_many(cx: &mut Context<'_>, dir: &Statement, names: &[Name])
         return Err(Errno::Invalid.into());
     }
     let places: Vec<Place> = names.iter().map(|name| cx.place(dir, name)).collect();
-    cx.require(cx.change_all_wants(dir.id, &places))?;
-    cx.enter(dir, Access::EXEC)?;
+    let part = places.first().map_or(Part::whole(dir.id), |place| place.part);
+    cx.require(cx.change_all_wants(part, &places))?;
+    // All of it is in the part that has the first name.
+    if let Some(first) = places.first() {
+        cx.enter_at(first, dir, Access::EXEC)?;
+    }
     let mut gone: BTreeSet<&Name> = BTreeSet::new();
     let mut fates = Vec::with_capacity(places.len());
     for place in &places {
@@ -48,7 +53,7 @@ pub(crate) fn unlink_many(cx: &mut Context<'_>, dir: &Statement, names: &[Name])
         fates.push(fate);
     }
     if !gone.is_empty() {
-        cx.touch(dir.id.into(), -(gone.len() as i32), 0);
+        cx.touch(part, -(gone.len() as i32), 0);
     }
     Ok(Answer::Fates(fates))
 }
@@ -60,9 +65,12 @@ fn one_of_many(
     place: &Place,
     gone: &BTreeSet<&Name>,
 ) -> Result<Fate, Stop> {
+    if cx.enter_at(place, dir, Access::EXEC).is_err() {
+        return Ok(Fate::Alone);
+    }
     let there = cx.entry(place).filter(|_| !gone.contains(&place.name));
     let entry = there.ok_or(Errno::NotFound)?;
-    cx.change(dir)?;
+    cx.change_at(place, dir)?;
     if matches!(entry.target, Target::Link(_)) {
         if plant!(H177) {
             cx.delete(place.key());
@@ -87,19 +95,20 @@ fn one_of_many(
 pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Result<Answer, Stop> {
     let place = cx.place(dir, name);
     cx.require(cx.change_wants(&place))?;
-    cx.enter(dir, Access::EXEC)?;
+    cx.enter_at(&place, dir, Access::EXEC)?;
     let entry = cx.entry(&place).ok_or(Errno::NotFound)?;
-    cx.change(dir)?;
+    cx.change_at(&place, dir)?;
     cx.sticky(dir, cx.owner(&place, entry, LockMode::Shared)?)?;
     let Target::Dir(access) = &entry.target else {
         return Err(Errno::NotDir.into());
     };
-    cx.require(content_wants(access.id))?;
+    let parts = content_parts(cx, access.id)?;
+    cx.require(content_wants(cx, &parts))?;
     relist(cx, &[], &[access.id])?;
-    drop_dir(cx, access.id, access.generation)?;
+    drop_content(cx, &parts, access.generation)?;
     drop_all(cx, &place, &entry.target);
     cx.delete(place.key());
-    cx.touch(dir.id.into(), -1, -1);
+    cx.touch(place.part, -1, -1);
     Ok(Answer::Removed(view_dir(dir, name, access)))
 }
 
@@ -120,35 +129,4 @@ pub(crate) fn release(
         }
     }
     Ok(Answer::Done)
-}
-
-/// Wants to remove or move a directory's content.
-pub(crate) fn content_wants(id: pando_types::DirId) -> Vec<LockWant> {
-    vec![
-        LockWant::Key(Key::Head(id.into()), LockMode::Exclusive),
-        LockWant::Key(Key::Touch(id.into()), LockMode::Exclusive),
-    ]
-}
-
-/// Deletes the content of an empty directory. REQUIRES: [`content_wants`].
-pub(crate) fn drop_dir(
-    cx: &mut Context<'_>,
-    id: pando_types::DirId,
-    generation: Generation,
-) -> Result<(), Stop> {
-    match (cx.snapshot.head(id.into()), cx.snapshot.touch(id.into())) {
-        (Some(head), Some(touch)) if head.generation == generation => {
-            if head.is_localised() {
-                cx.not_localised(id.into())?;
-            }
-            if touch.stat.entries > 0 {
-                return Err(Errno::NotEmpty.into());
-            }
-        }
-        // An access record whose content is missing is damage; fsck reports it.
-        _ => return Err(Errno::Io.into()),
-    }
-    cx.delete(Key::Head(id.into()));
-    cx.delete(Key::Touch(id.into()));
-    Ok(())
 }

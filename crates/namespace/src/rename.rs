@@ -4,7 +4,7 @@ use crate::attached;
 use crate::births::{leave_want, relist};
 use crate::context::{Context, Place, view_dir};
 use crate::file::{to_home, view_file};
-use crate::remove::{content_wants, drop_dir};
+use crate::parts::{content_parts, content_wants, drop_content};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Entry, FactChange, Head, Key, Record, Target};
 use pando_types::{Access, Errno, FileKind, Ids, Name, plant};
@@ -31,7 +31,7 @@ pub(crate) fn rename(
     };
     let dst = Side {
         dir: dst_dir,
-        place: cx.place(dst_dir, dst_name),
+        place: cx.second_place(dst_dir, dst_name),
     };
     let mut wants = cx.change_wants(&src.place);
     wants.extend(cx.change_wants(&dst.place));
@@ -39,10 +39,10 @@ pub(crate) fn rename(
     let same_dir = src_dir.id == dst_dir.id;
     // The order of the checks is Linux's: liveness and search permission of both, existence, loops,
     // permission to change the one and then the other, kinds, the directory's own permission, emptiness.
-    cx.enter(src_dir, Access(0))?;
-    cx.enter(dst_dir, Access(0))?;
-    cx.enter(src_dir, Access::EXEC)?;
-    cx.enter(dst_dir, Access::EXEC)?;
+    cx.enter_at(&src.place, src_dir, Access(0))?;
+    cx.enter_at(&dst.place, dst_dir, Access(0))?;
+    cx.enter_at(&src.place, src_dir, Access::EXEC)?;
+    cx.enter_at(&dst.place, dst_dir, Access::EXEC)?;
 
     let moved = cx.entry(&src.place).ok_or(Errno::NotFound)?;
     let other = cx.entry(&dst.place);
@@ -83,9 +83,9 @@ pub(crate) fn rename(
             other: None,
         });
     }
-    cx.change(src_dir)?;
+    cx.change_at(&src.place, src_dir)?;
     cx.sticky(src_dir, cx.owner(&src.place, moved, LockMode::Exclusive)?)?;
-    cx.change(dst_dir)?;
+    cx.change_at(&dst.place, dst_dir)?;
     if let Some(other) = other {
         cx.sticky(dst_dir, cx.owner(&dst.place, other, LockMode::Exclusive)?)?;
         let is_dir = |e: &Entry| e.target.kind() == FileKind::Directory;
@@ -97,14 +97,13 @@ pub(crate) fn rename(
     }
     // All content that moves or goes is locked before anything is decided, and all rename lists that change.
     let mut wants = Vec::new();
-    let (mut leave, mut end) = (Vec::new(), Vec::new());
-    for (target, from, goes) in [
-        (Some(&moved.target), &src.place, false),
-        (other.map(|o| &o.target), &dst.place, !exchange),
-    ] {
+    let (mut leave, mut end, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    let replaced = (other.map(|o| &o.target), &dst.place, !exchange);
+    for (target, from, goes) in [(Some(&moved.target), &src.place, false), replaced] {
         match target {
             Some(Target::Dir(d)) if goes => {
-                wants.extend(content_wants(d.id));
+                ends = content_parts(cx, d.id)?;
+                wants.extend(content_wants(cx, &ends));
                 end.push(d.id);
             }
             Some(Target::Dir(d)) => {
@@ -144,13 +143,13 @@ pub(crate) fn rename(
         Some(other) => {
             let mut shown = cx.view(dst_dir, &dst.place, other)?;
             if let Target::Dir(d) = &other.target {
-                drop_dir(cx, d.id, d.generation)?;
+                drop_content(cx, &ends, d.generation)?;
                 attached::drop_all(cx, &dst.place, &other.target);
                 cx.delete(dst.place.key());
-                cx.touch(dst_dir.id.into(), -1, -1);
+                cx.touch(dst.place.part, -1, -1);
             } else if let Some(file) = cx.file(&dst.place, other, LockMode::Exclusive)? {
                 shown = cx.drop_name(&dst.place, &file, held)?;
-                cx.touch(dst_dir.id.into(), -1, 0);
+                cx.touch(dst.place.part, -1, 0);
             }
             Some((other.ordinal, shown))
         }
@@ -158,14 +157,14 @@ pub(crate) fn rename(
     let (target, shown) = carried(cx, moved, &src, &dst)?;
     let subdirs = i32::from(target.kind() == FileKind::Directory);
     cx.delete(src.place.key());
-    cx.touch(src_dir.id.into(), -1, -subdirs);
+    cx.touch(src.place.part, -1, -subdirs);
     // The replaced entry's position passes to the one that replaces it.
     let ordinal = match &replaced {
         Some((ordinal, _)) => *ordinal,
         None => cx.free_ordinal(&dst.place)?,
     };
     cx.insert(dst.place.key(), Record::Entry(Entry { ordinal, target }));
-    cx.touch(dst_dir.id.into(), 1, subdirs);
+    cx.touch(dst.place.part, 1, subdirs);
     Ok(Answer::Renamed {
         moved: Box::new(shown),
         other: replaced.map(|(_, v)| Box::new(v)),
@@ -204,8 +203,8 @@ fn swap(cx: &mut Context<'_>, src: &Side<'_>, a: &Entry, dst: &Side<'_>, b: &Ent
     for (place, ordinal, target) in [(&dst.place, b.ordinal, to_dst), (&src.place, a.ordinal, to_src)] {
         cx.update(place.key(), Record::Entry(Entry { ordinal, target }));
     }
-    cx.touch(src.dir.id.into(), 0, into_src - into_dst);
-    cx.touch(dst.dir.id.into(), 0, into_dst - into_src);
+    cx.touch(src.place.part, 0, into_src - into_dst);
+    cx.touch(dst.place.part, 0, into_dst - into_src);
     Ok(Answer::Renamed {
         moved: Box::new(moved),
         other: Some(Box::new(other)),
@@ -220,7 +219,7 @@ fn carried(
     to: &Side<'_>,
 ) -> Result<(Target, EntryView), Stop> {
     if let Some(file) = cx.file(&from.place, entry, LockMode::Exclusive)?
-        && cx.stays(&file, to.place.part.dir)
+        && cx.stays(&file, to.place.part)
     {
         let mut inode = file.inode.clone();
         inode.ctime = cx.inputs.now;

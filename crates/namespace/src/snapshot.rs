@@ -1,8 +1,8 @@
 //! The records an operation may look at.
 
-use crate::context::Incarnation;
-use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, Record, RenameList, Touch};
-use pando_types::{Errno, Name, Part};
+use crate::context::{Incarnation, Which};
+use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, PartHead, Record, RenameList, Touch};
+use pando_types::{Errno, Name, Part, Tile};
 use pando_wire::{FileAt, Holders, LockWant};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,15 @@ pub enum Stop {
         moved: Incarnation,
         /// The new parent.
         into: Incarnation,
+    },
+    /// Something must be over first; whoever asks again later is answered.
+    Busy,
+    /// A name is in another part than the asker takes it to be in (H64).
+    Elsewhere {
+        /// Of which name.
+        which: Which,
+        /// The hashes of the part that was asked. `None`: there is no such part.
+        tile: Option<Tile>,
     },
 }
 
@@ -112,6 +121,11 @@ impl Snapshot {
             Some(Record::Head(h)) => Some(h),
             _ => None,
         }
+    }
+
+    /// What operations inside a part must know of it: by its head, or by the directory's.
+    pub fn part(&self, part: Part) -> Option<PartHead> {
+        self.get(&Key::Head(part))?.part_head(part)
     }
 
     /// The touch of a directory's part.

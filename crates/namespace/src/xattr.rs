@@ -95,7 +95,7 @@ impl Found {
 fn find(cx: &Context<'_>, meant: &Object) -> Result<Found, Stop> {
     let place = cx.place(&meant.dir, &meant.name);
     cx.require(cx.look_wants(&place))?;
-    cx.enter(&meant.dir, Access::EXEC)?;
+    cx.enter_at(&place, &meant.dir, Access::EXEC)?;
     Found::of(cx, meant, LockMode::Shared)
 }
 
@@ -107,10 +107,10 @@ fn change(
 ) -> Result<Answer, Stop> {
     let place = cx.place(&meant.dir, &meant.name);
     cx.require(vec![
-        LockWant::Key(Key::Head(meant.dir.id.into()), LockMode::Shared),
+        LockWant::Key(Key::Head(place.part), LockMode::Shared),
         place.bucket(LockMode::Exclusive),
     ])?;
-    cx.enter(&meant.dir, Access::EXEC)?;
+    cx.enter_at(&place, &meant.dir, Access::EXEC)?;
     let mut object = Found::of(cx, meant, LockMode::Exclusive)?;
     may(cx, &object.target, attr.space(), true)?;
     let old = load(cx, &object.body, &object.target)?;

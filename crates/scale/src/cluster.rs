@@ -9,7 +9,7 @@ use pando_data::MemBlocks;
 use pando_env::Env;
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, Stats, format_store};
 use pando_store::{Batch, Disk, DiskFaults, Durability, Level, LocalFuture, Lsn, MemStore, NoFaults, Store};
-use pando_types::{AuthMode, FsId, MapEpoch, ServerId, Term, Timestamp};
+use pando_types::{AuthMode, FsId, Ids, MapEpoch, ServerId, Term, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub struct Setup {
     pub durability: Durability,
     /// How what clients know is kept true.
     pub coherence: Coherence,
+    /// How new directories get their IDs, and with them their servers.
+    pub ids: Ids,
     /// Bytes of directories a client keeps in mind.
     pub cache_bytes: usize,
     /// What things take.
@@ -49,6 +51,7 @@ impl Setup {
             clients,
             durability: Durability::Async,
             coherence: Coherence::Lazy,
+            ids: Ids::Predicted,
             cache_bytes: CACHE_BYTES,
             costs,
         }
@@ -78,7 +81,7 @@ impl Setup {
             auth: AuthMode::None,
             coherence: self.coherence,
             placement: Placement::Directory,
-            ids: pando_types::Ids::Predicted,
+            ids: self.ids,
             updates: pando_cluster::DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
         };
@@ -126,6 +129,7 @@ impl Observer for Watcher {
 struct Server {
     process: Rc<Process>,
     running: Rc<RefCell<Option<Rc<MetaServer>>>>,
+    store: Rc<MemStore>,
 }
 
 /// One client process.
@@ -215,6 +219,11 @@ impl Cluster {
         self.servers.iter().map(|s| s.process.busy()).collect()
     }
 
+    /// How many records each server has.
+    pub fn records(&self) -> Vec<u64> {
+        self.servers.iter().map(|s| s.store.records()).collect()
+    }
+
     /// What the servers counted, together.
     pub fn counted(&self, of: impl Fn(&Stats) -> u64) -> u64 {
         let running = self.servers.iter().filter_map(|s| s.running.borrow().clone());
@@ -281,6 +290,7 @@ fn start_server(
     let running: Rc<RefCell<Option<Rc<MetaServer>>>> = Rc::default();
     let watcher = Rc::new(Watcher(Rc::downgrade(world), id));
     let (p, s, w, out) = (process.clone(), store.clone(), world.clone(), running.clone());
+    let kept = store.clone();
     process.begin(Box::pin(async move {
         match MetaServer::start(config, p.world(), s, Rc::new(MemBlocks::new()), watcher, coord).await {
             Ok(server) => {
@@ -304,5 +314,9 @@ fn start_server(
             }
         }));
     }
-    Ok(Server { process, running })
+    Ok(Server {
+        process,
+        running,
+        store: kept,
+    })
 }

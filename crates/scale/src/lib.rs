@@ -6,6 +6,7 @@
 mod cluster;
 mod costs;
 mod phase;
+mod placed;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -15,6 +16,7 @@ mod world;
 pub use cluster::Setup;
 pub use costs::{Costs, items_of, kind_of};
 pub use phase::{Crowd, Measured};
+pub use placed::{Shares, largest, place};
 pub use tree::{DEPTH, PARENTS};
 pub use worker::Phase;
 pub use world::Busy;

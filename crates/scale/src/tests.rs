@@ -1,6 +1,7 @@
 //! Small clusters with fixed costs.
 
 use super::*;
+use pando_types::Ids;
 use std::rc::Rc;
 
 fn costs() -> Rc<Costs> {
@@ -102,4 +103,23 @@ fn it_repeats() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).0, run(2).0);
+}
+
+/// The less loaded of two servers gets a new directory: records are spread far more evenly than by chance.
+#[test]
+fn placed_directories_are_spread_evenly() {
+    let shares = |ids| {
+        let setup = Setup {
+            ids,
+            ..Setup::new(32, 4, costs())
+        };
+        place(&setup, 10_000).expect("it works")
+    };
+    let (placed, random) = (shares(Ids::Placed), shares(Ids::Predicted));
+    for all in [&placed, &random] {
+        assert_eq!(all.directories.iter().sum::<u64>(), 10_000);
+    }
+    let (even, chance) = (largest(&placed.records), largest(&random.records));
+    println!("less loaded of two: {even:.3} of the mean; one random choice: {chance:.3}");
+    assert!(even < 1.08 && even + 0.03 < chance, "{even} {chance}");
 }

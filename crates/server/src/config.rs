@@ -179,6 +179,8 @@ pub struct Executed<'a> {
     pub holder: Bearer,
     /// What.
     pub op: &'a Op,
+    /// In which parts the asker took its names to be.
+    pub parts: [u16; 2],
     /// What it rests on: of the directories it names those that must be as said, each with its whole way.
     pub dirs: [Option<&'a Statement>; 2],
     /// What it makes untrue, of which every server has heard before.

@@ -8,7 +8,7 @@ use crate::world::{MS, NodeId, Time};
 use pando_cluster::ClusterMap;
 use pando_env::rng::Rng;
 use pando_types::{ServerId, Slot};
-use pando_wire::{Message, MoveRequest, PeerAnswer, PeerRequest, Request, Response};
+use pando_wire::{Message, MoveRequest, PeerAnswer, PeerRequest, Request, Response, SplitRequest};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -45,6 +45,10 @@ pub enum Step {
     Settle,
     HandOver,
     Moved,
+    /// A half of a directory's part.
+    Half,
+    HalfSettles,
+    HalfTaken,
     /// A map, or the identities.
     News,
 }
@@ -68,6 +72,8 @@ pub fn step_of(message: &Message) -> Option<Step> {
                 PeerRequest::Moving(MoveRequest::Settle { .. }) => Step::Settle,
                 PeerRequest::Moving(MoveRequest::HandOver { .. }) => Step::HandOver,
                 PeerRequest::Moving(_) => Step::Copy,
+                PeerRequest::Split(SplitRequest::Settle { .. }) => Step::HalfSettles,
+                PeerRequest::Split(_) => Step::Half,
                 PeerRequest::NewMap(_) | PeerRequest::Adopt(_) | PeerRequest::Identities(_) => Step::News,
             },
             _ => return None,
@@ -84,6 +90,7 @@ pub fn step_of(message: &Message) -> Option<Step> {
                 PeerAnswer::Lead { .. } => Step::Lead,
                 PeerAnswer::Heard { .. } => Step::Heard,
                 PeerAnswer::Moving(_) => Step::Moved,
+                PeerAnswer::Split(_) => Step::HalfTaken,
                 PeerAnswer::Identities(_) | PeerAnswer::Adopted => Step::News,
             },
             _ => return None,
@@ -213,7 +220,9 @@ impl Aims {
             return None;
         };
         let op = Some(&asked.op).filter(|_| !asked.again)?;
-        let slot = op.home().filter(|s| op.mutates() && map.owner(*s) == to)?;
+        let slot = op
+            .home_in(asked.parts)
+            .filter(|s| op.mutates() && map.owner(*s) == to)?;
         map.destination(slot)?;
         let (percent, hear) = self.keep.clone()?;
         if !self.rng.percent(percent) {
@@ -299,7 +308,7 @@ impl Aims {
             return true;
         };
         match request {
-            Request::Op(asked) if asked.op.mutates() => self.used.extend(asked.op.home()),
+            Request::Op(asked) if asked.op.mutates() => self.used.extend(asked.op.home_in(asked.parts)),
             Request::Peer(PeerRequest::Moving(
                 MoveRequest::HandOver { slots, .. } | MoveRequest::Begin { slots, .. },
             )) => return slots.iter().any(|s| self.used.contains(s)),

@@ -112,7 +112,9 @@ fn dirs_in(outcome: &Outcome) -> Vec<Dir> {
     let views: Vec<&EntryView> = match answer {
         Answer::Entry(e) | Answer::Removed(e) | Answer::Opened { entry: e, .. } => vec![e],
         Answer::Renamed { moved, other } => std::iter::once(&**moved).chain(other.as_deref()).collect(),
-        Answer::Entries { entries, .. } => entries.iter().filter_map(|e| e.view.as_deref()).collect(),
+        Answer::Entries { entries, .. } | Answer::Part { entries, .. } => {
+            entries.iter().filter_map(|e| e.view.as_deref()).collect()
+        }
         Answer::Done
         | Answer::DirStat(_)
         | Answer::Target(_)

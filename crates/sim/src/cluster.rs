@@ -9,7 +9,7 @@ use crate::settings::Settings;
 use crate::violation::Kind;
 use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Tap, Time, US};
 use pando_auth::{Secret, Secrets};
-use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, Placement, ServerInfo};
+use pando_cluster::{ClusterMap, Coherence, Coord, MemCoord, ServerInfo};
 use pando_data::{BlockError, Blocks, FileKey, MemBlocks, StoredBlock};
 use pando_env::Env;
 use pando_env::rng::Rng;
@@ -136,7 +136,7 @@ impl Cluster {
                 false => AuthMode::None,
             },
             coherence: settings.lease.map_or(Coherence::Lazy, Coherence::Lease),
-            placement: Placement::Directory,
+            placement: settings.placement,
             ids: settings.ids,
             updates: settings.updates,
             plan: pando_cluster::Plan::default(),

@@ -14,6 +14,23 @@ use pando_model::{
 use pando_types::{Access, Acls, Attr, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
 use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Outcome, Statement, Subject};
 
+/// The same of an operation that was judged when it was executed. The tree is a later one: which names were
+/// in another part then is not known any more.
+pub fn judge_again(
+    model: &mut Model,
+    tree: &Tree,
+    map: &ClusterMap,
+    cred: &Cred,
+    op: &Op,
+    now: Timestamp,
+    outcome: &Outcome,
+) -> Result<(), String> {
+    if let Op::UnlinkMany { dir, names } = op {
+        return judge_removals(model, cred, dir, names, now, outcome, |_| false);
+    }
+    judge(model, tree, map, cred, op, now, outcome)
+}
+
 /// Applies an operation that was executed to the model, and compares every field of the outcome. `tree` gives
 /// the positions of entries, which the model leaves to the implementation.
 pub fn judge(
@@ -44,7 +61,10 @@ pub fn judge(
         return judge_page(model, tree, map, cred, dir, (*after, *limit, *plus), outcome);
     }
     if let Op::UnlinkMany { dir, names } = op {
-        return judge_removals(model, cred, dir, names, now, outcome);
+        let part = |name: &Name| tree.part_with(dir.id, map.widths().name(dir.salt, name).upper());
+        let first = names.first().map(part);
+        let same_part = |name: &Name| Some(part(name)) == first;
+        return judge_removals(model, cred, dir, names, now, outcome, same_part);
     }
     if let Op::Bulk { dir, step } = op {
         return crate::adopted::judge_step(model, cred, (dir, step), outcome);
@@ -552,9 +572,11 @@ fn judge_page(
         Timestamp::default(),
         None,
     );
-    let (entries, end) = match (&expected, outcome) {
+    let (entries, upto) = match (&expected, outcome) {
         (Err(a), Err(b)) if a == b => return Ok(()),
-        (Ok(_), Ok(Answer::Entries { entries, end })) => (entries, *end),
+        (Ok(_), Ok(Answer::Entries { entries, end: true })) => (entries, Some(Position::END)),
+        (Ok(_), Ok(Answer::Entries { entries, end: false })) => (entries, None),
+        (Ok(_), Ok(Answer::Part { entries, upto })) => (entries, Some(*upto)),
         (a, b) => return Err(format!("expected {a:?}, got {b:?}")),
     };
     let mut there: Vec<(Position, Name)> = Vec::new();
@@ -572,17 +594,19 @@ fn judge_page(
     let shown: Vec<(Position, Name)> = entries.iter().map(|e| (e.position, e.name.clone())).collect();
     // A server cuts pages at buckets, so one that is longer than asked for is right; an empty one that is not
     // the end would make a client ask for ever.
-    if shown.is_empty() && !end && limit > 0 {
+    if shown.is_empty() && upto.is_none_or(|upto| upto <= after) && after != Position::END && limit > 0 {
         return Err("an empty page before the end".into());
     }
-    let expected = if end {
-        &there[..]
-    } else {
-        &there[..shown.len().min(there.len())]
+    let expected = match upto {
+        Some(upto) => {
+            there.retain(|(position, _)| *position <= upto);
+            &there[..]
+        }
+        None => &there[..shown.len().min(there.len())],
     };
     if shown != expected {
         return Err(format!(
-            "listed {shown:?} (end: {end}) where {there:?} follows {after:?}"
+            "listed {shown:?} (up to {upto:?}) where {there:?} follows {after:?}"
         ));
     }
     entries.iter().try_for_each(|e| {
@@ -634,7 +658,7 @@ pub fn whole_tree(model: &Model, tree: &Tree, map: &ClusterMap) -> Result<(), St
         };
         let (id, layout, attr) = match &e.target {
             Target::Dir(d) => {
-                let stat = tree.touch(d.id).map(|t| t.stat).unwrap_or_default();
+                let stat = tree.stat(d.id).unwrap_or_default();
                 (NodeId::new(d.ino, d.generation), None, d.attr(&stat))
             }
             Target::Inode(i) => (

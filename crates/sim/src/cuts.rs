@@ -277,6 +277,9 @@ fn counters(disk: &Disk) -> Vec<(Key, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_cluster::Placement;
+    use pando_format::{AccessRecord, Entry, Head, OwedRecord, PartNote, PartRecord, Target, Touch};
+    use pando_types::{DirId, Generation, Ids, Name, Part, Slot, TxId};
 
     /// What nobody has put in order, or is not whole, is refused, and never a panic.
     #[test]
@@ -327,6 +330,105 @@ mod tests {
             restore(vec![(root.clone(), touch.1.clone())]).is_err(),
             "another kind"
         );
+        sim.tear_down();
+    }
+
+    /// A copy that was under way comes along as nothing. Content that is owed to a directory born in another
+    /// part than 0 is paid.
+    #[test]
+    fn parts_of_directories_come_along() {
+        let sim = crate::world::Sim::new(1, crate::trace::Print::No);
+        let settings = crate::settings::Settings {
+            servers: 1,
+            spares: 0,
+            ..crate::settings::Settings::of(&mut sim.stream(6))
+        };
+        let cluster = Cluster::format(&sim, settings).expect("a cluster");
+        let map = ClusterMap {
+            placement: Placement::Split(8),
+            ids: Ids::Placed,
+            ..(*cluster.map()).clone()
+        };
+        let mut records = cluster.servers[0].device.disk.dump();
+        let root = records.iter().find_map(|(_, record)| match record {
+            Record::Head(head) => Some(head.clone()),
+            _ => None,
+        });
+        let root = root.expect("a root");
+        let part = Part::new(DirId::ROOT, 2048).expect("a part");
+        let generation = Generation::new(1, part.slot(), 5);
+        let (dir, name) = (
+            DirId::placed(generation, Slot(9)),
+            Name::new(b"d").expect("a name"),
+        );
+        let head = Head {
+            generation,
+            parent: DirId::ROOT,
+            parent_generation: root.generation,
+            name: name.clone(),
+            ..root.clone()
+        };
+        let access = records.iter().find_map(|(_, record)| match record {
+            Record::Entry(entry) => match &entry.target {
+                Target::Dir(access) => Some(access.clone()),
+                _ => None,
+            },
+            _ => None,
+        });
+        let access = AccessRecord {
+            id: dir,
+            generation,
+            ..access.expect("the root's")
+        };
+        let copy = TxId {
+            coordinator: ServerId(77),
+            boot: BootEpoch(3),
+            number: 1,
+        };
+        let note = Key::PartNote(Part::new(DirId::ROOT, 1024).expect("a part"));
+        let owed = OwedRecord {
+            dir,
+            head: head.clone(),
+            touch: Touch::default(),
+        };
+        let its = PartRecord {
+            generation: root.generation,
+            salt: root.salt,
+            depth: 1,
+        };
+        let hash = map.widths().name(root.salt, &name);
+        records.extend([
+            (Key::Head(part), Record::Part(its)),
+            (
+                Key::Entry { part, hash, name },
+                Record::Entry(Entry {
+                    ordinal: 5,
+                    target: Target::Dir(access),
+                }),
+            ),
+            (note.clone(), Record::PartNote(PartNote::Coming(copy))),
+            (Key::Owed(copy), Record::Owed(owed)),
+        ]);
+        let (id, disk) = (cluster.servers[0].id, Disk::new());
+        let store: Rc<dyn Store> = Rc::new(MemStore::open(&disk, Durability::Sync, Rc::new(NoFaults)));
+        let mut restore = Restore::new(map, [(id, store)].into());
+        for (key, record) in records {
+            restore.add(key, record).expect("it belongs together");
+        }
+        let mut done = Box::pin(restore.finish(BootEpoch(9)));
+        let waker = std::task::Waker::noop();
+        let done = done.as_mut().poll(&mut std::task::Context::from_waker(waker));
+        let std::task::Poll::Ready(Ok(counts)) = done else {
+            panic!("{done:?}")
+        };
+        assert_eq!((counts.dirs, counts.owed), (2, 1));
+        let after: BTreeMap<Key, Record> = disk.dump().into_iter().collect();
+        assert_eq!(after.get(&Key::Head(dir.into())), Some(&Record::Head(head)));
+        let Some(Record::PartNote(PartNote::Coming(copy))) = after.get(&note) else {
+            panic!("no note")
+        };
+        // Whoever has the slot says of itself that it knows nothing of this.
+        assert_eq!((copy.coordinator, copy.boot), (id, BootEpoch(0)));
         sim.tear_down();
     }
 }

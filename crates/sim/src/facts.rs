@@ -165,6 +165,7 @@ fn changes(op: &Op, answer: &Answer, before: Option<View>) -> Vec<(Dir, FactChan
         | Answer::DirStat(_)
         | Answer::Target(_)
         | Answer::Entries { .. }
+        | Answer::Part { .. }
         | Answer::FsStat(_)
         | Answer::Value(_)
         | Answer::Names(_)
@@ -185,7 +186,7 @@ fn told(answer: &Answer) -> Vec<&Statement> {
             .into_iter()
             .chain(other.iter().filter_map(|o| o.dir.as_ref()))
             .collect(),
-        Answer::Entries { entries, .. } => entries
+        Answer::Entries { entries, .. } | Answer::Part { entries, .. } => entries
             .iter()
             .filter_map(|e| e.view.as_ref()?.dir.as_ref())
             .collect(),

@@ -62,13 +62,17 @@ pub fn finish(cluster: &Rc<Cluster>, workload: &Rc<Workload>, admin: NodeId) {
             format!("the final round does not end: {waiting:?}"),
         );
     }
-    if !sim.run_until(WITHIN, || cluster.judge().in_flight() == (0, 0)) {
+    if !sim.run_until(WITHIN, || {
+        cluster.judge().in_flight() == (0, 0) && cluster.judge().part_notes() == 0
+    }) {
         let left = cluster.judge().in_flight();
         return sim.fail(
             Kind::NoProgress,
             format!(
-                "at rest, but {} transactions are prepared and {} decided",
-                left.0, left.1
+                "at rest, but {} transactions are prepared, {} decided, and {} parts of directories noted",
+                left.0,
+                left.1,
+                cluster.judge().part_notes()
             ),
         );
     }

@@ -1,6 +1,8 @@
 //! The page of hazards, as the simulator reads it: which bugs can be planted, and which the default workload
 //! must find.
 
+use crate::settings::System;
+
 const PAGE: &str = include_str!("../../../docs/hazards.md");
 
 /// Checks of the hostile client's grid that the default workload finds missing, too.
@@ -15,11 +17,13 @@ pub struct Plant {
     pub bug: String,
     /// The rule that is taken out.
     pub rule: String,
+    /// With whose choices the seeds run that look for it.
+    pub system: System,
 }
 
 /// All that the default workload must find, in the page's order.
 pub fn plants() -> Vec<Plant> {
-    let planted = hazards().filter(|h| h.shown_by == "plant");
+    let planted = hazards().filter(|h| h.is_planted);
     planted
         .map(|h| h.plant)
         .filter(|p| p.name.starts_with('H') || OF_THE_GRID.contains(&p.name))
@@ -31,29 +35,39 @@ pub(crate) fn is_known(name: &str) -> bool {
     hazards().any(|h| h.plant.name == name)
 }
 
+/// With whose choices the seeds run that look for a bug.
+pub(crate) fn system_of(name: &str) -> System {
+    let found = hazards().find(|h| h.plant.name == name);
+    found.map_or(System::Pando, |h| h.plant.system)
+}
+
 /// A section of the page.
 struct Hazard {
     plant: Plant,
-    /// `plant`, or what else there is.
-    shown_by: String,
+    /// Whether a plant shows it, and not something else.
+    is_planted: bool,
 }
 
 fn hazards() -> impl Iterator<Item = Hazard> {
     PAGE.split("\n### ").skip(1).filter_map(hazard)
 }
 
-/// `H44 A few words`, then `- Harm: ...`, `- Rule: ...`, `- Where: ...`, `- Shown by: plant`.
+/// `H44 A few words`, then `- Harm: ...`, `- Rule: ...`, `- Where: ...`, `- Shown by: plant`, or `plant in
+/// indexfs`.
 fn hazard(section: &'static str) -> Option<Hazard> {
     let (title, body) = section.split_once('\n')?;
     let name = title.split(' ').next()?;
     name.strip_prefix(['H', 'G'])?.parse::<u32>().ok()?;
+    let shown_by = labelled(body, "Shown by")?;
+    let system = shown_by.strip_prefix("plant in ").and_then(System::of_word);
     let plant = Plant {
         name,
+        system: system.unwrap_or(System::Pando),
         bug: labelled(body, "Harm")?,
         rule: labelled(body, "Rule")?,
     };
-    let shown_by = labelled(body, "Shown by")?;
-    Some(Hazard { plant, shown_by })
+    let is_planted = shown_by == "plant" || system.is_some();
+    Some(Hazard { plant, is_planted })
 }
 
 /// The text of `- label: text`, whose later lines are indented, in one line.
@@ -91,9 +105,13 @@ mod tests {
             "H7 A title\n\n- Harm: one\n  two\n- Rule: three\n- Where: `a`\n- Shown by: plant\n\n## Next\n";
         let found = hazard(text).expect("a section");
         assert_eq!((found.plant.name, found.plant.bug.as_str()), ("H7", "one two"));
+        assert_eq!((found.plant.rule.as_str(), found.is_planted), ("three", true));
+        let elsewhere = text.replace("plant", "plant in indexfs");
+        assert_eq!(found.plant.system, System::Pando);
+        let leaked: &'static str = Box::leak(elsewhere.into_boxed_str());
         assert_eq!(
-            (found.plant.rule.as_str(), found.shown_by.as_str()),
-            ("three", "plant")
+            hazard(leaked).map(|h| (h.is_planted, h.plant.system)),
+            Some((true, System::IndexFs))
         );
         assert!(hazard("Another heading\n\n- Harm: x\n").is_none());
         assert!(is_known("H50"), "a hazard without a plant");

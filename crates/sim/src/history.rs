@@ -52,6 +52,9 @@ type Place = (u64, u64, Name);
 pub struct History {
     /// Where names stand in listings.
     widths: HashWidths,
+    /// Whether directories are split: then a name may be left to another request because it is in another
+    /// part.
+    splits: bool,
     clock: u64,
     next: u64,
     /// Since the last cut.
@@ -68,6 +71,7 @@ impl History {
     pub fn new(widths: HashWidths) -> History {
         History {
             widths,
+            splits: false,
             clock: 0,
             next: 0,
             calls: BTreeMap::new(),
@@ -75,6 +79,11 @@ impl History {
             left: BUDGET,
             tally: Tally::default(),
         }
+    }
+
+    /// Directories are split.
+    pub fn in_parts(self, splits: bool) -> History {
+        History { splits, ..self }
     }
 
     /// Nothing is said of these names.
@@ -111,7 +120,11 @@ impl History {
         let parts = self.calls.get(&call).map_or(0, |c| c.parts);
         for (n, number) in (call..).take(parts).enumerate() {
             let outcome = match outcome {
-                Ok(Answer::Fates(fates)) => Ok(Answer::Fates(fates.get(n).copied().into_iter().collect())),
+                Ok(Answer::Fates(fates)) => {
+                    let fate = fates.get(n).copied();
+                    let says = |fate: &Fate| *fate != Fate::Alone || !self.splits;
+                    Ok(Answer::Fates(fate.filter(says).into_iter().collect()))
+                }
                 whole => whole.clone(),
             };
             if let Some(c) = self.calls.get_mut(&number) {
@@ -144,7 +157,10 @@ impl History {
 
     /// Looks for an order, name by name. `Err` if there is none.
     pub fn judge(&mut self) -> Result<(), String> {
-        let sorted = Sorted::of(&self.calls, &self.ignored, self.widths);
+        let sorted = Sorted {
+            splits: self.splits,
+            ..Sorted::of(&self.calls, &self.ignored, self.widths)
+        };
         let mut windows: Vec<Vec<&Place>> = sorted.by_place.keys().map(|p| vec![p]).collect();
         windows.extend(sorted.joined.iter().map(|(a, b)| vec![a, b]));
         for places in windows {
@@ -209,6 +225,7 @@ struct Sorted<'a> {
     /// Pairs of names that a rename joined.
     joined: BTreeSet<(Place, Place)>,
     widths: HashWidths,
+    splits: bool,
 }
 
 impl<'a> Sorted<'a> {
@@ -218,6 +235,7 @@ impl<'a> Sorted<'a> {
             pages: BTreeMap::new(),
             joined: BTreeSet::new(),
             widths,
+            splits: false,
         };
         for call in calls.values() {
             if let (Op::ReadDir { dir, .. }, Some(Ok(_))) = (&call.op, &call.outcome) {
@@ -251,14 +269,32 @@ impl<'a> Sorted<'a> {
             let pages = self.pages.get(&(*ino, *generation)).into_iter().flatten();
             calls.extend(direct.chain(pages).map(|c| (c.from, *c)));
         }
-        let said = |c: &&'a Call| Some((*c, act(c, places, self.widths, attrs)?));
-        let all: Vec<(&Call, Act)> = calls.values().filter_map(said).collect();
+        let mut all: Vec<(&Call, Act)> = Vec::new();
+        for call in calls.values() {
+            let act = act(call, places, self.widths, attrs);
+            let acts = act.into_iter().flat_map(|act| self.moments(call, act));
+            all.extend(acts.map(|act| (*call, act)));
+        }
         let events = all.iter().map(|(c, act)| Event {
             from: c.from,
             to: c.to,
             act: *act,
         });
         (all.iter().map(|(c, _)| *c).collect(), events.collect())
+    }
+
+    /// What happened at one moment each: two names of one page may be of two parts, which were listed one
+    /// after the other.
+    fn moments(&self, call: &Call, act: Act) -> Vec<Act> {
+        let (Act::Did(saw, left), Nature::Lists, true) = (act, Nature::of(&call.op), self.splits) else {
+            return vec![act];
+        };
+        let alone = |n: usize| {
+            let mut one = [Saw::Nothing; KEYS];
+            one[n] = saw[n];
+            Act::Did(one, left)
+        };
+        (0..KEYS).filter(|n| saw[*n] != Saw::Nothing).map(alone).collect()
     }
 }
 
@@ -402,8 +438,11 @@ fn listed(
     let Op::ReadDir { dir, after, .. } = op else {
         return None;
     };
-    let Ok(Answer::Entries { entries, end }) = outcome else {
-        return None;
+    let (entries, upto) = match outcome {
+        Ok(Answer::Entries { entries, end: true }) => (entries, Some(Position::END)),
+        Ok(Answer::Entries { entries, end: false }) => (entries, None),
+        Ok(Answer::Part { entries, upto }) => (entries, Some(*upto)),
+        _ => return None,
     };
     if (*ino, *generation) != directory(dir) {
         return None;
@@ -416,7 +455,8 @@ fn listed(
     // Names of one bucket are on one page.
     let bucket = widths.name(dir.salt, name);
     let begun = *after == Position::START || bucket > after.bucket();
-    let absent = begun && (*end || entries.last().is_some_and(|e| bucket <= e.position.bucket()));
+    let told = upto.is_some_and(|upto| bucket <= upto.bucket());
+    let absent = begun && (told || entries.last().is_some_and(|e| bucket <= e.position.bucket()));
     absent.then_some(Saw::Absent)
 }
 

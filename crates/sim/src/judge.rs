@@ -23,7 +23,7 @@ use crate::violation::Kind;
 use crate::world::{Life, Sim};
 use pando_auth::StatementKeys;
 use pando_cluster::ClusterMap;
-use pando_format::{Batch, Key, LOCAL_SLOT, Mutation, Scan};
+use pando_format::{Batch, Key, LOCAL_SLOT, Mutation, PartNote, Record, Scan};
 use pando_model::Model;
 use pando_server::Executed;
 use pando_store::{Disk, Durability, Lsn};
@@ -94,6 +94,8 @@ pub struct Counts {
     pub listings: u64,
     /// Slots that moved while they were in use.
     pub slots_moved: u64,
+    /// Halves of directories' parts that became parts of their own.
+    pub splits: u64,
     /// Cuts that all servers had pictures of.
     pub cuts: u64,
 }
@@ -170,7 +172,7 @@ impl Judge {
         let tree = Tree::build(map.ids, dump(&disks, &map), BTreeSet::new())?;
         tree.check_all()?;
         compare::whole_tree(&model, &tree, &map)?;
-        let mut history = History::new(map.widths());
+        let mut history = History::new(map.widths()).in_parts(map.placement.splits());
         history.ignore(&crate::revoke::NAMES);
         let logs = disks.iter().map(|(id, _)| (*id, Log::default())).collect();
         let state = State {
@@ -309,6 +311,10 @@ impl Judge {
                 Mutation::Insert {
                     key: Key::Owed(_), ..
                 } => s.counts.distributed += 1,
+                Mutation::Update {
+                    record: Record::PartNote(PartNote::Debris),
+                    ..
+                } => s.counts.splits += 1,
                 _ => {}
             }
         }
@@ -398,7 +404,7 @@ impl Judge {
         let before = changed_dir(e).and_then(|id| s.model.view(id));
         let revoked = self.revocations.borrow().check(e.holder.identity, server, life);
         let claimed = s.book.executed(e).and(revoked);
-        let home = e.op.home().map(|slot| s.map.owner(slot));
+        let home = e.op.home_in(e.parts).map(|slot| s.map.owner(slot));
         let coordinated = matches!(e.op, Op::Rename { .. } | Op::SetAttr { .. } | Op::SetAcl { .. });
         let now = self.sim.now();
         let low = s.low_space.values().any(|until| *until >= now);
@@ -505,7 +511,7 @@ impl Judge {
         } else if safe >= 2048 {
             for e in s.since.drain(..safe).filter(|e| e.changed) {
                 // Judged before, with the same outcome.
-                let _ = compare::judge(&mut s.base, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome);
+                let _ = compare::judge_again(&mut s.base, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome);
                 let _ = adopt(&mut s.base, &e);
             }
         }
@@ -609,7 +615,7 @@ impl Judge {
             }
             let strict = e.changed || (self.durability == Durability::Sync && e.told.get());
             let result = if strict {
-                compare::judge(&mut model, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome)
+                compare::judge_again(&mut model, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome)
                     .and_then(|()| adopt(&mut model, e))
             } else {
                 Ok(())
@@ -658,6 +664,11 @@ impl Judge {
     pub fn in_flight(&self) -> (usize, usize) {
         let state = self.state.borrow();
         state.tree.in_flight(|server| state.map.has_left(server))
+    }
+
+    /// Parts of directories that have left something to be swept.
+    pub fn part_notes(&self) -> usize {
+        self.state.borrow().tree.part_notes()
     }
 
     /// Rises whenever a power failure took something.

@@ -109,7 +109,7 @@ impl Knowledge {
                 }
             }
             Ok(Answer::Renamed { moved, other }) => self.renamed(op, moved, other.as_deref()),
-            Ok(Answer::Entries { entries, .. }) => {
+            Ok(Answer::Entries { entries, .. } | Answer::Part { entries, .. }) => {
                 if let Op::ReadDir { dir, .. } = op {
                     for e in entries {
                         if let Some(view) = &e.view {

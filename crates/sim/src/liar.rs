@@ -20,7 +20,7 @@ use pando_types::{
 };
 use pando_wire::{
     CopyId, LockMode, LockWant, Message, MoveAnswer, MoveRequest, Op, OpRequest, PeerAnswer, PeerRequest,
-    Request, Response, Scope, Statement, Stored, TxState, Vote,
+    Request, Response, Scope, SplitAnswer, Statement, Stored, TxState, Vote,
 };
 use std::rc::Rc;
 
@@ -220,6 +220,7 @@ fn peer_answer(asked: &PeerRequest) -> Option<PeerAnswer> {
         },
         PeerRequest::Adopt(_) => PeerAnswer::Adopted,
         PeerRequest::Moving(_) => PeerAnswer::Moving(MoveAnswer::Taken),
+        PeerRequest::Split(_) => PeerAnswer::Split(SplitAnswer::Taken),
         PeerRequest::NewMap(_) => PeerAnswer::Adopted,
         PeerRequest::Head(_) | PeerRequest::Follow { .. } | PeerRequest::Identities(_) => return None,
     })
@@ -362,6 +363,7 @@ impl Workload {
         );
         let (instance, cred, ways) = (Instance(7), cred.clone(), Vec::new());
         let request = OpRequest {
+            parts: [0, 0],
             keep: None,
             request: Some(id),
             again: false,

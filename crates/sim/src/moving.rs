@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use pando_env::rng::Rng;
 use pando_format::{Batch, Key, Mutation, Record, Scan};
 use pando_store::{MemStore, NoFaults, Read, Store, StoreError};
-use pando_types::{MapEpoch, Part, SLOTS, Slot, plant};
+use pando_types::{MapEpoch, SLOTS, Slot, plant};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -36,7 +36,7 @@ pub fn move_slots(cluster: &Cluster, a: usize, b: usize, share: u64, rng: &mut R
         let owing: BTreeSet<Slot> = owed
             .iter()
             .filter_map(|(_, record)| match record {
-                Record::Owed(o) => Some(Part::whole(o.head.parent).slot()),
+                Record::Owed(o) => Some(o.head.generation.slot()),
                 _ => None,
             })
             .collect();

@@ -4,7 +4,7 @@
 //!
 //! Which there are stands in one place, the page of hazards (`hazards::plants`).
 
-use crate::hazards::{Plant, plants};
+use crate::hazards::{Plant, plants, system_of};
 use crate::report::quote;
 use crate::run::{Options, run_seed};
 use crate::settings::System;
@@ -130,9 +130,14 @@ pub fn hunt(names: &[String], how: &HuntOptions, progress: impl Fn(&str) + Sync)
             clean_without: true,
         });
     }
-    let failing = failing(hunts.iter().flat_map(Hunt::seeds_named).collect(), how.jobs);
+    let named = hunts.iter().flat_map(|hunt| {
+        let system = system_of(&hunt.name);
+        hunt.seeds_named().map(move |seed| (system, seed))
+    });
+    let failing = failing(named.collect(), how.jobs);
     for hunt in &mut hunts {
-        let clean = !hunt.seeds_named().any(|seed| failing.contains(&seed));
+        let system = system_of(&hunt.name);
+        let clean = !hunt.seeds_named().any(|seed| failing.contains(&(system, seed)));
         hunt.clean_without = clean;
     }
     hunts
@@ -147,21 +152,21 @@ fn on_threads(jobs: usize, work: impl Fn() + Sync) {
 }
 
 /// Of these seeds those that fail although nothing is planted. Many bugs are found by the same seeds.
-fn failing(seeds: BTreeSet<u64>, jobs: usize) -> BTreeSet<u64> {
-    let unplanted = Options {
-        system: Some(System::Pando),
-        ..Options::default()
-    };
+fn failing(seeds: BTreeSet<(System, u64)>, jobs: usize) -> BTreeSet<(System, u64)> {
     let (left, failing) = (Mutex::new(seeds), Mutex::new(BTreeSet::new()));
     on_threads(jobs, || {
         loop {
             let seed = left.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
-            let Some(seed) = seed else { return };
+            let Some((system, seed)) = seed else { return };
+            let unplanted = Options {
+                system: Some(system),
+                ..Options::default()
+            };
             if run_seed(seed, &unplanted).violation.is_some() {
                 failing
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .insert(seed);
+                    .insert((system, seed));
             }
         }
     });
@@ -181,10 +186,11 @@ fn search(searches: &Mutex<Vec<Search>>, how: &HuntOptions, progress: &(impl Fn(
             s.running += 1;
             (index, s.name.clone(), s.seed(s.next - 1), s.next - 1)
         };
+        let system = Some(system_of(&name));
         let options = Options {
             plants: vec![name],
             histories_only: how.histories_only,
-            system: Some(System::Pando),
+            system,
             ..Options::default()
         };
         let report = run_seed(seed, &options);

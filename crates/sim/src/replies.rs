@@ -4,10 +4,12 @@ use crate::judge::{Execution, Judge};
 use crate::revoke::Ended;
 use crate::words::describe_op;
 use pando_auth::seal;
-use pando_format::Codec;
 use pando_format::codec::Blob;
+use pando_format::{Codec, NameHash, Position};
 use pando_types::{Errno, RequestId, SessionId};
-use pando_wire::{EntryView, Message, Op, OpRequest, Outcome, Refusal, Request, Response, Said, Statement};
+use pando_wire::{
+    Answer, EntryView, Message, Op, OpRequest, Outcome, Refusal, Request, Response, Said, Statement,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -61,7 +63,21 @@ pub(crate) struct Replies {
 /// Whether a client asks for what its program does: of directories that are held it may know newer
 /// statements.
 fn is_same(wanted: &Op, asked: &Op) -> bool {
-    wanted == asked || bare(wanted) == bare(asked)
+    wanted == asked || bare(wanted) == bare(asked) || goes_on(wanted, asked)
+}
+
+/// Whether it is the same listing, in the next part of a split directory.
+fn goes_on(wanted: &Op, asked: &Op) -> bool {
+    let (Op::ReadDir { after: from, .. }, Op::ReadDir { after, .. }) = (wanted, asked) else {
+        return false;
+    };
+    let next = after.next();
+    let begins = NameHash::first_of(next.bucket().upper());
+    let mut same = bare(asked);
+    if let Op::ReadDir { after, .. } = &mut same {
+        *after = *from;
+    }
+    after > from && next == Position::new(begins, 0) && same == bare(wanted)
 }
 
 /// An operation on the same directories, whatever is said of them.
@@ -329,7 +345,7 @@ impl Replies {
                 return Ok(());
             }
             let seen = w.messages.iter().filter_map(|m| self.reads.get(m)).flatten();
-            return if seen.into_iter().any(|e| e.outcome == *outcome) {
+            return if seen.into_iter().any(|e| is_told(&e.outcome, outcome)) {
                 Ok(())
             } else {
                 Err(format!("{}, which no server executed for it", text()))
@@ -466,5 +482,19 @@ impl Judge {
             }
             _ => {}
         }
+    }
+}
+
+/// Whether a program is told this of what a server executed. That a page ends with its part is not told.
+fn is_told(executed: &Outcome, told: &Outcome) -> bool {
+    match (executed, told) {
+        (
+            Ok(Answer::Part { entries, .. }),
+            Ok(Answer::Entries {
+                entries: shown,
+                end: false,
+            }),
+        ) => entries == shown,
+        (executed, told) => executed == told,
     }
 }

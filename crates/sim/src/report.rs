@@ -83,6 +83,7 @@ impl SeedReport {
             ("operations in histories", history.operations),
             ("histories given up as too wide", history.too_wide),
             ("slots moved in use", c.slots_moved),
+            ("parts of directories split", c.splits),
             ("cuts taken", c.cuts),
             ("distributed commits", c.distributed),
             ("full walks", c.walks),

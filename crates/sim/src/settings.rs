@@ -2,7 +2,7 @@
 
 use crate::disk::Speed;
 use crate::world::{MS, SEC, Time};
-use pando_cluster::DirectoryUpdates;
+use pando_cluster::{DirectoryUpdates, Placement};
 use pando_env::rng::Rng;
 use pando_server::Limits;
 use pando_store::Durability;
@@ -10,7 +10,7 @@ use pando_types::Ids;
 use std::time::Duration;
 
 /// A profile whose choices a seed runs with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum System {
     /// The default profile, and those that differ by a setting which every seed draws.
     Pando,
@@ -58,6 +58,8 @@ pub struct Settings {
     pub id_bits: u8,
     /// How new directories get their IDs.
     pub ids: Ids,
+    /// Whether directories are split, and when.
+    pub placement: Placement,
     /// How directories of two servers are changed.
     pub updates: DirectoryUpdates,
     /// Largest inline file.
@@ -116,17 +118,22 @@ impl Settings {
     /// The setup of a seed, with the choices of a system, or of one that it draws.
     pub fn with_system(rng: &mut Rng, system: Option<System>) -> Settings {
         let settings = Settings::of(rng);
-        let drawn = match rng.fork(12).percent(15) {
+        let mut systems = rng.fork(12);
+        let drawn = match systems.percent(15) {
             true => System::IndexFs,
             false => System::Pando,
         };
-        let ids = match system.unwrap_or(drawn) {
-            System::Pando => Ids::Predicted,
+        let (ids, placement) = match system.unwrap_or(drawn) {
+            System::Pando => (Ids::Predicted, Placement::Directory),
             // Of 8 bits there are too few to find one in each slot.
-            System::IndexFs if settings.id_bits <= 8 => Ids::Predicted,
-            System::IndexFs => Ids::Placed,
+            System::IndexFs if settings.id_bits <= 8 => (Ids::Predicted, Placement::Directory),
+            System::IndexFs => (Ids::Placed, Placement::Split(systems.range(3, 8) as u32)),
         };
-        let mut settings = Settings { ids, ..settings };
+        let mut settings = Settings {
+            ids,
+            placement,
+            ..settings
+        };
         // Shorter than most pauses.
         settings.limits.localised = Duration::from_millis(800);
         settings
@@ -188,6 +195,7 @@ impl Settings {
                 _ => 16,
             },
             ids: Ids::Predicted,
+            placement: Placement::Directory,
             updates: match updates.percent(30) {
                 true => DirectoryUpdates::TwoPhase,
                 false => DirectoryUpdates::ParentFirst,
@@ -241,10 +249,9 @@ impl Settings {
                 (true, length) => movers.range(length, 6) as u16,
             },
             ring,
-            lockers: if locks.percent(35) {
-                locks.range(2, 4) as u16
-            } else {
-                0
+            lockers: match locks.percent(35) {
+                true => locks.range(2, 4) as u16,
+                false => 0,
             },
             overhears: if settings.lies > 0 { 200 } else { 0 },
             servers: if pendulum {

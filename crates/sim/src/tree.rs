@@ -10,7 +10,7 @@ use pando_cluster::ClusterMap;
 use pando_format::{
     AttachmentKind, Batch, Entry, Key, Layout, Mutation, NameHash, OwedRecord, Position, Record, Target,
 };
-use pando_types::{DirId, FileKind, Generation, Ids, Ino, Name, ServerId, Slot, TxId};
+use pando_types::{DirId, FileKind, Generation, Ids, Ino, Name, Part, ServerId, Slot, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broken invariant, in words.
@@ -33,7 +33,11 @@ pub struct Tree {
     /// How directories got their IDs.
     ids: Ids,
     records: BTreeMap<Key, Record>,
-    counts: BTreeMap<DirId, (u64, u64)>,
+    /// Records that do not count: of parts that are not there, or that gave them away.
+    aside: BTreeMap<Key, Record>,
+    /// Starts of the parts but 0 of each directory that have heads.
+    live: BTreeMap<DirId, BTreeSet<u16>>,
+    counts: BTreeMap<Part, (u64, u64)>,
     /// The entries that name a directory. Sound: exactly one each.
     names: BTreeMap<DirId, BTreeSet<Place>>,
     /// Entries of each inode number and generation. Sound: exactly one each.
@@ -93,31 +97,34 @@ impl Tree {
         };
         let mut dirty = Dirty::default();
         let mut owed = Vec::new();
-        for (server, records) in stores {
-            for (key, record) in records {
-                match (&key, &record) {
-                    (Key::Prepared(slot, tx), Record::Prepared(p)) => {
-                        let part = TxPart {
-                            mutations: p.mutations.clone(),
-                            overlaid: false,
-                        };
-                        tree.parts.entry(*tx).or_default().insert((server, *slot), part);
-                    }
-                    (Key::Decision(tx), _) => {
-                        tree.decided.insert(*tx, server);
-                    }
-                    (Key::Owed(tx), Record::Owed(o)) => {
-                        tree.owed.insert(*tx, (o.dir, o.head.generation));
-                        owed.push(o.clone());
-                    }
-                    _ if in_tree(&key) => {
-                        if tree.records.contains_key(&key) {
-                            return Err(format!("{key:?} is stored on two servers, one of them {server}"));
-                        }
-                        tree.put(key, record, &mut dirty);
-                    }
-                    _ => {}
+        // Heads first: they say which records count.
+        let (heads, others): (Vec<_>, Vec<_>) = stores
+            .into_iter()
+            .flat_map(|(server, records)| records.into_iter().map(move |(k, r)| (server, k, r)))
+            .partition(|(_, key, _)| matches!(key, Key::Head(_)));
+        for (server, key, record) in heads.into_iter().chain(others) {
+            match (&key, &record) {
+                (Key::Prepared(slot, tx), Record::Prepared(p)) => {
+                    let part = TxPart {
+                        mutations: p.mutations.clone(),
+                        overlaid: false,
+                    };
+                    tree.parts.entry(*tx).or_default().insert((server, *slot), part);
                 }
+                (Key::Decision(tx), _) => {
+                    tree.decided.insert(*tx, server);
+                }
+                (Key::Owed(tx), Record::Owed(o)) => {
+                    tree.owed.insert(*tx, (o.dir, o.head.generation));
+                    owed.push(o.clone());
+                }
+                _ if in_tree(&key) => {
+                    if tree.records.contains_key(&key) || tree.aside.contains_key(&key) {
+                        return Err(format!("{key:?} is stored on two servers, one of them {server}"));
+                    }
+                    tree.put(key, record, &mut dirty);
+                }
+                _ => {}
             }
         }
         let decided: Vec<TxId> = tree.decided.keys().copied().collect();
@@ -309,9 +316,28 @@ impl Tree {
     }
 
     fn change(&mut self, m: &Mutation, dirty: &mut Dirty) -> Result<(), Broken> {
+        let (Mutation::Insert {
+            key: Key::Head(part), ..
+        }
+        | Mutation::Update {
+            key: Key::Head(part), ..
+        }
+        | Mutation::Delete { key: Key::Head(part) }) = m
+        else {
+            return self.change_one(m, dirty);
+        };
+        let before = self.tile(*part);
+        self.change_one(m, dirty)?;
+        if self.tile(*part) != before {
+            self.resettle(*part, dirty);
+        }
+        Ok(())
+    }
+
+    fn change_one(&mut self, m: &Mutation, dirty: &mut Dirty) -> Result<(), Broken> {
         match m {
             Mutation::Insert { key, record } => {
-                if self.records.contains_key(key) {
+                if self.records.contains_key(key) || self.aside.contains_key(key) {
                     return Err(format!("{key:?} is inserted twice"));
                 }
                 self.put(key.clone(), record.clone(), dirty);
@@ -333,18 +359,21 @@ impl Tree {
     }
 
     fn put(&mut self, key: Key, record: Record, dirty: &mut Dirty) {
+        if !self.counts(&key) {
+            dirty.dirs.extend(dir_of(&key));
+            self.aside.insert(key, record);
+            return;
+        }
         match (&key, &record) {
             (Key::Entry { part, hash, name }, Record::Entry(e)) => {
                 let place = (part.dir, *hash, name.clone());
-                let count = self.counts.entry(part.dir).or_default();
-                count.0 += 1;
+                self.count_more(*part, e.target.kind());
                 *self
                     .positions
                     .entry((part.dir, Position::new(*hash, e.ordinal)))
                     .or_default() += 1;
                 match &e.target {
                     Target::Dir(d) => {
-                        count.1 += 1;
                         self.names.entry(d.id).or_default().insert(place.clone());
                         dirty.dirs.insert(d.id);
                     }
@@ -365,6 +394,10 @@ impl Tree {
                 dirty.dirs.insert(part.dir);
                 dirty.entries.insert(place);
             }
+            (Key::Head(part), Record::Part(_)) => {
+                dirty.dirs.insert(part.dir);
+                self.live.entry(part.dir).or_default().insert(part.start());
+            }
             (Key::Head(part), Record::Head(head)) => {
                 dirty.dirs.insert(part.dir);
                 dirty.moved.insert(part.dir);
@@ -377,8 +410,11 @@ impl Tree {
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
             }
-            (Key::Touch(part), _) => {
+            (Key::Touch(part) | Key::PartNote(part), _) => {
                 dirty.dirs.insert(part.dir);
+            }
+            (Key::Parts(dir), _) => {
+                dirty.dirs.insert(*dir);
             }
             (Key::Orphan(slot, ino, generation), _) => {
                 dirty.homes.insert((*slot, *ino, *generation));
@@ -392,21 +428,17 @@ impl Tree {
     }
 
     fn take(&mut self, key: &Key, dirty: &mut Dirty) {
+        if self.aside.remove(key).is_some() {
+            dirty.dirs.extend(dir_of(key));
+            return;
+        }
         let Some(record) = self.records.remove(key) else {
             return;
         };
         match (key, &record) {
             (Key::Entry { part, hash, name }, Record::Entry(e)) => {
                 let place = (part.dir, *hash, name.clone());
-                if let Some(count) = self.counts.get_mut(&part.dir) {
-                    count.0 -= 1;
-                    if let Target::Dir(_) = e.target {
-                        count.1 -= 1;
-                    }
-                    if count.0 == 0 {
-                        self.counts.remove(&part.dir);
-                    }
-                }
+                self.count_less(*part, e.target.kind());
                 decrease(&mut self.positions, &(part.dir, Position::new(*hash, e.ordinal)));
                 match &e.target {
                     Target::Dir(d) => {
@@ -446,8 +478,15 @@ impl Tree {
                 }
                 dirty.births.insert(birth);
             }
-            (Key::Touch(part), _) => {
+            (Key::Head(part), Record::Part(_)) => {
                 dirty.dirs.insert(part.dir);
+                self.dies(*part);
+            }
+            (Key::Touch(part) | Key::PartNote(part), _) => {
+                dirty.dirs.insert(part.dir);
+            }
+            (Key::Parts(dir), _) => {
+                dirty.dirs.insert(*dir);
             }
             (Key::RenameList { parent, name }, _) => {
                 dirty.births.insert((*parent, name.clone()));
@@ -524,7 +563,8 @@ impl Tree {
         if dir == DirId::ABOVE_ROOT || dir.is_homes() {
             return Ok(());
         }
-        let count = self.counts.get(&dir).copied().unwrap_or_default();
+        self.check_parts(dir)?;
+        let count = self.counts.get(&Part::whole(dir)).copied().unwrap_or_default();
         let names = self.names.get(&dir).map_or(0, BTreeSet::len);
         let Some(head) = self.head(dir) else {
             if count.0 > 0 {
@@ -541,15 +581,6 @@ impl Tree {
             }
             return Ok(());
         };
-        let Some(touch) = self.touch(dir) else {
-            return Err(format!("{dir:?} has a head and no touch"));
-        };
-        if (touch.stat.entries, touch.stat.subdirs) != count {
-            return Err(format!(
-                "{dir:?} counts {} entries and {} subdirectories, but has {} and {}",
-                touch.stat.entries, touch.stat.subdirs, count.0, count.1
-            ));
-        }
         let Some(place) = self.names.get(&dir).and_then(BTreeSet::first) else {
             return Err(format!(
                 "{dir:?} has a head and no name: an orphan (born {:?})",
@@ -603,10 +634,11 @@ impl Tree {
 
     fn check_entry(&self, place: &Place) -> Result<(), Broken> {
         let (dir, hash, name) = place;
+        let part = self.part_with(*dir, hash.upper());
         let has = |kind| {
             self.records
                 .get(&Key::Attachment {
-                    part: (*dir).into(),
+                    part,
                     hash: *hash,
                     name: name.clone(),
                     kind,
@@ -618,11 +650,8 @@ impl Tree {
         };
         let (data, target) = (has(AttachmentKind::Data), has(AttachmentKind::Target));
         let entry = self.entry(place);
-        let layout = match entry {
-            Some(Entry {
-                target: Target::Inode(i),
-                ..
-            }) => Some(&i.layout),
+        let layout = match entry.map(|e| &e.target) {
+            Some(Target::Inode(i)) => Some(&i.layout),
             _ => None,
         };
         if data.is_some() != layout.is_some_and(Layout::is_inline) {
@@ -667,7 +696,7 @@ impl Tree {
                         i.size
                     ));
                 }
-                let garbage = Key::Garbage(pando_types::Part::whole(*dir).slot(), i.ino, i.generation);
+                let garbage = Key::Garbage(part.slot(), i.ino, i.generation);
                 if self.records.contains_key(&garbage) {
                     return Err(format!("{place:?} lives, and its data is to be deleted"));
                 }
@@ -701,27 +730,6 @@ impl Tree {
         }
     }
 
-    /// The way up from `dir` ends at the root.
-    fn check_path(&self, dir: DirId) -> Result<(), Broken> {
-        let mut at = dir;
-        let mut seen = BTreeSet::new();
-        while at != DirId::ROOT {
-            if !seen.insert(at) {
-                return Err(format!("a loop: {dir:?} is its own ancestor, by {seen:?}"));
-            }
-            match self.head(at) {
-                Some(head) => at = head.parent,
-                None if at == dir => return Ok(()),
-                None => {
-                    return Err(format!(
-                        "{dir:?} is not connected to the root: {at:?} does not exist"
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Whether another way of building the tree gave the same; if not, where they differ.
     pub fn compare(&self, other: &Tree) -> Result<(), Broken> {
         for (key, record) in &self.records {
@@ -732,6 +740,7 @@ impl Tree {
         }
         match other.records.iter().find(|(k, _)| !self.records.contains_key(k)) {
             Some((key, record)) => Err(format!("{key:?}: not kept, found {record:?}")),
+            None if self.aside() != other.aside() => Err("what is set aside differs".into()),
             None if self.parts != other.parts => Err("prepared parts differ".into()),
             None if self.decided != other.decided => Err("decisions differ".into()),
             None if self.promised != other.promised => Err("what is owed differs".into()),
@@ -746,6 +755,8 @@ pub fn in_tree(key: &Key) -> bool {
         key,
         Key::Entry { .. }
             | Key::Head(_)
+            | Key::Parts(_)
+            | Key::PartNote(_)
             | Key::Touch(_)
             | Key::Attachment { .. }
             | Key::Garbage(..)
@@ -753,6 +764,14 @@ pub fn in_tree(key: &Key) -> bool {
             | Key::RenameList { .. }
             | Key::Local(_)
     )
+}
+
+/// The directory that an entry or an attachment is in.
+fn dir_of(key: &Key) -> Option<DirId> {
+    match key {
+        Key::Entry { part, .. } | Key::Attachment { part, .. } => Some(part.dir),
+        _ => None,
+    }
 }
 
 fn decrease<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
@@ -765,5 +784,6 @@ fn decrease<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
 }
 
 mod look;
+mod parts;
 #[cfg(test)]
 mod tests;

@@ -118,8 +118,8 @@ impl<'a> Build<'a> {
         if let Some(value) = self.gathered.get(&bytes).or_else(|| self.journal.get(&bytes)) {
             return Ok(value.is_some());
         }
-        match self.memory.raw(&bytes) {
-            Ok(value) => Ok(value.is_some()),
+        match self.memory.has(&bytes) {
+            Ok(there) => Ok(there),
             Err(Tier::NotInMemory) => Ok(false),
             Err(Tier::Failed(e)) => Err(e),
         }

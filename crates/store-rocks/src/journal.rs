@@ -15,9 +15,9 @@
 //! first ([`Journal::write_out`]), and whoever writes rows past the journal has it emptied
 //! ([`Journal::settle`]).
 
-use crate::families;
 use crate::gather::Written;
 use crate::read::{is_successor, raw_rows};
+use crate::{columns, families};
 use foldhash::fast::RandomState;
 use pando_format::codec::Reader;
 use pando_format::{Codec, DecodeError, Key, KeyRange, LOCAL_SLOT, Record, Tag};
@@ -279,18 +279,19 @@ impl Journal {
 
     /// Adds rows to a batch: those of its kinds as one, if there is a family for it, and what becomes of the
     /// oldest ones for it.
-    pub(crate) fn write(&self, rows: Written, family: Option<&ColumnFamily>, batch: &mut WriteBatch) {
+    pub(crate) fn write(&self, rows: Written, db: &DB, batch: &mut WriteBatch) {
+        let (family, of_rows) = (families::journal(db), families::rows(db));
         let mut here = Vec::new();
         for (key, value) in rows {
             let kept = family.and_then(|_| Kept::new(&key));
             if value.is_none() {
-                batch.delete(&key);
+                columns::delete(of_rows, batch, &key);
             }
             match (kept, value) {
                 (Some(kept), Some(value)) => here.push((kept, Some(value))),
                 // Else no row speaks of it.
                 (Some(kept), None) if self.latest.borrow().contains_key(&kept) => here.push((kept, None)),
-                (None, Some(value)) => batch.put(&key, value),
+                (None, Some(value)) => columns::put(of_rows, batch, &key, &value),
                 (_, None) => {}
             }
         }

@@ -5,13 +5,17 @@
 //! it, so that kill -9 loses nothing: before `apply` returns, or, where an event loop says so
 //! ([`RocksStore::gather`]), together with all others of a turn at its end. A thread of its own syncs the WAL
 //! for all who wait. Reads try memory first and go to a small pool of reader threads when they miss, so that
-//! the event loop never waits for the device.
+//! the event loop never waits for the device. Where a store was made so, values of files are in a third
+//! family (`columns`), which compactions leave alone.
 //!
 //! This crate knows nothing of operations or servers. It is a shell: it has threads and time of its own.
 
 mod ballast;
 mod births;
+mod buckets;
 mod build;
+mod clean;
+mod columns;
 mod compactor;
 mod families;
 mod files;
@@ -28,10 +32,12 @@ mod salvage;
 mod sync;
 mod table;
 mod tables;
+mod watch;
 
 use ballast::Ballast;
 use births::Births;
 use build::Build;
+pub use columns::Schema;
 use compactor::Compactor;
 use files::LockFile;
 use gather::Gathered;
@@ -46,7 +52,7 @@ use pool::Pool;
 use pressure::Pressure;
 use read::Tier;
 use records::Records;
-use rocksdb::{DB, FlushOptions, WriteBatch, WriteOptions};
+use rocksdb::{ColumnFamily, DB, FlushOptions, Options, WriteBatch, WriteOptions};
 pub use salvage::Salvaged;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -56,6 +62,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sync::Syncer;
+pub use watch::{Compactions, Watched};
 
 /// Touches kept in memory. A create changes its directory's touch and reads it nowhere else.
 const TOUCHES: usize = 64 * 1024;
@@ -93,6 +100,8 @@ pub struct RocksOptions {
     pub ballast_bytes: u64,
     /// Threads that serve reads from the device.
     pub readers: usize,
+    /// How files are read and written.
+    pub watched: Watched,
     /// `async` only: a sync begins at least this often,
     pub sync_interval: Duration,
     /// and after this many bytes of WAL.
@@ -110,6 +119,7 @@ impl Default for RocksOptions {
             journal_bytes: 1 << 20,
             ballast_bytes: 0,
             readers: 2,
+            watched: Watched::No,
             sync_interval: Duration::from_secs(5),
             sync_bytes: 256 << 10,
         }
@@ -122,6 +132,9 @@ pub struct RocksStore {
     path: PathBuf,
     ballast: Ballast,
     db: Arc<DB>,
+    schema: Schema,
+    /// Records that were there when it was opened, if RocksDB says none.
+    found: u64,
     write: WriteOptions,
     /// Rewrites tables when space is short.
     compactor: Arc<Compactor>,
@@ -146,7 +159,9 @@ pub struct RocksStore {
     /// Bytes in the current WAL.
     log_bytes: Cell<u64>,
     written: Cell<u64>,
-    records: RefCell<Records>,
+    records: Rc<RefCell<Records>>,
+    /// What counts, where somebody measures.
+    counts: Option<Options>,
     births: RefCell<Births>,
     record_hits: Cell<u64>,
     hits: Cell<u64>,
@@ -160,11 +175,24 @@ impl RocksStore {
         &self.path
     }
 
+    /// How it keeps the values of files.
+    pub fn schema(&self) -> Schema {
+        self.schema
+    }
+
+    /// The family of rows, if it has one.
+    fn rows(&self) -> Option<&ColumnFamily> {
+        match self.schema {
+            Schema::Whole => None,
+            Schema::Columns => families::rows(&self.db),
+        }
+    }
+
     /// Bytes that one flush and one compaction may take before they give any back, and what is missing of the
     /// ballast.
     pub fn needs(&self) -> u64 {
         let flush = self.log_bytes.get().saturating_mul(2);
-        let compaction = self.stats().table_bytes.min(COMPACTION_MAX);
+        let compaction = families::sum(&self.db, "rocksdb.total-sst-files-size").min(COMPACTION_MAX);
         flush
             .saturating_add(compaction)
             .saturating_add(self.ballast.missing())
@@ -182,7 +210,7 @@ impl RocksStore {
         match self.gathered.take() {
             Some(rows) => {
                 let mut batch = WriteBatch::default();
-                self.journal.write(rows, families::journal(&self.db), &mut batch);
+                self.journal.write(rows, &self.db, &mut batch);
                 self.write(batch)
             }
             None => Ok(()),
@@ -229,6 +257,7 @@ impl RocksStore {
         if let Some(family) = families::journal(&self.db) {
             self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
         }
+        clean::all(&self.db)?;
         // It returns nothing: what went wrong was counted.
         match self.db.property_int_value("rocksdb.background-errors") {
             // Tables that needed no rewriting were not read.
@@ -332,14 +361,8 @@ impl RocksStore {
         Ok(())
     }
 
-    /// Flushes the memtables of all families: a log goes when none needs it.
     fn flush_tables(&self, how: &FlushOptions) -> Result<(), StoreError> {
-        let flushed = self.db.flush_opt(how);
-        let flushed = flushed.and_then(|()| match families::journal(&self.db) {
-            Some(family) => self.db.flush_cf_opt(family, how),
-            None => Ok(()),
-        });
-        flushed.map_err(|e| self.syncer.poison(&e))
+        families::flush(&self.db, how).map_err(|e| self.syncer.poison(&e))
     }
 
     /// Completes from what is kept or from memory, or asks a reader thread to run the same read against the
@@ -432,17 +455,11 @@ impl Store for RocksStore {
 
     fn list(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
         let range = &scan.range();
+        if self.rows().is_some() && self.records.borrow().keeps_range(range) {
+            return self.list_bucket(range, limit);
+        }
         self.read(
-            || {
-                let kept = self.records.borrow().list(range, limit);
-                if kept.is_some() {
-                    return kept;
-                }
-                if self.births.borrow().is_empty(range) {
-                    return Some(Ok(Vec::new()));
-                }
-                self.settle_range(range).err().map(Err)
-            },
+            || self.known(range, limit),
             |memory| {
                 if !self.records.borrow().keeps_range(range) {
                     return memory.list(range, limit);
@@ -458,6 +475,21 @@ impl Store for RocksStore {
             || {
                 let again = range.clone();
                 move |db| read::list(db, &again, limit)
+            },
+        )
+    }
+
+    fn names(&self, scan: &Scan, limit: usize) -> Read<Vec<(Key, Record)>> {
+        if self.rows().is_none() {
+            return self.list(scan, limit);
+        }
+        let range = &scan.range();
+        self.read(
+            || self.known(range, limit),
+            |memory| memory.names(range, limit),
+            || {
+                let again = range.clone();
+                move |db| read::names(db, &again, limit)
             },
         )
     }
@@ -574,7 +606,7 @@ impl Store for RocksStore {
             if let Ok(Key::Touch(part)) = Key::decode(key) {
                 replaced.push(part);
             }
-            batch.put(key, value);
+            columns::put(self.rows(), &mut batch, key, value);
         }
         self.births.borrow_mut().forget();
         let lsn = self.advance();
@@ -598,7 +630,8 @@ impl Store for RocksStore {
         let mut batch = WriteBatch::default();
         let keys = read::keys(&self.db, &scan.range())?;
         self.deleted.set(self.deleted.get() + keys.len() as u64);
-        keys.iter().for_each(|key| batch.delete(key));
+        keys.iter()
+            .for_each(|key| columns::delete(self.rows(), &mut batch, key));
         self.touches.borrow_mut().clear();
         let lsn = self.advance();
         self.write(batch)?;
@@ -619,7 +652,7 @@ impl Store for RocksStore {
                     let mut whole = FlushOptions::default();
                     whole.set_wait(true);
                     // What stands in the way of a flush is told to those who write.
-                    let _ = db.flush_opt(&whole);
+                    let _ = families::flush(db, &whole);
                     remains::remains(db, &range)
                 }
             },
@@ -636,17 +669,15 @@ impl Store for RocksStore {
 
     fn records(&self) -> u64 {
         let estimated = self.db.property_int_value("rocksdb.estimate-num-keys");
-        estimated.ok().flatten().unwrap_or(0)
+        match estimated.ok().flatten() {
+            None | Some(0) => self.found,
+            Some(n) => n,
+        }
     }
 
     fn stats(&self) -> Stats {
-        let property = |name: &str| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        // Those of each family.
-        let of_all = |name: &str| {
-            let family = families::journal(&self.db);
-            let journal = family.and_then(|f| self.db.property_int_value_cf(f, name).ok().flatten());
-            property(name) + journal.unwrap_or(0)
-        };
+        let cached = self.db.property_int_value("rocksdb.block-cache-usage");
+        let tables = families::sum(&self.db, "rocksdb.total-sst-files-size");
         Stats {
             batches: self.applied.get().0,
             wal_bytes: self.written.get(),
@@ -655,9 +686,9 @@ impl Store for RocksStore {
             record_hits: self.record_hits.get(),
             record_bytes: self.records.borrow().bytes(),
             misses: self.misses.get(),
-            table_bytes: of_all("rocksdb.total-sst-files-size"),
-            cache_bytes: property("rocksdb.block-cache-usage"),
-            compaction_debt_bytes: of_all("rocksdb.estimate-pending-compaction-bytes"),
+            table_bytes: tables + clean::bytes(&self.db).all,
+            cache_bytes: cached.ok().flatten().unwrap_or(0),
+            compaction_debt_bytes: families::sum(&self.db, "rocksdb.estimate-pending-compaction-bytes"),
         }
     }
 

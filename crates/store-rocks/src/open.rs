@@ -10,9 +10,8 @@ use crate::pool::Pool;
 use crate::pressure::Pressure;
 use crate::read::{BUCKET_PREFIX, Memory};
 use crate::records::Records;
-use crate::salvage;
 use crate::sync::Syncer;
-use crate::{JOURNAL_FORMAT, RocksOptions, RocksStore};
+use crate::{JOURNAL_FORMAT, RocksOptions, RocksStore, Schema, Watched, salvage, tables};
 use pando_format::codec::Reader;
 use pando_format::{Codec, DecodeError, FORMAT_VERSION, Key, Record, Superblock};
 use pando_store::{Lsn, StoreError};
@@ -30,6 +29,27 @@ use std::sync::Arc;
 /// Levels of tables, RocksDB's default.
 const LEVELS: i32 = 7;
 
+/// A file that only stores with columns have. It is there before anything else is.
+const COLUMNS: &str = "columns";
+
+/// How the store in a folder keeps values, if there is one.
+fn schema(path: &Path) -> Schema {
+    match path.join(COLUMNS).exists() {
+        true => Schema::Columns,
+        false => Schema::Whole,
+    }
+}
+
+/// Says in a folder that its store has columns.
+fn mark(path: &Path) -> Result<(), StoreError> {
+    let file = path.join(COLUMNS);
+    let text = "This store has columns: values of files are in db/*.blob.\n";
+    std::fs::write(&file, text)
+        .and_then(|()| std::fs::File::open(&file)?.sync_all())
+        .map_err(|e| failed("write", &file, &e))?;
+    sync_dir(path)
+}
+
 /// RocksDB's own files, below our lock.
 pub(crate) fn database(path: &Path) -> PathBuf {
     path.join("db")
@@ -39,17 +59,31 @@ impl RocksStore {
     /// Makes a store that holds only its superblock. When this returns, a power cut does not undo it; if it
     /// is interrupted, it can be called again.
     pub fn create(path: &Path, superblock: Superblock) -> Result<(), StoreError> {
+        RocksStore::create_as(path, superblock, Schema::Whole)
+    }
+
+    /// The same of a store that keeps values so. It stays that.
+    pub fn create_as(path: &Path, superblock: Superblock, wanted: Schema) -> Result<(), StoreError> {
         let unsynced = create_dirs(path)?;
         make_private(path)?;
         let _lock = LockFile::take(path)?;
         let mut options = database_options(&RocksOptions::default());
         options.create_if_missing(true);
         let there = database(path).join("CURRENT").exists();
+        match (schema(path), wanted) {
+            (Schema::Whole, Schema::Columns) if !there => mark(path)?,
+            (is, wanted) if is == wanted => {}
+            (Schema::Columns, _) => return Err(other_kind(path, ["column", "rocksdb"])),
+            (Schema::Whole, _) => return Err(other_kind(path, ["rocksdb", "column"])),
+        }
         let db = match there {
             true => families::open(&options, &database(path)),
             false => DB::open(&options, database(path)),
         };
-        let db = db.map_err(|e| cannot_open(path, &e))?;
+        let mut db = db.map_err(|e| cannot_open(path, &e))?;
+        if wanted == Schema::Columns && families::rows(&db).is_none() {
+            families::add(&mut db, families::ROWS, &options).map_err(|e| cannot_open(path, &e))?;
+        }
         let key = Key::Superblock.encode();
         if db.get_pinned(&key).map_err(|e| cannot_open(path, &e))?.is_some() {
             return Err(StoreError::Device(format!(
@@ -84,8 +118,19 @@ impl RocksStore {
         let superblock = superblock(path, &db)?;
         // No older program opens it any more.
         if superblock.format >= JOURNAL_FORMAT && families::journal(&db).is_none() {
-            families::add_journal(&mut db, &of_records).map_err(|e| cannot_open(path, &e))?;
+            families::add(&mut db, families::JOURNAL, &of_records).map_err(|e| cannot_open(path, &e))?;
         }
+        let schema = match (schema(path), families::rows(&db)) {
+            (Schema::Whole, Some(_)) => {
+                mark(path)?;
+                Schema::Columns
+            }
+            (Schema::Columns, None) => {
+                let why = format!("{} has an index of rows, and no rows", path.display());
+                return Err(StoreError::corrupt(&[], why));
+            }
+            (is, _) => is,
+        };
         let (journal, left) = Journal::open(&db, options.journal_bytes)?;
         if !left.is_empty() {
             let mut write = WriteOptions::default();
@@ -93,6 +138,7 @@ impl RocksStore {
             db.write_opt(left, &write)
                 .map_err(|e| StoreError::Poisoned(e.to_string()))?;
         }
+        let found = tables::records(&db).map_err(|e| cannot_open(path, &e))?;
         let db = Arc::new(db);
         let mut store = RocksStore {
             path: path.to_path_buf(),
@@ -113,12 +159,15 @@ impl RocksStore {
             touches: RefCell::new(BTreeMap::new()),
             log_bytes: Cell::new(0),
             written: Cell::new(0),
-            records: RefCell::new(Records::new(options.record_bytes)),
+            records: Rc::new(RefCell::new(Records::new(options.record_bytes))),
+            counts: (options.watched != Watched::No).then_some(of_records),
             births: RefCell::new(Births::new(options.births)),
             record_hits: Cell::new(0),
             hits: Cell::new(0),
             misses: Cell::new(0),
             _lock: lock,
+            schema,
+            found,
             options,
             db,
         };
@@ -146,6 +195,14 @@ impl RocksStore {
             spawn("store-read", Box::new(serve))?;
         }
         Ok(())
+    }
+}
+
+fn other_kind(path: &Path, [is, wanted]: [&'static str; 2]) -> StoreError {
+    StoreError::OtherKind {
+        path: path.to_path_buf(),
+        is,
+        wanted,
     }
 }
 
@@ -201,13 +258,15 @@ pub(crate) fn database_options(o: &RocksOptions) -> Options {
     options.set_paranoid_checks(true);
 
     // The WAL's length decides when the memtable is flushed (`RocksStore::next_log`); these limits are out of
-    // reach.
-    options.set_write_buffer_size((o.wal_bytes as usize).saturating_mul(8).max(8 << 20));
+    // reach: a record in memory takes at most 2.2 times its bytes in the WAL. RocksDB allocates 1.1 times the
+    // first of them for each WAL before its first byte, and old WALs leave after new ones came. On a small
+    // device a larger limit is refused room.
+    options.set_write_buffer_size((o.wal_bytes as usize).saturating_mul(4).max(8 << 20));
     options.set_max_total_wal_size(0);
     options.set_max_write_buffer_number(4);
     // Most buckets that are looked for are not in memory: a memtable says so without a search. (A share of
-    // the buffer's size above, of which an eighth is used.)
-    options.set_memtable_prefix_bloom_ratio(0.01);
+    // the buffer's size above, of which a quarter is used.)
+    options.set_memtable_prefix_bloom_ratio(0.02);
     options.set_memtable_whole_key_filtering(true);
     // There is one writer.
     options.set_allow_concurrent_memtable_write(false);
@@ -231,6 +290,12 @@ pub(crate) fn database_options(o: &RocksOptions) -> Options {
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     options.set_block_based_table_factory(&table);
     options.set_prefix_extractor(SliceTransform::create_fixed_prefix(BUCKET_PREFIX));
+
+    if o.watched == Watched::PastTheCache {
+        options.enable_statistics();
+        options.set_use_direct_reads(true);
+        options.set_use_direct_io_for_flush_and_compaction(true);
+    }
 
     options.set_level_compaction_dynamic_level_bytes(true);
     // A flushed memtable is merged with the next level soon: to compress it before, and a merge for every

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-type Job = Box<dyn FnOnce(&Snapshot<'_>) + Send>;
+type Job = Box<dyn FnOnce(&DB, &Snapshot<'_>) + Send>;
 
 /// Sends what is to be read to the thread that has the snapshot.
 struct RocksPicture {
@@ -29,7 +29,7 @@ pub(crate) fn take(db: Arc<DB>) -> Result<Rc<dyn Picture>, StoreError> {
             let snapshot = db.snapshot();
             let _ = there.send(());
             while let Ok(job) = queue.recv() {
-                job(&snapshot);
+                job(&db, &snapshot);
             }
         })
         .map_err(|e| StoreError::Device(format!("cannot start a thread: {e}")))?;
@@ -46,7 +46,8 @@ impl Picture for RocksPicture {
     fn export(&self, scan: &Scan, bytes: usize) -> LocalFuture<Result<Exported, StoreError>> {
         let (promise, kept) = promise();
         let scan = scan.clone();
-        let job: Job = Box::new(move |snapshot| promise.keep(read::export_at(snapshot, &scan, bytes)));
+        let job: Job =
+            Box::new(move |db, snapshot| promise.keep(read::export_at(db, snapshot, &scan, bytes)));
         if let Some(jobs) = &self.jobs {
             // A thread that is gone drops the job, and who waits is told.
             let _ = jobs.send(job);

@@ -1,11 +1,14 @@
 //! Reads, from memory only or from wherever the data is. Whatever fails a checksum, RocksDB's or the record's
-//! own, is an error and never a value.
+//! own, is an error and never a value. Of a store with columns what is read is whole: briefs and their rows
+//! are joined here.
 
+use crate::{columns, families};
 use pando_format::{Key, KeyRange, Record, Scan, Tag};
 use pando_store::{Bundle, Exported, StoreError};
 use rocksdb::{ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, Snapshot};
 use serde::Deserialize;
 use serde::de::value::{Error as NameError, StrDeserializer};
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// Bytes of the keys of one bucket of a directory that are equal: slot, tag, directory and hash. Filters know
@@ -23,6 +26,51 @@ pub(crate) enum Tier {
     Failed(StoreError),
 }
 
+impl From<StoreError> for Tier {
+    fn from(e: StoreError) -> Tier {
+        Tier::Failed(e)
+    }
+}
+
+impl Tier {
+    /// What an error of RocksDB means for the read of a key.
+    pub(crate) fn of(key: &[u8], e: &Error) -> Tier {
+        if e.kind() == ErrorKind::Incomplete {
+            Tier::NotInMemory
+        } else {
+            Tier::Failed(device(key, e))
+        }
+    }
+}
+
+/// Where and as of when rows are read.
+pub(crate) struct View<'a> {
+    db: &'a DB,
+    at: Option<&'a Snapshot<'a>>,
+    options: fn() -> ReadOptions,
+}
+
+impl View<'_> {
+    fn options(&self) -> ReadOptions {
+        let mut options = (self.options)();
+        if let Some(snapshot) = self.at {
+            options.set_snapshot(snapshot);
+        }
+        options
+    }
+}
+
+/// Runs a read that may wait for the device. In a store with columns it takes several steps, which must see
+/// one state: others write meanwhile.
+fn still<T>(db: &DB, read: impl FnOnce(&View<'_>) -> T) -> T {
+    let snapshot = families::rows(db).map(|_| db.snapshot());
+    read(&View {
+        db,
+        at: snapshot.as_ref(),
+        options: ReadOptions::default,
+    })
+}
+
 /// Reads that never touch the device: memtables and block cache.
 pub(crate) struct Memory {
     db: Arc<DB>,
@@ -37,24 +85,45 @@ impl Memory {
         }
     }
 
+    fn view(&self) -> View<'_> {
+        View {
+            db: &self.db,
+            at: None,
+            options: memory_only,
+        }
+    }
+
     pub(crate) fn raw(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, Tier> {
-        self.db
-            .get_pinned_opt(key, &self.options)
-            .map_err(|e| tier(key, e))
+        raw(&self.db, key, &self.options)
+    }
+
+    /// Whether there is a key, whatever it has.
+    pub(crate) fn has(&self, key: &[u8]) -> Result<bool, Tier> {
+        let found = self.db.get_pinned_opt(key, &self.options);
+        Ok(found.map_err(|e| Tier::of(key, &e))?.is_some())
     }
 
     pub(crate) fn list(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, Tier> {
-        scan_records(&self.db, memory_only(), range, limit)
+        let view = self.view();
+        scan_records(&view, view.options(), range, limit)
     }
 
     /// The same, encoded.
     pub(crate) fn rows(&self, range: &KeyRange, limit: usize) -> Result<Vec<Row>, Tier> {
-        let mut out = Vec::new();
-        scan(&self.db, memory_only(), range, limit, |key, value| {
-            out.push((key.into(), value.into()));
-            Ok(())
-        })?;
-        Ok(out)
+        scan_rows(&self.view(), range, limit)
+    }
+
+    /// The same of what a brief says.
+    pub(crate) fn names(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, Tier> {
+        scan_names(&self.view(), range, limit)
+    }
+}
+
+fn raw<'a>(db: &'a DB, key: &[u8], options: &ReadOptions) -> Result<Option<DBPinnableSlice<'a>>, Tier> {
+    let value = db.get_pinned_opt(key, options).map_err(|e| Tier::of(key, &e))?;
+    match value {
+        Some(brief) if columns::is_brief(&brief) => columns::row(db, key, &brief, options).map(Some),
+        value => Ok(value),
     }
 }
 
@@ -89,14 +158,28 @@ fn memory_only() -> ReadOptions {
 }
 
 pub(crate) fn get(db: &DB, key: &[u8]) -> Result<Option<Record>, StoreError> {
-    let value = db.get_pinned(key).map_err(|e| device(key, &e))?;
-    value.map(|value| decode(key, &value)).transpose()
+    still(db, |view| {
+        let value = raw(db, key, &view.options()).map_err(failed)?;
+        value.map(|value| decode(key, &value)).transpose()
+    })
 }
 
 pub(crate) fn list(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
-    let mut options = ReadOptions::default();
-    options.fill_cache(!is_later_page(range));
-    scan_records(db, options, range, limit).map_err(failed)
+    still(db, |view| {
+        let mut options = view.options();
+        options.fill_cache(!is_later_page(range));
+        scan_records(view, options, range, limit).map_err(failed)
+    })
+}
+
+/// The same, encoded.
+pub(crate) fn rows(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<Row>, StoreError> {
+    still(db, |view| scan_rows(view, range, limit).map_err(failed))
+}
+
+/// The same of what a brief says.
+pub(crate) fn names(db: &DB, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
+    still(db, |view| scan_names(view, range, limit).map_err(failed))
 }
 
 /// Whether a range is what is left of a directory from some bucket on. Whoever lists a large one reads it
@@ -111,26 +194,32 @@ fn is_later_page(range: &KeyRange) -> bool {
 const EXPORTED: usize = 64;
 
 pub(crate) fn export(db: &DB, scan: &Scan, bytes: usize) -> Result<Exported, StoreError> {
-    export_from(|options| db.raw_iterator_opt(options), scan, bytes)
+    still(db, |view| export_from(view, scan, bytes))
 }
 
 /// The same of what was there when a snapshot was made.
-pub(crate) fn export_at(snapshot: &Snapshot<'_>, scan: &Scan, bytes: usize) -> Result<Exported, StoreError> {
-    export_from(|options| snapshot.raw_iterator_opt(options), scan, bytes)
-}
-
-fn export_from<'a>(
-    iterator: impl Fn(ReadOptions) -> DBRawIterator<'a>,
+pub(crate) fn export_at(
+    db: &DB,
+    snapshot: &Snapshot<'_>,
     scan: &Scan,
     bytes: usize,
 ) -> Result<Exported, StoreError> {
-    let mut range = scan.range();
+    let view = View {
+        db,
+        at: Some(snapshot),
+        options: ReadOptions::default,
+    };
+    export_from(&view, scan, bytes)
+}
+
+fn export_from(view: &View<'_>, what: &Scan, bytes: usize) -> Result<Exported, StoreError> {
+    let mut range = what.range();
     let (mut out, mut size) = (Vec::new(), 0);
     loop {
-        let mut options = ReadOptions::default();
+        let mut options = view.options();
         options.fill_cache(false);
         let before = out.len();
-        scan_with(&iterator, options, &range, EXPORTED, |key, value| {
+        scan(view, options, &range, EXPORTED, |key, value| {
             // What is damaged here must not travel.
             decode(key, value)?;
             size += key.len() + value.len();
@@ -146,7 +235,7 @@ fn export_from<'a>(
             range.start.push(0);
         }
         if size >= bytes {
-            return Ok((Bundle::of(out), Some(scan.rest(range.start))));
+            return Ok((Bundle::of(out), Some(what.rest(range.start))));
         }
     }
 }
@@ -156,7 +245,8 @@ pub(crate) fn keys(db: &DB, range: &KeyRange) -> Result<Vec<Vec<u8>>, StoreError
     let mut options = ReadOptions::default();
     options.fill_cache(false);
     let mut out = Vec::new();
-    scan(db, options, range, usize::MAX, |key, _| {
+    let iterator = |options| db.raw_iterator_opt(options);
+    scan_with(iterator, options, range, usize::MAX, |key, _| {
         out.push(key.to_vec());
         Ok(())
     })
@@ -190,33 +280,67 @@ pub(crate) fn raw_rows(
 }
 
 fn scan_records(
-    db: &DB,
+    view: &View<'_>,
     options: ReadOptions,
     range: &KeyRange,
     limit: usize,
 ) -> Result<Vec<(Key, Record)>, Tier> {
     let mut out = Vec::new();
-    scan(db, options, range, limit, |key, value| {
+    scan(view, options, range, limit, |key, value| {
         out.push(decode_row(key, value)?);
         Ok(())
     })?;
     Ok(out)
 }
 
+fn scan_rows(view: &View<'_>, range: &KeyRange, limit: usize) -> Result<Vec<Row>, Tier> {
+    let mut out = Vec::new();
+    scan(view, view.options(), range, limit, |key, value| {
+        out.push((key.into(), value.into()));
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// Of entries that have a brief, what that says; everything else as it is.
+fn scan_names(view: &View<'_>, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Record)>, Tier> {
+    let mut out = Vec::new();
+    let mut options = view.options();
+    options.fill_cache(!is_later_page(range));
+    let iterator = |options| view.db.raw_iterator_opt(options);
+    scan_with(iterator, options, range, limit, |key, value| {
+        let named = if !columns::is_brief(value) {
+            decode_row(key, value)?
+        } else if Tag::Entry.is_of(key) {
+            let named = Key::decode(key).map_err(|e| StoreError::corrupt(key, e))?;
+            (named, columns::entry(key, value)?)
+        } else {
+            decode_row(key, &columns::row(view.db, key, value, &view.options())?)?
+        };
+        out.push(named);
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// Calls `each` with all that is in a range, rows in the place of their briefs.
 fn scan(
-    db: &DB,
+    view: &View<'_>,
     options: ReadOptions,
     range: &KeyRange,
     limit: usize,
-    each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), Tier>,
 ) -> Result<(), Tier> {
-    scan_with(
-        |options| db.raw_iterator_opt(options),
-        options,
-        range,
-        limit,
-        each,
-    )
+    let of_rows = OnceCell::new();
+    let iterator = |options| view.db.raw_iterator_opt(options);
+    scan_with(iterator, options, range, limit, |key, value| {
+        if columns::is_brief(value) {
+            let options = of_rows.get_or_init(|| view.options());
+            each(key, &columns::row(view.db, key, value, options)?)
+        } else {
+            each(key, value)
+        }
+    })
 }
 
 fn scan_with<'a>(
@@ -224,7 +348,7 @@ fn scan_with<'a>(
     mut options: ReadOptions,
     range: &KeyRange,
     limit: usize,
-    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), Tier>,
 ) -> Result<(), Tier> {
     if range.start >= range.end {
         return Ok(());
@@ -242,11 +366,11 @@ fn scan_with<'a>(
         let Some((key, value)) = iterator.item() else {
             break;
         };
-        each(key, value).map_err(Tier::Failed)?;
+        each(key, value)?;
         iterator.next();
     }
     // An iterator also stops being valid when it failed.
-    iterator.status().map_err(|e| tier(&range.start, e))
+    iterator.status().map_err(|e| Tier::of(&range.start, &e))
 }
 
 /// The first key beyond all that begin so.
@@ -282,14 +406,6 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Record, StoreError> {
     Record::decode(key, value).map_err(|e| StoreError::corrupt(key, e))
 }
 
-fn tier(key: &[u8], e: Error) -> Tier {
-    if e.kind() == ErrorKind::Incomplete {
-        Tier::NotInMemory
-    } else {
-        Tier::Failed(device(key, &e))
-    }
-}
-
 fn device(key: &[u8], e: &Error) -> StoreError {
     match e.kind() {
         ErrorKind::Corruption => StoreError::corrupt(key, e),
@@ -298,7 +414,7 @@ fn device(key: &[u8], e: &Error) -> StoreError {
 }
 
 /// A read of everything is never incomplete.
-fn failed(t: Tier) -> StoreError {
+pub(crate) fn failed(t: Tier) -> StoreError {
     match t {
         Tier::Failed(e) => e,
         Tier::NotInMemory => StoreError::Device("incomplete read".into()),

@@ -14,6 +14,7 @@ use pando_format::{Key, KeyRange, Record};
 use pando_store::StoreError;
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
+use std::collections::BTreeMap;
 
 /// About what one that is kept costs beyond its bytes: its place in the cache, and its allocation.
 const OVERHEAD: usize = 96;
@@ -89,9 +90,16 @@ impl Weighter<Place, Rows> for Bytes {
     }
 }
 
+/// Reads of buckets from the device that are known of at a time.
+const READS: usize = 4096;
+
 /// They.
 pub(crate) struct Records {
     kept: Option<Cache<Place, Rows, Bytes, RandomState>>,
+    /// Buckets that are being read from the device, each with the number of the read, and in which nothing
+    /// was written since it began.
+    reads: BTreeMap<Place, u64>,
+    begun: u64,
 }
 
 fn place(prefix: &[u8]) -> Option<Place> {
@@ -130,7 +138,11 @@ impl Records {
             Cache::with(bytes / TYPICAL + 1, bytes as u64, Bytes, hasher, lifecycle)
         };
         let kept = (bytes > 0).then(new);
-        Records { kept }
+        Records {
+            kept,
+            reads: BTreeMap::new(),
+            begun: 0,
+        }
     }
 
     /// A record, if it is known whether it is there.
@@ -183,10 +195,40 @@ impl Records {
         }
     }
 
+    /// A bucket begins to be read from the device. Returns the number of the read.
+    pub(crate) fn begins(&mut self, range: &KeyRange) -> u64 {
+        self.begun += 1;
+        if self.reads.len() >= READS {
+            // Some may never end.
+            self.reads.clear();
+        }
+        if let (Some(_), Some(place)) = (&self.kept, of_range(range)) {
+            self.reads.insert(place, self.begun);
+        }
+        self.begun
+    }
+
+    /// It was read to its end. What was written meanwhile may be missing: then nothing is kept.
+    pub(crate) fn ended(&mut self, range: &KeyRange, read: u64, rows: Vec<Row>) {
+        let Some(place) = of_range(range) else { return };
+        if self.reads.get(&place) == Some(&read) {
+            self.reads.remove(&place);
+            self.was_listed(range, rows);
+        }
+    }
+
+    /// Something is written under a key.
+    fn overtakes(&mut self, place: &Place) {
+        if !self.reads.is_empty() {
+            self.reads.remove(place);
+        }
+    }
+
     /// A record was written, or deleted.
     pub(crate) fn was_written(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let Some(kept) = &mut self.kept else { return };
         let Some(place) = around(key) else { return };
+        self.overtakes(&place);
+        let Some(kept) = &mut self.kept else { return };
         let Some(rows) = kept.peek(&place).map(|rows| rows.with(key, value)) else {
             return;
         };
@@ -195,7 +237,9 @@ impl Records {
 
     /// A record was written, of a key whose bucket was empty.
     pub(crate) fn is_alone(&mut self, key: &[u8], value: &[u8]) {
-        if let (Some(kept), Some(place)) = (&mut self.kept, around(key)) {
+        let Some(place) = around(key) else { return };
+        self.overtakes(&place);
+        if let Some(kept) = &mut self.kept {
             kept.insert(place, Rows::new(std::iter::once((rest(key), value))));
         }
     }
@@ -227,6 +271,32 @@ mod tests {
             epoch: 1,
         })
         .encode(key)
+    }
+
+    #[test]
+    fn what_is_written_during_a_read_is_not_forgotten_after_it() {
+        let range = Scan::Bucket(DirId(1).into(), NameHash(5)).range();
+        let (a, b) = (entry(1, b"a").encode(), entry(1, b"b").encode());
+        let row = |key: &[u8], n| -> Row { (key.into(), value(key, n).into()) };
+        let mut records = Records::new(1 << 20);
+        let read = records.begins(&range);
+        records.ended(&range, read, vec![row(&a, 1)]);
+        assert!(records.has(&a) == Some(true) && records.has(&b) == Some(false));
+        // Another one, of a bucket that is not kept any more.
+        let mut records = Records::new(1 << 20);
+        let read = records.begins(&range);
+        records.was_written(&b, Some(&value(&b, 2)));
+        records.ended(&range, read, vec![row(&a, 1)]);
+        assert_eq!(records.has(&a), None, "it may be old");
+        let (old, new) = (records.begins(&range), records.begins(&range));
+        records.ended(&range, old, vec![row(&a, 1)]);
+        assert_eq!(records.has(&a), None, "the newer one counts");
+        records.ended(&range, new, vec![row(&a, 1), row(&b, 2)]);
+        assert_eq!(records.has(&b), Some(true));
+        let read = records.begins(&range);
+        records.is_alone(&b, &value(&b, 3));
+        records.ended(&range, read, Vec::new());
+        assert_eq!(records.has(&b), Some(true));
     }
 
     #[test]

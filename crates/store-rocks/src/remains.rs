@@ -5,12 +5,16 @@
 //! whatever stands in the damaged place. Of a key that cannot, the newest row of all tables counts, which is
 //! looked for here (`table`). In the damaged block it must be whole by its own checksum. In another table it
 //! is the newest if all keys in the damaged block are known; else it may be an older one, which is said.
+//!
+//! In a store with columns a brief can be read whose row cannot: nothing is left of that entry but its key.
+//! Of a damaged brief its row is left.
 
-use crate::read::decode_row;
+use crate::read::{self, decode_row, get};
 use crate::table::{self, Block, Does, Row};
+use crate::{columns, families};
 use pando_format::{Key, KeyRange, Left, Record, Remains, Remnant};
 use pando_store::StoreError;
-use rocksdb::{DB, Error, ErrorKind, LiveFile, ReadOptions};
+use rocksdb::{ColumnFamily, DB, DBPinnableSlice, Error, ErrorKind, LiveFile, ReadOptions};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of what is left that are told in one go.
@@ -67,10 +71,21 @@ pub(crate) fn survey(
             end: range.end.clone(),
         };
         let mut last = None;
-        let failed = read_on(db, &rest, &mut |key, value| {
+        let mut damaged = Vec::new();
+        let failed = read_on(db, None, &rest, &mut |key, value| {
             last = Some(key.to_vec());
-            each(key, value)
+            match joined(db, key, value)? {
+                Joined::Whole => each(key, value),
+                Joined::Row(row) => each(key, &row),
+                Joined::Damaged(why) => {
+                    damaged.push((key.to_vec(), value.to_vec(), why));
+                    Ok(())
+                }
+            }
         })?;
+        if !damaged.is_empty() && !holes(remains_of_rows(db, &damaged)?)? {
+            return Ok(());
+        }
         let Some(failed) = failed else {
             return Ok(());
         };
@@ -88,13 +103,87 @@ pub(crate) fn survey(
     Ok(())
 }
 
+/// What a key has whose value in the family of records can be read.
+enum Joined<'a> {
+    /// That.
+    Whole,
+    Row(DBPinnableSlice<'a>),
+    /// And why.
+    Damaged(String),
+}
+
+fn joined<'a>(db: &'a DB, key: &[u8], value: &[u8]) -> Result<Joined<'a>, StoreError> {
+    if !columns::is_brief(value) {
+        return Ok(Joined::Whole);
+    }
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    match columns::row(db, key, value, &options).map_err(read::failed) {
+        Ok(row) if Record::decode(key, &row).is_ok() => Ok(Joined::Row(row)),
+        Ok(_) => Ok(Joined::Damaged("a row".into())),
+        Err(StoreError::Corrupt { why, .. }) => Ok(Joined::Damaged(why)),
+        Err(e) => Err(e),
+    }
+}
+
+/// Rows that it is looked for which files they are in: each look reads whole tables.
+const LOOKED_FOR: usize = 16;
+
+/// What is left of keys of which the brief or the row is damaged.
+fn remains_of_rows(db: &DB, damaged: &[(Vec<u8>, Vec<u8>, String)]) -> Result<Remains, StoreError> {
+    let mut remains = Remains::default();
+    for (n, (key, brief, why)) in damaged.iter().enumerate() {
+        let file = match place(why) {
+            Some((table, _)) => Some(table),
+            None if n < LOOKED_FOR => blob_file(db, key)?,
+            None => None,
+        };
+        let file = file.unwrap_or_else(|| "rows".into());
+        if !remains.tables.contains(&file) {
+            remains.tables.push(file);
+        }
+        let Ok(named) = Key::decode(key) else { continue };
+        let left = columns::left(db, key, brief).map_or(Left::Nothing, Left::Whole);
+        remains.found.push(Remnant { key: named, left });
+    }
+    Ok(remains)
+}
+
+/// The file that the row of a key is in.
+fn blob_file(db: &DB, key: &[u8]) -> Result<Option<String>, StoreError> {
+    let mut end = key.to_vec();
+    end.push(0);
+    let just = KeyRange {
+        start: key.to_vec(),
+        end,
+    };
+    let mut newest: Option<Row> = None;
+    for file in tables_of(db, families::ROWS)? {
+        let blocks = table::read(&db.path().join(bare(&file)), &just).unwrap_or_default();
+        for row in blocks.into_iter().flat_map(|block| block.rows) {
+            if newest.as_ref().is_none_or(|n| n.sequence < row.sequence) {
+                newest = Some(row);
+            }
+        }
+    }
+    Ok(newest.and_then(|row| row.blob_file()))
+}
+
 /// Reads until the end, or until damage: then what RocksDB says of it.
-fn read_on(db: &DB, range: &KeyRange, each: &mut Each<'_>) -> Result<Option<Error>, StoreError> {
+fn read_on(
+    db: &DB,
+    family: Option<&ColumnFamily>,
+    range: &KeyRange,
+    each: &mut Each<'_>,
+) -> Result<Option<Error>, StoreError> {
     let mut options = ReadOptions::default();
     options.fill_cache(false);
     options.set_total_order_seek(true);
     options.set_iterate_upper_bound(range.end.clone());
-    let mut iterator = db.raw_iterator_opt(options);
+    let mut iterator = match family {
+        Some(family) => db.raw_iterator_cf_opt(family, options),
+        None => db.raw_iterator_opt(options),
+    };
     iterator.seek(&range.start);
     while let Some((key, value)) = iterator.item() {
         each(key, value)?;
@@ -113,10 +202,11 @@ pub(crate) fn damage(db: &DB) -> Option<String> {
         start: Vec::new(),
         end: vec![0xFF; 4],
     };
-    match read_on(db, &all, &mut |_, _| Ok(())) {
+    let of = |family| match read_on(db, family, &all, &mut |_, _| Ok(())) {
         Ok(failed) => failed.map(|e| e.to_string()),
         Err(e) => Some(e.to_string()),
-    }
+    };
+    of(None).or_else(|| families::rows(db).and_then(|rows| of(Some(rows))))
 }
 
 /// How far the damage goes that was met at a key.
@@ -231,12 +321,21 @@ enum Reads {
 }
 
 fn look(db: &DB, key: &[u8]) -> Result<Reads, StoreError> {
-    match db.get_pinned(key) {
-        Ok(Some(value)) => Ok(Record::decode(key, &value).map_or(Reads::Damaged, Reads::As)),
+    match get(db, key) {
+        Ok(Some(record)) => Ok(Reads::As(record)),
         Ok(None) => Ok(Reads::Absent),
-        Err(e) if e.kind() == ErrorKind::Corruption => Ok(Reads::Damaged),
-        Err(e) => Err(StoreError::Device(e.to_string())),
+        Err(StoreError::Corrupt { .. }) => Ok(Reads::Damaged),
+        Err(e) => Err(e),
     }
+}
+
+/// The record that the newest value of a key tells of, if it is whole.
+fn told(db: &DB, key: &[u8], value: &[u8]) -> Result<Option<Record>, StoreError> {
+    Ok(match joined(db, key, value)? {
+        Joined::Whole => Record::decode(key, value).ok(),
+        Joined::Row(row) => Record::decode(key, &row).ok(),
+        Joined::Damaged(_) => columns::left(db, key, value),
+    })
 }
 
 fn remains_of(db: &DB, hole: &Hole) -> Result<Remains, StoreError> {
@@ -261,10 +360,10 @@ fn remains_of(db: &DB, hole: &Hole) -> Result<Remains, StoreError> {
             }
             Reads::Absent => continue,
             Reads::Damaged if row.does == Does::Delete => continue,
-            Reads::Damaged => match Record::decode(&key, &row.value) {
-                Ok(record) if bad => Left::Whole(record),
-                Ok(record) => Left::Older(record),
-                Err(_) => Left::Nothing,
+            Reads::Damaged => match told(db, &key, &row.value)? {
+                Some(record) if bad => Left::Whole(record),
+                Some(record) => Left::Older(record),
+                None => Left::Nothing,
             },
         };
         remains.found.push(Remnant { key: named, left });

@@ -5,13 +5,12 @@
 //! reads past it, a compaction too, fails on it; and tables that are taken out bring back what they had
 //! deleted.
 
-use crate::families;
 use crate::files::{LockFile, failed, space, sync_dir};
 use crate::journal::Journal;
 use crate::open::{cannot_open, database, database_options, superblock};
 use crate::remains::{bare, survey, tables_of};
 use crate::table;
-use crate::{RocksOptions, RocksStore};
+use crate::{RocksOptions, RocksStore, clean, columns, families};
 use pando_format::{KeyRange, Left, Remains};
 use pando_store::StoreError;
 use rocksdb::{DB, FlushOptions, Options, WriteBatch, WriteOptions};
@@ -87,13 +86,20 @@ fn unwritten(e: &rocksdb::Error) -> StoreError {
 }
 
 impl Filling {
-    fn new(path: &Path, options: &Options, with_journal: bool) -> Result<Filling, StoreError> {
+    /// One with the families that another has.
+    fn new(path: &Path, options: &Options, like: &DB) -> Result<Filling, StoreError> {
         remove(path)?;
         let mut options = options.clone();
         options.create_if_missing(true);
         let mut db = DB::open(&options, path).map_err(|e| unwritten(&e))?;
-        if with_journal {
-            families::add_journal(&mut db, &options).map_err(|e| unwritten(&e))?;
+        let others = [
+            (families::JOURNAL, families::journal(like)),
+            (families::ROWS, families::rows(like)),
+        ];
+        for (name, family) in others {
+            if family.is_some() {
+                families::add(&mut db, name, &options).map_err(|e| unwritten(&e))?;
+            }
         }
         let mut how = WriteOptions::default();
         how.disable_wal(true);
@@ -106,7 +112,7 @@ impl Filling {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.batch.put(key, value);
+        columns::put(families::rows(&self.db), &mut self.batch, key, value);
         self.rows += 1;
         match self.batch.size_in_bytes() > BATCH {
             true => self.write(),
@@ -122,7 +128,7 @@ impl Filling {
     fn flush(&self) -> Result<(), StoreError> {
         let mut how = FlushOptions::default();
         how.set_wait(true);
-        self.db.flush_opt(&how).map_err(|e| unwritten(&e))
+        families::flush(&self.db, &how).map_err(|e| unwritten(&e))
     }
 }
 
@@ -224,9 +230,9 @@ impl RocksStore {
         db.write(journal.batch).map_err(|e| unwritten(&e))?;
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
-        db.flush_opt(&flush).map_err(|e| unwritten(&e))?;
-        let table_bytes = |name| db.property_int_value(name).ok().flatten().unwrap_or(0);
-        let needed = table_bytes("rocksdb.total-sst-files-size").saturating_add(SPARE);
+        families::flush(&db, &flush).map_err(|e| unwritten(&e))?;
+        let tables = families::sum(&db, "rocksdb.total-sst-files-size");
+        let needed = tables.saturating_add(clean::bytes(&db).all).saturating_add(SPARE);
         let available = space(path).available;
         if available < needed {
             return Err(StoreError::Device(format!(
@@ -234,7 +240,7 @@ impl RocksStore {
                 path.display()
             )));
         }
-        let mut into = Filling::new(&unfinished(path), &made, families::journal(&db).is_some())?;
+        let mut into = Filling::new(&unfinished(path), &made, &db)?;
         let mut remains = copy(&db, &mut into)?;
         remains.tables.extend(journal.tables);
         if remains.tables.is_empty() {
@@ -265,7 +271,8 @@ fn swap(path: &Path, tables: &[String]) -> Result<PathBuf, StoreError> {
     finish(path)?;
     let kept = path.join("damaged");
     fs::create_dir_all(&kept).map_err(|e| failed("create", &kept, &e))?;
-    for table in tables {
+    // Of a row that is missing nobody knows where it was.
+    for table in tables.iter().filter(|table| replaced(path).join(table).exists()) {
         rename(&replaced(path).join(table), &kept.join(table))?;
     }
     remove(&replaced(path))?;

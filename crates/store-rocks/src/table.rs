@@ -5,6 +5,7 @@
 //! damaged: whoever takes a value from here checks it. Tables are those that `open` configures: blocks as
 //! they are or in LZ4, and a plain index.
 
+use crate::columns;
 use pando_format::{Key, KeyRange, Record};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
@@ -18,6 +19,8 @@ const MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
 const TRAILER: usize = 5;
 const PLAIN: u8 = 0;
 const LZ4: u8 = 4;
+/// What the place of a value in a blob file begins with.
+const BLOB: u8 = 1;
 /// No block of ours unpacks to more.
 const UNPACKED_MAX: usize = 1 << 26;
 
@@ -25,6 +28,8 @@ const UNPACKED_MAX: usize = 1 << 26;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Does {
     Put,
+    /// The value says where in a blob file the value is.
+    Blob,
     Delete,
 }
 
@@ -39,9 +44,19 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// The name of the file that its value is in.
+    pub(crate) fn blob_file(&self) -> Option<String> {
+        let mut front = Front(&self.value);
+        let kind = front.byte()?;
+        let number = front.varint()?;
+        (self.does == Does::Blob && kind == BLOB).then(|| format!("{number:06}.blob"))
+    }
+
     /// Whether its own checksum says that it is what was written. Of a deletion nothing says so.
     pub(crate) fn is_whole(&self) -> bool {
-        self.does == Does::Put && Record::decode(&self.key, &self.value).is_ok()
+        let is_whole =
+            || columns::is_sound(&self.key, &self.value) || Record::decode(&self.key, &self.value).is_ok();
+        self.does == Does::Put && is_whole()
     }
 }
 
@@ -219,6 +234,7 @@ fn row(internal: Vec<u8>, value: Vec<u8>) -> Option<Row> {
     let does = match tail & 0xFF {
         0 | 7 => Does::Delete,
         1 => Does::Put,
+        0x11 => Does::Blob,
         _ => return None,
     };
     Some(Row {

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 const WORTH: u64 = 1 << 20;
 /// A row, where no table says how many it has.
 const ROW: u64 = 1 << 10;
+/// A row in a table that was packed, about.
+const PACKED: u64 = 96;
 /// Of a level with more tables it is not asked what they have: while RocksDB looks all else waits.
 const ASKED: usize = 64;
 /// Left over while tables are written.
@@ -69,6 +71,21 @@ pub(crate) fn all(db: &DB) -> Result<Vec<Table>, rocksdb::Error> {
         );
     }
     Ok(tables)
+}
+
+/// Records in tables, about, if RocksDB says that there are none: when no log was replayed it has looked at
+/// no table.
+pub(crate) fn records(db: &DB) -> Result<u64, rocksdb::Error> {
+    let number = |name| db.property_int_value(name).map(Option::unwrap_or_default);
+    let bytes = number("rocksdb.total-sst-files-size")?;
+    if bytes == 0 || number("rocksdb.estimate-num-keys")? > 0 {
+        return Ok(0);
+    }
+    if db.live_files()?.len() > ASKED {
+        return Ok(bytes / PACKED);
+    }
+    let said = db.property_value("rocksdb.aggregated-table-properties")?;
+    Ok(said_of("# entries=", &said.unwrap_or_default()))
 }
 
 /// A number of those that RocksDB says in one line.

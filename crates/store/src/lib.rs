@@ -148,6 +148,18 @@ pub enum StoreError {
     /// Another process has the store open.
     #[error("the store at {0} is open in another process; stop that server first")]
     Locked(PathBuf),
+    /// It was made as another kind, which it stays.
+    #[error(
+        "the store at {path} is of kind {is}, and stays that. For one of kind {wanted} let a new server join (`pando join --store-kind {wanted}`), then drain this one"
+    )]
+    OtherKind {
+        /// Its folder.
+        path: PathBuf,
+        /// What it is.
+        is: &'static str,
+        /// What was asked for.
+        wanted: &'static str,
+    },
     /// The device failed a read, or the store could not be opened.
     #[error("store: {0}")]
     Device(String),

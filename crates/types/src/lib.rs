@@ -13,6 +13,7 @@ mod ids;
 mod name;
 mod part;
 pub mod plant;
+mod tiling;
 mod time;
 mod xattr;
 
@@ -28,5 +29,6 @@ pub use ids::{
 };
 pub use name::{NAME_MAX, Name, PATH_MAX, SYMLINK_MAX};
 pub use part::Part;
+pub use tiling::{DEPTH_MAX, Tile, Tiling};
 pub use time::{Mono, Timestamp};
 pub use xattr::{XATTR_NAME_MAX, XATTR_VALUE_MAX, XATTRS_MAX, XattrMode, XattrName, XattrSpace, may_xattr};

@@ -30,6 +30,15 @@ impl Part {
         })
     }
 
+    /// The part that begins at these upper 12 bits of a hash. `None`: there are no such.
+    pub const fn new(dir: DirId, start: u16) -> Option<Part> {
+        if start < SLOTS {
+            Some(Part { dir, start })
+        } else {
+            None
+        }
+    }
+
     /// Upper 12 bits of the first hash that it may have.
     pub const fn start(self) -> u16 {
         self.start

@@ -118,6 +118,7 @@ impl From<&PeerRequest> for Task {
             | PeerRequest::NewMap(_)
             | PeerRequest::Identities(_)
             | PeerRequest::Moving(_)
+            | PeerRequest::Split(_)
             | PeerRequest::Adopt(_) => Task::Other,
         }
     }

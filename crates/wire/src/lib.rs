@@ -15,6 +15,7 @@ mod message;
 mod moving;
 mod op;
 mod repair;
+mod splitting;
 
 pub use account::{Account, Accounted, ERRANDS_MAX, Errand, ErrandEnd, Task};
 pub use auth::{AuthAnswer, AuthChange, AuthError, AuthRequest, IdentityView};
@@ -36,6 +37,7 @@ pub use op::{
     traits,
 };
 pub use repair::{RepairRequest, Repaired};
+pub use splitting::{Half, Pass, SplitAnswer, SplitRequest};
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 10;
+pub const PROTOCOL_VERSION: u16 = 11;

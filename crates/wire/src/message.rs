@@ -9,10 +9,11 @@ use crate::holds::{FileAt, Holders, Holding, Keep, Turned};
 use crate::moving::{ClusterError, ClusterRequest, MoveAnswer, MoveRequest};
 use crate::op::{Answer, Op, Probe, Statement};
 use crate::repair::{RepairRequest, Repaired};
-use pando_format::codec::{Blob, Codec, DecodeError, Reader};
+use crate::splitting::{SplitAnswer, SplitRequest};
+use pando_format::codec::{Blob, Codec, DecodeError, Reader, put_part, take_part};
 use pando_format::{
-    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, OwedRecord, Record, Remains, ReplyWrite,
-    codec_enum, codec_struct,
+    Head, IdentityTable, Invalidation, Key, KeyRange, Mutation, NameHash, OwedRecord, Record, Remains,
+    ReplyWrite, codec_enum, codec_struct,
 };
 use pando_types::{
     BootEpoch, Cred, DirId, Errno, Generation, Instance, MapEpoch, Mono, Part, RequestId, ServerId,
@@ -118,6 +119,9 @@ pub struct OpRequest {
     pub ways: Vec<Statement>,
     /// Under which session the sender keeps files open, if it does.
     pub keep: Option<Keep>,
+    /// In which parts of their directories the sender takes the first and the second name to be: their starts
+    /// (`types::Tiling`). A retry keeps them, as it keeps its identity (H300).
+    pub parts: [u16; 2],
 }
 
 impl From<OpRequest> for Request {
@@ -233,6 +237,16 @@ pub enum Refusal {
     BadHandle,
     /// The session that is to keep a file open is not registered here, or has not said what it has open.
     KeeperUnknown,
+    /// A name is not in the part that was asked: neither this try nor an earlier one was or will be executed
+    /// under this identity (H300). The sender takes another, and the part that has the name.
+    Elsewhere {
+        /// Whether it is the second name.
+        second: bool,
+        /// The part that was asked.
+        start: u16,
+        /// How often that was halved: all it gave away is there. `None`: there is no such part.
+        depth: Option<u8>,
+    },
 }
 
 /// Shared or exclusive, or commutative with its own kind.
@@ -362,6 +376,8 @@ pub enum PeerRequest {
     Adopt(IdentityTable),
     /// Slots move.
     Moving(MoveRequest),
+    /// About a part of a directory that is split.
+    Split(SplitRequest),
     /// The map that is in force now.
     NewMap(Blob),
     /// How many records do you have?
@@ -428,6 +444,8 @@ pub enum PeerAnswer {
     Adopted,
     /// About slots that move.
     Moving(MoveAnswer),
+    /// To `Split`.
+    Split(SplitAnswer),
 }
 
 /// A participant's vote.
@@ -529,16 +547,54 @@ impl Codec for Message {
     }
 }
 
-codec_struct!(OpRequest {
-    request,
-    again,
-    map,
-    instance,
-    cred,
-    op,
-    ways,
-    keep
-});
+/// Parts stand there only if one is not 0: then the byte before what is kept open has the second bit.
+impl Codec for OpRequest {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.request.put(out);
+        self.again.put(out);
+        self.map.put(out);
+        self.instance.put(out);
+        self.cred.put(out);
+        self.op.put(out);
+        self.ways.put(out);
+        let split = self.parts != [0, 0];
+        out.push(u8::from(self.keep.is_some()) | u8::from(split) << 1);
+        if let Some(keep) = &self.keep {
+            keep.put(out);
+        }
+        if split {
+            self.parts.iter().for_each(|start| start.put(out));
+        }
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (request, again, map) = (Codec::take(r)?, Codec::take(r)?, Codec::take(r)?);
+        let (instance, cred, op) = (Codec::take(r)?, Codec::take(r)?, Codec::take(r)?);
+        let ways = Codec::take(r)?;
+        let tag = u8::take(r)?;
+        if tag > 3 {
+            return Err(DecodeError::Tag { of: "OpRequest", tag });
+        }
+        let keep = match tag & 1 {
+            0 => None,
+            _ => Some(Keep::take(r)?),
+        };
+        let parts = match tag & 2 {
+            0 => [0, 0],
+            _ => [u16::take(r)?, u16::take(r)?],
+        };
+        Ok(OpRequest {
+            request,
+            again,
+            map,
+            instance,
+            cred,
+            op,
+            ways,
+            keep,
+            parts,
+        })
+    }
+}
 codec_struct!(Refreshed {
     outcome,
     fresh,
@@ -571,10 +627,40 @@ codec_enum!(Response {
 codec_enum!(Refusal {
     1 => WrongBoot(b), 2 => NotOwner(e), 3 => SessionUnknown, 4 => TooOld, 5 => Busy, 6 => UseCoordinator,
     7 => Invalid, 8 => NotReady, 9 => BadStatement, 10 => Outdated(t), 11 => NotAllowed, 12 => ReadOnly, 13 => BadHandle,
-    14 => KeeperUnknown
+    14 => KeeperUnknown, 15 => Elsewhere { second, start, depth }
 });
 codec_enum!(LockMode { 1 => Shared, 2 => Increment, 3 => Exclusive });
-codec_enum!(LockWant { 1 => Key(k, m), 2 => Bucket(d, h, m), 3 => Attachments(k) });
+/// A bucket of part 0 is written as one of its directory, as before there were others.
+impl Codec for LockWant {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            LockWant::Key(key, mode) => {
+                out.push(1);
+                key.put(out);
+                mode.put(out);
+            }
+            LockWant::Bucket(part, hash, mode) => {
+                out.push(if part.start() == 0 { 2 } else { 4 });
+                put_part(*part, out);
+                hash.put(out);
+                mode.put(out);
+            }
+            LockWant::Attachments(key) => {
+                out.push(3);
+                key.put(out);
+            }
+        }
+    }
+    fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let tag = u8::take(r)?;
+        Ok(match tag {
+            1 => LockWant::Key(Key::take(r)?, LockMode::take(r)?),
+            2 | 4 => LockWant::Bucket(take_part(tag == 4, r)?, NameHash::take(r)?, LockMode::take(r)?),
+            3 => LockWant::Attachments(Key::take(r)?),
+            tag => return Err(DecodeError::Tag { of: "LockWant", tag }),
+        })
+    }
+}
 codec_enum!(PeerRequest {
     1 => Lock { tx, low, locked, wants, wait },
     2 => Prepare { tx, low, locked, mutations, reply },
@@ -591,12 +677,13 @@ codec_enum!(PeerRequest {
     13 => Owes { parent, dir, generation },
     14 => Load,
     20 => Moving(m),
+    21 => Split(s),
 });
 codec_enum!(PeerAnswer {
     1 => Locked { records, held }, 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
     6 => Lead { term, granted, echo, after, entries, map }, 7 => Heard { boot, upto }, 8 => Identities(t), 9 => Adopted,
     10 => Content(s), 11 => NotOwed, 12 => Load(records), 13 => Stored { stored, records },
-    20 => Moving(m)
+    20 => Moving(m), 21 => Split(s)
 });
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
 codec_enum!(Stored { 1 => Yes, 2 => YesButFull, 3 => Taken });

@@ -473,6 +473,13 @@ pub enum Answer {
         /// Nothing follows.
         end: bool,
     },
+    /// A page of a listing that ends where a part of a split directory ends: more follows in another part.
+    Part {
+        /// In cookie order. None: there are none up to there.
+        entries: Vec<DirEntry>,
+        /// All up to this position was told.
+        upto: Position,
+    },
     /// Free space.
     FsStat(FsStat),
     /// The value of an extended attribute.

@@ -28,7 +28,7 @@ pub struct BlockFile {
     blocks: u64,
     block_size: u32,
     /// Of its content, at the cut.
-    version: u64,
+    pub version: u64,
 }
 
 impl BlockFile {
@@ -118,7 +118,8 @@ pub async fn newer_files(backup: &Backup, files: &[BlockFile]) -> Result<Vec<Fil
                             ino: inode.ino,
                             generation: inode.generation,
                         };
-                        if versions.get(&key).is_some_and(|v| *v != inode.version) {
+                        // What a part left behind may be older.
+                        if versions.get(&key).is_some_and(|v| *v < inode.version) {
                             newer.push(key);
                         }
                     }

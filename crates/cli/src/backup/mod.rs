@@ -289,7 +289,8 @@ async fn copy_records(backup: &Backup, folder: &Path, manifest: &mut Manifest) -
         }
     }
     manifest.record_pieces = writer.finish()?;
-    files.sort_unstable_by_key(|f| f.key);
+    // Of a file with several records the newest one counts: the others are what parts left behind.
+    files.sort_unstable_by_key(|f| (f.key, std::cmp::Reverse(f.version)));
     files.dedup_by_key(|f| f.key);
     Ok(files)
 }

@@ -6,10 +6,12 @@ use crate::addresses::{on_loopback, server_at};
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::progress::{Progress, Unit};
+use crate::store_kinds::StoreKind;
 use crate::{coordination, format, stores, text};
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use pando_blocks::Store as BlockStore;
-use pando_cluster::{ClusterFile, ClusterMap, PlanText};
+use pando_cluster::{ClusterFile, ClusterMap, PlanText, Profile};
 use pando_coord::Place;
 use pando_data::{Blocks, FileKey};
 use pando_server::{Raise, Restore, Restored};
@@ -51,6 +53,9 @@ pub struct RestoreArgs {
     /// Coordination, which knows the servers: `dir`, or ZooKeeper, `zk://HOST:PORT,HOST:PORT[/NODE]`.
     #[arg(long, value_name = "dir|zk://...", default_value = "dir")]
     pub coord: Place,
+    /// Kind of the servers' stores. [default: as when the filesystem was made]
+    #[arg(long, alias = "store-kind", value_enum, value_name = "KIND")]
+    pub store: Option<StoreKind>,
 }
 
 pub fn restore(args: &Args, options: &RestoreArgs) -> Result<()> {
@@ -94,7 +99,7 @@ pub fn restore(args: &Args, options: &RestoreArgs) -> Result<()> {
     let mut restored = Restored::default();
     let file = format::make_as(&dir, file, |map| {
         restore_data(&folder, &manifest, map)?;
-        let (counts, raise) = restore_records(&dir, &folder, &manifest, map)?;
+        let (counts, raise) = restore_records(&dir, options, &manifest, map)?;
         restored = counts;
         let boot = BootEpoch(manifest.boot);
         Ok(move || Ok(coordination::block_on(raise.boots(boot))?))
@@ -117,6 +122,12 @@ fn check(folder: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
+/// The kind of its stores.
+fn kind(options: &RestoreArgs, manifest: &Manifest) -> StoreKind {
+    let was = || StoreKind::from_str(&manifest.cluster.profile.store, false);
+    options.store.or_else(|| was().ok()).unwrap_or(StoreKind::NEW)
+}
+
 /// The new cluster: what was chosen when the old one was made stays; all that tells one time of it from
 /// another is higher.
 fn describe(options: &RestoreArgs, manifest: &Manifest) -> Result<ClusterFile> {
@@ -135,7 +146,12 @@ fn describe(options: &RestoreArgs, manifest: &Manifest) -> Result<ClusterFile> {
             .collect::<Result<_>>()?
     };
     let first = servers.first().context("a cluster has at least one server")?.id;
+    let kind = kind(options, manifest);
     Ok(ClusterFile {
+        profile: Profile {
+            store: kind.word().into(),
+            ..was.profile.clone()
+        },
         fs: format::new_fs()?,
         epoch: was.epoch + 1,
         term: was.term.max(was.epoch) + 1,
@@ -152,19 +168,21 @@ fn describe(options: &RestoreArgs, manifest: &Manifest) -> Result<ClusterFile> {
 
 fn restore_records(
     dir: &ClusterDir,
-    folder: &Path,
+    options: &RestoreArgs,
     manifest: &Manifest,
     map: &ClusterMap,
 ) -> Result<(Restored, Raise)> {
+    let folder = std::path::absolute(&options.folder)?;
+    let kind = kind(options, manifest);
     let mut made: BTreeMap<ServerId, Rc<dyn Store>> = BTreeMap::new();
     for server in &map.servers {
-        let store = stores::make_empty(&dir.store(server.id.0), server.id, map)?;
+        let store = stores::make_empty(&dir.store(server.id.0), server.id, map, kind)?;
         made.insert(server.id, store);
     }
     let mut restore = Restore::new(map.clone(), made);
     let progress = Progress::new("restoring records", Unit::Items, manifest.records);
     for piece in &manifest.record_pieces {
-        piece::read(folder, piece, |frame| {
+        piece::read(&folder, piece, |frame| {
             let records = Bundle(frame).decode()?;
             progress.add(records.len() as u64);
             for (key, record) in records {

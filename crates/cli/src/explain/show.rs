@@ -3,7 +3,7 @@
 use super::{Step, Told, words};
 use crate::connect::Connection;
 use crate::text::{printable, put_bytes, table};
-use pando_client::explain::{Exchange, Explained, How};
+use pando_client::explain::{Exchange, Explained, How, Passed};
 use pando_cluster::ClusterMap;
 use pando_types::{Part, ServerId};
 use pando_wire::{Account, Errand};
@@ -64,6 +64,22 @@ impl Sum {
 fn asked(explained: &Explained) -> usize {
     let components = explained.components.iter();
     components.filter(|c| c.how != How::Cached).count()
+}
+
+/// The part of its directory that a component is in, as far as the client was told. It knows that of what it
+/// asked for.
+fn part_of(explained: &Explained, component: &Passed) -> Part {
+    let asked = explained
+        .messages
+        .iter()
+        .rev()
+        .flat_map(|m| words::places(&m.request));
+    let of_it =
+        |(part, name): &(Part, Option<&_>)| part.dir == component.dir && *name == Some(&component.name);
+    asked
+        .into_iter()
+        .find(of_it)
+        .map_or(component.dir.into(), |(part, _)| part)
 }
 
 fn refusals(explained: &Explained) -> Vec<&'static str> {
@@ -145,17 +161,21 @@ pub fn text(conn: &Connection, told: &Told) -> String {
     out
 }
 
+/// A component in the table of them.
+fn component(map: &ClusterMap, explained: &Explained, passed: &Passed) -> Vec<String> {
+    let slot = part_of(explained, passed).slot();
+    vec![
+        words::name(passed.dir, &passed.name),
+        map.owner(slot).0.to_string(),
+        slot.0.to_string(),
+        words::how(passed.how).into(),
+    ]
+}
+
 fn write_step(out: &mut String, map: &ClusterMap, step: &Step) {
     let explained = &step.explained;
     if !explained.components.is_empty() {
-        let rows = explained.components.iter().map(|c| {
-            vec![
-                words::name(c.dir, &c.name),
-                map.owner(Part::whole(c.dir).slot()).0.to_string(),
-                Part::whole(c.dir).slot().0.to_string(),
-                words::how(c.how).into(),
-            ]
-        });
+        let rows = explained.components.iter().map(|c| component(map, explained, c));
         let head = ["component", "on server", "slot", "known"];
         let _ = write!(out, "\n{}", table(&head, &rows.collect::<Vec<_>>()));
     }
@@ -272,8 +292,10 @@ fn step_json(map: &ClusterMap, step: &Step) -> Value {
     let components = explained.components.iter().map(|c| {
         let mut object = Map::new();
         put_bytes(&mut object, "name", c.name.as_bytes());
-        let slot = Part::whole(c.dir).slot();
+        let part = part_of(explained, c);
+        let slot = part.slot();
         object.insert("in".into(), c.dir.to_string().into());
+        put_part(&mut object, part);
         object.insert("slot".into(), slot.0.into());
         object.insert("server".into(), map.owner(slot).0.into());
         object.insert("known".into(), words::how(c.how).into());
@@ -295,12 +317,20 @@ fn step_json(map: &ClusterMap, step: &Step) -> Value {
     Value::Object(object)
 }
 
+/// Which part of a directory, if it is split.
+fn put_part(object: &mut Map<String, Value>, part: Part) {
+    if part.start() != 0 {
+        object.insert("part".into(), part.start().into());
+    }
+}
+
 fn message_json(map: &ClusterMap, m: &Exchange) -> Value {
-    let places = words::places(&m.request).into_iter().map(|(dir, name)| {
+    let places = words::places(&m.request).into_iter().map(|(part, name)| {
         let mut object = Map::new();
-        object.insert("in".into(), dir.to_string().into());
-        object.insert("slot".into(), Part::whole(dir).slot().0.into());
-        object.insert("server".into(), map.owner(Part::whole(dir).slot()).0.into());
+        object.insert("in".into(), part.dir.to_string().into());
+        put_part(&mut object, part);
+        object.insert("slot".into(), part.slot().0.into());
+        object.insert("server".into(), map.owner(part.slot()).0.into());
         if let Some(name) = name {
             put_bytes(&mut object, "name", name.as_bytes());
         }

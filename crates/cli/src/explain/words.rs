@@ -3,7 +3,7 @@
 use crate::text::printable;
 use pando_client::explain::{Exchange, How};
 use pando_env::CallError;
-use pando_types::{DirId, Name};
+use pando_types::{DirId, Name, Part};
 use pando_wire::{ErrandEnd, Refusal, Request, Response, Scope, Statement, Task, Vote};
 
 pub fn refusal(why: &Refusal) -> &'static str {
@@ -22,6 +22,7 @@ pub fn refusal(why: &Refusal) -> &'static str {
         Refusal::ReadOnly => "read only",
         Refusal::BadHandle => "bad handle",
         Refusal::KeeperUnknown => "keeper unknown",
+        Refusal::Elsewhere { .. } => "in another part",
     }
 }
 
@@ -90,13 +91,17 @@ pub fn kind(request: &Request) -> &'static str {
     }
 }
 
-/// The directories and names a message is about.
-pub fn places(request: &Request) -> Vec<(DirId, Option<&Name>)> {
+/// The directories and names a message is about, in which part each is taken to be.
+pub fn places(request: &Request) -> Vec<(Part, Option<&Name>)> {
     match request {
-        Request::Probe { probes, .. } => probes.iter().map(|p| (p.dir, Some(&p.name))).collect(),
+        Request::Probe { probes, .. } => probes.iter().map(|p| (p.dir.into(), Some(&p.name))).collect(),
         Request::Op(asked) => {
-            let subjects = asked.op.subjects().into_iter().flatten();
-            subjects.map(|s| (s.dir().id, s.name())).collect()
+            let subjects = asked.op.subjects().into_iter().zip(asked.parts);
+            let places = subjects.filter_map(|(subject, start)| {
+                let subject = subject?;
+                Some((Part::new(subject.dir().id, start)?, subject.name()))
+            });
+            places.collect()
         }
         _ => Vec::new(),
     }
@@ -126,7 +131,7 @@ pub fn message(request: &Request) -> String {
     let places = places(request);
     let names: Vec<String> = places
         .iter()
-        .filter_map(|(dir, n)| n.map(|n| name(*dir, n)))
+        .filter_map(|(part, n)| n.map(|n| name(part.dir, n)))
         .collect();
     match request {
         Request::Probe { .. } if names.len() != 1 => format!("probe of {} names", names.len()),

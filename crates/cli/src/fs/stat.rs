@@ -25,7 +25,8 @@ pub struct StatArgs {
 struct Shown {
     attr: Attr,
     view: EntryView,
-    parent: Statement,
+    /// The part of a directory that has the name.
+    part: Part,
     target: Option<Vec<u8>>,
 }
 
@@ -53,8 +54,8 @@ async fn look(fs: &Rc<Fs>, path: &[u8], follow: bool) -> Result<Shown, Errno> {
     };
     Ok(Shown {
         attr,
+        part: fs.client().part_with(&found.parent, &found.name),
         view: found.entry,
-        parent: found.parent,
         target,
     })
 }
@@ -96,7 +97,7 @@ fn json(fs: &Fs, path: &[u8], s: &Shown) -> Value {
         text::put_bytes(&mut object, "target", target);
     }
     let map = fs.client().map();
-    let slot = Part::whole(s.parent.id).slot();
+    let slot = s.part.slot();
     object.insert("slot".into(), slot.0.into());
     object.insert("server".into(), map.owner(slot).0.into());
     object.insert("version".into(), s.view.version.into());
@@ -143,7 +144,7 @@ fn print(fs: &Fs, names: &Names, path: &[u8], s: &Shown) {
     println!("Modify: {}", text::time(a.mtime, true));
     println!("Change: {}", text::time(a.ctime, true));
     let map = fs.client().map();
-    let slot = Part::whole(s.parent.id).slot();
+    let slot = s.part.slot();
     print!("Server: {} (slot {slot})", map.owner(slot));
     if let Some(dir) = &s.view.dir {
         let slot = Part::whole(dir.id).slot();

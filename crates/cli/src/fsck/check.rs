@@ -4,6 +4,7 @@
 //! REQUIRES: of each slot, heads come before entries and attachments, and attachments before entries.
 
 mod judge;
+mod parts;
 
 use super::finding::{Finding, Kind, Place, Subject};
 use super::numbers::identities;
@@ -17,7 +18,7 @@ use pando_format::{
 use pando_types::{
     DirId, FileKind, Generation, Ino, MapEpoch, Name, Part, Realm, SLOTS, ServerId, Slot, Timestamp, TxId,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
@@ -49,9 +50,11 @@ struct Content {
     listed: bool,
     /// Whether it is where it was born.
     home: bool,
+    /// How often part 0 was halved.
+    depth: u8,
 }
 
-/// What is known of a directory.
+/// What is known of a directory. Counts are those of part 0.
 #[derive(Clone, Copy, Default)]
 struct Dir {
     access: Option<Access>,
@@ -70,6 +73,7 @@ struct Dir {
 struct Numbered {
     ino: u64,
     dir: u32,
+    start: u16,
     hash: u64,
 }
 
@@ -147,6 +151,9 @@ pub struct Checker {
     dirs: Vec<Dir>,
     ids: Vec<DirId>,
     index: HashMap<DirId, u32>,
+    /// Of directories that are split.
+    parts: BTreeMap<Part, parts::Seen>,
+    part_lists: HashMap<DirId, parts::Listed>,
     /// Access records of directories that have one already.
     doubles: Vec<(DirId, Access)>,
     numbers: Vec<Numbered>,
@@ -180,6 +187,8 @@ impl Checker {
             dirs: Vec::new(),
             ids: Vec::new(),
             index: HashMap::new(),
+            parts: BTreeMap::new(),
+            part_lists: HashMap::new(),
             doubles: Vec::new(),
             numbers: Vec::new(),
             linked: HashMap::new(),
@@ -261,13 +270,13 @@ impl Checker {
             }
         });
         match (key, record) {
-            (Key::Head(id), Record::Head(head)) => self.head(id.dir, head),
-            (Key::Touch(id), Record::Touch(touch)) => {
-                let now = (touch.stat.entries, touch.stat.subdirs);
-                let dir = self.dir(id.dir).1;
-                dir.moving |= dir.touch.is_some_and(|before| before != now);
-                dir.touch = Some(now);
+            (Key::Head(part), head) => self.head(*part, head),
+            (Key::Touch(part), Record::Touch(touch)) => {
+                self.counted_by_touch(*part, (touch.stat.entries, touch.stat.subdirs));
             }
+            (Key::Parts(dir), Record::Parts(parts)) => self.list(*dir, &parts.starts),
+            (Key::PartNote(part), Record::PartNote(note)) => self.note(*part, *note),
+            (Key::Attachment { part, hash, .. }, _) if !self.takes(*part, *hash) => {}
             (
                 Key::Attachment {
                     part,
@@ -278,7 +287,7 @@ impl Checker {
                 Record::Attachment(data),
             ) => {
                 let place = Place {
-                    dir: part.dir,
+                    part: *part,
                     hash: *hash,
                 };
                 if *kind == AttachmentKind::Xattrs
@@ -287,14 +296,14 @@ impl Checker {
                     let detail = format!("{}: its extended attributes cannot be read", quoted(name));
                     self.find(Kind::Layout, Subject::Bucket(place), detail);
                 }
-                let mark = fingerprint((&place.dir, hash, name, kind));
+                let mark = fingerprint((&part.dir, hash, name, kind));
                 lane.attachments.insert(mark, (place, data.0.len() as u32));
             }
             (Key::Entry { part, hash, name }, Record::Entry(entry)) => {
                 self.entry(
                     lane,
                     Place {
-                        dir: part.dir,
+                        part: *part,
                         hash: *hash,
                     },
                     name,
@@ -336,8 +345,7 @@ impl Checker {
         }
     }
 
-    /// Takes a head ahead of its turn, because entries are judged by it.
-    pub fn head(&mut self, id: DirId, head: &Head) {
+    fn content(&mut self, id: DirId, head: &Head) {
         let root = id == DirId::ROOT;
         let born = root || self.map.is_born(id, &head.birth, head.generation);
         let content = Content {
@@ -353,17 +361,19 @@ impl Checker {
             version: head.birth.version,
             listed: head.listed,
             home: (head.parent, &head.name) == (head.birth.parent, &head.birth.name),
+            depth: head.depth(),
         };
         self.dir(id).1.head = Some(content);
     }
 
     fn entry(&mut self, lane: &mut Lane, place: Place, name: &Name, entry: &Entry) {
+        let id = place.part.dir;
+        if !self.takes(place.part, place.hash) {
+            return;
+        }
         self.ordinal(lane, place, entry.ordinal);
-        let fixed = place.dir == DirId::ABOVE_ROOT || place.dir.is_homes();
-        let salt = match self.get(place.dir).and_then(|d| d.head) {
-            Some(head) => Some(head.salt),
-            None => fixed.then_some(0),
-        };
+        let fixed = id == DirId::ABOVE_ROOT || id.is_homes();
+        let salt = self.salt(place.part).or(fixed.then_some(0));
         // Without a head, that is what is reported.
         if salt.is_some_and(|salt| self.map.widths().name(salt, name) != place.hash) {
             let detail = format!(
@@ -372,11 +382,10 @@ impl Checker {
             );
             self.find(Kind::Hash, Subject::Bucket(place), detail);
         }
-        let (dir, parent) = self.dir(place.dir);
-        parent.entries += 1;
+        let dir = self.dir(id).0;
+        self.count(place.part, &entry.target);
         let ino = match &entry.target {
             Target::Dir(access) => {
-                parent.subdirs += 1;
                 self.xattrs(lane, place, name, access.marks);
                 self.access(place, name, access);
                 access.ino
@@ -385,8 +394,8 @@ impl Checker {
                 self.counts.files += 1;
                 self.xattrs(lane, place, name, inode.marks);
                 self.inode(lane, place, name, inode);
-                if place.dir.is_homes() {
-                    let home = (Part::whole(place.dir).slot(), inode.ino, inode.generation);
+                if id.is_homes() {
+                    let home = (place.part.slot(), inode.ino, inode.generation);
                     if *name != Name::home(inode.ino, inode.generation) {
                         let detail = format!(
                             "inode {} is at home as {}: no name leads there",
@@ -412,7 +421,7 @@ impl Checker {
             }
             Target::Link(link) => {
                 let home = (link.slot, link.ino, link.generation);
-                if place.dir.is_homes() {
+                if id.is_homes() {
                     let detail = format!("{} is at home, and a name of something else", quoted(name));
                     self.find(Kind::Links, Subject::Bucket(place), detail);
                 }
@@ -427,6 +436,7 @@ impl Checker {
         self.numbers.push(Numbered {
             ino: ino.0,
             dir,
+            start: place.part.start(),
             hash: place.hash.0,
         });
     }
@@ -470,7 +480,7 @@ impl Checker {
     }
 
     fn xattrs(&mut self, lane: &mut Lane, place: Place, name: &Name, marks: Marks) {
-        let mark = fingerprint((&place.dir, &place.hash, name, &AttachmentKind::Xattrs));
+        let mark = fingerprint((&place.part.dir, &place.hash, name, &AttachmentKind::Xattrs));
         let attached = lane.attachments.remove(&mark).is_some();
         let wrong = match (marks.has_xattrs(), attached) {
             (true, false) => "its extended attributes are missing",
@@ -486,7 +496,7 @@ impl Checker {
 
     fn inode(&mut self, lane: &mut Lane, place: Place, name: &Name, inode: &InodeRecord) {
         let mut taken = |kind: AttachmentKind| {
-            let mark = fingerprint((&place.dir, &place.hash, name, &kind));
+            let mark = fingerprint((&place.part.dir, &place.hash, name, &kind));
             lane.attachments.remove(&mark).map(|(_, len)| u64::from(len))
         };
         let data = taken(AttachmentKind::Data);

@@ -3,10 +3,11 @@
 
 use super::check::Checker;
 use super::finding::{Finding, Kind, Place, Subject};
+use super::parts::{self, part_at};
 use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what};
 use crate::progress::Progress;
 use pando_client::Client;
-use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, Record, Remains, Scan, Tag};
+use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, NameHash, PartsRecord, Record, Remains, Scan, Tag};
 use pando_types::{DirId, Errno, Part, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
@@ -81,6 +82,28 @@ fn damage(server: ServerId, hole: KeyRange, remains: &Remains) -> Vec<Finding> {
     let subject = Subject::Range(server, hole.start, hole.end);
     all.push(Finding::new(Kind::Corrupt, subject, detail));
     all
+}
+
+/// Which directories, places and parts findings are about.
+fn about(findings: &[Finding]) -> (BTreeSet<DirId>, BTreeSet<Place>, BTreeSet<Part>) {
+    let (mut dirs, mut places, mut named) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for f in findings {
+        places.extend(f.places.iter().copied());
+        named.extend(f.keys.iter().filter_map(|key| match key {
+            Key::Head(part) => Some(*part),
+            _ => None,
+        }));
+        match &f.subject {
+            Subject::Dir(id) => drop(dirs.insert(*id)),
+            Subject::Part(part) => {
+                dirs.insert(part.dir);
+                named.insert(*part);
+            }
+            Subject::Bucket(place) => drop(places.insert(*place)),
+            _ => {}
+        }
+    }
+    (dirs, places, named)
 }
 
 /// Reads from the servers of one cluster.
@@ -326,8 +349,8 @@ impl Collector {
                         self.stream(server, all, &mut |k, r| heads.push((k, r)), &mut |_| {})
                             .await?;
                         for (key, record) in heads {
-                            if let (Key::Head(id), Record::Head(head)) = (key, record) {
-                                checker.borrow_mut().head(id.dir, &head);
+                            if let Key::Head(part) = key {
+                                checker.borrow_mut().head(part, &record);
                             }
                         }
                     }
@@ -401,7 +424,7 @@ impl Collector {
         &self,
         dir: DirId,
         into: &mut Vec<(Key, Record)>,
-    ) -> Result<Option<(DirId, KeyRange)>, Unread> {
+    ) -> Result<Option<(Part, KeyRange)>, Unread> {
         let key = Key::Head(dir.into());
         let server = self.client.map().owner(Part::whole(dir).slot());
         let Some(Record::Head(head)) = self.one(server, &key).await? else {
@@ -419,60 +442,137 @@ impl Collector {
         };
         let name = salt.map(|salt| self.client.map().widths().name(salt, &head.name));
         into.push((key, Record::Head(head)));
-        Ok(name.map(|hash| (parent, Scan::Bucket(parent.into(), hash).range())))
+        let Some(hash) = name else { return Ok(None) };
+        let part = self.part_with(parent, hash).await?;
+        self.part_head(part, into).await?;
+        Ok(Some((part, Scan::Bucket(part, hash).range())))
+    }
+
+    /// The head of a part other than 0.
+    async fn part_head(&self, part: Part, into: &mut Vec<(Key, Record)>) -> Result<(), Unread> {
+        let (key, server) = (Key::Head(part), self.client.map().owner(part.slot()));
+        if part.start() != 0
+            && let Some(head) = self.one(server, &key).await?
+        {
+            into.push((key, head));
+        }
+        Ok(())
+    }
+
+    /// Whether directories here are split, and this may be one.
+    fn may_split(&self, dir: DirId) -> bool {
+        self.client.map().placement.splits() && !dir.is_homes() && dir != DirId::ABOVE_ROOT
+    }
+
+    async fn is_there(&self, part: Part) -> Result<bool, Unread> {
+        let server = self.client.map().owner(part.slot());
+        Ok(self.one(server, &Key::Head(part)).await?.is_some())
+    }
+
+    /// The part of a directory that has a hash.
+    async fn part_with(&self, dir: DirId, hash: NameHash) -> Result<Part, Unread> {
+        if !self.may_split(dir) {
+            return Ok(dir.into());
+        }
+        let there = async |part| self.is_there(part).await;
+        let tile = parts::find(dir, hash.upper(), there).await?;
+        Ok(part_at(dir, tile))
+    }
+
+    /// The list of a directory's parts; an empty one if there is none.
+    async fn list(&self, dir: DirId) -> Result<Vec<u16>, Unread> {
+        let key = Key::Parts(dir);
+        Ok(match self.one(self.client.map().owner(key.slot()), &key).await? {
+            Some(Record::Parts(parts)) => parts.starts,
+            _ => Vec::new(),
+        })
+    }
+
+    /// One part of a directory, with its touch before and after: if it changed, the entries read in between
+    /// count for nothing.
+    async fn part_again(&self, part: Part, into: &mut Vec<(Key, Record)>) -> Result<(), Unread> {
+        let server = self.client.map().owner(part.slot());
+        let touch = Key::Touch(part);
+        self.part_head(part, into).await?;
+        if let Some(before) = self.one(server, &touch).await? {
+            into.push((touch.clone(), before));
+        }
+        self.content(part.slot(), &part.dir.0.to_be_bytes(), into).await?;
+        if let Some(after) = self.one(server, &touch).await? {
+            into.push((touch, after));
+        }
+        let note = Key::PartNote(part);
+        if self.may_split(part.dir)
+            && let Some(record) = self.one(server, &note).await?
+        {
+            into.push((note, record));
+        }
+        Ok(())
+    }
+
+    /// All parts of a directory, and those that findings name; with its list before and after.
+    async fn dir_again(
+        &self,
+        dir: DirId,
+        named: &BTreeSet<Part>,
+        into: &mut Vec<(Key, Record)>,
+    ) -> Result<(), Unread> {
+        if !self.may_split(dir) {
+            return self.part_again(dir.into(), into).await;
+        }
+        let list = |starts| (Key::Parts(dir), Record::Parts(PartsRecord { starts }));
+        let before = self.list(dir).await?;
+        let there = async |part| self.is_there(part).await;
+        let mut all: BTreeSet<Part> = named.iter().filter(|part| part.dir == dir).copied().collect();
+        all.extend(before.iter().filter_map(|start| Part::new(dir, *start)));
+        let found = parts::all(dir, there).await?;
+        all.extend(found.into_iter().map(|tile| part_at(dir, tile)));
+        into.push(list(before));
+        for part in all {
+            self.part_again(part, into).await?;
+        }
+        into.push(list(self.list(dir).await?));
+        Ok(())
     }
 
     /// What has to be read again to judge findings once more.
     pub async fn again(&self, findings: &[Finding]) -> Result<Vec<(ServerId, Key, Record)>, Unread> {
-        let mut dirs = BTreeSet::new();
-        let mut places: BTreeSet<Place> = BTreeSet::new();
-        for f in findings {
-            places.extend(f.places.iter().copied());
-            match &f.subject {
-                Subject::Dir(id) => drop(dirs.insert(*id)),
-                Subject::Bucket(place) => drop(places.insert(*place)),
-                _ => {}
-            }
+        let (dirs, mut places, named) = about(findings);
+        // Where names are by now, if their part was split.
+        for place in places.clone() {
+            let part = self.part_with(place.part.dir, place.hash).await?;
+            places.insert(Place { part, ..place });
         }
         let mut records = Vec::new();
         let mut climbed = BTreeSet::new();
         for dir in &dirs {
-            let slot = Part::whole(*dir).slot();
-            let server = self.client.map().owner(slot);
-            let touch = Key::Touch((*dir).into());
-            let id = dir.0.to_be_bytes();
-            // The touch before and after: if it changed, the entries read in between count for nothing.
-            if let Some(before) = self.one(server, &touch).await? {
-                records.push((touch.clone(), before));
-            }
-            self.content(slot, &id, &mut records).await?;
-            if let Some(after) = self.one(server, &touch).await? {
-                records.push((touch, after));
-            }
+            self.dir_again(*dir, &named, &mut records).await?;
             // Its access record, and the heads up to the root.
             let mut above = self.head_of(*dir, &mut records).await?;
             if let Some((parent, bucket)) = &above
-                && !dirs.contains(parent)
+                && !dirs.contains(&parent.dir)
             {
-                records.extend(self.owned(Part::whole(*parent).slot(), bucket.clone()).await?);
+                records.extend(self.owned(parent.slot(), bucket.clone()).await?);
             }
             climbed.insert(*dir);
             while let Some((parent, _)) = above
-                && parent != DirId::ABOVE_ROOT
-                && climbed.insert(parent)
+                && parent.dir != DirId::ABOVE_ROOT
+                && climbed.insert(parent.dir)
             {
-                above = self.head_of(parent, &mut records).await?;
+                above = self.head_of(parent.dir, &mut records).await?;
             }
         }
-        for place in places.iter().filter(|p| !dirs.contains(&p.dir)) {
-            let slot = Part::whole(place.dir).slot();
-            self.head_of(place.dir, &mut records).await?;
-            let mut rest = place.dir.0.to_be_bytes().to_vec();
+        for place in places.iter().filter(|p| !dirs.contains(&p.part.dir)) {
+            let slot = place.part.slot();
+            self.head_of(place.part.dir, &mut records).await?;
+            self.part_head(place.part, &mut records).await?;
+            let mut rest = place.part.dir.0.to_be_bytes().to_vec();
             rest.extend_from_slice(&place.hash.0.to_be_bytes()[1..]);
             self.content(slot, &rest, &mut records).await?;
         }
         // Rename lists: those that findings name, and those of directories that should be on one.
-        let mut lists: BTreeSet<Key> = findings.iter().flat_map(|f| f.keys.iter().cloned()).collect();
+        let lists = findings.iter().flat_map(|f| f.keys.iter().cloned());
+        let mut lists: BTreeSet<Key> = lists.filter(|key| !matches!(key, Key::Head(_))).collect();
         for (key, record) in &records {
             if let (Key::Head(id), Record::Head(head)) = (key, record)
                 && dirs.contains(&id.dir)
@@ -494,10 +594,10 @@ impl Collector {
             .into_iter()
             .map(|(k, r)| (map.owner(k.slot()), k, r))
             .collect();
-        // As the checker wants them: heads first, then in order; the same record twice only if it is a touch.
+        // As the checker wants them: heads first, then in order; twice only what shows whether it changed.
         let rank = |k: &Key| (k.slot(), !matches!(k, Key::Head(_)), k.encode());
         out.sort_by_cached_key(|(_, k, _)| rank(k));
-        out.dedup_by(|(_, a, _), (_, b, _)| a == b && !matches!(a, Key::Touch(_)));
+        out.dedup_by(|(_, a, _), (_, b, _)| a == b && !matches!(a, Key::Touch(_) | Key::Parts(_)));
         Ok(out)
     }
 }

@@ -1,13 +1,13 @@
 //! What fsck finds.
 
 use pando_format::{Key, NameHash};
-use pando_types::{DirId, Ino, ServerId, Slot};
+use pando_types::{DirId, Ino, Part, ServerId, Slot};
 
 /// A name's bucket in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
-    /// The directory.
-    pub dir: DirId,
+    /// The directory, and which part of it.
+    pub part: Part,
     /// The bucket.
     pub hash: NameHash,
 }
@@ -71,6 +71,14 @@ pub enum Kind {
     NoData,
     /// A transaction without an outcome.
     InDoubt,
+    /// A list of a directory's parts that is not that of their heads.
+    PartList,
+    /// Parts that do not tile the hash space, or of which one is of another directory.
+    Part,
+    /// Records outside of their part's hashes, or in no part, and nothing says why.
+    LeftBehind,
+    /// A note about a part that cannot be true.
+    PartNote,
 }
 
 impl Kind {
@@ -105,6 +113,10 @@ impl Kind {
             Kind::Links => "wrong-links",
             Kind::NoData => "no-data",
             Kind::InDoubt => "in-doubt",
+            Kind::PartList => "wrong-part-list",
+            Kind::Part => "wrong-part",
+            Kind::LeftBehind => "left-behind",
+            Kind::PartNote => "wrong-part-note",
         }
     }
 
@@ -119,6 +131,8 @@ impl Kind {
 pub enum Subject {
     /// A directory.
     Dir(DirId),
+    /// A part of a directory.
+    Part(Part),
     /// A name's bucket.
     Bucket(Place),
     /// An inode number.

@@ -8,6 +8,7 @@ mod check;
 mod collect;
 mod finding;
 mod numbers;
+mod parts;
 mod range;
 mod repair;
 mod report;
@@ -242,8 +243,8 @@ async fn look_again(
     checker.began = Some(began);
     let records = collector.again(&findings).await?;
     for (_, key, record) in &records {
-        if let (Key::Head(id), Record::Head(head)) = (key, record) {
-            checker.head(id.dir, head);
+        if let Key::Head(part) = key {
+            checker.head(*part, record);
         }
     }
     for (server, key, record) in &records {
@@ -282,17 +283,17 @@ async fn look_again(
             }
             Subject::Slot(..) => true,
             // It was changing, so its counts could not be compared: they may be wrong now.
-            Subject::Dir(_) if finding.kind == Kind::Moving => {
-                let subject = finding.subject.clone();
-                if wrong.contains(&(Kind::Counts, subject.clone())) {
-                    finding.kind = Kind::Counts;
-                    true
-                } else {
-                    wrong.contains(&(Kind::Moving, subject))
-                }
+            Subject::Dir(_) | Subject::Part(_) if finding.kind == Kind::Moving => {
+                let now = [Kind::Counts, Kind::PartList, Kind::Part, Kind::Moving];
+                let is_now = |kind: &Kind| wrong.contains(&(*kind, finding.subject.clone()));
+                let now = now.into_iter().find(is_now);
+                finding.kind = now.unwrap_or(finding.kind);
+                now.is_some()
             }
             // Wrong before, and now changing: not known until it keeps still.
-            Subject::Dir(_) if finding.kind == Kind::Counts => {
+            Subject::Dir(_) | Subject::Part(_)
+                if matches!(finding.kind, Kind::Counts | Kind::PartList | Kind::Part) =>
+            {
                 let subject = finding.subject.clone();
                 if wrong.contains(&(Kind::Moving, subject)) {
                     finding.kind = Kind::Moving;

@@ -64,6 +64,8 @@ pub fn of_what(key: &Key) -> String {
             AttachmentKind::Xattrs => "the extended attributes".into(),
         },
         Key::Head(_) => "the content half of the directory".into(),
+        Key::Parts(_) => "the list of the parts of the directory".into(),
+        Key::PartNote(_) => "the note about a part of the directory".into(),
         Key::Touch(_) => "the counts and times of the directory".into(),
         Key::Counter(slot) => format!("the counter of inode numbers of slot {slot}"),
         Key::RenameList { name, .. } => format!("the rename list of {}", crate::text::quoted(name)),
@@ -101,6 +103,8 @@ pub fn describe(range: &KeyRange) -> String {
         Some(
             Tag::Superblock
             | Tag::Orphan
+            | Tag::Parts
+            | Tag::PartNote
             | Tag::HandOver
             | Tag::Owed
             | Tag::Session

@@ -176,7 +176,8 @@ fn server(conn: &Connection, subject: &Subject) -> Option<ServerId> {
     let map = conn.client.map();
     match subject {
         Subject::Dir(id) => Some(map.owner(Part::whole(*id).slot())),
-        Subject::Bucket(place) => Some(map.owner(Part::whole(place.dir).slot())),
+        Subject::Part(part) => Some(map.owner(part.slot())),
+        Subject::Bucket(place) => Some(map.owner(place.part.slot())),
         Subject::Ino(_) => None,
         Subject::Counter(slot, _) => Some(map.owner(*slot)),
         Subject::Slot(server, _) | Subject::Range(server, ..) | Subject::Record(server, _) => Some(*server),
@@ -186,7 +187,13 @@ fn server(conn: &Connection, subject: &Subject) -> Option<ServerId> {
 fn subject(subject: &Subject) -> Map<String, Value> {
     let value = match subject {
         Subject::Dir(id) => json!({ "directory": id.to_string() }),
-        Subject::Bucket(p) => json!({ "directory": p.dir.to_string(), "bucket": p.hash.0 }),
+        Subject::Part(p) => json!({ "directory": p.dir.to_string(), "part": p.start() }),
+        Subject::Bucket(p) if p.part.start() == 0 => {
+            json!({ "directory": p.part.dir.to_string(), "bucket": p.hash.0 })
+        }
+        Subject::Bucket(p) => {
+            json!({ "directory": p.part.dir.to_string(), "part": p.part.start(), "bucket": p.hash.0 })
+        }
         Subject::Ino(ino) => json!({ "ino": ino.0 }),
         Subject::Counter(slot, _) | Subject::Slot(_, slot) => json!({ "slot": slot.0 }),
         Subject::Range(_, start, end) => json!({ "start": key_hex(start), "end": key_hex(end) }),
@@ -217,7 +224,10 @@ pub fn record(key: &[u8]) -> Value {
             all["directory"] = json!(part.to_string());
             all["name"] = json!(text::quoted(name));
         }
-        Key::Head(part) | Key::Touch(part) | Key::Local(part) => all["directory"] = json!(part.to_string()),
+        Key::Head(part) | Key::Touch(part) | Key::PartNote(part) | Key::Local(part) => {
+            all["directory"] = json!(part.to_string());
+        }
+        Key::Parts(dir) => all["directory"] = json!(dir.to_string()),
         Key::Garbage(_, ino, _) | Key::Orphan(_, ino, _) => all["ino"] = json!(ino.0),
         Key::RenameList { .. }
         | Key::Counter(_)
@@ -256,7 +266,10 @@ impl Paths {
                 let part = self.dir(part.dir).await?;
                 Some(crate::fs::below(&part, name.as_bytes()))
             }
-            Key::Head(part) | Key::Touch(part) | Key::Local(part) => self.dir(part.dir).await,
+            Key::Head(part) | Key::Touch(part) | Key::PartNote(part) | Key::Local(part) => {
+                self.dir(part.dir).await
+            }
+            Key::Parts(dir) => self.dir(*dir).await,
             Key::RenameList { .. }
             | Key::Counter(_)
             | Key::Garbage(..)
@@ -276,8 +289,9 @@ impl Paths {
     async fn of(&mut self, subject: &Subject) -> Option<Vec<u8>> {
         match subject {
             Subject::Dir(id) => self.dir(*id).await,
+            Subject::Part(part) => self.dir(part.dir).await,
             Subject::Bucket(place) => {
-                let dir = self.dir(place.dir).await?;
+                let dir = self.dir(place.part.dir).await?;
                 let name = self.name(place).await?;
                 Some(crate::fs::below(&dir, &name))
             }
@@ -288,15 +302,15 @@ impl Paths {
 
     /// Of entries in one bucket, which is nearly always one, the first name.
     async fn name(&self, place: &Place) -> Option<Vec<u8>> {
-        let range = Scan::Bucket(place.dir.into(), place.hash).range();
-        match self.scan(place.dir, range).await?.first()? {
+        let range = Scan::Bucket(place.part, place.hash).range();
+        match self.scan(place.part, range).await?.first()? {
             (Key::Entry { name, .. }, _) => Some(name.as_bytes().to_vec()),
             _ => None,
         }
     }
 
-    async fn scan(&self, dir: DirId, range: KeyRange) -> Option<Vec<(Key, Record)>> {
-        let server = self.client.map().owner(Part::whole(dir).slot());
+    async fn scan(&self, part: Part, range: KeyRange) -> Option<Vec<(Key, Record)>> {
+        let server = self.client.map().owner(part.slot());
         match self.client.admin(server, Request::Scan { range, limit: 1 }).await {
             Ok(Response::Records(records)) => Some(records),
             _ => None,

@@ -18,6 +18,7 @@ use std::rc::Rc;
 const TIME: Timestamp = Timestamp { secs: 1, nanos: 0 };
 
 mod lists;
+pub(super) mod parts;
 
 pub(super) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
@@ -117,7 +118,7 @@ impl Tree {
     pub(super) fn key(&self, dir: DirId, text: &str) -> Key {
         let hash = self.map.widths().name(self.salt(dir), &name(text));
         Key::Entry {
-            part: dir.into(),
+            part: self.part_with(dir, hash),
             hash,
             name: name(text),
         }
@@ -303,8 +304,8 @@ impl Tree {
     pub(super) fn checker(&self) -> Checker {
         let mut checker = Checker::new(self.map.clone());
         for (_, key, record) in self.records.values() {
-            if let (Key::Head(id), Record::Head(head)) = (key, record) {
-                checker.head(id.dir, head);
+            if let Key::Head(part) = key {
+                checker.head(*part, record);
             }
         }
         for (server, key, record) in self.records.values() {

@@ -32,11 +32,17 @@ impl Operator {
                 continue;
             };
             let damaged = heads.iter().filter_map(|(key, record)| match (key, record) {
-                (Key::Head(part), Record::Head(head)) if !self.is_sound(server, part.dir) => Some(head),
+                (Key::Head(part), Record::Head(_) | Record::Part(_)) if !self.is_sound(server, *part) => {
+                    Some((*part, record))
+                }
                 _ => None,
             });
-            for head in damaged.take(SHOWN) {
-                text.push_str(&format!("\n    damaged: {}", self.path(map, head)));
+            for (part, record) in damaged.take(SHOWN) {
+                let path = match record {
+                    Record::Head(head) => self.path(map, head),
+                    _ => self.path_of_part(map, part),
+                };
+                text.push_str(&format!("\n    damaged: {path}"));
             }
         }
         if !unknown.is_empty() {
@@ -48,11 +54,11 @@ impl Operator {
         text
     }
 
-    /// Whether all that is in a directory can be read, as far as is looked.
-    fn is_sound(&self, server: ServerId, dir: DirId) -> bool {
+    /// Whether all that is in a part of a directory can be read, as far as is looked.
+    fn is_sound(&self, server: ServerId, part: Part) -> bool {
         let kinds = [Tag::Entry, Tag::Attachment, Tag::Touch, Tag::RenameList];
         kinds.into_iter().all(|tag| {
-            let mut range = KeyRange::tagged(Part::whole(dir).slot(), tag, &dir.0.to_be_bytes());
+            let mut range = KeyRange::tagged(part.slot(), tag, &part.dir.0.to_be_bytes());
             for _ in 0..PIECES {
                 match self.scan(server, range.clone(), RECORDS) {
                     None => return false,
@@ -69,6 +75,31 @@ impl Operator {
         })
     }
 
+    /// The path of a directory that is split, and which part of it is meant.
+    fn path_of_part(&self, map: &ClusterMap, part: Part) -> String {
+        let path = self.head(map, part.dir).map(|head| match part.dir {
+            DirId::ROOT => "/".into(),
+            _ => self.path(map, &head),
+        });
+        let path = path.unwrap_or_else(|| format!("directory {}", part.dir));
+        format!("{path} (part {})", part.start())
+    }
+
+    /// The head of a directory, if it can be read.
+    fn head(&self, map: &ClusterMap, dir: DirId) -> Option<Head> {
+        let key = Key::Head(dir.into());
+        let mut range = KeyRange {
+            start: key.encode(),
+            end: key.encode(),
+        };
+        range.end.push(0);
+        let found = self.scan(map.home(&key), range, 1).unwrap_or_default();
+        match found.into_iter().next() {
+            Some((_, Record::Head(head))) => Some(head),
+            _ => None,
+        }
+    }
+
     /// The path of a directory; from where it cannot be told, with dots.
     fn path(&self, map: &ClusterMap, head: &Head) -> String {
         let mut path = format!("/{}", crate::text::printable(head.name.as_bytes()));
@@ -77,14 +108,7 @@ impl Operator {
             if parent == DirId::ROOT {
                 return path;
             }
-            let key = Key::Head(parent.into());
-            let mut range = KeyRange {
-                start: key.encode(),
-                end: key.encode(),
-            };
-            range.end.push(0);
-            let found = self.scan(map.home(&key), range, 1).unwrap_or_default();
-            let Some((_, Record::Head(above))) = found.into_iter().next() else {
+            let Some(above) = self.head(map, parent) else {
                 break;
             };
             path = format!("/{}{path}", crate::text::printable(above.name.as_bytes()));

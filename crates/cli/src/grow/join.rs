@@ -7,6 +7,7 @@ use crate::addresses::{self, on_loopback, server_at, stays_here};
 use crate::args::Args;
 use crate::pki::Authority;
 use crate::process::RunLock;
+use crate::store_kinds::StoreKind;
 use crate::{coordination, process, stores, up};
 use anyhow::{Context, Result, bail};
 use pando_cluster::{ClusterMap, Server, ServerInfo};
@@ -28,6 +29,9 @@ pub struct JoinArgs {
     /// Its store. [default: server-N in the cluster's folder]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
+    /// Kind of its store. [default: rocksdb]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub store_kind: Option<StoreKind>,
     #[command(flatten)]
     pub patience: Patience,
     /// Add one more server although the last change is still under way. (Without this, its progress is
@@ -36,7 +40,7 @@ pub struct JoinArgs {
     pub another: bool,
     /// Put back a join that is under way: the new server gives back the slots that it has got so far, and
     /// leaves.
-    #[arg(long, conflicts_with_all = ["another", "address", "store"])]
+    #[arg(long, conflicts_with_all = ["another", "address", "store", "store_kind"])]
     pub cancel: bool,
 }
 
@@ -127,7 +131,8 @@ impl Operator {
         }
         stores::has_room(&path)?;
         let is_new = !path.exists();
-        stores::make(&path, id, &map, (0, 0))?;
+        let kind = options.store_kind.unwrap_or(StoreKind::NEW);
+        stores::make(&path, id, &map, (0, 0), kind)?;
         if map.auth == AuthMode::Tls {
             // Certificates from elsewhere are where people put them.
             if !self.dir.tls("server.pem").exists() {

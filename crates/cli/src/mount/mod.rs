@@ -205,7 +205,8 @@ fn serve(dir: &ClusterDir, mount: &MountArgs, words: &Words, mountpoint: &Path) 
     let cluster = NetCluster::new(config, Options::default(), me.introduction, me.tls)
         .map_err(anyhow::Error::msg)
         .context("cannot use the block store")?
-        .with_users(me.users);
+        .with_users(me.users)
+        .with_maps(&dir.path, cluster_dir::map_in);
     let mut options = MountOptions::new(mountpoint);
     options.timeout = DEFAULT_TIMEOUT;
     if let Some(timeout) = words.timeout {

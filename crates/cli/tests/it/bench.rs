@@ -241,3 +241,40 @@ fn ceilings() {
     assert_eq!(results[3]["record_hit_rate"], 0.0, "{store}");
     assert!(results[2]["record_hit_rate"].as_f64() > Some(0.5), "{store}");
 }
+
+#[test]
+fn stores_with_and_without_columns() {
+    let folder = tempfile::tempdir().expect("temporary directory");
+    let at = folder.path().to_str().expect("a path");
+    for (figure, lines) in [("indexfs-10", 8), ("indexfs-t3", 4)] {
+        let arguments = [
+            "bench",
+            "figure",
+            figure,
+            "--entries",
+            "1200",
+            "--at",
+            at,
+            "--json",
+        ];
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_pando"))
+            .args(arguments)
+            .output()
+            .expect("pando runs");
+        let why = String::from_utf8_lossy(&out.stderr);
+        if why.contains("past the kernel's cache") {
+            return println!("SKIPPED: {why}");
+        }
+        assert!(out.status.success(), "{why}");
+        let drawn: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        let results = drawn["results"].as_array().expect("lines");
+        assert_eq!(results.len(), lines, "{drawn}");
+        for line in results {
+            assert!(
+                line["rocksdb_s"].as_f64() > Some(0.0) && line["column_s"].as_f64() > Some(0.0),
+                "{line}"
+            );
+        }
+    }
+    assert_eq!(std::fs::read_dir(at).expect("listed").count(), 0, "it cleans up");
+}

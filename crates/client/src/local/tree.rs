@@ -130,6 +130,8 @@ impl Tree {
         (ino, generation): (Ino, Generation),
     ) -> Result<Decision, Errno> {
         let inputs = Inputs {
+            parts: [0, 0],
+            splits: false,
             cred: here.cred,
             session: None,
             keeper: None,
@@ -158,7 +160,11 @@ impl Tree {
                     }
                 }
                 Step::Done(decision) => return Ok(decision),
-                Step::UseCoordinator | Step::Walk { .. } | Step::Localised => return Err(Errno::Unsupported),
+                Step::UseCoordinator
+                | Step::Walk { .. }
+                | Step::Localised
+                | Step::Elsewhere { .. }
+                | Step::Busy => return Err(Errno::Unsupported),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Every kind of message.
 
 use super::records::{self, DIR, SESSION, TIME, TX, name};
-use super::{cuts, filelocks, identities, moving};
+use super::{cuts, filelocks, identities, moving, splitting};
 use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
 use pando_format::{Codec, Key, Layout, NameHash, NumberRun, Position, Scan};
@@ -387,6 +387,7 @@ pub(super) fn ask(op: Op) -> Request {
         sequence: Sequence(1),
     });
     OpRequest {
+        parts: [0, 0],
         keep: None,
         request,
         again: false,
@@ -438,6 +439,7 @@ pub(super) fn requests() -> Vec<Request> {
         }));
     }
     let asked = OpRequest {
+        parts: [0, 0],
         keep: Some(keep()),
         request: None,
         again: false,
@@ -463,6 +465,7 @@ pub(super) fn wants() -> Vec<LockWant> {
         LockWant::Key(Key::Head(DIR.into()), LockMode::Shared),
         LockWant::Key(Key::Touch(DIR.into()), LockMode::Increment),
         LockWant::Bucket(DIR.into(), NameHash(7), LockMode::Exclusive),
+        LockWant::Bucket(splitting::upper(), NameHash(u64::MAX >> 8), LockMode::Shared),
         LockWant::Attachments(records::entry_key()),
     ]
 }
@@ -528,6 +531,7 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
         PeerRequest::NewMap(Blob(vec![1, 2])),
     ];
     all.extend(moving::requests().into_iter().map(PeerRequest::Moving));
+    all.extend(splitting::requests().into_iter().map(PeerRequest::Split));
     all
 }
 
@@ -577,6 +581,10 @@ pub(super) fn answers() -> Vec<Answer> {
         Answer::Entries {
             entries: vec![line(None), line(Some(views[5].clone()))],
             end: true,
+        },
+        Answer::Part {
+            entries: vec![line(None)],
+            upto: Position(0x400),
         },
         Answer::FsStat(FsStat {
             total: 9,
@@ -679,6 +687,8 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
     all.extend(identities::auth_errors().map(|e| Ok(Response::Auth(Err(e)))));
     let moves = moving::answers().into_iter().map(PeerAnswer::Moving);
     all.extend(moves.map(|m| Ok(Response::Peer(m))));
+    let splits = splitting::answers().into_iter().map(PeerAnswer::Split);
+    all.extend(splits.map(|s| Ok(Response::Peer(s))));
     all.push(Ok(Response::Cluster(Ok(Blob(vec![0; 16])))));
     all.extend(filelocks::answers().into_iter().map(|a| Ok(Response::Lock(a))));
     all.extend(
@@ -701,6 +711,16 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Refusal::ReadOnly,
         Refusal::BadHandle,
         Refusal::KeeperUnknown,
+        Refusal::Elsewhere {
+            second: true,
+            start: 0x800,
+            depth: Some(2),
+        },
+        Refusal::Elsewhere {
+            second: false,
+            start: 0x800,
+            depth: None,
+        },
     ];
     all.extend(refusals.map(Err));
     all

@@ -4,8 +4,9 @@ use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
     GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key, Layout,
-    LocalRecord, Marks, Mutation, NameHash, NumberRun, OwedRecord, PreparedRecord, Record, ReplyRecord,
-    ReplyWrite, Scan, SessionRecord, Superblock, Target, Touch, TouchDelta, XattrSet,
+    LocalRecord, Marks, Mutation, NameHash, NumberRun, OwedRecord, PartNote, PartRecord, PartsRecord,
+    PreparedRecord, Record, ReplyRecord, ReplyWrite, Scan, SessionRecord, Superblock, Target, Touch,
+    TouchDelta, XattrSet,
 };
 use pando_store::Bundle;
 use pando_types::{
@@ -62,6 +63,9 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Owed(TX),
         attachment(AttachmentKind::Xattrs),
         Key::Orphan(Slot(0x0abc), Ino(0x0abc_0000_0000_0002), Generation(3)),
+        Key::Head(super::splitting::upper()),
+        Key::Parts(DIR),
+        Key::PartNote(super::splitting::upper()),
         Key::Local(DIR.into()),
     ]
 }
@@ -201,6 +205,15 @@ pub(super) fn reply_write() -> ReplyWrite {
     }
 }
 
+fn touched(part: Part) -> Mutation {
+    let delta = TouchDelta {
+        entries: -1,
+        subdirs: 0,
+        time: TIME,
+    };
+    Mutation::Touch { part, delta }
+}
+
 pub(super) fn changes() -> Vec<Mutation> {
     vec![
         Mutation::Insert {
@@ -217,14 +230,8 @@ pub(super) fn changes() -> Vec<Mutation> {
         Mutation::Delete {
             key: Key::Head(DIR.into()),
         },
-        Mutation::Touch {
-            part: DIR.into(),
-            delta: TouchDelta {
-                entries: -1,
-                subdirs: 0,
-                time: TIME,
-            },
-        },
+        touched(DIR.into()),
+        touched(super::splitting::upper()),
     ]
 }
 
@@ -363,7 +370,17 @@ pub(super) fn records() -> Vec<(Key, Record)> {
             end: 4096,
         },
     };
-    all.push((keys[19].clone(), Record::Local(lease)));
+    all.push((keys[22].clone(), Record::Local(lease)));
+    let part = PartRecord {
+        generation: Generation(6),
+        salt: 0x5a17,
+        depth: 1,
+    };
+    let starts = vec![0x400, 0x800];
+    all.push((keys[19].clone(), Record::Part(part)));
+    all.push((keys[20].clone(), Record::Parts(PartsRecord { starts })));
+    let notes = [PartNote::Coming(TX), PartNote::Debris];
+    all.extend(notes.map(|note| (keys[21].clone(), Record::PartNote(note))));
     let layouts = [
         (FileKind::Regular, Layout::None),
         (FileKind::Regular, Layout::Inline),

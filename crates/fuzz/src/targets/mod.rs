@@ -33,7 +33,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     target("frames", frames::frames, 4096),
     target("hello", hello::hello, 512),
-    target("message", wire::message, 4096),
+    target("message", wire::message, 8192),
     target("sealed", wire::sealed, 2048),
     target("statement", wire::statement, 512),
     target("map", wire::map, 16_384),

@@ -21,7 +21,12 @@ pub(crate) fn key(input: &[u8]) {
     assert!(range.contains(input), "{key:?} is not in its slot");
     assert!(!range.after(&key).contains(input));
     let part = match &key {
-        Key::Attachment { part, hash, name, .. } => Scan::Attachments(*part, *hash, name.clone()).range(),
+        Key::Attachment { part, hash, name, .. } => {
+            let (part, first) = (*part, *hash);
+            let last = first;
+            assert!(Scan::AllAttachments { part, first, last }.range().contains(input));
+            Scan::Attachments(part, *hash, name.clone()).range()
+        }
         Key::Entry { part, hash, .. } => {
             assert!(Scan::Entries(*part).range().contains(input));
             assert!(Scan::EntriesFrom(*part, *hash).range().contains(input));
@@ -33,6 +38,7 @@ pub(crate) fn key(input: &[u8]) {
             assert!(Scan::AllPrepared.range().contains(input));
             Scan::Prepared(*of).range()
         }
+        Key::PartNote(_) => Scan::PartNotes(slot).range(),
         Key::Garbage(..) => Scan::Garbage(slot).range(),
         Key::Orphan(..) => Scan::Orphans(slot).range(),
         Key::Reply(_, session, _) => {
@@ -43,7 +49,13 @@ pub(crate) fn key(input: &[u8]) {
         Key::RenameList { parent, .. } => Scan::RenameLists(*parent).range(),
         Key::Invalidation(_) => Scan::Invalidations.range(),
         Key::Identity(_) => Scan::Identities.range(),
-        Key::Counter(_) | Key::Head(_) | Key::Touch(_) | Key::Local(_) | Key::Superblock | Key::HandOver => {
+        Key::Counter(_)
+        | Key::Head(_)
+        | Key::Parts(_)
+        | Key::Touch(_)
+        | Key::Local(_)
+        | Key::Superblock
+        | Key::HandOver => {
             range
         }
     };

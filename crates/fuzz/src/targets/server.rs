@@ -309,7 +309,7 @@ impl Run {
                 seen(moved);
                 other.iter().for_each(|o| seen(o));
             }
-            Answer::Entries { entries, .. } => {
+            Answer::Entries { entries, .. } | Answer::Part { entries, .. } => {
                 entries.iter().filter_map(|e| e.view.as_deref()).for_each(seen)
             }
             Answer::Done
@@ -347,6 +347,7 @@ impl Run {
     fn serves(&mut self) {
         assert!(!self.server.stopped());
         let lookup = OpRequest {
+            parts: [0, 0],
             keep: None,
             request: None,
             again: false,

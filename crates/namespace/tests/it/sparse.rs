@@ -126,6 +126,8 @@ impl World {
             now: Timestamp::default(),
             widths: WIDTHS,
             ids: pando_types::Ids::Predicted,
+            splits: false,
+            parts: [0, 0],
             inline_limit: 65_536,
             block_size: BLOCK,
             fresh: None,
@@ -158,7 +160,13 @@ impl World {
                         other => panic!("{other:?}"),
                     };
                 }
-                Step::UseCoordinator | Step::Walk { .. } | Step::Localised => panic!("a step of a directory"),
+                Step::UseCoordinator
+                | Step::Walk { .. }
+                | Step::Localised
+                | Step::Elsewhere { .. }
+                | Step::Busy => {
+                    panic!("a step of a directory")
+                }
             }
         }
         panic!("no end")

@@ -156,6 +156,7 @@ impl MetaServer {
         });
         let op = Op::Reopen { dir };
         let asked = Asked {
+            parts: [0, 0],
             term: self.map().term,
             slot_changes: self.slot_changes(),
             message,

@@ -7,9 +7,12 @@ use crate::facts::statements::Dirs;
 use crate::pipeline::AtOnce;
 use crate::pipeline::{Asked, Basis};
 use crate::{Failure, MetaServer};
-use pando_format::Batch;
+use pando_format::{Batch, NameHash};
 use pando_store::{Level, StoreError};
-use pando_types::{AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SessionId, plant};
+use pando_types::{
+    AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SLOTS, SessionId, Slot, Tile,
+    plant,
+};
 use pando_wire::{
     Keep, Op, OpRequest, Outcome, PeerRequest, Refreshed, Refusal, Request, Response, Statement,
 };
@@ -26,6 +29,8 @@ pub(crate) struct Tried<'a> {
     pub map: MapEpoch,
     /// Under which session its sender keeps files open.
     pub keep: Option<&'a Keep>,
+    /// In which parts its sender takes the names to be.
+    pub parts: [u16; 2],
 }
 
 impl MetaServer {
@@ -96,6 +101,7 @@ impl MetaServer {
             op,
             ways,
             keep,
+            parts,
         } = asked;
         if *op == Op::Sync
             && let Err(refusal) = self.knows_all_owners(*map)
@@ -125,6 +131,7 @@ impl MetaServer {
             again: *again,
             map: *map,
             keep: keep.as_ref(),
+            parts: *parts,
         };
         pin!(self.operate(asker, tried, (holder, cred), op, ways, notes)).await;
     }
@@ -248,8 +255,10 @@ impl MetaServer {
         ways: &'a [Statement],
         notes: &'a Notes,
     ) -> Option<(Asked<'a>, bool)> {
-        let believed = self.believed(&tried, (holder, cred), op, ways);
-        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, tried.request, tried.map, op)?)));
+        let believed = self
+            .may_name(op, tried.parts)
+            .and_then(|()| self.believed(&tried, (holder, cred), op, ways));
+        let admitted = believed.and_then(|dirs| Ok((dirs, self.admit(asker, &tried, op)?)));
         let (dirs, unknown) = match admitted {
             // Another server may have executed it.
             Ok((dirs, Admission::Execute { unknown })) => (dirs, unknown || tried.again && !plant!(H116)),
@@ -299,6 +308,7 @@ impl MetaServer {
             holder,
             cred,
             op,
+            parts: tried.parts,
             keep: tried.keep,
             dirs,
             told: cred,
@@ -372,18 +382,33 @@ impl MetaServer {
         }))
     }
 
+    /// Whether the parts that an asker names may have its names. Which one has, records say.
+    pub(crate) fn may_name(&self, op: &Op, parts: [u16; 2]) -> Result<(), Refusal> {
+        if parts == [0, 0] {
+            return Ok(());
+        }
+        let map = self.map();
+        let hashes = op.hashes(map.widths());
+        let may = |(start, hash): (u16, Option<NameHash>)| {
+            let first = Tile {
+                start,
+                depth: Tile::first_depth(start),
+            };
+            start == 0 || start < SLOTS && hash.is_some_and(|hash| first.has(hash.upper()))
+        };
+        match map.placement.splits() && parts.into_iter().zip(hashes).all(may) {
+            true => Ok(()),
+            false => Err(Refusal::Invalid),
+        }
+    }
+
     /// Is this request for us, and what does its lane say?
-    fn admit(
-        &self,
-        asker: Asker,
-        request: Option<RequestId>,
-        map: MapEpoch,
-        op: &Op,
-    ) -> Result<Admission, Refusal> {
-        let request = request.filter(|_| op.mutates());
+    fn admit(&self, asker: Asker, tried: &Tried<'_>, op: &Op) -> Result<Admission, Refusal> {
+        let (map, home) = (tried.map, op.home_in(tried.parts));
+        let request = tried.request.filter(|_| op.mutates());
         // What was executed already must find its answer, whatever has become of this server since.
         let known = request.is_some_and(|id| self.admission.sessions.borrow().has(id));
-        if !known && let Err(refusal) = self.is_here(op) {
+        if !known && let Err(refusal) = self.is_here(op, home) {
             if plant!(H64) {
                 return Ok(Admission::Answer(Err(Errno::NotFound)));
             }
@@ -400,12 +425,12 @@ impl MetaServer {
         // It was sent before what it needs came here: it may have been repeated where that was, and be late
         // (H115). So it may if it was sent to the owner of the slot that this was, and is taken for the
         // coordinator's now.
-        let elsewhere = op.home().is_some_and(|slot| !self.serves_slot(slot));
+        let elsewhere = home.is_some_and(|slot| !self.serves_slot(slot));
         let late = map < self.slots.gained.get() || elsewhere && map < self.slots.lost.get();
         if !known && late && !plant!(H115) {
             return Err(Refusal::NotOwner(self.map().epoch));
         }
-        self.check_failure(id, map, op)?;
+        self.check_failure(id, tried, op)?;
         let now = self.world.mono();
         let admission = self
             .admission
@@ -433,8 +458,8 @@ impl MetaServer {
 
     /// Begins a change that is this server's to do and was never asked for before. False, and nothing is
     /// noted: there is something else to be said of it.
-    pub(crate) fn begins(&self, asker: Asker, request: Option<RequestId>, map: MapEpoch, op: &Op) -> bool {
-        let here = op.home().is_some_and(|slot| self.serves_slot(slot));
+    pub(crate) fn begins(&self, asker: Asker, asked: &Asked<'_>, map: MapEpoch) -> bool {
+        let here = asked.home().is_some_and(|slot| self.serves_slot(slot));
         let in_time = map >= self.slots.gained.get();
         let begin = |id| {
             self.admission
@@ -442,7 +467,7 @@ impl MetaServer {
                 .borrow_mut()
                 .begin(id, asker, self.world.mono())
         };
-        here && in_time && self.knows_enough() && request.is_some_and(begin)
+        here && in_time && self.knows_enough() && asked.request.is_some_and(begin)
     }
 
     /// That another is the coordinator is said only by a map that is no older than the asker's: who hears it
@@ -461,8 +486,8 @@ impl MetaServer {
     }
 
     /// Whether an operation is this server's to do.
-    fn is_here(&self, op: &Op) -> Result<(), Refusal> {
-        match op.home() {
+    fn is_here(&self, op: &Op, home: Option<Slot>) -> Result<(), Refusal> {
+        match home {
             Some(slot) if !self.serves_slot(slot) && !self.is_coordinated(op) => Err(self.not_served(slot)),
             _ => Ok(()),
         }
@@ -470,7 +495,7 @@ impl MetaServer {
 
     /// That a request failed is known where it did and nowhere else: with the slot gone it may have been done
     /// by the next owner, also if the slot has come back since (H122).
-    fn check_failure(&self, id: RequestId, map: MapEpoch, op: &Op) -> Result<(), Refusal> {
+    fn check_failure(&self, id: RequestId, tried: &Tried<'_>, op: &Op) -> Result<(), Refusal> {
         let Some(by) = self
             .admission
             .sessions
@@ -480,10 +505,10 @@ impl MetaServer {
         else {
             return Ok(());
         };
-        self.is_here(op)?;
+        self.is_here(op, op.home_in(tried.parts))?;
         if by < self.slots.gained.get() {
             // It may be a late copy of what was answered.
-            if map < self.slots.gained.get() {
+            if tried.map < self.slots.gained.get() {
                 return Err(Refusal::NotOwner(self.map().epoch));
             }
             self.admission.sessions.borrow_mut().forget_failure(id);

@@ -27,7 +27,7 @@ enum Doing {
     /// Refused without effect. Asked again, it may be executed.
     Refused,
     /// Refused for good at this server: the operation was sent elsewhere under another sequence.
-    Elsewhere,
+    Elsewhere(Refusal),
 }
 
 struct Lane {
@@ -405,7 +405,7 @@ impl Sessions {
                 lane.doing = running;
                 Admission::Execute { unknown: true }
             }
-            Doing::Elsewhere => Admission::Refuse(Refusal::UseCoordinator),
+            Doing::Elsewhere(why) => Admission::Refuse(*why),
         }
     }
 
@@ -431,7 +431,10 @@ impl Sessions {
             .get_mut(&id.session)
             .and_then(|s| s.lanes.get_mut(&id.slot));
         match lane {
-            Some(lane) if lane.sequence == id.sequence && matches!(lane.doing, Doing::Elsewhere) => {
+            Some(lane)
+                if lane.sequence == id.sequence
+                    && matches!(lane.doing, Doing::Elsewhere(Refusal::UseCoordinator)) =>
+            {
                 lane.doing = Doing::Running(vec![asker]);
                 Admission::Execute { unknown: true }
             }
@@ -475,10 +478,10 @@ impl Sessions {
 
     /// The running request of a lane was refused without effect.
     pub fn refused(&mut self, id: RequestId, why: Refusal) -> Vec<Asker> {
-        let state = if why == Refusal::UseCoordinator {
-            Doing::Elsewhere
-        } else {
-            Doing::Refused
+        let state = match why {
+            // The asker gives it up for another, wherever it comes again (H300).
+            Refusal::UseCoordinator | Refusal::Elsewhere { .. } => Doing::Elsewhere(why),
+            _ => Doing::Refused,
         };
         self.finish(id, state)
     }

@@ -83,7 +83,7 @@ impl MetaServer {
 
     fn own_status(&self) -> String {
         let s = self.stats();
-        let moved = self.move_stats();
+        let (moved, split) = (self.move_stats(), self.split_stats());
         let (space, removed) = (self.room(), self.removed());
         let parts = self.txn.parts.borrow().live.len();
         let (open, awaited) = self.mounts.holds.borrow().counts();
@@ -100,7 +100,9 @@ impl MetaServer {
                 "\"copies_broken_off\":{},\"longest_pause_us\":{},\"longest_hold_us\":{},\"files_open\":{},\"keepers_awaited\":{},\"file_locks\":{},\"file_lock_waits\":{},",
                 "\"removed_files\":{},\"removed_bytes\":{},\"removed_held\":{},",
                 "\"localised\":{},\"batches\":{},\"inserted\":{},\"tables_refused\":{},",
-                "\"handing_over\":{},\"stuck\":{}}}"
+                "\"handing_over\":{},\"stuck\":{},\"records\":{},",
+                "\"splits\":{{\"given\":{},\"taken\":{},\"records_sent\":{},\"broken_off\":{},\"longest_pause_us\":{},",
+                "\"records_swept\":{}}}}}"
             ),
             self.id,
             self.boot,
@@ -145,6 +147,13 @@ impl MetaServer {
             bulk.refused,
             self.handing_over(),
             self.stuck_slots(),
+            self.store.records(),
+            split.given,
+            split.taken,
+            split.sent,
+            split.broken_off,
+            split.longest_pause,
+            split.swept,
         )
     }
 }

@@ -26,6 +26,8 @@ fn is_of_the_tree(key: &Key) -> bool {
             | Key::Attachment { .. }
             | Key::Head(_)
             | Key::Touch(_)
+            | Key::Parts(_)
+            | Key::PartNote(_)
             | Key::RenameList { .. }
             | Key::Counter(_)
     )
@@ -153,6 +155,7 @@ impl MetaServer {
         }
         let (op, notes, cred) = (Op::Sync, Notes::default(), Cred::root());
         let asked = Asked {
+            parts: [0, 0],
             keep: None,
             message,
             holder: Bearer {

@@ -148,9 +148,11 @@ fn scattered(seed: u64) -> u64 {
 }
 
 impl MetaServer {
-    /// Whether all that changes a directory is at the server that has its names.
+    /// Whether all that changes a directory is at the server that has its names: where directories may be
+    /// split a count of one part would be taken for the directory's (H307).
     fn counts(&self) -> bool {
-        self.map().placement.by_key()
+        let placement = self.map().placement;
+        placement.by_key() && (!placement.splits() || plant!(H307))
     }
 
     /// The count of the directory in which an operation is about to change names.

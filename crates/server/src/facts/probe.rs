@@ -155,6 +155,7 @@ impl MetaServer {
             name: name.clone(),
         };
         let asked = Asked {
+            parts: [0, 0],
             keep: None,
             term: self.map().term,
             slot_changes: self.slot_changes(),

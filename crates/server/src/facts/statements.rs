@@ -140,7 +140,7 @@ impl MetaServer {
                 self.sign_entry(moved, asked);
                 other.iter_mut().for_each(|e| self.sign_entry(e, asked));
             }
-            Answer::Entries { entries, .. } => {
+            Answer::Entries { entries, .. } | Answer::Part { entries, .. } => {
                 for e in entries.iter_mut().filter_map(|e| e.view.as_mut()) {
                     self.sign_entry(e, asked);
                 }

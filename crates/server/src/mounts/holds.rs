@@ -35,6 +35,8 @@ pub(crate) struct Holds {
     unstated: BTreeMap<SessionId, Mono>,
     /// Files without a name that were seen here.
     orphans: BTreeSet<FileAt>,
+    /// How often files became known to be open otherwise than by an open here.
+    heard: u64,
 }
 
 /// A file is open under a session.
@@ -55,6 +57,11 @@ impl Holds {
     /// Whether somebody has yet to say what it has.
     pub fn awaits(&self) -> bool {
         !self.unstated.is_empty()
+    }
+
+    /// How often it was heard what is open, otherwise than by an open here.
+    pub fn heard(&self) -> u64 {
+        self.heard
     }
 
     /// A session of before, which may have anything open.
@@ -178,6 +185,7 @@ impl Holds {
 
     /// It comes with slots.
     pub fn come(&mut self, moved: &Moved) {
+        self.heard += 1;
         if !plant!(H167) {
             moved
                 .held
@@ -400,6 +408,7 @@ impl MetaServer {
         if !self.has_room(&holds, session, new().count()) {
             return Err(Failure::Refused(Refusal::Busy));
         }
+        holds.heard += u64::from(!said.held.is_empty());
         said.held.iter().for_each(|held| holds.note(session, held.open));
         said.closed.iter().for_each(|file| holds.close(session, *file));
         if said.whole {

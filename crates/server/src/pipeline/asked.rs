@@ -6,7 +6,7 @@ use crate::facts::statements::Dirs;
 use crate::{Executed, MetaServer};
 use pando_namespace::{Incarnation, Inputs, Snapshot};
 use pando_store::Lsn;
-use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, RequestId, Term, Timestamp, plant};
+use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, Part, RequestId, Slot, Term, Timestamp, plant};
 use pando_wire::traits::Rests;
 use pando_wire::{ChangeInfo, Keep, Op, Outcome, Scope, Statement};
 use std::cell::Cell;
@@ -39,6 +39,8 @@ pub(crate) struct Asked<'a> {
     pub told: &'a Cred,
     pub basis: Basis,
     pub op: &'a Op,
+    /// In which parts the asker takes its names to be.
+    pub parts: [u16; 2],
     /// Under which session it keeps files open.
     pub keep: Option<&'a Keep>,
     pub dirs: Dirs<'a>,
@@ -49,6 +51,16 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// The slot that keeps the answer, and has the first name.
+    pub fn home(&self) -> Option<Slot> {
+        self.op.home_in(self.parts)
+    }
+
+    /// The part of a directory that has the first name, as the asker takes it.
+    pub fn first_part(&self, dir: DirId) -> Part {
+        Part::new(dir, self.parts[0]).unwrap_or(Part::whole(dir))
+    }
+
     /// The statements that must be true at the instant it takes effect. Who has a file open may go on writing
     /// it, and who has a directory open may ask what has become of it.
     pub fn rests_on(&self) -> impl Iterator<Item = &Statement> {
@@ -96,6 +108,7 @@ impl MetaServer {
             cred: asked.cred,
             holder: asked.holder,
             op: asked.op,
+            parts: asked.parts,
             dirs: {
                 let mut dirs = asked.rests_on();
                 [dirs.next(), dirs.next()]
@@ -126,6 +139,8 @@ impl MetaServer {
             now: self.world.now(),
             widths: map.widths(),
             ids: map.ids,
+            splits: map.placement.splits(),
+            parts: asked.parts,
             inline_limit: map.inline_limit,
             block_size: map.block_size,
             fresh: None,

@@ -85,7 +85,7 @@ impl MetaServer {
         } = decision;
         self.sign(&mut outcome, asked);
         self.give_handle(asked.op, &mut outcome, asked.holder.identity);
-        let opened = self.open_claim(asked.keep, asked.op.home(), &mut outcome)?;
+        let opened = self.open_claim(asked.keep, asked.home(), &mut outcome)?;
         // An operation that only reads has nothing to keep.
         let changes = !mutations.is_empty();
         let reply = changes.then(|| self.reply_write(asked, &outcome)).flatten();
@@ -106,6 +106,9 @@ impl MetaServer {
     /// The first of it: what this server knows beside its records.
     #[inline]
     pub(crate) fn begin_effect(&self, asked: &Asked<'_>, effect: &mut Effect) {
+        if effect.opened.is_some() {
+            self.opened_while_split(asked);
+        }
         self.note_open(effect.opened.take());
         self.keep_private(asked, &effect.batch.mutations);
     }

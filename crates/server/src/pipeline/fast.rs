@@ -20,7 +20,7 @@ use pando_env::LocalFuture;
 use pando_format::Mutation;
 use pando_namespace::{Decision, Inputs, Snapshot, Step, run};
 use pando_store::{Level, Lsn, StoreError};
-use pando_types::{Bearer, Errno, MapEpoch, Part, RequestId, plant};
+use pando_types::{Bearer, Errno, MapEpoch, RequestId, plant};
 use pando_wire::traits::Quick;
 use pando_wire::{Op, OpRequest, Outcome, Response};
 use std::collections::BTreeSet;
@@ -100,11 +100,13 @@ impl MetaServer {
             again: asked.again,
             map: asked.map,
             keep: asked.keep.as_ref(),
+            parts: asked.parts,
         };
         let (cred, op, ways, map) = (&asked.cred, &asked.op, &asked.ways, asked.map);
         let asked = if op.mutates() {
             // Its lane comes last.
-            match self.believed(&tried, (holder, cred), op, ways) {
+            let may = self.may_name(op, tried.parts);
+            match may.and_then(|()| self.believed(&tried, (holder, cred), op, ways)) {
                 Ok(dirs) => self.asked(asker, &tried, (holder, cred), op, dirs, &notes),
                 Err(refusal) => {
                     self.answer(vec![asker], Err(refusal));
@@ -207,7 +209,7 @@ impl MetaServer {
             return Err(Not::Now);
         }
         // The last that can stand in its way: from here on it happens.
-        if op.mutates() && !self.begins(asker, asked.request, map, op) {
+        if op.mutates() && !self.begins(asker, asked, map) {
             return Err(Not::Now);
         }
         let effect = match self.prepare(asked, decision, Announced::default(), inputs.now) {
@@ -264,12 +266,18 @@ impl MetaServer {
                     snapshot.add_all(wants, records);
                     // None is spent on what goes the long way.
                     if let (Some(dir), None) = (asked.op.creates_in(), &inputs.fresh) {
-                        let number = self.number_at_once(Part::whole(dir).slot()).ok_or(Not::Now)?;
+                        let number = self
+                            .number_at_once(asked.first_part(dir).slot())
+                            .ok_or(Not::Now)?;
                         inputs.fresh = Some(self.fresh_of(number));
                     }
                 }
                 Step::Done(decision) => return Ok(decision),
-                Step::UseCoordinator | Step::Walk { .. } | Step::Localised => return Err(Not::Now),
+                Step::UseCoordinator
+                | Step::Walk { .. }
+                | Step::Localised
+                | Step::Elsewhere { .. }
+                | Step::Busy => return Err(Not::Now),
             }
         }
         Err(Not::Now)

@@ -14,7 +14,7 @@ use pando_wire::{Outcome, Refusal};
 /// The key of a mutating request's reply record.
 pub(crate) fn reply_key(asked: &Asked<'_>) -> Option<Key> {
     let request = asked.request.filter(|_| asked.op.mutates())?;
-    Some(Key::Reply(asked.op.home()?, request.session, request.slot))
+    Some(Key::Reply(asked.home()?, request.session, request.slot))
 }
 
 impl MetaServer {

@@ -9,9 +9,9 @@ use super::reply::reply_key;
 use crate::office::graph::Moving;
 use crate::txn::attempt::{Got, Txn};
 use crate::{Failure, MetaServer};
-use pando_namespace::{Decision, Fresh, Incarnation, Inputs, Snapshot, Step, Walked, born, run};
+use pando_namespace::{Decision, Fresh, Incarnation, Inputs, Snapshot, Step, Walked, Which, born, run};
 use pando_store::Level;
-use pando_types::{DirId, Errno, Generation, Ino, Part, Timestamp, plant};
+use pando_types::{DirId, Errno, Generation, Ino, Tile, Timestamp, plant};
 use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Refusal};
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -91,7 +91,7 @@ impl MetaServer {
             unknown,
             fresh: match asked.op.creates_in() {
                 // What waits seldom has a place of its own: the task of every request would be as large.
-                Some(dir) => Box::pin(asked.notes.syncing(self.fresh(asked.op, dir))).await?,
+                Some(dir) => Box::pin(asked.notes.syncing(self.fresh(asked, dir))).await?,
                 None => None,
             },
             collisions: 0,
@@ -115,10 +115,10 @@ impl MetaServer {
     }
 
     /// Identities for what an operation may create in this directory.
-    async fn fresh(&self, op: &Op, dir: DirId) -> Result<Option<Fresh>, Failure> {
-        let number = self.next_number(Part::whole(dir).slot()).await?;
+    async fn fresh(&self, asked: &Asked<'_>, dir: DirId) -> Result<Option<Fresh>, Failure> {
+        let number = self.next_number(asked.first_part(dir).slot()).await?;
         let mut fresh = self.fresh_of(number);
-        if let Op::Mkdir { .. } = op {
+        if let Op::Mkdir { .. } = asked.op {
             fresh.placed = self.place(fresh.generation);
         }
         Ok(Some(fresh))
@@ -163,7 +163,7 @@ impl<'a> Rounds<'a> {
             return Ok(None);
         }
         if let Some(mut remembered) = server.remembered(asked, self.unknown, &at.snapshot)? {
-            let opened = server.open_claim(asked.keep, asked.op.home(), &mut remembered.outcome)?;
+            let opened = server.open_claim(asked.keep, asked.home(), &mut remembered.outcome)?;
             server.note_open(opened);
             return Ok(Some(remembered));
         }
@@ -194,7 +194,7 @@ impl<'a> Rounds<'a> {
         if let Op::ReadDir { dir, .. } = asked.op
             && decision.outcome.is_ok()
         {
-            return self.page(dir.id, now).await;
+            return self.page(dir.id, &at.snapshot, now).await;
         }
         let announced = self.announce(&mut decision).await?;
         let mut effect = server.prepare(asked, decision, announced, now)?;
@@ -252,11 +252,26 @@ impl<'a> Rounds<'a> {
                     None => return Ok(Found::Explore { moved, into }),
                 },
                 Step::UseCoordinator => return Err(Failure::Refused(Refusal::UseCoordinator)),
-                // Where it is, it is noted that somebody waits.
-                Step::Localised => return Err(Failure::Refused(Refusal::Busy)),
+                Step::Elsewhere { which, tile } => return Err(self.elsewhere(which, tile)),
+                // Of a localised one it is noted, where it is, that somebody waits.
+                Step::Busy | Step::Localised => return Err(Failure::Refused(Refusal::Busy)),
                 Step::Done(decision) => return Ok(Found::Decided(decision, now)),
             }
         }
+    }
+
+    /// A name is not in the part that was asked.
+    fn elsewhere(&self, which: Which, tile: Option<Tile>) -> Failure {
+        let [first, second] = self.asked.parts;
+        let (second, start) = match which {
+            Which::First => (false, first),
+            Which::Second => (true, second),
+        };
+        Failure::Refused(Refusal::Elsewhere {
+            second,
+            start,
+            depth: tile.map(|tile| tile.depth),
+        })
     }
 
     /// Whether a move would make a loop, if all that is needed for that is known.
@@ -295,13 +310,18 @@ impl<'a> Rounds<'a> {
     }
 
     /// A page of a listing. Nothing: entries on it are being changed.
-    async fn page(&mut self, dir: DirId, now: Timestamp) -> Result<Option<Done>, Failure> {
+    async fn page(
+        &mut self,
+        dir: DirId,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> Result<Option<Done>, Failure> {
         let (server, asked) = (self.server, self.asked);
         // The slot has left since this was admitted: what is here of it is not what the locks are of (H137).
-        if !server.serves_slot(Part::whole(dir).slot()) {
+        if !server.serves_slot(asked.first_part(dir).slot()) {
             return Err(Failure::Refused(Refusal::Busy));
         }
-        let mut outcome = match server.list(asked.cred, asked.op).await? {
+        let mut outcome = match server.list(asked, snapshot).await? {
             Listed::Page(outcome) => outcome,
             Listed::Wait(changing) => {
                 self.wants.extend(changing);

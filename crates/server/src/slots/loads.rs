@@ -55,13 +55,20 @@ impl MetaServer {
             Ids::Placed => {}
         }
         let server = self.less_loaded_of_two(&map);
-        self.slots.loads.borrow_mut().sent(server);
         let id = if map.id_bits == 128 {
             DirId::placed(generation, self.slot_of(&map, server))
         } else {
             self.short_id(&map, server)
         };
         Some(id)
+    }
+
+    /// A directory was decided whose content goes to another server: that has one more.
+    pub(crate) fn placed(&self, server: ServerId) {
+        match self.map.borrow().ids {
+            Ids::Predicted => {}
+            Ids::Placed => self.slots.loads.borrow_mut().sent(server),
+        }
     }
 
     fn less_loaded_of_two(&self, map: &ClusterMap) -> ServerId {

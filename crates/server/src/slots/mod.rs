@@ -7,6 +7,7 @@ pub(crate) mod moving;
 pub(crate) mod numbers;
 pub(crate) mod recovery;
 pub(crate) mod restore;
+pub(crate) mod split;
 
 use pando_types::MapEpoch;
 use std::cell::{Cell, RefCell};
@@ -21,6 +22,8 @@ pub(crate) struct State {
     pub numbers: numbers::Numbers,
     /// How many records other servers have.
     pub loads: RefCell<loads::Loads>,
+    /// Parts of directories that are split, or come.
+    pub splits: RefCell<split::Splits>,
     /// The cut that there is here, if any.
     pub cuts: cut::Cuts,
 }

@@ -16,7 +16,9 @@ use crate::{MetaServer, Observer, ServerConfig, Stats, admission, care, facts, m
 use pando_cluster::Coord;
 use pando_data::Blocks;
 use pando_env::{Caller, World};
-use pando_format::{Batch, FORMAT_VERSION, Key, Mutation, OLDEST_FORMAT, Record, Scan, Superblock};
+use pando_format::{
+    Batch, FORMAT_VERSION, HandOverRecord, Key, Mutation, OLDEST_FORMAT, Record, Scan, Superblock,
+};
 use pando_store::{Level, Lsn, Store, StoreError};
 use pando_types::{AuthMode, BootEpoch, FsId, Ids, MapEpoch, Mono, ServerId, TxId, plant};
 use std::cell::{Cell, RefCell};
@@ -146,6 +148,14 @@ async fn sessions(store: &dyn Store, epoch: MapEpoch, now: Mono) -> Result<(Sess
     Ok((sessions, holds))
 }
 
+/// What is not forgotten of slots that moved.
+async fn handed_over(store: &dyn Store) -> Result<HandOverRecord, StoreError> {
+    match store.get(&Key::HandOver).wait().await? {
+        Some(Record::HandOver(kept)) => Ok(kept),
+        _ => Ok(HandOverRecord::default()),
+    }
+}
+
 impl MetaServer {
     /// Starts a server on its store. When this returns it serves; messages that came before are lost.
     pub async fn start(
@@ -174,16 +184,12 @@ impl MetaServer {
         let office = Office::new(config.limits.server_lease, now);
         let needs_new_term = config.map.coordinator == config.id && config.map.coherence.lease().is_some();
         let keeps = config.map.auth != AuthMode::None && config.map.keeper == config.id;
-        let identities = if keeps {
-            Identities::load(&*store).await?
-        } else {
-            Identities::default()
+        let identities = match keeps {
+            true => Identities::load(&*store).await?,
+            false => Identities::default(),
         };
-        let kept = match store.get(&Key::HandOver).wait().await? {
-            Some(Record::HandOver(kept)) => kept,
-            _ => Default::default(),
-        };
-        let moving = Moving::starting(kept, &config.map, config.id);
+        let splits = slots::split::Splits::starting(config.map.placement);
+        let moving = Moving::starting(handed_over(&*store).await?, &config.map, config.id);
         let widths = config.map.widths();
         let ours = |slot| moving.may_be_ours(&config.map, config.id, slot);
         let (debts, owed) = Debts::load(&*store, widths, (config.id, boot), &locks, ours).await?;
@@ -255,6 +261,7 @@ impl MetaServer {
                 moving: RefCell::new(moving),
                 numbers: Default::default(),
                 loads: RefCell::default(),
+                splits: RefCell::new(splits),
                 cuts: Default::default(),
             },
             bulk: Default::default(),
@@ -280,6 +287,9 @@ impl MetaServer {
         server.spawn(|me| Box::pin(me.move_slots()));
         if server.map().ids == Ids::Placed {
             server.spawn(|me| Box::pin(me.ask_loads()));
+        }
+        if server.map().placement.splits() {
+            server.spawn(|me| Box::pin(me.split_parts()));
         }
         server.spawn(|me| Box::pin(me.retire_servers()));
         Ok(server)

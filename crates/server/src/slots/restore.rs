@@ -10,11 +10,11 @@
 
 use pando_cluster::ClusterMap;
 use pando_format::{
-    Batch, CounterRecord, Entry, FORMAT_VERSION, Head, Key, LOCAL_SLOT, Mutation, OwedRecord, Record,
+    Batch, CounterRecord, Entry, FORMAT_VERSION, Key, LOCAL_SLOT, Mutation, OwedRecord, PartNote, Record,
     Superblock, Target, Touch,
 };
 use pando_store::{Bundle, Level, RawRecord, Store, StoreError};
-use pando_types::{BootEpoch, DirId, SLOTS, ServerId, Slot, TxId, plant};
+use pando_types::{BootEpoch, DirId, Part, SLOTS, ServerId, Slot, TxId, plant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
@@ -86,6 +86,8 @@ pub fn restored(key: &Key, server: ServerId, map: &ClusterMap) -> bool {
         | Key::Entry { .. }
         | Key::Head(_)
         | Key::Orphan(..)
+        | Key::Parts(_)
+        | Key::PartNote(_)
         | Key::RenameList { .. }
         | Key::Touch(_) => map.home(key) == server,
     }
@@ -152,6 +154,16 @@ impl Restore {
                 | Key::HandOver,
                 _,
             ) => Ok(()),
+            (Key::PartNote(_), Record::PartNote(PartNote::Coming(copy))) => {
+                // Its source knows nothing of it any more, or is not there: whoever has the slot clears it.
+                let nothing = TxId {
+                    coordinator: self.map.home(&key),
+                    boot: BootEpoch(0),
+                    ..copy
+                };
+                let record = Record::PartNote(PartNote::Coming(nothing));
+                self.put(self.map.home(&key), &key, &record)
+            }
             (_, record) => {
                 match &record {
                     Record::Head(_) => self.counts.dirs += 1,
@@ -256,7 +268,7 @@ impl Restore {
             Mutation::Insert { .. } if there.is_some() => Err(wrong("it exists")),
             Mutation::Insert { record, .. } | Mutation::Update { record, .. } => {
                 match (&key, record) {
-                    (Key::Head(_), _) if there.is_none() => self.counts.dirs += 1,
+                    (Key::Head(_), Record::Head(_)) if there.is_none() => self.counts.dirs += 1,
                     (Key::Entry { .. }, _) if there.is_none() => self.counts.names += 1,
                     _ => {}
                 }
@@ -271,7 +283,9 @@ impl Restore {
             }
             Mutation::Delete { .. } => {
                 match (&key, there) {
-                    (Key::Head(_), Some(_)) => self.counts.dirs = self.counts.dirs.saturating_sub(1),
+                    (Key::Head(_), Some(Record::Head(_))) => {
+                        self.counts.dirs = self.counts.dirs.saturating_sub(1);
+                    }
                     (Key::Entry { .. }, Some(_)) => self.counts.names = self.counts.names.saturating_sub(1),
                     _ => {}
                 }
@@ -305,12 +319,23 @@ impl Restore {
     /// more.
     async fn pay(&mut self, content: &OwedRecord) -> Result<(), RestoreError> {
         let (dir, parent, name) = (content.dir, content.head.parent, &content.head.name);
-        let Some(Record::Head(Head { salt, .. })) = self.get(&Key::Head(parent.into())).await? else {
+        // The generation says in which part of its parent it was born.
+        let part = match self.map.placement.splits() {
+            true => Part::at(parent, content.head.generation.slot()),
+            false => Some(Part::whole(parent)),
+        };
+        let Some(part) = part else { return Ok(()) };
+        let head = self.get(&Key::Head(part)).await?;
+        let Some(head) = head.and_then(|head| head.part_head(part)) else {
             return Ok(());
         };
-        let hash = self.map.widths().name(salt, name);
+        let hash = self.map.widths().name(head.salt, name);
+        // A half is given away after what is owed in it came: what is left of it here says nothing (H302).
+        if !head.tile.has(hash.upper()) {
+            return Ok(());
+        }
         let entry = Key::Entry {
-            part: parent.into(),
+            part,
             hash,
             name: name.clone(),
         };

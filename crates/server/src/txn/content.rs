@@ -16,7 +16,7 @@ impl MetaServer {
         dir: DirId,
         generation: Generation,
     ) -> Result<(), Failure> {
-        let to = self.owner(Part::whole(parent).slot());
+        let to = self.owner(self.owing_slot(parent, generation));
         if to == self.id {
             return self.owes(parent, dir, generation).await.map(|_| ());
         }

@@ -161,6 +161,15 @@ impl Locks {
             .collect()
     }
 
+    /// Whether anybody but `holder` has a lock on a bucket of a part from `first` to `last`.
+    pub fn any_in(&self, part: Part, (first, last): (NameHash, NameHash), holder: Holder) -> bool {
+        let t = self.table.borrow();
+        let mut units = t
+            .units
+            .range(Unit::Bucket(part, first)..=Unit::Bucket(part, last));
+        units.any(|(_, s)| s.holders.iter().any(|(h, _)| *h != holder))
+    }
+
     /// From now on it is noted which buckets of a directory somebody has exclusively.
     pub fn watch(&self, part: Part) -> Watch<'_> {
         let changed = self.being_changed(part);

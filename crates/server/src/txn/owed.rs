@@ -133,6 +133,7 @@ impl MetaServer {
         };
         let before = self.txn.debts.borrow_mut().live.insert(dir, debt);
         assert!(before.is_none(), "{dir:?} is born twice at once");
+        self.placed(self.owner(Part::whole(dir).slot()));
         self.pay_later([dir]);
     }
 
@@ -146,7 +147,7 @@ impl MetaServer {
 
     /// A slot whose names are not here (any more) has no debts: their records were left over.
     pub(crate) fn drop_debts(&self, gone: impl Fn(Slot) -> bool) {
-        let elsewhere = |d: &Debt| gone(Part::whole(d.content.head.parent).slot());
+        let elsewhere = |d: &Debt| gone(d.content.head.generation.slot());
         let gone: Vec<Debt> = {
             let mut debts = self.txn.debts.borrow_mut();
             let dirs: Vec<DirId> = debts
@@ -163,6 +164,15 @@ impl MetaServer {
         }
     }
 
+    /// The slot in which a directory's name was at its birth. A directory that is split has names in many,
+    /// and the generation says which.
+    pub(crate) fn owing_slot(&self, parent: DirId, generation: Generation) -> Slot {
+        match self.map().placement.splits() {
+            true => generation.slot(),
+            false => Part::whole(parent).slot(),
+        }
+    }
+
     /// Waits until the content of a directory is not owed here any more.
     pub(crate) async fn owes(
         &self,
@@ -171,8 +181,9 @@ impl MetaServer {
         generation: Generation,
     ) -> Result<PeerAnswer, Failure> {
         // Whose the slot is knows it, and nobody else.
-        if !self.serves_slot(Part::whole(parent).slot()) {
-            return Err(Failure::Refused(self.not_served(Part::whole(parent).slot())));
+        let slot = self.owing_slot(parent, generation);
+        if !self.serves_slot(slot) {
+            return Err(Failure::Refused(self.not_served(slot)));
         }
         let woken = {
             let mut debts = self.txn.debts.borrow_mut();
@@ -220,7 +231,7 @@ impl Debts {
             let Record::Owed(content) = record else { continue };
             batch.mutations.push(Mutation::Delete { key });
             let holder = locks.holder();
-            let entry = match ours(Part::whole(content.head.parent).slot()) {
+            let entry = match ours(content.head.generation.slot()) {
                 true => entry_of(store, widths, &content).await?,
                 false => None,
             };
@@ -267,23 +278,24 @@ async fn entry_of(
     content: &OwedRecord,
 ) -> Result<Option<Unit>, StoreError> {
     let (dir, name) = (content.head.parent, &content.head.name);
-    let Some(Record::Head(parent)) = store.get(&Key::Head(dir.into())).wait().await? else {
+    let Some(part) = Part::at(dir, content.head.generation.slot()) else {
         return Ok(None);
     };
-    let hash = widths.name(parent.salt, name);
+    let head = store.get(&Key::Head(part)).wait().await?;
+    let Some(head) = head.and_then(|head| head.part_head(part)) else {
+        return Ok(None);
+    };
+    let hash = widths.name(head.salt, name);
+    // A half is given away after what is owed in it came: what is left of it here says nothing (H302).
+    if !head.tile.has(hash.upper()) {
+        return Ok(None);
+    }
     let name = name.clone();
-    let there = store
-        .get(&Key::Entry {
-            part: dir.into(),
-            hash,
-            name,
-        })
-        .wait()
-        .await?;
+    let there = store.get(&Key::Entry { part, hash, name }).wait().await?;
     let stands = matches!(
         there,
         Some(Record::Entry(Entry { target: Target::Dir(d), .. }))
             if (d.id, d.generation) == (content.dir, content.head.generation)
     );
-    Ok(stands.then_some(Unit::Bucket(dir.into(), hash)))
+    Ok(stands.then_some(Unit::Bucket(part, hash)))
 }

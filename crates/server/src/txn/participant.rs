@@ -155,6 +155,7 @@ impl MetaServer {
                 boot: self.boot,
                 upto: self.hear(term, after, &entries),
             }),
+            PeerRequest::Split(request) => Ok(PeerAnswer::Split(self.about_split(request).await?)),
             PeerRequest::Moving(request) => Ok(PeerAnswer::Moving(self.about_moving(request).await?)),
             PeerRequest::NewMap(bytes) => {
                 self.adopt_bytes(&bytes);
@@ -572,7 +573,7 @@ impl MetaServer {
 
     /// What is known of a transaction coordinated here. One of an earlier boot without a decision can never
     /// commit.
-    fn state_of(&self, tx: TxId) -> TxState {
+    pub(crate) fn state_of(&self, tx: TxId) -> TxState {
         let c = self.txn.coordinated.borrow();
         if let Some(decided) = c.decided.get(&tx) {
             return if self.store.safe(Level::Synced) >= decided.lsn {

@@ -6,7 +6,8 @@ use pando_model::{Model, ModelAnswer, ModelOp};
 use pando_types::{Cred, Errno, FileKind, Name, Timestamp};
 use pando_wire::{Answer, Fate, Outcome, Statement, UNLINK_MAX};
 
-/// Applies them to the model, and compares what became of each.
+/// Applies them to the model, and compares what became of each. `same_part`: whether a name is in the part of
+/// the directory that has the first one.
 pub(super) fn judge_removals(
     model: &mut Model,
     cred: &Cred,
@@ -14,6 +15,7 @@ pub(super) fn judge_removals(
     names: &[Name],
     now: Timestamp,
     outcome: &Outcome,
+    same_part: impl Fn(&Name) -> bool,
 ) -> Result<(), String> {
     let asked = 1..=UNLINK_MAX;
     if !asked.contains(&names.len()) {
@@ -36,6 +38,10 @@ pub(super) fn judge_removals(
         }
     };
     for (name, fate) in names.iter().zip(fates) {
+        // What is in another part is for another request.
+        if *fate == Fate::Alone && !same_part(name) {
+            continue;
+        }
         if *fate == Fate::Alone {
             let id = dir_ref(dir).id;
             let there = model.child(id, name).and_then(|id| model.attr(id));

@@ -135,6 +135,7 @@ async fn request(a: &Arena, name: &str) -> Option<(ServerId, Vec<u8>)> {
     a.alice.open_session(server).await?;
     let (name, perm) = (super::speaker::named(name)?, Perm::new(0o755));
     let request = OpRequest {
+        parts: [0, 0],
         keep: None,
         request: Some(a.alice.request(6)),
         again: false,

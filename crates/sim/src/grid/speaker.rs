@@ -183,6 +183,7 @@ impl Speaker {
     /// A request for an operation, as this one says it.
     pub fn asking(&self, request: Option<RequestId>, cred: &Cred, op: &Op, ways: &[Statement]) -> Request {
         OpRequest {
+            parts: [0, 0],
             keep: None,
             request,
             again: false,

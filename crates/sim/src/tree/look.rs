@@ -1,8 +1,8 @@
 //! Looking at the tree.
 
-use super::{Place, Tree};
+use super::{Broken, Place, Tree};
 use pando_format::{Entry, Head, Key, NameHash, Record, Touch};
-use pando_types::{DirId, Name, Part, ServerId, TxId};
+use pando_types::{DirId, DirStat, Name, Part, ServerId, TxId};
 use pando_wire::Statement;
 use std::collections::BTreeSet;
 
@@ -11,6 +11,27 @@ impl Tree {
     pub fn is_at_home(&self, home: &Statement) -> bool {
         self.homes
             .contains_key(&(Part::whole(home.id).slot(), home.ino, home.generation))
+    }
+
+    /// The way up from `dir` ends at the root.
+    pub(super) fn check_path(&self, dir: DirId) -> Result<(), Broken> {
+        let mut at = dir;
+        let mut seen = BTreeSet::new();
+        while at != DirId::ROOT {
+            if !seen.insert(at) {
+                return Err(format!("a loop: {dir:?} is its own ancestor, by {seen:?}"));
+            }
+            match self.head(at) {
+                Some(head) => at = head.parent,
+                None if at == dir => return Ok(()),
+                None => {
+                    return Err(format!(
+                        "{dir:?} is not connected to the root: {at:?} does not exist"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Live directories.
@@ -26,7 +47,13 @@ impl Tree {
         }
     }
 
-    /// A directory's touch.
+    /// Counts and times of a directory.
+    pub fn stat(&self, dir: DirId) -> Option<DirStat> {
+        self.touch(dir)?;
+        Some(self.joined(dir))
+    }
+
+    /// The touch of its part 0.
     pub fn touch(&self, dir: DirId) -> Option<&Touch> {
         match self.records.get(&Key::Touch(dir.into())) {
             Some(Record::Touch(t)) => Some(t),
@@ -51,7 +78,10 @@ impl Tree {
     pub fn entry(&self, place: &Place) -> Option<&Entry> {
         let (dir, hash, name) = place;
         match self.records.get(&Key::Entry {
-            part: (*dir).into(),
+            part: match dir.is_homes() {
+                true => (*dir).into(),
+                false => self.part_with(*dir, hash.upper()),
+            },
             hash: *hash,
             name: name.clone(),
         }) {

@@ -7,7 +7,7 @@ use pando_store::conformance::{self, Harness};
 use pando_store::{
     Bundle, Durability, Exported, Level, LocalFuture, Lsn, Picture, Read, Space, Stats, Store, StoreError,
 };
-use pando_store_rocks::{RocksOptions, RocksStore};
+use pando_store_rocks::{RocksOptions, RocksStore, Schema};
 use pando_types::{DirId, RequestSlot, Sequence, SessionId, Slot};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ struct Rocks {
 }
 
 impl Rocks {
-    fn new(place: Place, durability: Durability, gathers: bool) -> Rocks {
+    fn new(place: Place, durability: Durability, gathers: bool, schema: Schema) -> Rocks {
         // Small logs, so that the suite crosses from one WAL to the next; and what is in the journal leaves
         // it.
         let options = RocksOptions {
@@ -42,7 +42,7 @@ impl Rocks {
             gathers,
             current: RefCell::default(),
         };
-        RocksStore::create(&rocks.path(), crate::common::superblock()).expect("create");
+        RocksStore::create_as(&rocks.path(), crate::common::superblock(), schema).expect("create");
         rocks
     }
 
@@ -169,10 +169,16 @@ impl Harness for Rocks {
 #[test]
 fn conformance_suite() {
     for durability in [Durability::Sync, Durability::Async] {
-        for gathers in [false, true] {
+        for (gathers, schema) in [
+            (false, Schema::Whole),
+            (true, Schema::Whole),
+            (false, Schema::Columns),
+            (true, Schema::Columns),
+        ] {
+            eprintln!("{durability:?} {gathers} {schema:?}");
             conformance::run(|| {
                 let dir = tempfile::tempdir().expect("temporary directory");
-                Box::new(Rocks::new(Place::Plain(dir), durability, gathers))
+                Box::new(Rocks::new(Place::Plain(dir), durability, gathers, schema))
             });
         }
     }
@@ -273,13 +279,17 @@ fn copied(from: &Path, to: &Path) {
 
 #[test]
 fn conformance_suite_over_power_cuts() {
-    for durability in [Durability::Sync, Durability::Async] {
+    for (durability, schema) in [
+        (Durability::Sync, Schema::Whole),
+        (Durability::Async, Schema::Whole),
+        (Durability::Async, Schema::Columns),
+    ] {
         let Some(xfs) = Xfs::new().map(Rc::new) else {
             return;
         };
         conformance::run(|| {
             let _ = std::fs::remove_dir_all(xfs.store());
-            Box::new(Rocks::new(Place::Power(xfs.clone()), durability, true))
+            Box::new(Rocks::new(Place::Power(xfs.clone()), durability, true, schema))
         });
     }
 }

@@ -1,10 +1,10 @@
 //! kill -9 of real processes, torn logs, and power cuts.
 
-use crate::common::{Xfs, batch, open, prefix, superblock};
+use crate::common::{Xfs, batch, file_batch, file_prefix, open, prefix, superblock};
 use pando_format::Scan;
 use pando_store::conformance::block_on;
-use pando_store::{Durability, Level, Lsn, Store, StoreError};
-use pando_store_rocks::RocksStore;
+use pando_store::{Batch, Durability, Level, Lsn, Store, StoreError};
+use pando_store_rocks::{RocksOptions, RocksStore, Schema};
 use pando_types::Slot;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,13 +23,62 @@ enum Mode {
     AsyncSynced,
     /// Sync, with H102 planted.
     Lying,
+    /// Sync, with columns, and logs so small that rows go to files all the time.
+    Columns,
+    /// The same as `AsyncSynced`.
+    ColumnsSynced,
 }
 
 impl Mode {
-    const ALL: [Mode; 4] = [Mode::Sync, Mode::Async, Mode::AsyncSynced, Mode::Lying];
+    const ALL: [Mode; 6] = [
+        Mode::Sync,
+        Mode::Async,
+        Mode::AsyncSynced,
+        Mode::Lying,
+        Mode::Columns,
+        Mode::ColumnsSynced,
+    ];
+
+    fn columns(self) -> bool {
+        matches!(self, Mode::Columns | Mode::ColumnsSynced)
+    }
+
+    fn create(self, path: &Path) {
+        let schema = match self.columns() {
+            true => Schema::Columns,
+            false => Schema::Whole,
+        };
+        RocksStore::create_as(path, superblock(), schema).expect("create");
+    }
+
+    fn options(self) -> RocksOptions {
+        let options = crate::common::options(self.durability());
+        match self.columns() {
+            true => RocksOptions {
+                wal_bytes: 32 << 10,
+                ..options
+            },
+            false => options,
+        }
+    }
+
+    fn open(self, path: &Path) -> RocksStore {
+        RocksStore::open(path, self.options()).expect("open").0
+    }
+
+    fn batch(self, n: u64) -> Batch {
+        if self.columns() { file_batch(n) } else { batch(n) }
+    }
+
+    fn prefix(self, store: &RocksStore) -> u64 {
+        match self.columns() {
+            true => file_prefix(store),
+            false => prefix(store),
+        }
+    }
 
     fn durability(self) -> Durability {
-        if matches!(self, Mode::Sync | Mode::Lying) {
+        if matches!(self, Mode::Sync | Mode::Lying | Mode::Columns) {
             Durability::Sync
         } else {
             Durability::Async
@@ -37,7 +86,7 @@ impl Mode {
     }
 
     fn level(self) -> Level {
-        if self == Mode::AsyncSynced {
+        if matches!(self, Mode::AsyncSynced | Mode::ColumnsSynced) {
             Level::Synced
         } else {
             Level::Durable
@@ -59,10 +108,10 @@ fn victim() {
     if mode == Mode::Lying {
         pando_types::plant::set(&["H102"]);
     }
-    let store = open(Path::new(&path), mode.durability());
+    let store = mode.open(Path::new(&path));
     let mut out = std::io::stdout();
-    for n in prefix(&store) + 1.. {
-        let lsn = store.apply(&batch(n));
+    for n in mode.prefix(&store) + 1.. {
+        let lsn = store.apply(&mode.batch(n));
         // Several batches for each wait, so that there is always something at risk.
         let done = match lsn {
             Ok(lsn) if n % 3 == 0 => block_on(store.wait(lsn, mode.level())),
@@ -70,7 +119,10 @@ fn victim() {
         };
         if done.is_err() {
             // H103: for ever, and for everything.
-            assert!(matches!(store.apply(&batch(n + 1)), Err(StoreError::Poisoned(_))));
+            assert!(matches!(
+                store.apply(&mode.batch(n + 1)),
+                Err(StoreError::Poisoned(_))
+            ));
             let wait = block_on(store.wait(store.applied(), Level::Synced));
             assert!(matches!(wait, Err(StoreError::Poisoned(_))), "{wait:?}");
             assert!(store.check().is_err());
@@ -139,14 +191,14 @@ impl Drop for Victim {
 
 #[test]
 fn kill_9_loses_nothing() {
-    for mode in [Mode::Sync, Mode::Async] {
+    for mode in [Mode::Sync, Mode::Async, Mode::Columns] {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("store");
-        RocksStore::create(&path, superblock()).expect("create");
+        mode.create(&path);
         for round in 1..=4 {
             let mut victim = Victim::start(&path, mode);
             victim.follow(30 * round);
-            let locked = RocksStore::open(&path, crate::common::options(mode.durability())).map(drop);
+            let locked = RocksStore::open(&path, mode.options()).map(drop);
             assert_eq!(locked, Err(StoreError::Locked(path.clone())));
             victim.process.kill().expect("kill");
             pando_testing::killed("a process with a store");
@@ -154,7 +206,7 @@ fn kill_9_loses_nothing() {
             let durable = victim.durable;
             drop(victim);
             assert!(durable > 0, "the test proves nothing");
-            let survived = prefix(&open(&path, mode.durability()));
+            let survived = mode.prefix(&mode.open(&path));
             assert!(
                 survived >= durable,
                 "{mode:?}: {durable} were durable, {survived} survived kill -9"
@@ -214,7 +266,7 @@ fn a_torn_log_opens() {
 /// Cuts the power under a victim, several times. Err tells what was durable and is lost.
 fn cut_power(xfs: &Xfs, mode: Mode) -> Result<(), String> {
     let path = xfs.store();
-    RocksStore::create(&path, superblock()).expect("create");
+    mode.create(&path);
     xfs.cut();
     xfs.restart();
     for round in 0..5 {
@@ -234,10 +286,10 @@ fn cut_power(xfs: &Xfs, mode: Mode) -> Result<(), String> {
                 "round {round}: nothing was durable, the test proves nothing"
             ));
         }
-        let store = RocksStore::open(&path, crate::common::options(mode.durability()))
+        let store = RocksStore::open(&path, mode.options())
             .map_err(|e| format!("round {round}: the store does not open: {e}"))?
             .0;
-        let survived = prefix(&store);
+        let survived = mode.prefix(&store);
         if survived < durable {
             return Err(format!(
                 "round {round}: {durable} were durable, {survived} survived"
@@ -250,7 +302,7 @@ fn cut_power(xfs: &Xfs, mode: Mode) -> Result<(), String> {
 
 #[test]
 fn a_power_cut_loses_nothing_durable() {
-    for mode in [Mode::Sync, Mode::AsyncSynced] {
+    for mode in [Mode::Sync, Mode::AsyncSynced, Mode::Columns, Mode::ColumnsSynced] {
         let Some(xfs) = Xfs::new() else { return };
         assert_eq!(cut_power(&xfs, mode), Ok(()));
     }

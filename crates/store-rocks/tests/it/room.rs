@@ -4,7 +4,7 @@ use pando_format::codec::Blob;
 use pando_format::{AttachmentKind, Key, Mutation, NameHash, Record};
 use pando_store::conformance::block_on;
 use pando_store::{Batch, Durability, Level, Store};
-use pando_store_rocks::RocksStore;
+use pando_store_rocks::{RocksStore, Schema};
 use pando_types::{DirId, Name};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -67,15 +67,21 @@ fn there(store: &RocksStore, n: u64) -> bool {
     block_on(store.get(&key(n)).wait()).expect("read").is_some()
 }
 
-fn store(path: &Path, durability: Durability) -> RocksStore {
-    RocksStore::create(path, crate::common::superblock()).expect("create");
+fn store(path: &Path, durability: Durability, schema: Schema) -> RocksStore {
+    RocksStore::create_as(path, crate::common::superblock(), schema).expect("create");
     crate::common::open(path, durability)
 }
 
 #[test]
 fn what_was_deleted_gives_its_space_back_when_that_is_short() {
+    for schema in [Schema::Whole, Schema::Columns] {
+        gives_back(schema);
+    }
+}
+
+fn gives_back(schema: Schema) {
     let tmp = tempfile::tempdir().expect("tempdir");
-    let s = store(tmp.path(), Durability::Async);
+    let s = store(tmp.path(), Durability::Async, schema);
     fill(&s, 0..ROWS);
     clear(&s, 0..ROWS / 2);
     let all = s.stats().table_bytes;
@@ -111,8 +117,14 @@ fn until_once(s: &RocksStore) -> bool {
 
 #[test]
 fn a_store_is_closed_while_tables_are_rewritten() {
+    for schema in [Schema::Whole, Schema::Columns] {
+        closed_meanwhile(schema);
+    }
+}
+
+fn closed_meanwhile(schema: Schema) {
     let tmp = tempfile::tempdir().expect("tempdir");
-    let s = store(tmp.path(), Durability::Sync);
+    let s = store(tmp.path(), Durability::Sync, schema);
     fill(&s, 0..ROWS);
     clear(&s, 0..ROWS);
     s.make_room(true, Instant::now()).expect("make room");

@@ -97,6 +97,7 @@ codec_enum!(Answer {
     10 => Value(b),
     11 => Names(n),
     12 => Fates(f),
-    13 => Bulk(b),
+    13 => Part { entries, upto },
+    14 => Bulk(b),
 });
 codec_enum!(Fate { 0 => Gone, 1 => Not(e), 2 => Alone });

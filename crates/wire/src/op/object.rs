@@ -2,6 +2,7 @@
 
 use super::traits::Home;
 use super::{Handle, Op, Statement};
+use pando_format::{HashWidths, NameHash};
 use pando_types::{Attr, DirId, Generation, Ino, Name, Part, Slot};
 
 /// An object as the caller knows it: by a name that it had, and by its number. If the name stands for another
@@ -271,6 +272,35 @@ impl Op {
             Home::Slot(slot) => Some(slot),
             Home::Anywhere => None,
         }
+    }
+
+    /// The hashes by which the parts of split directories have what it names: of its two names, or of where a
+    /// listing goes on.
+    pub fn hashes(&self, widths: HashWidths) -> [Option<NameHash>; 2] {
+        let hash = |subject: Option<Subject<'_>>| {
+            let subject = subject?;
+            let dir = subject.dir();
+            if dir.id.is_homes() || dir.id == DirId::ABOVE_ROOT {
+                return None;
+            }
+            Some(widths.name(dir.salt, subject.first_name()?))
+        };
+        if let Op::ReadDir { after, .. } = self {
+            return [Some(after.next().bucket()), None];
+        }
+        self.subjects().map(hash)
+    }
+
+    /// The same, if the first name is in this part of its directory.
+    #[inline]
+    pub fn home_in(&self, parts: [u16; 2]) -> Option<Slot> {
+        let whole = self.home()?;
+        if parts[0] == 0 {
+            return Some(whole);
+        }
+        let [first, _] = self.subjects();
+        let part = first.and_then(|s| Part::new(s.dir().id, parts[0]));
+        Some(part.map_or(whole, Part::slot))
     }
 }
 

@@ -79,6 +79,7 @@ fn measure(bench: &Virtual) -> Result<Parts> {
         depth: 1,
         record_mib: 128,
         cache_mib: 256,
+        store: StoreKind::NEW,
         at: None,
     };
     let at = bench.how.at.clone().unwrap_or_else(std::env::temp_dir);

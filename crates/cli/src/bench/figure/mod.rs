@@ -1,6 +1,9 @@
 //! `pando bench figure`: figures of the papers, drawn again. Those about a few clients on real servers; those
 //! about how a large cluster scales in virtual time, with what a message takes measured first.
 
+mod indexfs_10;
+mod indexfs_placement;
+mod indexfs_t3;
 mod infinifs_10;
 mod infinifs_11;
 mod infinifs_12;
@@ -8,6 +11,7 @@ mod infinifs_13;
 mod infinifs_14;
 mod infinifs_15;
 mod infinifs_9;
+mod pairs;
 
 use super::Wait;
 use super::calibrate::{Calibration, How};
@@ -24,9 +28,11 @@ use std::time::Duration;
 /// Measures what a figure of a paper shows.
 ///
 /// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all
-/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13 and 14 in virtual
-/// time, on up to 32 servers of one processor each (see `pando sim scale`). Figure 12 is a model of the
-/// store's levels with costs measured here. Beside all stands what the paper says in words.
+/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14 and
+/// `indexfs-placement` in virtual time, on up to 32 servers of one processor each (see `pando sim scale`).
+/// Figure 12 is a model of the store's levels with costs measured here. Figure 10 and table III of IndexFS on
+/// stores alone, larger than their caches: these take some minutes. Beside all stands what the paper says in
+/// words.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench figure infinifs-9\n  pando bench figure infinifs-15 --rtt 1ms\n  pando bench figure infinifs-11 --clients 8 --seconds 2\n  pando bench calibrate --out costs.json && pando bench figure infinifs-14 --calibration costs.json --json"
@@ -65,6 +71,9 @@ pub struct FigureArgs {
     /// In virtual time: everything that is random follows from it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Figures of stores alone: entries of 320 bytes; larger ones are fewer.
+    #[arg(long, default_value_t = 3_000_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
+    pub entries: u64,
     /// In virtual time: what messages take, as `pando bench calibrate --out` wrote it. [default: measured
     /// now]
     #[arg(long, value_name = "FILE")]
@@ -81,6 +90,7 @@ struct Real {
     durability: Mode,
     waiting: Wait,
     at: PathBuf,
+    entries: u64,
 }
 
 impl Real {
@@ -94,6 +104,7 @@ impl Real {
             durability: args.durability.unwrap_or(Mode::Sync),
             waiting: args.waiting,
             at: args.at.clone().unwrap_or_else(std::env::temp_dir),
+            entries: args.entries,
         }
     }
 
@@ -178,6 +189,16 @@ pub enum Which {
     /// 15).
     #[value(name = "infinifs-15")]
     Infinifs15,
+    /// How evenly new directories are spread by the less loaded of two servers, and by one random choice
+    /// (IndexFS, §II-A).
+    #[value(name = "indexfs-placement")]
+    IndexfsPlacement,
+    /// Insertion into a store with columns and one without (IndexFS, SC'14, figure 10).
+    #[value(name = "indexfs-10")]
+    Indexfs10,
+    /// Reads from both (SC'14, table III).
+    #[value(name = "indexfs-t3")]
+    IndexfsT3,
 }
 
 pub fn run(args: &Args, bench: &FigureArgs) -> Result<ExitCode> {
@@ -194,6 +215,9 @@ pub fn run(args: &Args, bench: &FigureArgs) -> Result<ExitCode> {
         Which::Infinifs13 => infinifs_13::draw(&Virtual::of(bench)),
         Which::Infinifs14 => infinifs_14::draw(&Virtual::of(bench)),
         Which::Infinifs15 => infinifs_15::draw(&Real::of(bench)),
+        Which::IndexfsPlacement => indexfs_placement::draw(&Virtual::of(bench)),
+        Which::Indexfs10 => indexfs_10::draw(&Real::of(bench)),
+        Which::IndexfsT3 => indexfs_t3::draw(&Real::of(bench)),
     }?;
     drawn.print(args);
     Ok(ExitCode::SUCCESS)

@@ -59,6 +59,9 @@ pub struct StoreArgs {
     /// Memory for cached blocks, in MiB.
     #[arg(long, default_value_t = crate::store_kinds::CACHE_MIB)]
     pub cache_mib: usize,
+    /// Kind of the store.
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = StoreKind::NEW)]
+    pub store: StoreKind,
     /// Where to make the temporary folder. [default: the system's]
     #[arg(long, value_name = "DIR")]
     pub at: Option<PathBuf>,
@@ -174,8 +177,10 @@ impl<'a> Bench<'a> {
     /// One with nothing but directories, in a folder.
     pub(super) fn open(args: &'a StoreArgs, folder: &Path, cache_bytes: usize) -> Result<Bench<'a>> {
         let path = folder.join("store");
-        StoreKind::NEW.create(&path, superblock())?;
-        let (opened, _) = StoreKind::NEW.open(&path, &options(args, cache_bytes, args.record_mib << 20))?;
+        args.store.create(&path, superblock())?;
+        let (opened, _) = args
+            .store
+            .open(&path, &options(args, cache_bytes, args.record_mib << 20))?;
         let bench = Bench {
             args,
             store: opened.store(),
@@ -202,7 +207,9 @@ impl<'a> Bench<'a> {
         } = self;
         wait(store.wait(store.applied(), Level::Synced))?;
         drop(store);
-        let (opened, _) = StoreKind::NEW.open(&path, &options(args, args.cache_mib << 20, record_bytes))?;
+        let (opened, _) = args
+            .store
+            .open(&path, &options(args, args.cache_mib << 20, record_bytes))?;
         Ok(Bench {
             args,
             store: opened.store(),
@@ -316,7 +323,12 @@ impl<'a> Bench<'a> {
         let after = self.store.stats();
         // The next kind begins with everything of this one on the device.
         wait(self.store.wait(self.store.applied(), Level::Synced))?;
-        let mut measured = told(Meter::sum(op, vec![meter], false)?, busy, &before, &after);
+        let mut measured = told(
+            self.args.store,
+            Meter::sum(op, vec![meter], false)?,
+            busy,
+            [&before, &after],
+        );
         let bytes = (after.wal_bytes - before.wal_bytes) as f64 / count as f64;
         measured
             .more
@@ -353,19 +365,20 @@ impl<'a> Bench<'a> {
         }
         meter.end(0);
         let after = self.store.stats();
-        Ok(told(Meter::sum(op, vec![meter], false)?, busy, &before, &after))
+        let measured = Meter::sum(op, vec![meter], false)?;
+        Ok(told(self.args.store, measured, busy, [&before, &after]))
     }
 }
 
 /// With the rate that the store's own time gives, and what it counted.
-fn told(measured: Measured, busy: Duration, before: &Stats, after: &Stats) -> Measured {
+fn told(kind: StoreKind, measured: Measured, busy: Duration, [before, after]: [&Stats; 2]) -> Measured {
     let (ops, reads) = (
         measured.ops.max(1) as f64,
         after.hits + after.misses - before.hits - before.misses,
     );
     let round = |x: f64| (x * 1e4).round() / 1e4;
     let mut more = measured.more;
-    more.insert("store".into(), "rocksdb".into());
+    more.insert("store".into(), kind.word().into());
     if reads > 0 {
         let hits = (after.record_hits - before.record_hits) as f64 / reads as f64;
         more.insert("record_hit_rate".into(), round(hits).into());

@@ -4,7 +4,7 @@ use super::{Checker, Dir};
 use crate::fsck::finding::{Finding, Kind, Place, Subject};
 use crate::text::quoted;
 use pando_format::{Key, NameHash};
-use pando_types::{Birth, DirId, Generation, Ids, Ino, Name, SLOTS, Slot, Timestamp};
+use pando_types::{Birth, DirId, Generation, Ids, Ino, Name, Part, SLOTS, Slot, Timestamp};
 
 /// By so many seconds clocks may differ.
 const CLOCKS: i64 = 2;
@@ -20,7 +20,7 @@ impl Checker {
         }
         for (id, access) in std::mem::take(&mut self.doubles) {
             let first = self.get(id).and_then(|d| d.access).map(|a| a.place);
-            let detail = format!("a second name, in directory {}", access.place.dir);
+            let detail = format!("a second name, in directory {}", access.place.part.dir);
             let finding = Finding::new(Kind::TwoNames, Subject::Dir(id), detail);
             self.findings.push(finding.at(access.place).at_each(first));
         }
@@ -47,7 +47,9 @@ impl Checker {
         if id == DirId::ABOVE_ROOT || id.is_homes() {
             return;
         }
+        self.judge_parts(id, d.head);
         let Some(head) = d.head else {
+            let (parts, is_split) = self.part_heads(id);
             if let Some(access) = d.access {
                 let finding = Finding::new(
                     Kind::NoContent,
@@ -55,9 +57,11 @@ impl Checker {
                     "it has a name but no content: opening it fails",
                 );
                 self.findings.push(finding.at(access.place));
-            } else if d.entries > 0 || d.touch.is_some() {
+            } else if d.entries > 0 || d.touch.is_some() || is_split {
                 let detail = format!("{} entries of a directory that is not there", d.entries);
-                self.find(Kind::NoHead, subject(), detail);
+                let mut finding = Finding::new(Kind::NoHead, subject(), detail);
+                finding.keys = parts;
+                self.findings.push(finding);
             }
             return;
         };
@@ -87,7 +91,7 @@ impl Checker {
                 differ("salt", access.salt != head.salt);
                 differ("realm", access.realm != head.realm);
                 differ("name", access.name != head.name);
-                differ("parent", access.place.dir != head.parent);
+                differ("parent", access.place.part.dir != head.parent);
                 differ(
                     "parent's generation",
                     parent_generation.is_some_and(|g| g != head.parent_generation),
@@ -143,7 +147,7 @@ impl Checker {
         }
         // Halves that disagree about the place are reported as that.
         let placed = |d: &Dir| match (d.access, d.head) {
-            (Some(a), Some(h)) => (a.place.dir, a.name) == (h.parent, h.name),
+            (Some(a), Some(h)) => (a.place.part.dir, a.name) == (h.parent, h.name),
             _ => false,
         };
         let mut findings = Vec::new();
@@ -284,7 +288,7 @@ impl Checker {
             };
             // Where it is, or has come to meanwhile.
             let home = Place {
-                dir: DirId::homes(slot),
+                part: DirId::homes(slot).into(),
                 hash: self.map.widths().name(0, &Name::home(ino, generation)),
             };
             let finding = Finding::new(kind, Subject::Ino(ino), detail);
@@ -305,9 +309,11 @@ impl Checker {
             if same > 1 {
                 let ino = Ino(numbers[i].ino);
                 let detail = format!("inode number {ino} has {same} names");
-                let places = numbers[i..i + same].iter().map(|n| Place {
-                    dir: self.ids[n.dir as usize],
-                    hash: NameHash(n.hash),
+                let places = numbers[i..i + same].iter().filter_map(|n| {
+                    Some(Place {
+                        part: Part::new(self.ids[n.dir as usize], n.start)?,
+                        hash: NameHash(n.hash),
+                    })
                 });
                 let finding = Finding::new(Kind::Number, Subject::Ino(ino), detail).at_each(places);
                 self.findings.push(finding);

@@ -1,15 +1,16 @@
 //! A repair in the making: what was found, what is to stand there, and where records are read from.
 
 use crate::fsck::collect::Unread;
+use crate::fsck::parts::{self, part_at};
 use pando_cluster::ClusterMap;
 use pando_env::LocalFuture;
 use pando_format::{
     AttachmentKind, Entry, FactChange, Head, Invalidation, Key, KeyRange, NameHash, Position, Record,
-    RenameList, Scan, Target, Touch, TouchDelta,
+    RenameList, Scan, Target, Touch,
 };
-use pando_types::{DirId, Generation, Ids, Name, ServerId, Timestamp};
+use pando_types::{DirId, Generation, Ids, Name, Part, ServerId, Tile};
 use pando_wire::RepairRequest;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -49,11 +50,66 @@ impl<S: Source> Records<S> {
         })
     }
 
-    pub async fn touch(&self, dir: DirId) -> Result<Option<Touch>, Unread> {
-        Ok(match self.get(&Key::Touch(dir.into())).await? {
+    pub async fn touch(&self, part: Part) -> Result<Option<Touch>, Unread> {
+        Ok(match self.get(&Key::Touch(part)).await? {
             Some(Record::Touch(touch)) => Some(touch),
             _ => None,
         })
+    }
+
+    /// Whether a directory may be split.
+    pub fn may_split(&self, dir: DirId) -> bool {
+        self.map.placement.splits() && !dir.is_homes() && dir != DirId::ABOVE_ROOT
+    }
+
+    /// The hashes that a part has, if it is there.
+    pub async fn tile(&self, part: Part) -> Result<Option<Tile>, Unread> {
+        let head = self.get(&Key::Head(part)).await?;
+        Ok(head.and_then(|head| parts::tile(part, &head)))
+    }
+
+    async fn is_there(&self, part: Part) -> Result<bool, Unread> {
+        Ok(self.get(&Key::Head(part)).await?.is_some())
+    }
+
+    /// The part of a directory that has a hash.
+    pub async fn part_with(&self, dir: DirId, hash: NameHash) -> Result<Part, Unread> {
+        if !self.may_split(dir) {
+            return Ok(dir.into());
+        }
+        let there = async |part| self.is_there(part).await;
+        Ok(part_at(dir, parts::find(dir, hash.upper(), there).await?))
+    }
+
+    /// The parts of a directory, with the hashes that each has by the heads of all.
+    pub async fn parts(&self, dir: DirId) -> Result<Vec<Tile>, Unread> {
+        if !self.may_split(dir) {
+            return Ok(vec![Tile::WHOLE]);
+        }
+        parts::all(dir, async |part| self.is_there(part).await).await
+    }
+
+    /// Where a name is, or would be.
+    pub async fn key(&self, dir: DirId, hash: NameHash, name: Name) -> Result<Key, Unread> {
+        let part = self.part_with(dir, hash).await?;
+        Ok(Key::Entry { part, hash, name })
+    }
+
+    /// The starts of a directory's parts but 0, as its list has them.
+    pub async fn part_list(&self, dir: DirId) -> Result<Option<Vec<u16>>, Unread> {
+        Ok(match self.get(&Key::Parts(dir)).await? {
+            Some(Record::Parts(parts)) => Some(parts.starts),
+            _ => None,
+        })
+    }
+
+    /// The entries of a part that are the tree's, if it has these hashes.
+    pub async fn live(&self, part: Part, tile: Tile) -> Result<Vec<(Key, Entry)>, Unread> {
+        let mut all = self.entries(Scan::Entries(part).range()).await?;
+        if self.may_split(part.dir) {
+            all.retain(|(key, _)| parts::bucket_of(key).is_some_and(|(_, hash)| tile.has(hash.upper())));
+        }
+        Ok(all)
     }
 
     pub async fn list(&self, key: &Key) -> Result<Option<RenameList>, Unread> {
@@ -73,8 +129,18 @@ impl<S: Source> Records<S> {
         Ok(found.into_iter().filter_map(entry).collect())
     }
 
-    pub async fn bucket(&self, dir: DirId, hash: NameHash) -> Result<Vec<(Key, Entry)>, Unread> {
-        self.entries(Scan::Bucket(dir.into(), hash).range()).await
+    /// The entries of a bucket, if its part has it.
+    pub async fn bucket(&self, part: Part, hash: NameHash) -> Result<Vec<(Key, Entry)>, Unread> {
+        if self.may_split(part.dir) {
+            let its = match self.tile(part).await? {
+                Some(tile) => tile.has(hash.upper()),
+                None => part.start() == 0,
+            };
+            if !its {
+                return Ok(Vec::new());
+            }
+        }
+        self.entries(Scan::Bucket(part, hash).range()).await
     }
 
     /// What is attached to an entry.
@@ -102,9 +168,9 @@ impl<S: Source> Records<S> {
     }
 
     /// An ordinal that no entry of a bucket has.
-    pub async fn ordinal(&self, dir: DirId, hash: NameHash) -> Result<Option<u8>, Unread> {
+    pub async fn ordinal(&self, part: Part, hash: NameHash) -> Result<Option<u8>, Unread> {
         let taken: BTreeSet<u8> = self
-            .bucket(dir, hash)
+            .bucket(part, hash)
             .await?
             .iter()
             .map(|(_, e)| e.ordinal)
@@ -116,11 +182,12 @@ impl<S: Source> Records<S> {
 /// A repair in the making.
 pub struct Edit {
     pub request: RepairRequest,
-    now: Timestamp,
+    /// How many more entries and subdirectories parts of directories have.
+    pub counts: BTreeMap<Part, (i32, i32)>,
 }
 
 impl Edit {
-    pub fn new(now: Timestamp) -> Edit {
+    pub fn new() -> Edit {
         Edit {
             request: RepairRequest {
                 expected: Vec::new(),
@@ -128,7 +195,7 @@ impl Edit {
                 touches: Vec::new(),
                 invalidates: Vec::new(),
             },
-            now,
+            counts: BTreeMap::new(),
         }
     }
 
@@ -146,15 +213,18 @@ impl Edit {
         self.request.changes.push((key, now));
     }
 
-    /// A directory has so many more entries.
-    pub fn count(&mut self, dir: DirId, entries: i32, subdirs: i32) {
-        let time = self.now;
-        let delta = TouchDelta {
-            entries,
-            subdirs,
-            time,
-        };
-        self.request.touches.push((dir, delta));
+    /// A part of a directory has so many more entries.
+    pub fn count(&mut self, part: Part, entries: i32, subdirs: i32) {
+        let count = self.counts.entry(part).or_default();
+        *count = (count.0 + entries, count.1 + subdirs);
+    }
+
+    /// An entry went from one place of a directory to another: that is counted only if its part is another.
+    pub fn stays(&mut self, dir: DirId) {
+        let of_it = self.counts.keys().filter(|part| part.dir == dir).count();
+        if of_it == 1 {
+            self.counts.retain(|part, _| part.dir != dir);
+        }
     }
 
     /// What clients know of the way to a directory is not true any more.
@@ -180,12 +250,12 @@ impl Edit {
         }
         self.set(key.clone(), Some(Record::Entry(entry.clone())), None);
         if let Key::Entry { part, .. } = key
-            && let Some(touch) = records.touch(part.dir).await?
+            && let Some(touch) = records.touch(*part).await?
         {
             let subdirs = u64::from(matches!(entry.target, Target::Dir(_)));
             // A count that is too low already is put right by itself.
             if touch.stat.entries >= 1 && touch.stat.subdirs >= subdirs {
-                self.count(part.dir, -1, -(subdirs as i32));
+                self.count(*part, -1, -(subdirs as i32));
             }
         }
         Ok(attached)
@@ -199,15 +269,16 @@ impl Edit {
         target: Target,
         attached: Vec<(AttachmentKind, Record)>,
     ) -> Result<Option<()>, Unread> {
+        let part = records.part_with(dir, hash).await?;
         let key = Key::Entry {
-            part: dir.into(),
+            part,
             hash,
             name: name.clone(),
         };
         if records.get(&key).await?.is_some() {
             return Ok(None);
         }
-        let Some(ordinal) = records.ordinal(dir, hash).await? else {
+        let Some(ordinal) = records.ordinal(part, hash).await? else {
             return Ok(None);
         };
         let subdirs = i32::from(matches!(target, Target::Dir(_)));
@@ -215,15 +286,15 @@ impl Edit {
         for (kind, record) in attached {
             let name = name.clone();
             let at = Key::Attachment {
-                part: dir.into(),
+                part,
                 hash,
                 name,
                 kind,
             };
             self.set(at, None, Some(record));
         }
-        if records.touch(dir).await?.is_some() {
-            self.count(dir, 1, subdirs);
+        if records.touch(part).await?.is_some() {
+            self.count(part, 1, subdirs);
         }
         Ok(Some(()))
     }

@@ -11,11 +11,12 @@ pub async fn plan<S: Source>(planner: &Planner<S>, entries: Vec<(Key, Entry)>) -
     let mut all = Vec::new();
     for (key, entry) in entries {
         let attached = planner.records.attached(&key).await?;
-        let mut edit = Edit::new(planner.now);
+        let mut edit = Edit::new();
         match fit(&key, &entry, &attached, &mut edit) {
             Ok(does) if does.is_empty() => {}
             Ok(does) => all.push(Repair {
                 request: edit.request,
+                counts: edit.counts,
                 does: does.join("; "),
                 slot: None,
             }),

@@ -6,12 +6,13 @@ use super::plan::{Plan, Planned, Planner, Stop, WELL, one, repair};
 use crate::fsck::collect::Unread;
 use crate::fsck::finding::Finding;
 use crate::fsck::numbers::{epoch_of, identities};
+use crate::fsck::parts::{bucket_of, tile};
 use crate::text::quoted;
 use pando_format::{
     AttachmentKind, CounterRecord, Entry, InodeRecord, Key, Layout, LinkRecord, Marks, Record, Target,
 };
-use pando_types::{DirId, FileKind, Generation, Ino, Name, Perm, ServerId, Slot};
-use std::collections::BTreeSet;
+use pando_types::{DirId, FileKind, Generation, Ino, Name, Part, Perm, ServerId, Slot, Tile};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that one repair can hold to.
 const MOST_NAMES: usize = 1000;
@@ -43,6 +44,8 @@ pub fn home_of<S: Source>(records: &Records<S>, (slot, ino, generation): File) -
 async fn look<S: Source>(records: &Records<S>, file: File) -> Result<Found, Unread> {
     let home = home_of(records, file);
     let (mut found, mut prepared) = (Found::default(), BTreeSet::new());
+    // Of directories that are split.
+    let mut parts: BTreeMap<Part, Tile> = BTreeMap::new();
     let each = &mut |server: ServerId, key: Key, record: Record| match &record {
         Record::Entry(entry) => {
             if let Target::Link(l) = &entry.target
@@ -58,6 +61,14 @@ async fn look<S: Source>(records: &Records<S>, file: File) -> Result<Found, Unre
                 found.in_doubt |= (ino, generation) == (file.1, file.2);
             });
         }
+        Record::Head(_) | Record::Part(_) => {
+            if let Key::Head(part) = key
+                && let Some(tile) = tile(part, &record)
+                && tile != Tile::WHOLE
+            {
+                parts.insert(part, tile);
+            }
+        }
         Record::Garbage(_) => {
             found.removed |=
                 matches!(key, Key::Garbage(_, ino, generation) if (ino, generation) == (file.1, file.2));
@@ -65,6 +76,13 @@ async fn look<S: Source>(records: &Records<S>, file: File) -> Result<Found, Unre
         _ => {}
     };
     records.source.sweep(each).await?;
+    // What a part left behind, or what is on its way to one, is no name.
+    found.names.retain(|(key, _)| {
+        bucket_of(key).is_some_and(|(part, hash)| match parts.get(&part) {
+            Some(tile) => tile.has(hash.upper()),
+            None => part.start() == 0,
+        })
+    });
     found.in_doubt |= prepared.contains(&home) || found.names.iter().any(|(key, _)| prepared.contains(key));
     found.names.sort_by_cached_key(|(key, _)| key.encode());
     Ok(found)
@@ -93,9 +111,9 @@ impl<S: Source> Planner<S> {
         let mut home = None;
         let mut some = Vec::new();
         for place in finding.places.iter().collect::<BTreeSet<_>>() {
-            for (key, entry) in self.records.bucket(place.dir, place.hash).await? {
+            for (key, entry) in self.records.bucket(place.part, place.hash).await? {
                 match &entry.target {
-                    Target::Inode(inode) if place.dir.is_homes() && inode.ino == ino => {
+                    Target::Inode(inode) if place.part.dir.is_homes() && inode.ino == ino => {
                         home = Some((key, entry.clone(), inode.clone()));
                     }
                     Target::Link(link) if link.ino == ino => some.push(*link),

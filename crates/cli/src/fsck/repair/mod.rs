@@ -5,6 +5,7 @@
 mod edit;
 mod layout;
 mod links;
+mod parts;
 mod plan;
 mod stray;
 #[cfg(test)]
@@ -90,11 +91,14 @@ pub async fn run(
 /// What others rest on comes first.
 fn in_order(mut findings: Vec<&Finding>) -> Vec<&Finding> {
     let rank = |kind: Kind| match kind {
-        Kind::Counts | Kind::NoTouch | Kind::Counter => 0,
-        Kind::TwoNames | Kind::NoContent | Kind::Hash | Kind::Position | Kind::Layout => 1,
-        Kind::Halves | Kind::Unlisted | Kind::Links => 2,
-        Kind::Attachment | Kind::Listed | Kind::NoHead | Kind::NoName => 3,
-        _ => 4,
+        Kind::Part | Kind::PartList => 0,
+        Kind::Counts | Kind::NoTouch | Kind::Counter => 1,
+        Kind::TwoNames | Kind::NoContent | Kind::Hash | Kind::Position | Kind::Layout => 2,
+        Kind::Halves | Kind::Unlisted | Kind::Links => 3,
+        Kind::Attachment | Kind::Listed | Kind::NoHead | Kind::NoName => 4,
+        // Whether there is another record of it is known when all others are right.
+        Kind::LeftBehind | Kind::PartNote => 5,
+        _ => 6,
     };
     findings.sort_by_key(|f| rank(f.kind));
     findings
@@ -251,11 +255,7 @@ async fn lost_found<S: Source>(records: &Records<S>) -> Result<Lost, Unread> {
         return Ok(Lost::Missing);
     };
     let hash = records.map.widths().name(root.salt, &name);
-    let key = Key::Entry {
-        part: DirId::ROOT.into(),
-        hash,
-        name,
-    };
+    let key = records.key(DirId::ROOT, hash, name).await?;
     Ok(match records.get(&key).await? {
         Some(Record::Entry(Entry {
             target: Target::Dir(access),

@@ -4,13 +4,12 @@
 use super::edit::{Edit, Records, Source};
 use crate::fsck::collect::Unread;
 use crate::fsck::finding::{Finding, Kind, Subject};
+use crate::fsck::parts::part_at;
 use crate::text::quoted;
-use pando_format::{
-    AccessRecord, AttachmentKind, Entry, Head, Key, Marks, Position, Record, Scan, Target, Touch,
-};
-use pando_types::{Birth, DirId, DirStat, FileKind, Ids, Ino, Name, Perm, Slot, Timestamp};
+use pando_format::{AccessRecord, AttachmentKind, Entry, Head, Key, Marks, Position, Record, Target, Touch};
+use pando_types::{Birth, DirId, DirStat, FileKind, Ids, Ino, Name, Part, Perm, Slot, Tile, Timestamp};
 use pando_wire::RepairRequest;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries of a lost directory that are taken care of in one go.
 const SOME: usize = 64;
@@ -39,6 +38,9 @@ pub enum Plan {
 pub struct Repair {
     /// What to ask for.
     pub request: RepairRequest,
+    /// How many more entries and subdirectories parts of directories have then. When a plan is made, they are
+    /// in what is asked for.
+    pub counts: BTreeMap<Part, (i32, i32)>,
     /// What it does.
     pub does: String,
     /// Of whose slot, if it is for the owner and not for the coordinator.
@@ -87,6 +89,7 @@ pub const WELL: Plan = Plan::Later("it is well by now");
 pub fn repair(edit: Edit, does: impl Into<String>) -> Repair {
     Repair {
         request: edit.request,
+        counts: edit.counts,
         does: does.into(),
         slot: None,
     }
@@ -101,7 +104,8 @@ impl<S: Source> Planner<S> {
     pub async fn plan(&self, finding: &Finding) -> Result<Plan, Unread> {
         let planned = match (&finding.subject, finding.kind) {
             (Subject::Dir(id), kind) => self.dir(*id, kind, finding).await,
-            (Subject::Bucket(place), kind) => self.bucket(place.dir, place.hash, kind).await,
+            (Subject::Part(part), kind) => self.part(*part, kind).await,
+            (Subject::Bucket(place), kind) => self.bucket(place.part, place.hash, kind).await,
             (Subject::Ino(ino), Kind::Links) => self.links(*ino, finding).await,
             (Subject::Ino(_), _) => Ok(Plan::Not(
                 "two files have one number; which of them others mean is not known: copy both, and remove them",
@@ -125,13 +129,16 @@ impl<S: Source> Planner<S> {
             )),
         };
         match planned {
+            Ok(Plan::Repair(repairs)) | Err(Stop::Plan(Plan::Repair(repairs))) => {
+                self.settled(finding.kind, repairs).await
+            }
             Ok(plan) | Err(Stop::Plan(plan)) => Ok(plan),
             Err(Stop::Unread(e)) => Err(e),
         }
     }
 
     pub(super) fn edit(&self) -> Edit {
-        Edit::new(self.now)
+        Edit::new()
     }
 
     /// Where goes what nobody has a name for.
@@ -147,10 +154,12 @@ impl<S: Source> Planner<S> {
 
     async fn dir(&self, id: DirId, kind: Kind, finding: &Finding) -> Planned {
         match kind {
-            Kind::Counts | Kind::NoTouch => self.counts(id).await,
+            Kind::Counts | Kind::NoTouch => self.counts(id.into()).await,
+            Kind::PartList => self.part_list(id, finding).await,
+            Kind::Part => self.part_heads(id, finding).await,
             Kind::NoName => self.nameless(id).await,
             Kind::NoContent => self.contentless(id, finding).await,
-            Kind::NoHead => self.headless(id).await,
+            Kind::NoHead => self.headless(id, finding).await,
             Kind::TwoNames => self.two_names(id, finding).await,
             Kind::Halves => self.halves(id, finding).await,
             Kind::Unlisted => self.unlisted(id).await,
@@ -164,11 +173,16 @@ impl<S: Source> Planner<S> {
         }
     }
 
-    async fn counts(&self, id: DirId) -> Planned {
-        let key = Key::Touch(id.into());
-        let before = self.records.touch(id).await?;
-        let entries = self.records.entries(Scan::Entries(id.into()).range()).await?;
-        if before != self.records.touch(id).await? {
+    pub(super) async fn counts(&self, part: Part) -> Planned {
+        let key = Key::Touch(part);
+        let tile = match self.records.tile(part).await? {
+            Some(tile) => tile,
+            None if part.start() == 0 => Tile::WHOLE,
+            None => return Ok(Plan::Later("its head comes first")),
+        };
+        let before = self.records.touch(part).await?;
+        let entries = self.records.live(part, tile).await?;
+        if before != self.records.touch(part).await? {
             return Ok(Plan::Later("it is changing"));
         }
         let subdirs = entries.iter().filter(|(_, e)| matches!(e.target, Target::Dir(_)));
@@ -237,11 +251,8 @@ impl<S: Source> Planner<S> {
         let mut edit = self.edit();
         // Where it should be there is something else, or nothing.
         if let Some(parent) = self.records.head(head.parent).await? {
-            let key = Key::Entry {
-                part: head.parent.into(),
-                hash: self.records.map.widths().name(parent.salt, &head.name),
-                name: head.name.clone(),
-            };
+            let hash = self.records.map.widths().name(parent.salt, &head.name);
+            let key = self.records.key(head.parent, hash, head.name.clone()).await?;
             let there = self.records.get(&key).await?;
             if let Some(Record::Entry(Entry {
                 target: Target::Dir(d),
@@ -277,7 +288,7 @@ impl<S: Source> Planner<S> {
         let mut named = Vec::new();
         let places: BTreeSet<_> = finding.places.iter().copied().collect();
         for place in places {
-            for (key, entry) in self.records.bucket(place.dir, place.hash).await? {
+            for (key, entry) in self.records.bucket(place.part, place.hash).await? {
                 match entry.target.clone() {
                     Target::Dir(access) if access.id == id => named.push((key, entry, access)),
                     _ => {}
@@ -329,6 +340,7 @@ impl<S: Source> Planner<S> {
             .list(&list)
             .await?
             .is_some_and(|l| l.contains(birth.version));
+        let depth = self.records.parts(id).await?.first().map_or(0, |tile| tile.depth);
         let head = Head {
             generation: access.generation,
             ino: access.ino,
@@ -338,7 +350,7 @@ impl<S: Source> Planner<S> {
             name: name.clone(),
             realm: access.realm,
             salt: access.salt,
-            split: 0,
+            split: depth,
             seal: access.seal,
             listed,
         };
@@ -347,19 +359,17 @@ impl<S: Source> Planner<S> {
         one(edit, "its content is there again, with what was left in it")
     }
 
-    async fn headless(&self, id: DirId) -> Planned {
+    async fn headless(&self, id: DirId, finding: &Finding) -> Planned {
         if self.records.head(id).await?.is_some() {
             return Ok(WELL);
         }
-        let entries = self.records.entries(Scan::Entries(id.into()).range()).await?;
+        let mut entries = Vec::new();
+        let tiles = self.tiles(id, finding).await?;
+        for tile in &tiles {
+            entries.extend(self.records.live(part_at(id, *tile), *tile).await?);
+        }
         if entries.is_empty() {
-            let Some(touch) = self.records.touch(id).await? else {
-                return Ok(WELL);
-            };
-            let mut edit = self.edit();
-            edit.expect(Key::Head(id.into()), None);
-            edit.set(Key::Touch(id.into()), Some(Record::Touch(touch)), None);
-            return one(edit, "removed the counts of a directory that is not there");
+            return self.drop_content(id, &tiles).await;
         }
         let mut all = Vec::new();
         let mut names = BTreeSet::new();
@@ -372,7 +382,7 @@ impl<S: Source> Planner<S> {
             let mut edit = self.edit();
             edit.expect(Key::Head(id.into()), None);
             let attached = edit.take_away(&self.records, &key, &entry).await?;
-            edit.request.touches.clear();
+            edit.counts.clear();
             let Key::Entry { name: was, .. } = &key else {
                 continue;
             };
@@ -407,7 +417,7 @@ impl<S: Source> Planner<S> {
         };
         let named = self.named(id, finding).await?;
         let right = |(key, _, access): &&(Key, Entry, AccessRecord)| {
-            matches!(key, Key::Entry { part: dir, name, .. } if (*dir, name) == (head.parent.into(), &head.name))
+            matches!(key, Key::Entry { part, name, .. } if (part.dir, name) == (head.parent, &head.name))
                 && access.generation == head.generation
         };
         let Some((kept, entry, _)) = named.iter().find(right) else {
@@ -552,11 +562,8 @@ impl<S: Source> Planner<S> {
         let Some(parent) = self.records.head(head.parent).await? else {
             return Ok(WELL);
         };
-        let key = Key::Entry {
-            part: head.parent.into(),
-            hash: self.records.map.widths().name(parent.salt, &head.name),
-            name: head.name.clone(),
-        };
+        let hash = self.records.map.widths().name(parent.salt, &head.name);
+        let key = self.records.key(head.parent, hash, head.name.clone()).await?;
         let Some(Record::Entry(entry)) = self.records.get(&key).await? else {
             return Ok(Plan::Later("its name comes first"));
         };
@@ -573,10 +580,10 @@ impl<S: Source> Planner<S> {
         )
     }
 
-    async fn bucket(&self, dir: DirId, hash: pando_format::NameHash, kind: Kind) -> Planned {
-        let entries = self.records.bucket(dir, hash).await?;
+    async fn bucket(&self, part: Part, hash: pando_format::NameHash, kind: Kind) -> Planned {
+        let (dir, entries) = (part.dir, self.records.bucket(part, hash).await?);
         match kind {
-            Kind::Attachment => super::stray::plan(self, dir, hash, entries).await,
+            Kind::Attachment => super::stray::plan(self, part, hash, entries).await,
             Kind::Position => {
                 let (mut taken, mut edit) = (BTreeSet::new(), self.edit());
                 let all: BTreeSet<u8> = entries.iter().map(|(_, e)| e.ordinal).collect();
@@ -630,7 +637,6 @@ impl<S: Source> Planner<S> {
             }
             let mut edit = self.edit();
             let attached = edit.take_away(&self.records, &key, &entry).await?;
-            edit.request.touches.clear();
             let place = (dir, right, name.clone());
             let target = entry.target.clone();
             let put = edit.put(&self.records, place, target, attached).await?;
@@ -639,7 +645,7 @@ impl<S: Source> Planner<S> {
                     "there is something else under this name: rename that, and say it again",
                 ));
             }
-            edit.request.touches.clear();
+            edit.stays(dir);
             all.push(repair(
                 edit,
                 format!("{} is where it is looked for", quoted(name)),
@@ -684,7 +690,7 @@ impl<S: Source> Planner<S> {
                     if edit.put(&self.records, place, target, attached).await?.is_none() {
                         return Ok(Plan::Not("there is another file at its home"));
                     }
-                    edit.request.touches.clear();
+                    edit.counts.clear();
                     does = "it is at home under its own name";
                 }
                 _ => {}

@@ -14,25 +14,22 @@ pub const NOWHERE: &[u8] = b"?";
 /// What is to be done about what is attached to nothing in a bucket: of content, one piece at a time.
 pub async fn plan<S: Source>(
     planner: &Planner<S>,
-    dir: DirId,
+    part: Part,
     hash: NameHash,
     entries: Vec<(Key, Entry)>,
 ) -> Planned {
+    let dir = part.dir;
     let mut prefix = dir.0.to_be_bytes().to_vec();
     prefix.extend_from_slice(&hash.0.to_be_bytes()[1..]);
-    let range = KeyRange::tagged(Part::whole(dir).slot(), Tag::Attachment, &prefix);
+    let range = KeyRange::tagged(part.slot(), Tag::Attachment, &prefix);
     let found = planner.records.source.read(range).await?;
-    let (mut edit, mut content) = (Edit::new(planner.now), None);
+    let (mut edit, mut content) = (Edit::new(), None);
     for (key, record) in found {
         let Key::Attachment { name, kind, .. } = &key else {
             continue;
         };
         let (name, kind) = (name.clone(), *kind);
-        let entry = Key::Entry {
-            part: dir.into(),
-            hash,
-            name,
-        };
+        let entry = Key::Entry { part, hash, name };
         if entries.iter().any(|(key, _)| *key == entry) {
             continue;
         }
@@ -96,8 +93,9 @@ async fn fill<S: Source>(
             break;
         };
         let at = planner.records.map.widths().name(head.salt, &name);
+        let part = planner.records.part_with(lost, at).await?;
         let place = Key::Entry {
-            part: lost.into(),
+            part,
             hash: at,
             name: name.clone(),
         };
@@ -125,7 +123,7 @@ async fn fill<S: Source>(
             ..there.clone()
         });
         let to = Key::Attachment {
-            part: lost.into(),
+            part,
             hash: at,
             name: name.clone(),
             kind: attached,

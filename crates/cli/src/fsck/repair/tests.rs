@@ -20,6 +20,8 @@ use pando_types::{
 use std::cell::RefCell;
 use std::rc::Rc;
 
+mod parts;
+
 const NOW: Timestamp = Timestamp { secs: 9, nanos: 0 };
 
 /// Records as servers would have them.

@@ -3,6 +3,7 @@
 mod backup;
 mod blocks;
 mod bulk;
+mod columns;
 mod coordination;
 mod damage;
 mod dump;
@@ -15,4 +16,6 @@ mod plans;
 mod power;
 mod repair;
 mod restart;
+mod split;
+mod standby;
 mod trees;

@@ -2,10 +2,10 @@
 
 use crate::cluster::Cluster;
 use crate::hammering::{Hammer, verify};
-use pando_format::{Batch, Entry, Key, KeyRange, Mutation, Record, Scan, Target};
+use pando_format::{Batch, Entry, Key, KeyRange, Mutation, PartNote, Record, Scan, Target};
 use pando_store::{Level, Read, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::DirId;
+use pando_types::{BootEpoch, DirId, Part, ServerId, TxId};
 use std::collections::BTreeMap;
 
 const SERVERS: u16 = 3;
@@ -64,6 +64,10 @@ impl Stores {
     /// Something else stands there, or nothing.
     fn set(&self, key: &Key, record: Option<Record>) {
         let (n, _) = self.all().remove(key).expect("it is there");
+        self.change(n, key, record);
+    }
+
+    fn change(&self, n: usize, key: &Key, record: Option<Record>) {
         let mutation = match record {
             Some(record) => Mutation::Update {
                 key: key.clone(),
@@ -181,4 +185,82 @@ fn process_what_is_damaged_is_repaired_while_others_work() {
     cluster.run(&["fsck"]);
     // Of what is sound nothing is repaired.
     assert!(cluster.run(&["fsck", "--repair"]).contains("0 repairs made"));
+}
+
+#[test]
+fn process_parts_of_a_directory_are_repaired() {
+    let options = ["--profile", "indexfs", "--split-entries", "50"];
+    let cluster = Cluster::start_with(usize::from(SERVERS), "async", &options);
+    cluster.run(&["mkdir", "/d"]);
+    let paths: Vec<String> = (0..600).map(|n| format!("/d/n{n}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    cluster.run(&[&["touch"], &paths[..]].concat());
+    cluster.run(&["fsck"]);
+    cluster.run(&["down"]);
+    {
+        let stores = Stores::open(&cluster);
+        let dir = stores.dir("d");
+        let all = stores.all();
+        let heads = || {
+            all.iter()
+                .filter(|(key, _)| matches!(key, Key::Head(part) if part.dir == dir))
+        };
+        let parts: Vec<(Part, usize)> = heads()
+            .filter_map(|(key, (n, _))| match key {
+                Key::Head(part) => Some((*part, *n)),
+                _ => None,
+            })
+            .collect();
+        assert!(parts.len() > 2, "{parts:?}");
+        let ((whole, home), (near, beside), (far, _)) = (parts[0], parts[1], parts[parts.len() - 1]);
+        stores.set(&Key::Parts(dir), None);
+        stores.set(&Key::Head(far), None);
+        let touch = Key::Touch(near);
+        let Record::Touch(mut counts) = stores.get(&touch) else {
+            panic!("counts")
+        };
+        counts.stat.entries += 5;
+        stores.set(&touch, Some(Record::Touch(counts)));
+        // What was given away stands there again, and nothing says why; of one nothing else is left.
+        let given = all.iter().filter_map(|(key, (_, record))| match key {
+            Key::Entry { part, hash, name } if *part == near => {
+                let (part, hash, name) = (whole, *hash, name.clone());
+                Some((key, Key::Entry { part, hash, name }, record))
+            }
+            _ => None,
+        });
+        for (n, (key, left, record)) in given.take(20).enumerate() {
+            stores.change(home, &left, Some(record.clone()));
+            if n == 0 {
+                stores.set(key, None);
+            }
+        }
+        let copy = TxId {
+            coordinator: ServerId(0),
+            boot: BootEpoch(1),
+            number: 1 << 40,
+        };
+        let note = Record::PartNote(PartNote::Coming(copy));
+        stores.change(beside, &Key::PartNote(near), Some(note));
+    }
+    cluster.up();
+    let found = cluster.pando(&["fsck"]).output().expect("runs");
+    assert_eq!(found.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&found.stdout);
+    for kind in [
+        "wrong-part-list",
+        "wrong-part:",
+        "left-behind",
+        "wrong-counts",
+        "wrong-part-note",
+    ] {
+        assert!(said.contains(kind), "{kind}: {said}");
+    }
+    let repaired = cluster.run(&["fsck", "--repair"]);
+    assert!(repaired.contains("Clean."), "{repaired}");
+    assert_eq!(cluster.run(&["ls", "/d"]).lines().count(), 599);
+    assert_eq!(cluster.run(&["ls", "/lost+found"]).lines().count(), 1);
+    cluster.run(&["touch", "/d/more"]);
+    cluster.run(&["rm", "-r", "/d"]);
+    cluster.run(&["fsck"]);
 }

@@ -23,7 +23,7 @@ pub fn file(coord: &str) -> ClusterFile {
         epoch: 1,
         profile: Profile {
             name: "pando".into(),
-            placement: Placement::Directory.word().into(),
+            placement: Placement::Directory.word(),
             ids: pando_types::Ids::Predicted.word().into(),
             directory_updates: "two-phase-commit".into(),
             coherence: "lazy".into(),

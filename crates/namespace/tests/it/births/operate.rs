@@ -171,6 +171,8 @@ impl World {
                     now: Timestamp::default(),
                     widths: setup.widths,
                     ids: pando_types::Ids::Predicted,
+                    splits: false,
+                    parts: [0, 0],
                     inline_limit: 0,
                     block_size: 4096,
                     fresh: Some(fresh),
@@ -191,7 +193,9 @@ impl World {
                         let loops = self.walk(moved.0, into.0)?;
                         walked.insert((moved, into), loops);
                     }
-                    Step::UseCoordinator | Step::Localised => return self.stuck(what),
+                    Step::UseCoordinator | Step::Localised | Step::Elsewhere { .. } | Step::Busy => {
+                        return self.stuck(what);
+                    }
                     Step::Done(d) => {
                         decision = Some(d);
                         break;

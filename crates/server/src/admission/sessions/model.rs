@@ -37,7 +37,7 @@ impl Table {
             Doing::Done(Ok(_), _) => 1,
             Doing::Done(Err(_), _) => 2,
             Doing::Refused => 3,
-            Doing::Elsewhere => 4,
+            Doing::Elsewhere(_) => 4,
         };
         let lanes = |s: &super::Session| -> Vec<_> {
             let lane = |(n, l): (&RequestSlot, &super::Lane)| (*n, l.sequence, doing(&l.doing));
@@ -60,7 +60,7 @@ impl Clone for Table {
                     Doing::Running(askers) => Doing::Running(askers.clone()),
                     Doing::Done(outcome, by) => Doing::Done(outcome.clone(), *by),
                     Doing::Refused => Doing::Refused,
-                    Doing::Elsewhere => Doing::Elsewhere,
+                    Doing::Elsewhere(why) => Doing::Elsewhere(*why),
                 };
                 let sequence = lane.sequence;
                 copy.lanes.insert(

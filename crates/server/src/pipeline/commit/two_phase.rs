@@ -129,7 +129,7 @@ impl MetaServer {
     }
 
     /// A request for a vote, not yet sent.
-    fn ask_vote(
+    pub(crate) fn ask_vote(
         &self,
         txn: &mut Txn<'_>,
         server: ServerId,

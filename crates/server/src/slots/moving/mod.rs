@@ -202,6 +202,7 @@ impl MetaServer {
             self.report(e);
         })?;
         self.facts.changes.borrow_mut().count(batch);
+        self.slots.splits.borrow_mut().wrote(batch);
         let mut moving = self.slots.moving.borrow_mut();
         if !moving.noted.is_empty() {
             let keys = batch.mutations.iter().map(Mutation::key);
@@ -226,6 +227,7 @@ impl MetaServer {
             let left = before.owner(slot) == self.id && now.owner(slot) != self.id;
             if was && !is || left {
                 lost.insert(slot);
+                self.slots.splits.borrow_mut().left(slot);
                 moving.noted.remove(&slot);
                 moving.put_off.remove(&slot);
                 moving.unswept.insert(slot);
@@ -239,6 +241,7 @@ impl MetaServer {
                 }
             }
             if is && !was {
+                self.slots.splits.borrow_mut().came(slot);
                 moving.unswept.remove(&slot);
                 moving.stats.taken += u64::from(before.owner(slot) != self.id);
                 // What is still on its way of the copy is older than what is done here from now on.

@@ -83,7 +83,7 @@ impl MetaServer {
             let debts = self.txn.debts.borrow();
             let live = dirs.iter().filter_map(|dir| debts.live.get(dir));
             // After a start it may have to be learnt first whether this is still ours to say.
-            live.filter(|d| self.serves_slot(Part::whole(d.content.head.parent).slot()))
+            live.filter(|d| self.serves_slot(d.content.head.generation.slot()))
                 .map(|d| (d.tx, d.content.clone()))
                 .collect()
         };

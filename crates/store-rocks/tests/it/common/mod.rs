@@ -1,11 +1,17 @@
 //! Stores for tests, on any directory or on a file system whose power can be cut.
 #![allow(dead_code)] // each test file uses its part
 
-use pando_format::{CounterRecord, FORMAT_VERSION, Key, Mutation, Record, Superblock};
+use pando_format::codec::Blob;
+use pando_format::{
+    AttachmentKind, CounterRecord, Entry, FORMAT_VERSION, InodeRecord, Key, Layout, Marks, Mutation,
+    NameHash, Record, Scan, Superblock, Target,
+};
 use pando_store::conformance::block_on;
 use pando_store::{Batch, Durability, Store};
 use pando_store_rocks::{RocksOptions, RocksStore};
-use pando_types::{BootEpoch, FsId, ServerId, SessionId, Slot};
+use pando_types::{
+    BootEpoch, DirId, FileKind, FsId, Generation, Ino, Name, Part, Perm, ServerId, SessionId, Slot, Timestamp,
+};
 use rocksdb::DB;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -82,6 +88,84 @@ pub fn prefix(store: &dyn Store) -> u64 {
         (1..=n).map(key).collect::<Vec<_>>(),
         "the batches are not a prefix"
     );
+    n
+}
+
+/// The entry `n` of a directory.
+pub fn file_key(n: u64) -> Key {
+    Key::Entry {
+        part: DirId(10 << 64).into(),
+        hash: NameHash(n / 2),
+        name: Name::new(format!("name{n:09}").as_bytes()).expect("a name"),
+    }
+}
+
+/// What is attached to it.
+pub fn data_key(n: u64) -> Key {
+    match file_key(n) {
+        Key::Entry { part, hash, name } => Key::Attachment {
+            part,
+            hash,
+            name,
+            kind: AttachmentKind::Data,
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file with this number of `mark`.
+pub fn file(mark: u64) -> Record {
+    let t = Timestamp { secs: 1, nanos: 1 };
+    let inode = InodeRecord {
+        ino: Ino(mark),
+        generation: Generation(mark),
+        kind: FileKind::Regular,
+        perm: Perm::new(0o644),
+        uid: 1,
+        gid: 1,
+        nlink: 1,
+        size: mark,
+        rdev: 0,
+        atime: t,
+        mtime: t,
+        ctime: t,
+        layout: Layout::Inline,
+        marks: Marks::NONE,
+        version: 0,
+        acl: None,
+    };
+    let target = Target::Inode(inode);
+    Record::Entry(Entry { ordinal: 0, target })
+}
+
+/// Batch `n` inserts the file `n` with its data, and sets the counter as [`batch`] does.
+pub fn file_batch(n: u64) -> Batch {
+    let insert = |key, record| Mutation::Insert { key, record };
+    let Batch { mutations, .. } = batch(n);
+    let counter = mutations.into_iter().nth(1).expect("a counter");
+    Batch::of(vec![
+        insert(file_key(n), file(n)),
+        insert(data_key(n), Record::Attachment(Blob(vec![n as u8; 300]))),
+        counter,
+    ])
+}
+
+/// As [`prefix`], of [`file_batch`].
+pub fn file_prefix(store: &dyn Store) -> u64 {
+    let counter = block_on(store.get(&Key::Counter(Slot(1))).wait()).expect("counter");
+    let n = match counter {
+        Some(Record::Counter(c)) => c.reserved,
+        None => 0,
+        other => panic!("{other:?}"),
+    };
+    let part = Part::whole(DirId(10 << 64));
+    let all = block_on(store.list(&Scan::Entries(part), usize::MAX).wait()).expect("list");
+    let made: Vec<(Key, Record)> = (1..=n).map(|n| (file_key(n), file(n))).collect();
+    assert_eq!(all, made, "the batches are not a prefix");
+    for n in 1..=n {
+        let data = block_on(store.get(&data_key(n)).wait()).expect("data");
+        assert_eq!(data, Some(Record::Attachment(Blob(vec![n as u8; 300]))));
+    }
     n
 }
 

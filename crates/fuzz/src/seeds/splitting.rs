@@ -1,0 +1,43 @@
+//! Every message about directories that split.
+
+use super::records::{self, DIR, TX};
+use pando_types::{Generation, Part};
+use pando_wire::{Half, Pass, SplitAnswer, SplitRequest};
+
+/// The upper half of a directory.
+pub(super) fn upper() -> Part {
+    Part::new(DIR, 0x800).unwrap_or(Part::whole(DIR))
+}
+
+pub(super) fn requests() -> Vec<SplitRequest> {
+    let (copy, part) = (TX, upper());
+    let half = Half {
+        part,
+        generation: Generation(3),
+        depth: 1,
+    };
+    let records = |pass| SplitRequest::Records {
+        copy,
+        part,
+        number: 5,
+        pass,
+        changes: records::changes(),
+    };
+    vec![
+        SplitRequest::Begin { copy, half },
+        records(Pass::First),
+        records(Pass::Again),
+        SplitRequest::Settle { copy, part },
+    ]
+}
+
+pub(super) fn answers() -> Vec<SplitAnswer> {
+    vec![
+        SplitAnswer::Taken,
+        SplitAnswer::Lost,
+        SplitAnswer::Counted {
+            entries: 9,
+            subdirs: 2,
+        },
+    ]
+}
