@@ -55,9 +55,7 @@ pub(crate) fn key(input: &[u8]) {
         | Key::Touch(_)
         | Key::Local(_)
         | Key::Superblock
-        | Key::HandOver => {
-            range
-        }
+        | Key::HandOver => range,
     };
     assert!(part.contains(input), "{key:?} is not in {part:?}");
 }

@@ -9,7 +9,7 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, GarbageRecord, Head, Key, LocalRecord, Mutation, NumberRun, Record};
 use pando_namespace::{Decision, Snapshot, Walked};
 use pando_store::Level;
-use pando_types::{Access, DirId, Errno, Ids, Mono, Part, Timestamp};
+use pando_types::{Access, DirId, Errno, Ids, Mono, Part, Timestamp, plant};
 use pando_wire::{Answer, Bulk, Bulked, LockMode, LockWant, Refusal, Statement};
 use std::collections::BTreeSet;
 
@@ -251,7 +251,7 @@ impl MetaServer {
             return Err(Errno::NotEmpty.into());
         }
         // A table is for one part (H319).
-        if head.split & !Head::LOCALISED != 0 {
+        if head.split & !Head::LOCALISED != 0 && !plant!(H319) {
             return Err(Errno::Unsupported.into());
         }
         let run = at.numbers.ok_or(Errno::Invalid)?;
@@ -350,6 +350,7 @@ impl MetaServer {
             }
             (Bulk::Return { .. }, Ok(_)) => {
                 state.leases.borrow_mut().remove(&dir);
+                self.slots.splits.borrow_mut().look_at(dir.into());
             }
             _ => {}
         }
@@ -423,6 +424,7 @@ impl MetaServer {
         self.flow().await;
         tracing::info!(server = self.id.0, directory = %part, "the lease of a localised directory is over");
         self.change(&Batch::of(ended))?;
+        self.slots.splits.borrow_mut().look_at(part);
         Ok(())
     }
 }

@@ -134,10 +134,13 @@ pub fn row((key, value): (&[u8], &[u8]), before: Option<&[u8]>, slot: Slot) -> R
     if key.slot() != slot {
         return Err(Bad::Slot);
     }
-    let known = matches!(
-        key,
-        Key::Attachment { .. } | Key::Entry { .. } | Key::Head(_) | Key::Touch(_)
-    );
+    // A table is of whole directories (H319).
+    let known = match &key {
+        Key::Attachment { part, .. } | Key::Entry { part, .. } | Key::Head(part) | Key::Touch(part) => {
+            part.start() == 0
+        }
+        _ => false,
+    };
     if !known || !record.fits(&key) {
         return Err(Bad::Kind);
     }

@@ -145,6 +145,14 @@ impl Splits {
         }
     }
 
+    /// A part may be due: somebody had localised its directory until now.
+    pub fn look_at(&mut self, part: Part) {
+        if self.entries.is_some() {
+            self.due.insert(part);
+            self.resting = None;
+        }
+    }
+
     fn grows(&mut self, part: Part, every: u32) {
         let known = self.grown.entry(part).or_default();
         *known += 1;
