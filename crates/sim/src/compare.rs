@@ -62,8 +62,7 @@ pub fn judge(
     }
     if let Op::UnlinkMany { dir, names } = op {
         let part = |name: &Name| tree.part_with(dir.id, map.widths().name(dir.salt, name).upper());
-        let first = names.first().map(part);
-        let same_part = |name: &Name| Some(part(name)) == first;
+        let same_part = |name: &Name| names.first().map(part) == Some(part(name));
         return judge_removals(model, cred, dir, names, now, outcome, same_part);
     }
     if let Op::Bulk { dir, step } = op {

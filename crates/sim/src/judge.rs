@@ -613,14 +613,11 @@ impl Judge {
             {
                 continue;
             }
-            let strict = e.changed || (self.durability == Durability::Sync && e.told.get());
-            let result = if strict {
-                compare::judge_again(&mut model, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome)
-                    .and_then(|()| adopt(&mut model, e))
-            } else {
-                Ok(())
-            };
-            if let (true, Err(why)) = (strict, result) {
+            if !e.changed && (self.durability != Durability::Sync || !e.told.get()) {
+                continue;
+            }
+            let result = compare::judge_again(&mut model, &s.tree, &s.map, &e.cred, &e.op, e.now, &e.outcome);
+            if let Err(why) = result.and_then(|()| adopt(&mut model, e)) {
                 wrong.get_or_insert(format!(
                     "{} on server {} rests on something a power failure undid: {why}",
                     crate::words::describe_op(&e.op),

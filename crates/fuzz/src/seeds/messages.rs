@@ -711,18 +711,9 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         Refusal::ReadOnly,
         Refusal::BadHandle,
         Refusal::KeeperUnknown,
-        Refusal::Elsewhere {
-            second: true,
-            start: 0x800,
-            depth: Some(2),
-        },
-        Refusal::Elsewhere {
-            second: false,
-            start: 0x800,
-            depth: None,
-        },
     ];
     all.extend(refusals.map(Err));
+    all.extend(splitting::refusals().map(Err));
     all
 }
 

@@ -2,7 +2,7 @@
 
 use super::records::{self, DIR, TX};
 use pando_types::{Generation, Part};
-use pando_wire::{Half, Pass, SplitAnswer, SplitRequest};
+use pando_wire::{Half, Pass, Refusal, SplitAnswer, SplitRequest};
 
 /// The upper half of a directory.
 pub(super) fn upper() -> Part {
@@ -29,6 +29,15 @@ pub(super) fn requests() -> Vec<SplitRequest> {
         records(Pass::Again),
         SplitRequest::Settle { copy, part },
     ]
+}
+
+/// To those who look for a name in another part.
+pub(super) fn refusals() -> [Refusal; 2] {
+    [(true, Some(2)), (false, None)].map(|(second, depth)| Refusal::Elsewhere {
+        second,
+        start: 0x800,
+        depth,
+    })
 }
 
 pub(super) fn answers() -> Vec<SplitAnswer> {
