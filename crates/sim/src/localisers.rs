@@ -14,7 +14,7 @@ use pando_env::rng::Rng;
 use pando_format::codec::Blob;
 use pando_types::{Cred, Errno, Generation, Ids, Name, Perm};
 use pando_wire::{Answer, Bulk, Content, EntryView, Handle, Object, Op, Outcome, Statement};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,34 +28,38 @@ const MACHINES: u16 = 2;
 const STEPS: u64 = 14;
 
 /// All of them.
-struct Localisers {
+pub struct Localisers {
     cluster: Rc<Cluster>,
     workload: Rc<Workload>,
     rng: RefCell<Rng>,
+    /// Machines, and whether the last process of each is over.
+    nodes: Vec<(NodeId, RefCell<Rc<Cell<bool>>>)>,
 }
 
 /// Begins, if the seed says so: where IDs are placed and long enough.
-pub fn begin(cluster: &Rc<Cluster>, workload: &Rc<Workload>) {
+pub fn begin(cluster: &Rc<Cluster>, workload: &Rc<Workload>) -> Option<Rc<Localisers>> {
     let s = &cluster.settings;
     match s.ids {
-        Ids::Predicted => return,
+        Ids::Predicted => return None,
         Ids::Placed => {}
     }
     let mut rng = cluster.sim.stream(41);
     if s.id_bits != 128 || s.keyed || !rng.percent(70) {
-        return;
+        return None;
     }
     cluster.judge().history.borrow_mut().ignore(&NAMES);
+    let machine = |n| (cluster.sim.machine(Role::Client(4000 + n)), RefCell::default());
     let all = Rc::new(Localisers {
         cluster: cluster.clone(),
         workload: workload.clone(),
         rng: RefCell::new(rng),
+        nodes: (0..MACHINES).map(machine).collect(),
     });
-    for n in 0..MACHINES {
-        let node = cluster.sim.machine(Role::Client(4000 + n));
-        all.start(node);
-        all.trouble(node);
+    for (node, _) in &all.nodes {
+        all.start(*node);
+        all.trouble(*node);
     }
+    Some(all)
 }
 
 /// A process of one of them.
@@ -88,7 +92,7 @@ impl Localisers {
             return;
         }
         let all = self.clone();
-        self.workload.aside(node, |_, life, client| async move {
+        let over = self.workload.aside(node, |_, life, client| async move {
             let cred = all.rng.borrow_mut().pick(&creds()).clone();
             let process = Process {
                 all,
@@ -98,6 +102,34 @@ impl Localisers {
             };
             process.work().await;
         });
+        for (_, last) in self.nodes.iter().filter(|(n, _)| *n == node) {
+            *last.borrow_mut() = over.clone();
+        }
+    }
+
+    /// Lets them end what they do: nothing of it happens during the last look at everything.
+    pub fn finish(&self) {
+        let sim = self.sim();
+        self.workload.stop();
+        for (node, _) in self.nodes.iter().filter(|(node, _)| sim.is_paused(*node)) {
+            sim.resume(*node);
+        }
+        let goes_on = |(node, over): &&(NodeId, RefCell<Rc<Cell<bool>>>)| {
+            sim.life(*node).is_some() && !over.borrow().get()
+        };
+        let timeout = self.cluster.settings.limits.session_timeout.as_nanos() as Time;
+        let all_over = || {
+            if !self.cluster.all_serve() {
+                self.cluster.start_joined();
+            }
+            !self.nodes.iter().any(|n| goes_on(&n))
+        };
+        if !sim.run_until(4 * timeout + 120 * SEC, all_over) {
+            sim.fail(
+                Kind::NoProgress,
+                "everything is healed, but who localises does not end",
+            );
+        }
     }
 
     /// Now and then a machine dies, or stops for longer than a lease.

@@ -198,7 +198,7 @@ fn run(sim: &Rc<Sim>, system: Option<System>, keep: &RefCell<Option<(Rc<Cluster>
     crate::cuts::begin(&cluster, &workload);
     let nemesis = Nemesis::new(&cluster, &workload);
     let lockers = crate::lockers::begin(&cluster, &workload);
-    crate::localisers::begin(&cluster, &workload);
+    let localisers = crate::localisers::begin(&cluster, &workload);
     if cluster.settings.aimed {
         nemesis.take_aim();
     }
@@ -211,10 +211,13 @@ fn run(sim: &Rc<Sim>, system: Option<System>, keep: &RefCell<Option<(Rc<Cluster>
         if let Some(lockers) = &lockers {
             lockers.finish();
         }
+        if let Some(localisers) = &localisers {
+            localisers.finish();
+        }
         finish(&cluster, &workload, admin);
     }
     // Or else it would hold the cluster.
-    drop(lockers);
+    drop((lockers, localisers));
     cluster.aims.borrow_mut().give_up();
     cluster.aims.borrow_mut().keep(None);
     if !sim.failed() {
