@@ -113,11 +113,14 @@ fn share(tables: &mut [Table], level: i32, entries: u64, deletions: u64) {
 /// What is compacted next, of all tables but those that were tried: where most is expected to come back, and
 /// if it fits into `room` bytes.
 pub(crate) fn next(tables: &[Table], tried: &BTreeSet<String>, room: u64) -> Option<Piece> {
+    // All tables of level 0 go with any of them, and what each of them has is often known of all together.
+    let new = tables.iter().filter(|t| t.level == 0).map(|t| t.deletions);
+    let new = new.fold(0, u64::saturating_add);
     let piece = |table: &Table| {
         let below: Vec<&Table> = tables.iter().filter(|t| is_below(t, table)).collect();
         let bytes = table.bytes + sum(tables, |t| is_read(t, table, tables));
-        let gain = table
-            .deletions
+        let deletions = if table.level == 0 { new } else { table.deletions };
+        let gain = deletions
             .saturating_mul(row(&below))
             .min(sum(tables, |t| is_below(t, table)));
         let fits = bytes.saturating_add(MARGIN) <= room;
@@ -128,7 +131,7 @@ pub(crate) fn next(tables: &[Table], tried: &BTreeSet<String>, room: u64) -> Opt
         .filter(|t| t.deletions > 0 && !tried.contains(&t.name));
     let best = untried.filter_map(|t| piece(t).map(|(gain, bytes)| (gain, bytes, t)));
     let (_, bytes, table) = best.max_by_key(|(gain, ..)| *gain)?;
-    // All tables of level 0 go with any of them. A wider range would concern all levels below it.
+    // A wider range would concern all levels below it.
     let end = if table.level == 0 {
         &table.start
     } else {
@@ -230,6 +233,18 @@ mod tests {
         assert_eq!((piece.start, piece.end), (vec![4], vec![4]));
         assert_eq!(choose(&tables[1..2], &[], 1000), None, "nothing is below it");
         assert_eq!(choose(&[], &[], 1000), None);
+    }
+
+    #[test]
+    fn new_tables_of_before_a_start_are_one() {
+        // The smaller one has all the deletions; what is said of their level was shared out by size.
+        let mut tables = [
+            table("a", 0, 8, [0, 0], [0, 90]),
+            table("b", 0, 1, [0, 0], [0, 90]),
+        ];
+        share(&mut tables, 0, 3000, 2000);
+        assert_eq!(choose(&tables, &[], 1000), Some(("b".into(), 9)));
+        assert_eq!(choose(&tables[..1], &[], 1000), None, "nothing is below it");
     }
 
     #[test]
