@@ -170,9 +170,10 @@ pub struct Choices {
     #[arg(long, value_name = "NAME", default_value = "pando")]
     pub profile: String,
     /// How what clients know of directories is kept true: `lazy` (servers are told of each change and refuse
-    /// what is outdated), or `lease=SECONDS` (changes wait until what was told has run out; a baseline to
-    /// measure against).
-    #[arg(long, value_name = "lazy|lease[=SECONDS]", default_value = "lazy", value_parser = coherence)]
+    /// what is outdated), or leases: changes of a directory's name or permissions wait until what was told of
+    /// it has run out. `lease=SECONDS`: always as long; `lease=depth:SECONDS`: divided by the directory's
+    /// depth; `lease=rate:SECONDS`: shorter the more often it changes.
+    #[arg(long, value_name = "lazy|lease[=[depth:|rate:]SECONDS]", default_value = "lazy", value_parser = coherence)]
     pub coherence: Coherence,
     /// Entries above which a directory is spread over more servers. Profile `indexfs` only. [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000_000))]
@@ -221,7 +222,8 @@ impl Default for Choices {
 }
 
 fn coherence(text: &str) -> Result<Coherence, String> {
-    Coherence::parse(text).ok_or_else(|| format!("\"{text}\" is neither lazy nor lease=SECONDS"))
+    Coherence::parse(text)
+        .ok_or_else(|| format!("\"{text}\" is neither lazy nor lease=SECONDS, lease=depth:SECONDS, lease=rate:SECONDS"))
 }
 
 /// What can be left out.

@@ -131,7 +131,7 @@ pub fn make(
             placement: placement.word(),
             ids: system.ids.word().into(),
             directory_updates: Profile::updates_word(system.updates),
-            coherence: Profile::coherence_word(choices.coherence),
+            coherence: choices.coherence.word(),
             store: choices.store.word().into(),
         },
         durability: choices.durability.word().into(),

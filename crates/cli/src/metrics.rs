@@ -166,7 +166,7 @@ pub fn publish(
     let id = server.id();
     let mut out = String::with_capacity(4096);
     counters.write(&mut out, id);
-    let metrics: [(&str, &str, &str, u64); 23] = [
+    let metrics: [(&str, &str, &str, u64); 25] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (
             "connections",
@@ -191,6 +191,18 @@ pub fn publish(
             "counter",
             "Changes of directories that every server was told of before.",
             s.announced,
+        ),
+        (
+            "leases_granted_total",
+            "counter",
+            "Leases on directories granted (--coherence lease).",
+            s.leases,
+        ),
+        (
+            "lease_waits_total",
+            "counter",
+            "Changes of directories that waited until leases had run out.",
+            s.lease_waits,
         ),
         (
             "outdated_total",

@@ -198,6 +198,20 @@ fn show_splits(servers: &[Value]) {
     }
 }
 
+fn show_leases(servers: &[Value]) {
+    let total = |field: &str| -> u64 {
+        let of = |s: &Value| s["leases"][field].as_u64();
+        servers.iter().filter_map(of).sum()
+    };
+    if total("granted") > 0 {
+        println!(
+            "{} leases on directories were granted since these servers started; {} changes waited for some to run out.",
+            total("granted"),
+            total("waits")
+        );
+    }
+}
+
 fn show(
     dir: &ClusterDir,
     conn: &Connection,
@@ -259,6 +273,7 @@ fn show(
         println!("{waiting} removed files ({bytes} bytes) wait for the deletion of their data");
     }
     show_splits(servers);
+    show_leases(servers);
     for s in servers.iter().filter(|s| s["gc"].is_object()) {
         println!("{}", collected(&s["server"], &s["gc"]));
     }

@@ -7,7 +7,7 @@ use crate::mount::start;
 use crate::server_options::ServerOptions;
 use crate::{addresses, format, process, standby};
 use anyhow::{Result, bail};
-use pando_cluster::{ClusterFile, Coherence, Placement, Profile};
+use pando_cluster::{ClusterFile, Coherence, Placement};
 use pando_net::Waiting;
 use pando_types::{AuthMode, Claims, ServerId};
 use pando_wire::Request;
@@ -95,10 +95,10 @@ pub fn run(args: &Args, up: &UpArgs) -> Result<()> {
 /// they want.
 fn suits(args: &Args, up: &UpArgs, file: &ClusterFile) -> Result<()> {
     let choices = &up.choices;
-    let coherence = Profile::coherence_word(choices.coherence);
+    let coherence = choices.coherence.word();
     let was = match file.profile.coherence.as_str() {
         // Before there was a choice it said none.
-        "none" => Profile::coherence_word(Coherence::Lazy),
+        "none" => Coherence::Lazy.word(),
         word => word.to_owned(),
     };
     let split = choices

@@ -120,7 +120,7 @@ impl Client {
             // Nobody can guess them.
             Ids::Placed => Vec::new(),
         };
-        let until = self.good_until(self.world.mono());
+        let asked = self.world.mono();
         let lookup = Op::Lookup {
             dir: dir.clone(),
             name: (*first).clone(),
@@ -148,7 +148,7 @@ impl Client {
         let mut cache = self.cache.borrow_mut();
         for (pair, name) in entries.windows(2).zip(rest) {
             if let (Some(dir), Some(_)) = (&pair[0].dir, &pair[1].dir) {
-                cache.insert(dir, name, &pair[1], until);
+                cache.insert(dir, name, &pair[1], self.good_until(asked, &pair[1]));
             }
         }
         drop(cache);

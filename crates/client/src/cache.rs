@@ -18,14 +18,18 @@ const NODE: usize = 512;
 
 /// A directory's tag: how statements call it.
 type Tag = u64;
+/// What is true until it is said not to be.
+pub(crate) const EVER: Mono = Mono(u64::MAX);
 
 struct Node {
     parent: Option<Tag>,
     name: Name,
     entry: EntryView,
     children: BTreeMap<Name, Tag>,
-    /// With leases: when its time has passed, and that of what it is below.
+    /// With leases: when what its entry says has run out.
     until: Mono,
+    /// With leases: the ticket that servers made of the hops, and when the first of them has run out (H315).
+    ticket: Option<(Statement, Mono)>,
     used: u64,
     bytes: usize,
 }
@@ -62,7 +66,11 @@ impl Cache {
         };
         self.touch(tag);
         let node = self.nodes.get(&tag).filter(|n| now < n.until)?;
-        Some(node.entry.clone())
+        let mut entry = node.entry.clone();
+        if let Some((ticket, _)) = node.ticket.as_ref().filter(|(_, until)| now < *until) {
+            entry.dir = Some(ticket.clone());
+        }
+        Some(entry)
     }
 
     /// `name` in `dir` is this directory, for as long.
@@ -72,8 +80,6 @@ impl Cache {
             return;
         };
         let (parent, tag) = (Some(dir.tag()).filter(|t| *t != 0), s.tag());
-        let above = parent.and_then(|p| self.nodes.get(&p)).map(|p| p.until);
-        let until = above.map_or(until, |above| until.min(above));
         let here = |n: &Node| n.parent == parent && n.name == *name;
         if let Some(node) = self.nodes.get_mut(&tag).filter(|n| here(n)) {
             // A ticket is worth more than a link.
@@ -82,6 +88,7 @@ impl Cache {
             });
             node.entry = entry.clone();
             node.until = until;
+            node.ticket = None;
             if keep.is_some() {
                 node.entry.dir = keep;
             }
@@ -107,6 +114,7 @@ impl Cache {
             entry: entry.clone(),
             children: BTreeMap::new(),
             until,
+            ticket: None,
             used: 0,
             bytes,
         };
@@ -126,18 +134,60 @@ impl Cache {
 
     /// A newer statement of a directory that is known.
     pub fn refresh(&mut self, fresh: &Statement) {
-        if let Some(known) = self
-            .nodes
-            .get_mut(&fresh.tag())
-            .and_then(|n| n.entry.dir.as_mut())
+        let until = self.first_run_out(fresh.tag());
+        let Some(node) = self.nodes.get_mut(&fresh.tag()) else {
+            return;
+        };
+        let Some(known) = node
+            .entry
+            .dir
+            .as_mut()
             .filter(|s| fresh.scope == Scope::Way && s.is_of(fresh.id, fresh.generation))
-        {
-            *known = fresh.clone();
+        else {
+            return;
+        };
+        // Where things run out the hop stays: with it a ticket that has run out is made anew.
+        match until == EVER {
+            true => *known = fresh.clone(),
+            false => node.ticket = Some((fresh.clone(), until)),
         }
     }
 
-    /// What statements that are links hang on, up to a ticket. `None`: something of it was forgotten.
-    pub fn ways<'a>(&self, statements: impl Iterator<Item = &'a Statement>) -> Option<Vec<Statement>> {
+    /// When the first hop of the way to a directory has run out.
+    fn first_run_out(&self, tag: Tag) -> Mono {
+        let mut until = EVER;
+        let mut at = Some(tag);
+        while let Some(node) = at.and_then(|tag| self.nodes.get(&tag)) {
+            // Where nothing runs out, nothing above does.
+            if node.until == EVER {
+                break;
+            }
+            until = until.min(node.until);
+            at = node.parent;
+        }
+        until
+    }
+
+    /// What was said of a directory has run out, or a hop of the way to it has: no ticket on it is shown, and
+    /// it is asked for again.
+    pub fn run_out(&mut self, tag: Tag) {
+        let mut at = Some(tag);
+        while let Some(node) = at.and_then(|tag| self.nodes.get_mut(&tag)) {
+            if at == Some(tag) {
+                node.until = Mono(0);
+            }
+            node.ticket = None;
+            at = node.parent;
+        }
+    }
+
+    /// What statements that are links hang on, up to a ticket. `None`: something of it was forgotten, or has
+    /// run out.
+    pub fn ways<'a>(
+        &self,
+        statements: impl Iterator<Item = &'a Statement>,
+        now: Mono,
+    ) -> Option<Vec<Statement>> {
         let mut ways: Vec<Statement> = Vec::new();
         for s in statements {
             let mut at = s;
@@ -146,7 +196,11 @@ impl Cache {
                 if ways.iter().any(|w| w.tag() == above) {
                     break;
                 }
-                at = self.nodes.get(&above)?.entry.dir.as_ref()?;
+                let node = self.nodes.get(&above).filter(|node| now < node.until)?;
+                at = match &node.ticket {
+                    Some((ticket, until)) if now < *until => ticket,
+                    _ => node.entry.dir.as_ref()?,
+                };
                 ways.push(at.clone());
             }
         }
@@ -213,8 +267,6 @@ mod tests {
     use pando_types::{Attr, DirId, FileKind, Generation, Ino, Perm, Timestamp, Watermark};
     use pando_wire::Said;
 
-    const EVER: Mono = Mono(u64::MAX);
-
     fn name(n: u64) -> Name {
         Name::new(format!("n{n}").as_bytes()).unwrap()
     }
@@ -252,6 +304,7 @@ mod tests {
             home: None,
             xattrs: false,
             acl: None,
+            lease: 0,
         }
     }
 
@@ -339,35 +392,47 @@ mod tests {
         c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link), EVER);
         let link = dir(&[3, 4], Scope::Link);
         c.insert(&dir(&[2, 3], Scope::Link).dir.unwrap(), &name(4), &link, EVER);
-        let ways = c.ways(link.dir.as_ref().into_iter()).unwrap();
+        let ways = c.ways(link.dir.as_ref().into_iter(), Mono(0)).unwrap();
         assert_eq!(ways.iter().map(|s| s.tag()).collect::<Vec<_>>(), [3, 2]);
         c.refresh(&statement(&[1, 2, 3]));
         assert_eq!(
-            c.ways(link.dir.as_ref().into_iter()).unwrap(),
+            c.ways(link.dir.as_ref().into_iter(), Mono(0)).unwrap(),
             [statement(&[1, 2, 3])]
         );
         // A link that is learnt again does not replace the ticket.
         c.insert(&statement(&[1, 2]), &name(3), &dir(&[2, 3], Scope::Link), EVER);
         assert_eq!(
-            c.ways(link.dir.as_ref().into_iter()).unwrap(),
+            c.ways(link.dir.as_ref().into_iter(), Mono(0)).unwrap(),
             [statement(&[1, 2, 3])]
         );
         c.forget(3);
-        assert_eq!(c.ways(link.dir.as_ref().into_iter()), None);
+        assert_eq!(c.ways(link.dir.as_ref().into_iter(), Mono(0)), None);
     }
 
     #[test]
-    fn what_is_below_is_good_for_no_longer_than_what_is_above() {
+    fn each_hop_has_its_own_time_and_a_ticket_the_least_of_them() {
         let mut c = Cache::new(CACHE_BYTES);
-        let (root, below) = (dir(&[1], Scope::Way), dir(&[1, 2], Scope::Way));
+        let (root, hop) = (dir(&[1], Scope::Way), dir(&[1, 2], Scope::Link));
+        let said = hop.dir.clone().unwrap();
+        let shown = |c: &mut Cache, now| c.child(&statement(&[1]), &name(2), Mono(now)).map(|e| e.dir.unwrap());
         c.insert(&Statement::above_root(), &Name::root(), &root, Mono(10));
-        c.insert(&statement(&[1]), &name(2), &below, Mono(20));
-        assert!(c.child(&statement(&[1]), &name(2), Mono(9)).is_some());
-        assert!(c.child(&statement(&[1]), &name(2), Mono(10)).is_none());
-        // It is still there, and good again when it was asked for again.
+        c.insert(&statement(&[1]), &name(2), &hop, Mono(20));
+        assert_eq!(shown(&mut c, 19), Some(said.clone()));
+        assert_eq!(shown(&mut c, 20), None);
+        let ticket = statement(&[1, 2]);
+        c.refresh(&ticket);
+        assert_eq!(shown(&mut c, 9), Some(ticket.clone()));
+        // The root's time has passed, not the hop's.
+        assert_eq!(shown(&mut c, 10), Some(said.clone()));
+        assert_eq!(c.ways([&said].into_iter(), Mono(9)).map(|w| w.len()), Some(1));
+        assert_eq!(c.ways([&said].into_iter(), Mono(10)), None);
         c.insert(&Statement::above_root(), &Name::root(), &root, Mono(30));
-        assert!(c.child(&statement(&[1]), &name(2), Mono(15)).is_none());
-        c.insert(&statement(&[1]), &name(2), &below, Mono(25));
-        assert!(c.child(&statement(&[1]), &name(2), Mono(24)).is_some());
+        assert_eq!(c.ways([&said].into_iter(), Mono(15)).map(|w| w.len()), Some(1));
+        c.refresh(&ticket);
+        assert_eq!(shown(&mut c, 19), Some(ticket.clone()));
+        c.run_out(2);
+        assert_eq!(shown(&mut c, 9), None);
+        c.insert(&statement(&[1]), &name(2), &hop, Mono(40));
+        assert_eq!(shown(&mut c, 25), Some(said));
     }
 }

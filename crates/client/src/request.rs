@@ -1,8 +1,9 @@
 //! One operation to a definite outcome: owner, boot, session, lane, retries.
 
+use crate::cache::EVER;
 use crate::contents::{Dir, Times};
 use crate::{Client, Contents};
-use pando_cluster::ClusterMap;
+use pando_cluster::{ClusterMap, Coherence};
 use pando_env::{CallError, Peer, World};
 use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{
@@ -28,6 +29,9 @@ const UNCERTAIN: u32 = 10;
 /// An operation is sent on so often, at most: 12 times for each of two names, and as often again while they
 /// are split (H64).
 const REDIRECTS: u32 = 48;
+
+/// So much earlier than servers this client takes what it was told under leases to have run out.
+const SOONER: Duration = Duration::from_millis(2);
 
 /// Where an operation goes.
 #[derive(Clone, Copy)]
@@ -210,7 +214,7 @@ impl Client {
                 let ways = self
                     .cache
                     .borrow()
-                    .ways(asked.op.statements().into_iter().flatten());
+                    .ways(asked.op.statements().into_iter().flatten(), self.world.recent());
                 asked.ways = ways.ok_or(Errno::Stale)?;
                 looked = true;
             }
@@ -303,8 +307,7 @@ impl Client {
                     // and of an earlier try it was looked for first (H116).
                     Refusal::Outdated(tag) => {
                         self.count(|s| s.outdated += 1);
-                        self.cache.borrow_mut().forget(tag);
-                        self.handles.borrow_mut().forget(tag);
+                        self.outdated(tag);
                         return Err(Errno::Stale);
                     }
                     Refusal::NotAllowed | Refusal::ReadOnly | Refusal::BadHandle if in_doubt => {
@@ -395,12 +398,15 @@ impl Client {
         map.servers.iter().map(|s| s.id).filter(|s| *s != than).collect()
     }
 
-    /// How long what was asked for at that time is good: as far as it is known here, counted from before it
-    /// was asked for, and somewhat less, because servers know the time a little late.
-    pub(crate) fn good_until(&self, asked: Mono) -> Mono {
-        match self.map().coherence.lease() {
-            None => Mono(u64::MAX),
-            Some(lease) => asked.after(lease * 3 / 4),
+    /// How long an entry is good that was asked for at that time: as far as it is known here, counted from
+    /// before it was asked for, and somewhat less, because servers do not know the time exactly.
+    pub(crate) fn good_until(&self, asked: Mono, entry: &EntryView) -> Mono {
+        match self.map().coherence {
+            Coherence::Lazy => EVER,
+            Coherence::Lease(_) => {
+                let lease = Duration::from_millis(u64::from(entry.lease));
+                asked.after((lease - lease / 16).saturating_sub(SOONER))
+            }
         }
     }
 
@@ -435,7 +441,7 @@ impl Client {
             Ok(Answer::Entry(e)) => {
                 let named = op.subjects()[0].filter(|_| op.traits().learnt);
                 if let Some((dir, name)) = named.and_then(|s| Some((s.dir(), s.name()?))) {
-                    cache.insert(dir, name, e, self.good_until(asked));
+                    cache.insert(dir, name, e, self.good_until(asked, e));
                 }
             }
             Ok(Answer::Removed(EntryView { dir: Some(gone), .. })) => cache.forget(gone.tag()),
@@ -453,6 +459,16 @@ impl Client {
             }
             _ => {}
         }
+    }
+
+    /// A directory is not what was known of it, or that has run out.
+    fn outdated(&self, tag: u64) {
+        let mut cache = self.cache.borrow_mut();
+        match self.map().coherence {
+            Coherence::Lease(_) if tag != 0 => cache.run_out(tag),
+            Coherence::Lazy | Coherence::Lease(_) => cache.forget(tag),
+        }
+        self.handles.borrow_mut().forget(tag);
     }
 
     /// The directories an operation named are not what was known of them.

@@ -147,14 +147,6 @@ impl Profile {
         }
     }
 
-    /// The word for a coherence.
-    pub fn coherence_word(coherence: Coherence) -> String {
-        match coherence {
-            Coherence::Lazy => "lazy".into(),
-            Coherence::Lease(millis) => format!("lease={}", f64::from(millis) / 1000.0),
-        }
-    }
-
     fn ids(&self) -> Result<Ids, FileError> {
         Ids::of_word(&self.ids).ok_or_else(|| FileError::Ids(self.ids.clone()))
     }
@@ -186,24 +178,6 @@ impl Profile {
             return Ok(Coherence::Lazy);
         }
         Coherence::parse(&self.coherence).ok_or_else(|| FileError::Coherence(self.coherence.clone()))
-    }
-}
-
-impl Coherence {
-    /// What is meant by `lazy`, `lease` (of 5 seconds) and `lease=SECONDS`.
-    pub fn parse(text: &str) -> Option<Coherence> {
-        match text {
-            "lazy" => Some(Coherence::Lazy),
-            "lease" => Some(Coherence::Lease(5000)),
-            _ => {
-                let seconds: f64 = text.strip_prefix("lease=")?.parse().ok()?;
-                let millis = (seconds * 1000.0).round();
-                // What does not fit is nothing a map would take.
-                (1.0..=1e9)
-                    .contains(&millis)
-                    .then_some(Coherence::Lease(millis as u32))
-            }
-        }
     }
 }
 
@@ -246,7 +220,7 @@ pub enum FileError {
     #[error("cluster.json: auth is \"{0}\", not none, key or tls")]
     Auth(String),
     /// No way to keep what clients know true.
-    #[error("cluster.json: coherence is \"{0}\", not lazy or lease=SECONDS")]
+    #[error("cluster.json: coherence is \"{0}\", not lazy or lease=SECONDS (or depth:SECONDS, rate:SECONDS)")]
     Coherence(String),
     /// No way to give IDs.
     #[error("cluster.json: ids is \"{0}\", not predicted or placed")]
@@ -396,7 +370,7 @@ mod tests {
                 placement: Placement::Directory.word(),
                 ids: Ids::Predicted.word().into(),
                 directory_updates: Profile::updates_word(DirectoryUpdates::ParentFirst),
-                coherence: Profile::coherence_word(Coherence::Lazy),
+                coherence: Coherence::Lazy.word(),
                 store: String::new(),
             },
             durability: "sync".into(),
@@ -487,13 +461,6 @@ mod tests {
 
     #[test]
     fn choices_keep_their_words() {
-        for coherence in [Coherence::Lazy, Coherence::Lease(5000), Coherence::Lease(1500)] {
-            assert_eq!(
-                Coherence::parse(&Profile::coherence_word(coherence)),
-                Some(coherence)
-            );
-        }
-        assert_eq!(Coherence::parse("lease"), Some(Coherence::Lease(5000)));
         let mut f = file();
         // As they were made before there was a choice.
         f.profile.coherence = "none".into();

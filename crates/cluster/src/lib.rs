@@ -2,12 +2,14 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod coherence;
 mod coord;
 mod file;
 mod placement;
 mod plan;
 mod split;
 
+pub use coherence::{Coherence, LeaseLength, LeaseUse};
 pub use coord::{Coord, CoordError, MemCoord, Membership, View, may_replace};
 pub use file::{ClusterFile, FileError, PlanText, Profile, Server};
 pub use placement::Placement;
@@ -20,10 +22,9 @@ use pando_types::{
     AuthMode, Birth, DirId, FsId, Generation, Ids, MapEpoch, Part, SLOTS, ServerId, Slot, Term,
 };
 use std::collections::BTreeSet;
-use std::time::Duration;
 use thiserror::Error;
 
-/// Lengths of leases, in milliseconds.
+/// Lengths of the longest leases, in milliseconds.
 const LEASES: std::ops::RangeInclusive<u32> = 100..=60_000;
 
 /// A metadata server as others reach it.
@@ -37,17 +38,6 @@ pub struct ServerInfo {
     pub metrics: String,
 }
 
-/// How what clients know of directories is kept true.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Coherence {
-    /// Every server hears of a change before it is made, and refuses what rests on what was (InfiniFS §3.4).
-    #[default]
-    Lazy,
-    /// What clients are told is good for so many milliseconds, and a change waits until that has passed: the
-    /// baseline that lazy invalidation is measured against (InfiniFS §5.5).
-    Lease(u32),
-}
-
 /// How an operation changes directories of two servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectoryUpdates {
@@ -56,16 +46,6 @@ pub enum DirectoryUpdates {
     /// By two-phase commit but for mkdir: the parent's server decides alone, and owes the new directory's
     /// content to the server that is to have it.
     ParentFirst,
-}
-
-impl Coherence {
-    /// How long what clients are told is good without being asked again.
-    pub fn lease(self) -> Option<Duration> {
-        match self {
-            Coherence::Lazy => None,
-            Coherence::Lease(millis) => Some(Duration::from_millis(u64::from(millis))),
-        }
-    }
 }
 
 /// The map.
@@ -186,10 +166,11 @@ impl ClusterMap {
         if !self.block_size.is_power_of_two() {
             return Err(MapError::BlockSize(self.block_size));
         }
-        if let Coherence::Lease(millis) = self.coherence
-            && !LEASES.contains(&millis)
-        {
-            return Err(MapError::Lease(millis));
+        if let Some(longest) = self.coherence.longest_lease() {
+            let millis = u32::try_from(longest.as_millis()).unwrap_or(u32::MAX);
+            if !LEASES.contains(&millis) {
+                return Err(MapError::Lease(millis));
+            }
         }
         if !(1..=55).contains(&self.name_bits) || !(8..=128).contains(&self.id_bits) {
             return Err(MapError::Widths(self.widths()));
@@ -314,4 +295,3 @@ impl Codec for ClusterMap {
 }
 
 codec_enum!(DirectoryUpdates { 1 => TwoPhase, 2 => ParentFirst });
-codec_enum!(Coherence { 1 => Lazy, 2 => Lease(millis) });

@@ -181,6 +181,7 @@ impl<C: Cluster> Core<C> {
                 .nodes()
                 .acls(ino, Duration::MAX)
                 .and_then(|(_, acls)| acls.access),
+            lease: 0,
         };
         self.nodes().learn(ino, &view, Instant::now());
         state.cached = f.cached_version().filter(|_| pages);

@@ -441,6 +441,7 @@ mod tests {
             home: None,
             xattrs: false,
             acl: None,
+            lease: 0,
         }
     }
 

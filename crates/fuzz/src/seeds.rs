@@ -119,7 +119,7 @@ fn maps_of() -> Vec<pando_cluster::ClusterMap> {
     two.slots = pando_cluster::ClusterMap::spread(&two.servers);
     let three = pando_cluster::ClusterMap {
         auth: AuthMode::Tls,
-        coherence: pando_cluster::Coherence::Lease(1500),
+        coherence: pando_cluster::Coherence::Lease(pando_cluster::LeaseLength::Fixed(1500)),
         placement: Placement::Coupled,
         ids: pando_types::Ids::Predicted,
         updates: pando_cluster::DirectoryUpdates::ParentFirst,

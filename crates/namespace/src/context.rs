@@ -506,5 +506,6 @@ pub(crate) fn view_dir(dir: &Statement, name: &Name, d: &AccessRecord) -> EntryV
         xattrs: d.marks.has_xattrs(),
         home: None,
         acl: None,
+        lease: 0,
     }
 }

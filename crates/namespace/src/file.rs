@@ -81,6 +81,7 @@ pub(crate) fn view_file(inode: &InodeRecord, dir: DirId) -> EntryView {
         xattrs: inode.marks.has_xattrs(),
         home: dir.is_homes().then(|| home_statement(inode, dir)),
         acl: inode.acl.clone(),
+        lease: 0,
     }
 }
 

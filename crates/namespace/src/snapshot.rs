@@ -1,8 +1,8 @@
 //! The records an operation may look at.
 
 use crate::context::{Incarnation, Which};
-use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, PartHead, Record, RenameList, Touch};
-use pando_types::{Errno, Name, Part, Tile};
+use pando_format::{AttachmentKind, Entry, Head, Key, NameHash, PartHead, Record, RenameList, Target, Touch};
+use pando_types::{DirId, Errno, Generation, Name, Part, Tile};
 use pando_wire::{FileAt, Holders, LockWant};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -154,6 +154,19 @@ impl Snapshot {
             Some(Record::Entry(e)) => Some(e),
             _ => None,
         }
+    }
+
+    /// The key of a directory's entry, if that was read.
+    pub fn entry_of(&self, id: DirId, generation: Generation) -> Option<&Key> {
+        let is_entry = |record: &Record| match record {
+            Record::Entry(Entry {
+                target: Target::Dir(d),
+                ..
+            }) => (d.id, d.generation) == (id, generation),
+            _ => false,
+        };
+        let found = self.records.iter().find(|(_, record)| is_entry(record));
+        found.map(|(key, _)| key)
     }
 
     /// The ordinals taken in a bucket.

@@ -84,6 +84,10 @@ pub struct Stats {
     pub outdated: u64,
     /// Changes of directories that every server was told of before.
     pub announced: u64,
+    /// Leases on directories that were granted.
+    pub leases: u64,
+    /// Changes of directories that had to wait until leases had run out.
+    pub lease_waits: u64,
     /// Messages between servers sent, each for one operation.
     pub peer_calls: u64,
     /// And those that confirm the outcomes of many.

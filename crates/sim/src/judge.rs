@@ -175,6 +175,7 @@ impl Judge {
         let mut history = History::new(map.widths()).in_parts(map.placement.splits());
         history.ignore(&crate::revoke::NAMES);
         let logs = disks.iter().map(|(id, _)| (*id, Log::default())).collect();
+        let replies = Replies::with(map.coherence);
         let state = State {
             tree,
             base: model.clone(),
@@ -197,7 +198,7 @@ impl Judge {
             durability,
             disks,
             state: RefCell::new(state),
-            replies: RefCell::new(Replies::default()),
+            replies: RefCell::new(replies),
             revocations: RefCell::default(),
             history: RefCell::new(history),
             lent: RefCell::default(),

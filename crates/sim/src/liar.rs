@@ -221,6 +221,7 @@ fn peer_answer(asked: &PeerRequest) -> Option<PeerAnswer> {
         PeerRequest::Adopt(_) => PeerAnswer::Adopted,
         PeerRequest::Moving(_) => PeerAnswer::Moving(MoveAnswer::Taken),
         PeerRequest::Split(_) => PeerAnswer::Split(SplitAnswer::Taken),
+        PeerRequest::Lease(_) => PeerAnswer::Leased(Watermark(1)),
         PeerRequest::NewMap(_) => PeerAnswer::Adopted,
         PeerRequest::Head(_) | PeerRequest::Follow { .. } | PeerRequest::Identities(_) => return None,
     })

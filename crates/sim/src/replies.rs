@@ -4,6 +4,7 @@ use crate::judge::{Execution, Judge};
 use crate::revoke::Ended;
 use crate::words::describe_op;
 use pando_auth::seal;
+use pando_cluster::Coherence;
 use pando_format::codec::Blob;
 use pando_format::{Codec, NameHash, Position};
 use pando_types::{Errno, RequestId, SessionId};
@@ -51,6 +52,8 @@ pub(crate) struct Replies {
     unsynced: Vec<Rc<Execution>>,
     /// Messages that were refused for good, and by which process.
     refused: BTreeSet<(u64, u64)>,
+    /// Whether what clients are told runs out.
+    leases: bool,
     /// Messages that were refused because of what they rest on.
     outdated: BTreeSet<u64>,
     /// Operations that programs gave up; their clients may still be at them.
@@ -100,6 +103,14 @@ fn no_subtree(op: &Op, outcome: &Outcome) -> bool {
 }
 
 impl Replies {
+    /// Of a filesystem whose clients are told what is good for a while, or is not.
+    pub fn with(coherence: Coherence) -> Replies {
+        Replies {
+            leases: coherence.longest_lease().is_some(),
+            ..Replies::default()
+        }
+    }
+
     /// A client process sent a request.
     pub fn asked(&mut self, life: u64, message: &Message) {
         let Message::Request { id, request, .. } = message else {
@@ -339,7 +350,9 @@ impl Replies {
                 describe_op(&w.op)
             )
         };
-        let outdated = *outcome == Err(Errno::Stale) && w.messages.iter().any(|m| self.outdated.contains(m));
+        // Under leases the client itself knows that what it was told has run out.
+        let refused = self.leases || w.messages.iter().any(|m| self.outdated.contains(m));
+        let outdated = *outcome == Err(Errno::Stale) && refused;
         if !w.op.mutates() {
             if outdated {
                 return Ok(());

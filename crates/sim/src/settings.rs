@@ -2,7 +2,7 @@
 
 use crate::disk::Speed;
 use crate::world::{MS, SEC, Time};
-use pando_cluster::{DirectoryUpdates, Placement};
+use pando_cluster::{DirectoryUpdates, LeaseLength, Placement};
 use pando_env::rng::Rng;
 use pando_server::Limits;
 use pando_store::Durability;
@@ -88,8 +88,8 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// Whether clients have identities with claims.
     pub keyed: bool,
-    /// Length of leases in milliseconds; `None`: lazy invalidation.
-    pub lease: Option<u32>,
+    /// How long leases are; `None`: lazy invalidation.
+    pub lease: Option<LeaseLength>,
     /// For so long coordination counts a server as being there.
     pub coord_lease: Time,
     /// Servers that may join; with any, others leave too.
@@ -129,9 +129,15 @@ impl Settings {
             System::IndexFs if settings.id_bits <= 8 => (Ids::Predicted, Placement::Directory),
             System::IndexFs => (Ids::Placed, Placement::Split(systems.range(3, 8) as u32)),
         };
+        let mut leases = rng.fork(13);
+        let lease = match placement {
+            Placement::Split(_) if leases.percent(30) => Some(length(&mut leases)),
+            _ => settings.lease,
+        };
         let mut settings = Settings {
             ids,
             placement,
+            lease,
             ..settings
         };
         // Shorter than most pauses.
@@ -214,7 +220,9 @@ impl Settings {
             accomplices: rng.percent(60),
             cache_bytes: [0, 4_000, 16_000, 1 << 20][rng.index(4)],
             keyed: rng.percent(40),
-            lease: leases.percent(15).then(|| leases.range(300, 1_500) as u32),
+            lease: leases
+                .percent(15)
+                .then(|| LeaseLength::Fixed(leases.range(300, 1_500) as u32)),
             coord_lease: elections.range(300, 3_000) * MS,
             spares: 0,
             revokes: false,
@@ -270,5 +278,15 @@ impl Settings {
             revokes: settings.keyed && rng.percent(50),
             ..settings
         }
+    }
+}
+
+/// How long leases are where directories split (IndexFS §II-B).
+fn length(rng: &mut Rng) -> LeaseLength {
+    let millis = rng.range(300, 1_500) as u32;
+    match rng.index(3) {
+        0 => LeaseLength::Fixed(millis),
+        1 => LeaseLength::Depth(millis),
+        _ => LeaseLength::Rate(millis / 3),
     }
 }

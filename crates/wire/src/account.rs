@@ -65,7 +65,7 @@ pub enum Task {
     Release,
     /// One step of the way up to the root.
     Ancestor,
-    /// To hear that a directory will not be what it was any more.
+    /// To hear that a directory will not be what it was any more; under leases, to say until when it is.
     Invalidate,
     /// Housekeeping of servers among themselves.
     Other,
@@ -108,7 +108,7 @@ impl From<&PeerRequest> for Task {
             PeerRequest::Decide { commit: true, .. } => Task::Commit,
             PeerRequest::Decide { commit: false, .. } => Task::Release,
             PeerRequest::Head(_) => Task::Ancestor,
-            PeerRequest::Invalidate { .. } => Task::Invalidate,
+            PeerRequest::Invalidate { .. } | PeerRequest::Lease(_) => Task::Invalidate,
             PeerRequest::Content { .. } => Task::Content,
             PeerRequest::Inquire(_)
             | PeerRequest::Owes { .. }

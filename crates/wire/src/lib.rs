@@ -11,6 +11,7 @@ mod filelocks;
 mod frame;
 mod hello;
 mod holds;
+mod lease;
 mod message;
 mod moving;
 mod op;
@@ -26,6 +27,7 @@ pub use filelocks::{FileLockAnswer, FileLockRequest, LockPlace, LockView, Wanted
 pub use frame::{FRAME_HEADER, FRAME_MAX, FrameError, cut_frame, encode_frame};
 pub use hello::{Denial, Hello, HelloReply, NONCE, Proof, Role, Way};
 pub use holds::{CLOSED_MAX, FileAt, HOLDING_MAX, Held, Holders, Holding, Keep, Turned};
+pub use lease::LeaseRequest;
 pub use message::{
     LockMode, LockWant, Message, OpRequest, Outcome, PeerAnswer, PeerRequest, Refreshed, Refusal, Request,
     Response, Stored, TxState, Vote,

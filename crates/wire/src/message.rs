@@ -6,6 +6,7 @@ use crate::change::ChangeInfo;
 use crate::cut::{CutAnswer, CutError, CutRequest};
 use crate::filelocks::{FileLockAnswer, FileLockRequest};
 use crate::holds::{FileAt, Holders, Holding, Keep, Turned};
+use crate::lease::LeaseRequest;
 use crate::moving::{ClusterError, ClusterRequest, MoveAnswer, MoveRequest};
 use crate::op::{Answer, Op, Probe, Statement};
 use crate::repair::{RepairRequest, Repaired};
@@ -382,6 +383,8 @@ pub enum PeerRequest {
     NewMap(Blob),
     /// How many records do you have?
     Load,
+    /// About leases on directories.
+    Lease(LeaseRequest),
 }
 
 /// Answers between servers.
@@ -446,6 +449,8 @@ pub enum PeerAnswer {
     Moving(MoveAnswer),
     /// To `Split`.
     Split(SplitAnswer),
+    /// To `Lease`: until when, in the coordinator's time; 0: nothing is granted now.
+    Leased(Watermark),
 }
 
 /// A participant's vote.
@@ -678,12 +683,13 @@ codec_enum!(PeerRequest {
     14 => Load,
     20 => Moving(m),
     21 => Split(s),
+    22 => Lease(l),
 });
 codec_enum!(PeerAnswer {
     1 => Locked { records, held }, 2 => Vote(v), 3 => Decided, 4 => State(s), 5 => Head(h),
     6 => Lead { term, granted, echo, after, entries, map }, 7 => Heard { boot, upto }, 8 => Identities(t), 9 => Adopted,
     10 => Content(s), 11 => NotOwed, 12 => Load(records), 13 => Stored { stored, records },
-    20 => Moving(m), 21 => Split(s)
+    20 => Moving(m), 21 => Split(s), 22 => Leased(until)
 });
 codec_enum!(Vote { 1 => Yes, 2 => Exists, 3 => No, 4 => NoSpace });
 codec_enum!(Stored { 1 => Yes, 2 => YesButFull, 3 => Taken });

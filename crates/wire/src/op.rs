@@ -75,6 +75,9 @@ pub struct EntryView {
     /// What the access control list of anything but a directory says beyond the permission bits. (A
     /// directory's lists are in its statement.)
     pub acl: Option<Extended>,
+    /// Under leases, of a directory: for how many milliseconds from now it is good (IndexFS §II-B). 0: it has
+    /// run out, or there are no leases.
+    pub lease: u32,
 }
 
 impl EntryView {

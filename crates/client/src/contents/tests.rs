@@ -62,6 +62,7 @@ fn view(kind: FileKind, born: u64) -> EntryView {
         home: None,
         xattrs: false,
         acl: None,
+        lease: 0,
     }
 }
 

@@ -91,6 +91,7 @@ impl Fake {
             home: None,
             xattrs: false,
             acl: None,
+            lease: 0,
         };
         Fake {
             server: Rc::new(RefCell::new(Server {

@@ -12,7 +12,7 @@ use pando_types::{
 };
 use pando_wire::{
     Account, Answer, Bulk, Bulked, ChangeInfo, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt,
-    FsStat, Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Object, Op, OpRequest,
+    FsStat, Handle, Held, Holders, Holding, Keep, LeaseRequest, LockMode, LockWant, Message, Object, Op, OpRequest,
     PeerAnswer, PeerRequest, Probe, Refreshed, Refusal, RenameMode, Repaired, Request, Response, Said, Scope,
     SealKey, Statement, Stored, Task, Turned, TxState, Vote,
 };
@@ -105,6 +105,7 @@ pub(super) fn views() -> Vec<EntryView> {
         home: None,
         xattrs: kind == FileKind::Regular,
         acl: lists().access.filter(|_| kind == FileKind::Regular),
+        lease: 0,
     };
     let sparse = |size, layout: Layout| {
         let mut view = view(FileKind::Regular, layout);
@@ -119,6 +120,10 @@ pub(super) fn views() -> Vec<EntryView> {
     vec![
         EntryView {
             seal: None,
+            ..dir.clone()
+        },
+        EntryView {
+            lease: 1500,
             ..dir.clone()
         },
         dir,
@@ -532,7 +537,26 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
     ];
     all.extend(moving::requests().into_iter().map(PeerRequest::Moving));
     all.extend(splitting::requests().into_iter().map(PeerRequest::Split));
+    all.extend(leases().into_iter().map(PeerRequest::Lease));
     all
+}
+
+/// About leases on directories.
+fn leases() -> [LeaseRequest; 3] {
+    let (term, dirs) = (Term(4), vec![(DIR, Generation(3))]);
+    [
+        LeaseRequest::Grant {
+            term,
+            dir: DIR,
+            generation: Generation(3),
+            depth: 5,
+        },
+        LeaseRequest::Close {
+            term,
+            dirs: dirs.clone(),
+        },
+        LeaseRequest::Changed { dirs },
+    ]
 }
 
 /// A run of numbers of a localised directory.
@@ -630,6 +654,7 @@ pub(super) fn results() -> Vec<Result<Response, Refusal>> {
         PeerAnswer::Content(vec![Stored::Yes, Stored::YesButFull, Stored::Taken]),
         PeerAnswer::NotOwed,
         PeerAnswer::Load(12_345),
+        PeerAnswer::Leased(Watermark(2500)),
         PeerAnswer::Stored {
             stored: vec![Stored::Yes],
             records: 7,

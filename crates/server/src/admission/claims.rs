@@ -170,6 +170,7 @@ impl MetaServer {
             dirs: Dirs::of(&op),
             notes: &Notes::default(),
             change: Cell::default(),
+            leases: Default::default(),
         };
         let done = self.execute(&asked, false).await?;
         self.safe(done.lsn, done.level).await?;

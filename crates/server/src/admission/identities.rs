@@ -287,7 +287,8 @@ impl MetaServer {
         if asked.request.is_some() && asked.slot_changes != self.slot_changes() && !plant!(H131) {
             return Err(Failure::Refused(Refusal::Busy));
         }
-        self.check_current(asked.rests_on()).map_err(Failure::Refused)
+        self.check_current(asked.rests_on(), asked.leases.verified.get())
+            .map_err(Failure::Refused)
     }
 
     /// The table, if it is newer than that.

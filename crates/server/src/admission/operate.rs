@@ -315,6 +315,7 @@ impl MetaServer {
             basis: Basis::Shown,
             notes,
             change: Cell::default(),
+            leases: Default::default(),
         }
     }
 

@@ -102,7 +102,8 @@ impl MetaServer {
                 "\"localised\":{},\"batches\":{},\"inserted\":{},\"tables_refused\":{},",
                 "\"handing_over\":{},\"stuck\":{},\"records\":{},",
                 "\"splits\":{{\"given\":{},\"taken\":{},\"records_sent\":{},\"broken_off\":{},\"longest_pause_us\":{},",
-                "\"records_swept\":{}}}}}"
+                "\"records_swept\":{}}},",
+                "\"leases\":{{\"granted\":{},\"waits\":{},\"directories\":{}}}}}"
             ),
             self.id,
             self.boot,
@@ -154,6 +155,9 @@ impl MetaServer {
             split.broken_off,
             split.longest_pause,
             split.swept,
+            s.leases,
+            s.lease_waits,
+            self.leased_directories(),
         )
     }
 }

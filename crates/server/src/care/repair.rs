@@ -2,17 +2,20 @@
 //! locks, which first finds out whether everything is still as it was found.
 
 use crate::account::Notes;
+use crate::facts::coherence::Announcing;
+use crate::facts::leases::ByServer;
 use crate::facts::statements::Dirs;
 use crate::pipeline::{Announced, Asked, Basis, Committed, Plan};
 use crate::txn::attempt::Txn;
 use crate::{Failure, MetaServer};
-use pando_format::{Key, Mutation, Record};
+use pando_format::{Invalidation, Key, Mutation, Record};
 use pando_namespace::{Decision, Snapshot, Walked};
 use pando_store::Level;
-use pando_types::{Bearer, Cred, DirId, IdentityId, Instance};
+use pando_types::{Bearer, Cred, DirId, IdentityId, Instance, Watermark};
 use pando_wire::{Answer, LockMode, LockWant, Op, Refusal, RepairRequest, Repaired, Response};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Records in one repair.
 const MOST: usize = 1024;
@@ -172,6 +175,7 @@ impl MetaServer {
             dirs: Dirs::of(&op),
             notes: &notes,
             change: Cell::default(),
+            leases: Default::default(),
         };
         let mut txn = Txn::new(self, true, &notes);
         let mut snapshot = Snapshot::default();
@@ -185,7 +189,7 @@ impl MetaServer {
         let mut announced = Announced::default();
         if !plan.request.invalidates.is_empty() {
             let what = plan.request.invalidates.clone();
-            let upto = self.announce(&what, &notes).await?;
+            let upto = self.announce_repair(&what, &notes).await?;
             announced = Announced::of(what, upto);
         }
         let counters = mutations.iter().filter_map(|m| match m.key() {
@@ -213,10 +217,34 @@ impl MetaServer {
                     .for_each(|slot| self.slots.numbers.forget(slot));
                 // Heads may have other parents than was known.
                 self.office.graph.borrow_mut().forget_all();
+                self.leases_changed(self.anywhere(&plan.request.invalidates));
                 self.safe(done.lsn, Level::Synced).await?;
                 Ok(Response::Repair(Repaired::Done))
             }
             Committed::Taken | Committed::Overtaken => Ok(Response::Repair(Repaired::Changed)),
+        }
+    }
+
+    /// Under leases: an entry that is to be repaired may not say where others were told of it.
+    fn anywhere(&self, what: &[Invalidation]) -> ByServer {
+        let mut dirs: Vec<_> = what.iter().map(|i| (i.id, i.generation)).collect();
+        dirs.sort();
+        dirs.dedup();
+        match self.has_leases() && !dirs.is_empty() {
+            true => self.map().servers.iter().map(|s| (s.id, dirs.clone())).collect(),
+            false => ByServer::new(),
+        }
+    }
+
+    /// All servers hear what becomes untrue. Leases are waited for with the records locked: what is to be
+    /// done was decided by whoever asked, from them.
+    async fn announce_repair(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
+        let entries = self.anywhere(what);
+        loop {
+            match self.announce(what, &entries, notes).await? {
+                Announcing::Done(upto) => return Ok(upto),
+                Announcing::Wait(time) => self.pause(time + Duration::from_millis(1)).await,
+            }
         }
     }
 }

@@ -1,38 +1,50 @@
 //! The one place where lazy invalidation and leases differ: as of when a statement is true, whether it still
 //! is, what a server must know before it serves, and what comes before a change.
 
+use super::leases::{ByServer, Closed, LeaseElsewhere};
 use crate::account::Notes;
+use crate::pipeline::{Asked, Basis};
 use crate::{Failure, MetaServer};
 use pando_cluster::Coherence;
-use pando_format::Invalidation;
-use pando_types::{Mono, Watermark, plant};
-use pando_wire::{Refusal, Statement};
+use pando_format::{Invalidation, Key};
+use pando_types::{DirId, Generation, Mono, Watermark, plant};
+use pando_wire::{Answer, Op, Outcome, Refusal, Scope, Statement};
 use std::time::Duration;
 
-/// How often the coordinator is asked in the time of a lease: statements are good for so much less.
+/// How often the coordinator is asked in the time of the longest lease.
 const ASKED: u32 = 8;
 
+/// What came of announcing a change.
+pub(crate) enum Announcing {
+    /// Nobody acts on what was any more, as of then.
+    Done(Watermark),
+    /// Under leases: others were told what lasts for so long. Nothing may be held meanwhile.
+    Wait(Duration),
+}
+
+/// As of when, or until when, a statement is true.
+pub(crate) struct Good {
+    pub at: Watermark,
+    /// Under leases: for how many milliseconds from now.
+    pub millis: u32,
+}
+
 impl MetaServer {
-    fn lease(&self) -> Option<Duration> {
-        self.map().coherence.lease()
+    /// Whether what clients are told is good for a while.
+    pub(crate) fn has_leases(&self) -> bool {
+        self.longest_lease().is_some()
     }
 
-    /// As of when what this server says is true: a position in the log of invalidations, or a time.
-    pub(crate) fn known_upto(&self) -> Watermark {
+    fn longest_lease(&self) -> Option<Duration> {
+        self.map.borrow().coherence.longest_lease()
+    }
+
+    /// As of when a statement is true that rests on one that was shown; under leases, until when it is.
+    pub(crate) fn known_upto_below(&self, shown: &Statement) -> Watermark {
         match self.map().coherence {
-            Coherence::Lazy => self.heard_upto(),
-            Coherence::Lease(_) => self.lease_time(),
-        }
-    }
-
-    /// As of when a statement is true that rests on one that was shown.
-    pub(crate) fn known_upto_below(&self, shown: Option<&Statement>) -> Watermark {
-        let now = self.known_upto();
-        match (self.map().coherence, shown) {
             // What was shown has just been tested against all that was heard.
-            (Coherence::Lazy, _) | (_, None) => now,
-            // Nobody was asked about what was shown.
-            (Coherence::Lease(_), Some(above)) => now.min(above.at),
+            Coherence::Lazy => self.heard_upto(),
+            Coherence::Lease(_) => shown.at,
         }
     }
 
@@ -45,34 +57,77 @@ impl MetaServer {
         }
     }
 
+    /// Until when a directory's entry is true that an answer shows. REQUIRES: the entry is locked.
+    pub(crate) fn good_upto(&self, dir: (DirId, Generation), asked: &Asked<'_>) -> Good {
+        let length = match self.map().coherence {
+            Coherence::Lazy => {
+                return Good {
+                    at: self.heard_upto(),
+                    millis: 0,
+                };
+            }
+            Coherence::Lease(length) => length,
+        };
+        let at = match self.entries_are_here(asked) {
+            true => self.grant_lease(dir, asked.depth_of_entries(), length),
+            // Only the server that has the entry may say so.
+            false => Some(asked.leases.lent.get()),
+        };
+        asked.leases.closed.set(asked.leases.closed.get() || at.is_none());
+        let at = at.unwrap_or_default();
+        let left = at.0.saturating_sub(self.lease_time().0);
+        Good {
+            at,
+            millis: u32::try_from(left).unwrap_or(0),
+        }
+    }
+
+    /// Whether the directories that an answer shows have their entries here. Of a rename's nothing is told.
+    fn entries_are_here(&self, asked: &Asked<'_>) -> bool {
+        let Some(dir) = asked.op.subjects()[0].map(|s| s.dir()) else {
+            return false;
+        };
+        let in_it = match asked.op {
+            Op::ReadDir { .. } => true,
+            Op::Rename { .. } => false,
+            op => op.subjects()[0].is_some_and(|s| s.name().is_some()),
+        };
+        in_it && asked.basis != Basis::Subtree && self.serves_slot(asked.first_part(dir.id).slot())
+    }
+
     /// Whether this server knows what it has to know before it serves.
     pub(crate) fn knows_enough(&self) -> bool {
-        match self.lease() {
+        match self.longest_lease() {
             // Whether it still may act on it is tested when an operation takes effect.
             None => self.facts.heard.borrow().joined(),
             Some(_) => self.coordinates() || self.lease_time() > Watermark(0),
         }
     }
 
-    /// Refuses what rests on something that is not true any more, or may not be.
+    /// Refuses what rests on something that is not true any more, or may not be. `verified`: as of when it
+    /// was known to be true, under leases.
     pub(crate) fn check_current<'a>(
         &self,
         statements: impl IntoIterator<Item = &'a Statement>,
+        verified: Watermark,
     ) -> Result<(), Refusal> {
-        let lent_time = self.lease().is_some() && !self.coordinates();
+        let leases = self.longest_lease().is_some();
+        let lent_time = leases && !self.coordinates();
         if !lent_time && !self.may_act() {
             return Err(Refusal::NotReady);
         }
-        let outdated = match self.lease() {
-            None => {
+        let mut statements = statements.into_iter();
+        let outdated = match leases {
+            false => {
                 let heard = self.facts.heard.borrow();
-                statements.into_iter().find_map(|s| heard.outdated(s))
+                statements.find_map(|s| heard.outdated(s))
             }
-            Some(lease) => {
-                if !self.lease_time_is_known(lease) && !plant!(H15) {
-                    return Err(Refusal::NotReady);
+            true => {
+                let mut outdated = None;
+                for s in statements {
+                    outdated = outdated.or(self.run_out(s, verified)?);
                 }
-                statements.into_iter().find_map(|s| self.run_out(s, lease))
+                outdated
             }
         };
         match outdated.filter(|_| !plant!(G21)) {
@@ -85,12 +140,69 @@ impl MetaServer {
     }
 
     /// What must happen between locking a directory's records and changing its name, parent or permissions:
-    /// afterwards nobody acts on what they are now. Returns as of when they are not.
-    pub(crate) async fn announce(&self, what: &[Invalidation], notes: &Notes) -> Result<Watermark, Failure> {
-        match self.lease() {
-            None => self.broadcast(what, notes).await,
-            Some(lease) => Ok(self.outlast(what, lease).await),
+    /// afterwards nobody acts on what they are now.
+    pub(crate) async fn announce(
+        &self,
+        what: &[Invalidation],
+        entries: &ByServer,
+        notes: &Notes,
+    ) -> Result<Announcing, Failure> {
+        if self.longest_lease().is_none() {
+            return Ok(Announcing::Done(self.broadcast(what, notes).await?));
         }
+        Ok(match self.close_leases(what, entries).await? {
+            Closed::Now(upto) => Announcing::Done(upto),
+            Closed::In(time) => Announcing::Wait(time),
+        })
+    }
+
+    /// Under leases: where the entries are of what is to change.
+    pub(crate) fn entries_to_close<'a>(
+        &self,
+        what: &[Invalidation],
+        find: impl Fn(DirId, Generation) -> Option<&'a Key>,
+    ) -> Result<ByServer, Failure> {
+        match self.longest_lease() {
+            None => Ok(ByServer::new()),
+            Some(_) => self.entries_of(what, find),
+        }
+    }
+
+    /// Under leases: one on a directory that an answer shows without having been asked for its name. The
+    /// server that has its entry says so; if that is another, it is to be asked.
+    pub(crate) fn lease_of_shown<'a>(
+        &self,
+        asked: &Asked<'_>,
+        outcome: &Outcome,
+        find: impl Fn(DirId, Generation) -> Option<&'a Key>,
+    ) -> Option<LeaseElsewhere> {
+        let (Coherence::Lease(length), Ok(Answer::Entry(entry))) = (self.map().coherence, outcome) else {
+            return None;
+        };
+        let shown = entry.dir.as_ref()?;
+        if asked.op.mutates() || self.entries_are_here(asked) {
+            return None;
+        }
+        let dir = (shown.id, shown.generation);
+        let (server, depth) = (self.home(find(dir.0, dir.1)?), asked.depth_of_entries());
+        if server != self.id {
+            return Some(LeaseElsewhere { server, dir, depth });
+        }
+        asked.lent(self.grant_lease(dir, depth, length).unwrap_or_default());
+        None
+    }
+
+    /// The same, waiting for another server.
+    pub(crate) async fn borrow_lease<'a>(
+        &self,
+        asked: &Asked<'_>,
+        outcome: &Outcome,
+        find: impl Fn(DirId, Generation) -> Option<&'a Key>,
+    ) -> Result<(), Failure> {
+        if let Some(elsewhere) = self.lease_of_shown(asked, outcome, find) {
+            asked.lent(self.lease_elsewhere(elsewhere).await?);
+        }
+        Ok(())
     }
 
     /// What the coordinator tells a server that follows it: the log, or the time.
@@ -119,6 +231,31 @@ impl MetaServer {
     /// How often a server that has its lease follows.
     pub(crate) fn following_period(&self) -> Duration {
         let period = self.office.tenure.borrow().period();
-        self.lease().map_or(period, |lease| period.min(lease / ASKED))
+        self.longest_lease()
+            .map_or(period, |lease| period.min(lease / ASKED))
+    }
+}
+
+impl Asked<'_> {
+    /// Until when may be told of what it shows; 0: it is about to change.
+    fn lent(&self, until: Watermark) {
+        self.leases.lent.set(until);
+        self.leases.closed.set(until == Watermark(0));
+    }
+
+    /// Components of the path to the directories that its answer shows; 0: not known.
+    fn depth_of_entries(&self) -> u32 {
+        let Some(dir) = self.dirs.all().next() else {
+            return 0;
+        };
+        let below = match self.op {
+            // It shows the directory itself.
+            Op::Reopen { .. } => 0,
+            _ => 1,
+        };
+        match dir.scope {
+            Scope::Way => dir.way.len() as u32 + below,
+            Scope::Link | Scope::Handle => 0,
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Facts: what this server says of directories, and what it has heard that makes such sayings untrue.
 
 pub(crate) mod changes;
+pub(crate) mod clock;
 pub(crate) mod coherence;
 pub(crate) mod heard;
-pub(crate) mod lease;
+pub(crate) mod leases;
 pub(crate) mod private;
 pub(crate) mod probe;
 pub(crate) mod statements;
@@ -18,7 +19,9 @@ pub(crate) struct State {
     pub keys: StatementKeys,
     pub heard: RefCell<heard::Heard>,
     /// With leases: what time it is.
-    pub clock: RefCell<lease::Clock>,
+    pub clock: RefCell<clock::Clock>,
+    /// With leases: what is out.
+    pub leases: RefCell<leases::Leases>,
     /// What became of directories, in numbers.
     pub changes: RefCell<changes::Changes>,
     pub private: RefCell<private::Private>,

@@ -169,6 +169,7 @@ impl MetaServer {
             basis: Basis::Guess,
             notes: &Notes::default(),
             change: Cell::default(),
+            leases: Default::default(),
         };
         match self.execute(&asked, false).await.map(|done| done.outcome) {
             Ok(Ok(Answer::Entry(entry))) => Ok(Guessed::Entry(dir, entry)),

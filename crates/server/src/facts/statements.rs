@@ -2,7 +2,7 @@
 
 use crate::MetaServer;
 use crate::pipeline::{Asked, Basis};
-use pando_types::{Access, Bearer, Cred, IdentityId, Watermark, plant};
+use pando_types::{Access, Bearer, Cred, DirId, IdentityId, Watermark, plant};
 use pando_wire::traits::Opens;
 use pando_wire::{Answer, EntryView, Op, Outcome, Refusal, Said, Scope, Shows, Statement};
 
@@ -80,10 +80,10 @@ impl MetaServer {
     /// Newer statements of the directories of an operation that has just been executed.
     pub(crate) fn refresh(&self, dirs: &Dirs<'_>, holder: Bearer) -> Vec<Statement> {
         let upto = self.renewed_upto();
-        let still_true = |s: &&Statement| self.check_current([*s]).is_ok();
+        let still_true = |s: &&Statement| self.check_current([*s], Watermark(0)).is_ok();
         let fresh = |s: &Statement| {
             let mut fresh = s.clone();
-            fresh.at = self.known_upto_below(Some(s));
+            fresh.at = self.known_upto_below(s);
             self.facts.keys.sign(&mut fresh, holder);
             fresh
         };
@@ -166,6 +166,7 @@ impl MetaServer {
         let tag = self.facts.keys.tag(s.id, s.generation);
         let parent = asked.dirs.all().find(|d| d.is_of(s.parent, s.parent_generation));
         let handle = matches!(asked.op, Op::Reopen { .. });
+        let leases = self.has_leases();
         (s.scope, s.way) = match (asked.basis, parent) {
             (Basis::Subtree, _) => (Scope::Way, vec![tag]),
             (Basis::Guess, _) => (
@@ -173,11 +174,17 @@ impl MetaServer {
                 vec![self.facts.keys.tag(s.parent, s.parent_generation), tag],
             ),
             (Basis::Shown, Some(parent)) if parent.scope == Scope::Way && !handle => {
-                (Scope::Way, parent.way.iter().copied().chain([tag]).collect())
+                match leases && parent.id != DirId::ABOVE_ROOT {
+                    // Each hop has its own time (H315).
+                    true => (Scope::Link, vec![parent.tag(), tag]),
+                    false => (Scope::Way, parent.way.iter().copied().chain([tag]).collect()),
+                }
             }
             _ => (Scope::Handle, vec![tag]),
         };
-        s.at = self.known_upto_below(parent.filter(|_| s.scope == Scope::Way));
+        let good = self.good_upto((s.id, s.generation), asked);
+        s.at = good.at;
+        entry.lease = good.millis;
         self.facts.keys.sign(s, asked.holder);
         self.facts
             .private
@@ -212,6 +219,8 @@ fn weave<'a>(cred: &Cred, s: &'a Statement, ways: &[Statement]) -> Option<Named<
         way.push(above);
         at = if plant!(H11) {
             at.max(first.at)
+        } else if plant!(H315) {
+            at
         } else {
             at.min(first.at)
         };

@@ -6,7 +6,7 @@ use crate::facts::statements::Dirs;
 use crate::{Executed, MetaServer};
 use pando_namespace::{Incarnation, Inputs, Snapshot};
 use pando_store::Lsn;
-use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, Part, RequestId, Slot, Term, Timestamp, plant};
+use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, Part, RequestId, Slot, Term, Timestamp, Watermark, plant};
 use pando_wire::traits::Rests;
 use pando_wire::{ChangeInfo, Keep, Op, Outcome, Scope, Statement};
 use std::cell::Cell;
@@ -48,6 +48,19 @@ pub(crate) struct Asked<'a> {
     pub notes: &'a Notes,
     /// What became of its directory's change attribute, once it has taken effect.
     pub change: Cell<Option<ChangeInfo>>,
+    /// Under leases, what its own change and its answer depend on.
+    pub leases: AskedLeases,
+}
+
+/// What an operation knows of leases.
+#[derive(Default)]
+pub(crate) struct AskedLeases {
+    /// As of when all it rests on was true, before it waited (H317).
+    pub verified: Cell<Watermark>,
+    /// Until when may be told of the directory that was looked for by its content: its entry's server says.
+    pub lent: Cell<Watermark>,
+    /// A directory that it would tell of is about to change.
+    pub closed: Cell<bool>,
 }
 
 impl Asked<'_> {

@@ -8,7 +8,7 @@ use pando_format::{Batch, Invalidation};
 use pando_namespace::Decision;
 use pando_store::{Level, Lsn};
 use pando_types::{Timestamp, Watermark};
-use pando_wire::{Answer, Outcome};
+use pando_wire::{Answer, Outcome, Refusal};
 
 /// A result that may be told once `lsn` is safe.
 pub(crate) struct Done {
@@ -84,6 +84,10 @@ impl MetaServer {
             invalidates: _,
         } = decision;
         self.sign(&mut outcome, asked);
+        // A directory is about to change: who looks it up hears when it has.
+        if asked.leases.closed.get() && mutations.is_empty() && outcome_is_entry(&outcome) {
+            return Err(Failure::Refused(Refusal::Busy));
+        }
         self.give_handle(asked.op, &mut outcome, asked.holder.identity);
         let opened = self.open_claim(asked.keep, asked.home(), &mut outcome)?;
         // An operation that only reads has nothing to keep.
@@ -148,4 +152,9 @@ impl MetaServer {
             level: Level::Durable,
         })
     }
+}
+
+/// Whether it shows one entry.
+fn outcome_is_entry(outcome: &Outcome) -> bool {
+    matches!(outcome, Ok(Answer::Entry(_)))
 }

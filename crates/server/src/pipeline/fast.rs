@@ -212,6 +212,12 @@ impl MetaServer {
         if op.mutates() && !self.begins(asker, asked, map) {
             return Err(Not::Now);
         }
+        if self.has_leases() {
+            let find = |id, generation| snapshot.entry_of(id, generation);
+            if self.lease_of_shown(asked, &decision.outcome, find).is_some() {
+                return Err(Not::Now);
+            }
+        }
         let effect = match self.prepare(asked, decision, Announced::default(), inputs.now) {
             Ok(effect) => effect,
             Err(refused) => return Ok(Err(refused)),

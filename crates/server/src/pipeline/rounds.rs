@@ -6,6 +6,8 @@ use super::commit::{Committed, Plan};
 use super::effect::{Announced, Done, Effect};
 use super::listing::Listed;
 use super::reply::reply_key;
+use crate::facts::coherence::Announcing;
+use crate::facts::leases::ByServer;
 use crate::office::graph::Moving;
 use crate::txn::attempt::{Got, Txn};
 use crate::{Failure, MetaServer};
@@ -15,6 +17,7 @@ use pando_types::{DirId, Errno, Generation, Ino, Tile, Timestamp, plant};
 use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Refusal};
 use std::collections::BTreeSet;
 use std::pin::pin;
+use std::time::Duration;
 
 /// Rounds of asking for more records, or of other directory IDs, before a request is refused as busy.
 const ROUNDS: u32 = 64;
@@ -41,6 +44,8 @@ struct Rounds<'a> {
     moving: Option<Moving<'a>>,
     /// All that is known to be needed.
     wants: Vec<LockWant>,
+    /// Under leases: directories on which none is granted until it has changed them.
+    closed: ByServer,
 }
 
 /// What one round has.
@@ -99,6 +104,7 @@ impl MetaServer {
             missed: BTreeSet::new(),
             moving: None,
             wants: Vec::new(),
+            closed: ByServer::new(),
         };
         if let (Some(key), true) = (reply_key(asked), unknown && !plant!(H44)) {
             rounds.wants.push(LockWant::Key(key, LockMode::Exclusive));
@@ -196,7 +202,19 @@ impl<'a> Rounds<'a> {
         {
             return self.page(dir.id, &at.snapshot, now).await;
         }
-        let announced = self.announce(&mut decision).await?;
+        if server.has_leases() {
+            let find = |id, generation| at.snapshot.entry_of(id, generation);
+            Box::pin(server.borrow_lease(asked, &decision.outcome, find)).await?;
+        }
+        let announced = match self.announce(&at, &mut decision).await? {
+            Ok(announced) => announced,
+            // What was decided is decided anew when the leases have run out (H316).
+            Err(time) => {
+                drop(at);
+                server.pause(time + Duration::from_millis(1)).await;
+                return Ok(None);
+            }
+        };
         let mut effect = server.prepare(asked, decision, announced, now)?;
         server.begin_effect(asked, &mut effect);
         if effect.batch.mutations.is_empty() {
@@ -332,17 +350,36 @@ impl<'a> Rounds<'a> {
         server.read_only(asked, now, outcome).map(Some)
     }
 
-    /// All servers hear what becomes untrue.
-    async fn announce(&self, decision: &mut Decision) -> Result<Announced, Failure> {
+    /// All servers hear what becomes untrue; under leases, nobody was told what is still good. For how long
+    /// that is to be waited for, holding nothing, if it is.
+    async fn announce(
+        &mut self,
+        at: &Attempt<'a>,
+        decision: &mut Decision,
+    ) -> Result<Result<Announced, Duration>, Failure> {
         let (server, asked) = (self.server, self.asked);
         let what = std::mem::take(&mut decision.invalidates);
         if what.is_empty() {
-            return Ok(Announced::default());
+            return Ok(Ok(Announced::default()));
         }
         server.may_take_effect(asked)?;
-        let upto = Box::pin(server.announce(&what, asked.notes)).await?;
+        let find = |id, generation| at.snapshot.entry_of(id, generation);
+        let closed = server.entries_to_close(&what, find)?;
+        let upto = match Box::pin(server.announce(&what, &closed, asked.notes)).await? {
+            Announcing::Done(upto) => upto,
+            Announcing::Wait(time) if plant!(H316) => {
+                server.txn.locks.release(at.txn.holder());
+                server.pause(time).await;
+                server.changes_now(&what)
+            }
+            Announcing::Wait(time) => {
+                asked.leases.verified.set(server.lease_time());
+                return Ok(Err(time));
+            }
+        };
         server.count(|s| s.announced += 1);
-        Ok(Announced::of(what, upto))
+        self.closed = closed;
+        Ok(Ok(Announced::of(what, upto)))
     }
 
     /// Whether the moves that were looked at are harmless still.
@@ -389,7 +426,10 @@ impl<'a> Rounds<'a> {
         };
         // What reads only has no place for it.
         match Box::pin(server.commit(at.txn, asked, &mut plan)).await? {
-            Committed::Done(done) => Ok(Some(done)),
+            Committed::Done(done) => {
+                server.leases_changed(std::mem::take(&mut self.closed));
+                Ok(Some(done))
+            }
             Committed::Overtaken => Ok(None),
             Committed::Taken => {
                 // The ID is that of another birth, whose directory lives: their hashes collide (H7).

@@ -4,6 +4,7 @@ use crate::admission::identities::Identities;
 use crate::admission::sessions::Sessions;
 use crate::facts::changes::Changes;
 use crate::facts::heard::Heard;
+use crate::facts::leases::Leases;
 use crate::mounts::filelocks::FileLocks;
 use crate::mounts::holds::Holds;
 use crate::office::tenure::Office;
@@ -182,7 +183,7 @@ impl MetaServer {
             Heard::default()
         };
         let office = Office::new(config.limits.server_lease, now);
-        let needs_new_term = config.map.coordinator == config.id && config.map.coherence.lease().is_some();
+        let needs_new_term = config.map.coordinator == config.id && config.map.coherence.longest_lease().is_some();
         let keeps = config.map.auth != AuthMode::None && config.map.keeper == config.id;
         let identities = match keeps {
             true => Identities::load(&*store).await?,
@@ -218,6 +219,7 @@ impl MetaServer {
                 keys: config.secrets.statement_keys(),
                 heard: RefCell::new(heard),
                 clock: RefCell::default(),
+                leases: RefCell::new(Leases::new(now)),
                 changes: RefCell::new(changes),
                 private: RefCell::default(),
                 decoy: RefCell::default(),

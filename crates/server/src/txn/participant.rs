@@ -155,6 +155,7 @@ impl MetaServer {
                 boot: self.boot,
                 upto: self.hear(term, after, &entries),
             }),
+            PeerRequest::Lease(request) => self.about_leases(request),
             PeerRequest::Split(request) => Ok(PeerAnswer::Split(self.about_split(request).await?)),
             PeerRequest::Moving(request) => Ok(PeerAnswer::Moving(self.about_moving(request).await?)),
             PeerRequest::NewMap(bytes) => {

@@ -20,21 +20,38 @@ impl Codec for EntryView {
         self.seal.put(out);
         self.layout.put(out);
         self.version.put(out);
-        self.xattrs.put(out);
+        // One byte says both whether there are extended attributes and whether there is a lease.
+        out.push(u8::from(self.xattrs) | u8::from(self.lease > 0) << 1);
         self.home.put(out);
         self.acl.put(out);
+        if self.lease > 0 {
+            self.lease.put(out);
+        }
     }
     fn take(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (attr, dir, seal) = (Codec::take(r)?, Codec::take(r)?, Codec::take(r)?);
+        let (layout, version) = (Codec::take(r)?, Codec::take(r)?);
+        let says = u8::take(r)?;
+        if says > 3 {
+            return Err(DecodeError::Invalid("entry"));
+        }
         let mut view = EntryView {
-            attr: Codec::take(r)?,
-            dir: Codec::take(r)?,
-            seal: Codec::take(r)?,
-            layout: Codec::take(r)?,
-            version: Codec::take(r)?,
-            xattrs: Codec::take(r)?,
+            attr,
+            dir,
+            seal,
+            layout,
+            version,
+            xattrs: says & 1 != 0,
             home: Codec::take(r)?,
             acl: Codec::take(r)?,
+            lease: 0,
         };
+        if says & 2 != 0 {
+            view.lease = Codec::take(r)?;
+            if view.lease == 0 {
+                return Err(DecodeError::Invalid("lease"));
+            }
+        }
         view.attr.allocated = view.layout.allocated(view.attr.size);
         Ok(view)
     }

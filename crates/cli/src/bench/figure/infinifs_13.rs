@@ -4,16 +4,16 @@
 use super::Virtual;
 use crate::bench::lines::{Claim, Drawn, NOT_IN_TEXT, round};
 use anyhow::Result;
-use pando_cluster::Coherence;
+use pando_cluster::{Coherence, LeaseLength};
 use pando_scale::{Crowd, Phase, Setup};
 use serde_json::json;
 use std::time::Duration;
 
 const WAYS: [(&str, Coherence); 4] = [
     ("lazy", Coherence::Lazy),
-    ("lease 1s", Coherence::Lease(1_000)),
-    ("lease 5s", Coherence::Lease(5_000)),
-    ("lease 10s", Coherence::Lease(10_000)),
+    ("lease 1s", Coherence::Lease(LeaseLength::Fixed(1_000))),
+    ("lease 5s", Coherence::Lease(LeaseLength::Fixed(5_000))),
+    ("lease 10s", Coherence::Lease(LeaseLength::Fixed(10_000))),
 ];
 /// Directories that each client makes, with a file in each.
 const DIRS: u64 = 64;
@@ -39,7 +39,7 @@ pub fn draw(bench: &Virtual) -> Result<Drawn> {
         for bytes in CACHES {
             crowd.renew_clients(bytes).map_err(problem)?;
             // What is remembered is of every age, as it is in the long run.
-            let span = coherence.lease().unwrap_or(Duration::from_secs(1));
+            let span = coherence.longest_lease().unwrap_or(Duration::from_secs(1));
             crowd.age(span).map_err(problem)?;
             let m = crowd.run(Phase::Stat, ops).map_err(problem)?;
             let most = m.busy.iter().copied().fold(0.0, f64::max);

@@ -203,6 +203,10 @@ impl MetaServer {
         })?;
         self.facts.changes.borrow_mut().count(batch);
         self.slots.splits.borrow_mut().wrote(batch);
+        if batch.mutations.iter().any(is_new_part) {
+            // Of the directories in it others were told where it was.
+            self.facts.leases.borrow_mut().arrived(self.world.mono());
+        }
         let mut moving = self.slots.moving.borrow_mut();
         if !moving.noted.is_empty() {
             let keys = batch.mutations.iter().map(Mutation::key);
@@ -218,7 +222,7 @@ impl MetaServer {
     /// The map has changed: slots are this server's that were not, or the other way round.
     pub(crate) fn slots_changed(&self, before: &ClusterMap, now: &ClusterMap) {
         let mut moving = self.slots.moving.borrow_mut();
-        let mut lost = BTreeSet::new();
+        let (mut lost, mut came) = (BTreeSet::new(), false);
         self.facts.changes.borrow_mut().forget();
         for slot in (0..SLOTS).map(Slot) {
             let was = before.owner(slot) == self.id && moving.believes(before);
@@ -241,6 +245,7 @@ impl MetaServer {
                 }
             }
             if is && !was {
+                came = true;
                 self.slots.splits.borrow_mut().came(slot);
                 moving.unswept.remove(&slot);
                 moving.stats.taken += u64::from(before.owner(slot) != self.id);
@@ -261,6 +266,9 @@ impl MetaServer {
         drop(moving);
         if believed {
             self.drop_debts(|slot| now.owner(slot) != self.id);
+        }
+        if came {
+            self.facts.leases.borrow_mut().arrived(self.world.mono());
         }
         if !lost.is_empty() {
             self.facts.private.borrow_mut().left_slots(&lost);
@@ -323,4 +331,9 @@ impl MetaServer {
             && map.destination(slot) != Some(self.id)
             && !moving.is_coming(slot)
     }
+}
+
+/// Whether a part of a directory that was split becomes this server's by it.
+fn is_new_part(m: &Mutation) -> bool {
+    matches!(m, Mutation::Insert { key: Key::Head(part), .. } if part.start() != 0)
 }
