@@ -42,4 +42,4 @@ pub use repair::{RepairRequest, Repaired};
 pub use splitting::{Half, Pass, SplitAnswer, SplitRequest};
 
 /// Version of everything in this crate; exchanged in the hello.
-pub const PROTOCOL_VERSION: u16 = 11;
+pub const PROTOCOL_VERSION: u16 = 12;
