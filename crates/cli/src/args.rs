@@ -222,8 +222,9 @@ impl Default for Choices {
 }
 
 fn coherence(text: &str) -> Result<Coherence, String> {
-    Coherence::parse(text)
-        .ok_or_else(|| format!("\"{text}\" is neither lazy nor lease=SECONDS, lease=depth:SECONDS, lease=rate:SECONDS"))
+    Coherence::parse(text).ok_or_else(|| {
+        format!("\"{text}\" is neither lazy nor lease=SECONDS, lease=depth:SECONDS, lease=rate:SECONDS")
+    })
 }
 
 /// What can be left out.

@@ -166,7 +166,7 @@ pub fn publish(
     let id = server.id();
     let mut out = String::with_capacity(4096);
     counters.write(&mut out, id);
-    let metrics: [(&str, &str, &str, u64); 25] = [
+    let metrics: [(&str, &str, &str, u64); 23] = [
         ("boot_epoch", "gauge", "Starts of this server.", server.boot().0),
         (
             "connections",
@@ -191,18 +191,6 @@ pub fn publish(
             "counter",
             "Changes of directories that every server was told of before.",
             s.announced,
-        ),
-        (
-            "leases_granted_total",
-            "counter",
-            "Leases on directories granted (--coherence lease).",
-            s.leases,
-        ),
-        (
-            "lease_waits_total",
-            "counter",
-            "Changes of directories that waited until leases had run out.",
-            s.lease_waits,
         ),
         (
             "outdated_total",
@@ -303,20 +291,48 @@ pub fn publish(
             record_limit as u64,
         ),
     ];
+    put_all(&mut out, server, &metrics);
+    publish_splits(&mut out, server);
+    publish_leases(&mut out, server);
+    page.put(out);
+}
+
+/// A metric: name, kind, help, value.
+type Metric = (&'static str, &'static str, &'static str, u64);
+
+fn put_all(out: &mut String, server: &MetaServer, metrics: &[Metric]) {
+    let id = server.id();
     for (name, kind, help, value) in metrics {
         let _ = writeln!(
             out,
             "# HELP pando_{name} {help}\n# TYPE pando_{name} {kind}\npando_{name}{{server=\"{id}\"}} {value}"
         );
     }
-    publish_splits(&mut out, server);
-    page.put(out);
+}
+
+/// Of leases on directories.
+fn publish_leases(out: &mut String, server: &MetaServer) {
+    let s = server.stats();
+    let metrics = [
+        (
+            "leases_granted_total",
+            "counter",
+            "Leases on directories granted (--coherence lease).",
+            s.leases,
+        ),
+        (
+            "lease_waits_total",
+            "counter",
+            "Changes of directories that waited until leases had run out.",
+            s.lease_waits,
+        ),
+    ];
+    put_all(out, server, &metrics);
 }
 
 /// Of directories that were split.
 fn publish_splits(out: &mut String, server: &MetaServer) {
     let s = server.split_stats();
-    let id = server.id();
     let metrics = [
         (
             "parts_given_total",
@@ -355,10 +371,5 @@ fn publish_splits(out: &mut String, server: &MetaServer) {
             s.swept,
         ),
     ];
-    for (name, kind, help, value) in metrics {
-        let _ = writeln!(
-            out,
-            "# HELP pando_{name} {help}\n# TYPE pando_{name} {kind}\npando_{name}{{server=\"{id}\"}} {value}"
-        );
-    }
+    put_all(out, server, &metrics);
 }

@@ -414,7 +414,10 @@ mod tests {
         let mut c = Cache::new(CACHE_BYTES);
         let (root, hop) = (dir(&[1], Scope::Way), dir(&[1, 2], Scope::Link));
         let said = hop.dir.clone().unwrap();
-        let shown = |c: &mut Cache, now| c.child(&statement(&[1]), &name(2), Mono(now)).map(|e| e.dir.unwrap());
+        let shown = |c: &mut Cache, now| {
+            c.child(&statement(&[1]), &name(2), Mono(now))
+                .map(|e| e.dir.unwrap())
+        };
         c.insert(&Statement::above_root(), &Name::root(), &root, Mono(10));
         c.insert(&statement(&[1]), &name(2), &hop, Mono(20));
         assert_eq!(shown(&mut c, 19), Some(said.clone()));

@@ -16,6 +16,7 @@ mod handles;
 mod interrupt;
 mod keep;
 mod lanes;
+mod leases;
 mod local;
 pub mod locks;
 mod parts;

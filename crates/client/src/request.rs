@@ -1,9 +1,8 @@
 //! One operation to a definite outcome: owner, boot, session, lane, retries.
 
-use crate::cache::EVER;
 use crate::contents::{Dir, Times};
 use crate::{Client, Contents};
-use pando_cluster::{ClusterMap, Coherence};
+use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer, World};
 use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{
@@ -29,9 +28,6 @@ const UNCERTAIN: u32 = 10;
 /// An operation is sent on so often, at most: 12 times for each of two names, and as often again while they
 /// are split (H64).
 const REDIRECTS: u32 = 48;
-
-/// So much earlier than servers this client takes what it was told under leases to have run out.
-const SOONER: Duration = Duration::from_millis(2);
 
 /// Where an operation goes.
 #[derive(Clone, Copy)]
@@ -398,18 +394,6 @@ impl Client {
         map.servers.iter().map(|s| s.id).filter(|s| *s != than).collect()
     }
 
-    /// How long an entry is good that was asked for at that time: as far as it is known here, counted from
-    /// before it was asked for, and somewhat less, because servers do not know the time exactly.
-    pub(crate) fn good_until(&self, asked: Mono, entry: &EntryView) -> Mono {
-        match self.map().coherence {
-            Coherence::Lazy => EVER,
-            Coherence::Lease(_) => {
-                let lease = Duration::from_millis(u64::from(entry.lease));
-                asked.after((lease - lease / 16).saturating_sub(SOONER))
-            }
-        }
-    }
-
     /// When something is asked. The last look at the clock, which was before, says as much unless it matters
     /// what was heard in between, as for what is known of directories' contents.
     fn about_now(&self) -> Mono {
@@ -459,16 +443,6 @@ impl Client {
             }
             _ => {}
         }
-    }
-
-    /// A directory is not what was known of it, or that has run out.
-    fn outdated(&self, tag: u64) {
-        let mut cache = self.cache.borrow_mut();
-        match self.map().coherence {
-            Coherence::Lease(_) if tag != 0 => cache.run_out(tag),
-            Coherence::Lazy | Coherence::Lease(_) => cache.forget(tag),
-        }
-        self.handles.borrow_mut().forget(tag);
     }
 
     /// The directories an operation named are not what was known of them.

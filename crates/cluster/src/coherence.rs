@@ -148,24 +148,58 @@ mod tests {
             Coherence::parse("lease"),
             Some(Coherence::Lease(LeaseLength::Fixed(5000)))
         );
-        for odd in ["", "leases", "lease=", "lease=-1", "lease=0", "lease=NaN", "lease=depth", "lease=depth:", "lease=soon:1", "lease=1:2"] {
+        for odd in [
+            "",
+            "leases",
+            "lease=",
+            "lease=-1",
+            "lease=0",
+            "lease=NaN",
+            "lease=depth",
+            "lease=depth:",
+            "lease=soon:1",
+            "lease=1:2",
+        ] {
             assert_eq!(Coherence::parse(odd), None, "{odd}");
         }
     }
 
     #[test]
     fn no_lease_is_longer_than_the_longest() {
-        for length in [LeaseLength::Fixed(900), LeaseLength::Depth(900), LeaseLength::Rate(900)] {
-            for (depth, looks, changes) in [(0, 0, 0), (1, 0, 7), (3, 0, 0), (3, 1, 0), (9, 1, 3), (1, u32::MAX, u32::MAX)] {
-                let millis = length.millis(LeaseUse { depth, looks, changes });
+        for length in [
+            LeaseLength::Fixed(900),
+            LeaseLength::Depth(900),
+            LeaseLength::Rate(900),
+        ] {
+            for (depth, looks, changes) in [
+                (0, 0, 0),
+                (1, 0, 7),
+                (3, 0, 0),
+                (3, 1, 0),
+                (9, 1, 3),
+                (1, u32::MAX, u32::MAX),
+            ] {
+                let millis = length.millis(LeaseUse {
+                    depth,
+                    looks,
+                    changes,
+                });
                 assert!(u128::from(millis) <= length.longest().as_millis(), "{length:?}");
             }
         }
-        let used = LeaseUse { depth: 3, looks: 3, changes: 1 };
+        let used = LeaseUse {
+            depth: 3,
+            looks: 3,
+            changes: 1,
+        };
         assert_eq!(LeaseLength::Fixed(900).millis(used), 900);
         assert_eq!(LeaseLength::Depth(900).millis(used), 300);
         assert_eq!(LeaseLength::Rate(900).millis(used), 675);
-        let unknown = LeaseUse { looks: 0, changes: 0, ..used };
+        let unknown = LeaseUse {
+            looks: 0,
+            changes: 0,
+            ..used
+        };
         assert_eq!(LeaseLength::Rate(900).millis(unknown), 900);
     }
 }

@@ -1,8 +1,8 @@
 //! The cluster map: which server answers for which slot. Versioned by an epoch.
 
+mod coherence;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod coherence;
 mod coord;
 mod file;
 mod placement;

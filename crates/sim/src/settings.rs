@@ -220,9 +220,7 @@ impl Settings {
             accomplices: rng.percent(60),
             cache_bytes: [0, 4_000, 16_000, 1 << 20][rng.index(4)],
             keyed: rng.percent(40),
-            lease: leases
-                .percent(15)
-                .then(|| LeaseLength::Fixed(leases.range(300, 1_500) as u32)),
+            lease: leases.percent(15).then(|| fixed(&mut leases)),
             coord_lease: elections.range(300, 3_000) * MS,
             spares: 0,
             revokes: false,
@@ -283,10 +281,15 @@ impl Settings {
 
 /// How long leases are where directories split (IndexFS §II-B).
 fn length(rng: &mut Rng) -> LeaseLength {
-    let millis = rng.range(300, 1_500) as u32;
+    let fixed = fixed(rng);
+    let millis = fixed.longest().as_millis() as u32;
     match rng.index(3) {
-        0 => LeaseLength::Fixed(millis),
+        0 => fixed,
         1 => LeaseLength::Depth(millis),
         _ => LeaseLength::Rate(millis / 3),
     }
+}
+
+fn fixed(rng: &mut Rng) -> LeaseLength {
+    LeaseLength::Fixed(rng.range(300, 1_500) as u32)
 }

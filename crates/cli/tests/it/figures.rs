@@ -111,7 +111,10 @@ fn with_leases_changes_wait_until_what_was_told_has_run_out() {
     let quick = begin.elapsed();
     let begin = Instant::now();
     c.run(&["chmod", "700", "/c/b"]);
-    assert!(begin.elapsed() >= Duration::from_millis(500), "mkdir took {quick:?}");
+    assert!(
+        begin.elapsed() >= Duration::from_millis(500),
+        "mkdir took {quick:?}"
+    );
     assert!(begin.elapsed() < Duration::from_secs(5), "it waits for ever");
     assert_eq!(c.run(&["ls", "/c/b"]), "d\n");
     assert!(c.fail(&["ls", "/a"]).contains("/a"));

@@ -4,7 +4,7 @@ use super::records::{self, DIR, SESSION, TIME, TX, name};
 use super::{cuts, filelocks, identities, moving, splitting};
 use crate::targets::INSTANCE;
 use pando_format::codec::Blob;
-use pando_format::{Codec, Key, Layout, NameHash, NumberRun, Position, Scan};
+use pando_format::{Codec, Key, Layout, NameHash, Position, Scan};
 use pando_types::{
     Acl, AclKind, Acls, Attr, AttrChange, BootEpoch, Cred, DirStat, Errno, FileKind, Generation, Ino,
     MapEpoch, Mono, Named, Perm, RequestId, RequestSlot, Sequence, ServerId, Slot, Term, TimeChange,
@@ -12,7 +12,7 @@ use pando_types::{
 };
 use pando_wire::{
     Account, Answer, Bulk, Bulked, ChangeInfo, Content, DirEntry, EntryView, Errand, ErrandEnd, Fate, FileAt,
-    FsStat, Handle, Held, Holders, Holding, Keep, LeaseRequest, LockMode, LockWant, Message, Object, Op, OpRequest,
+    FsStat, Handle, Held, Holders, Holding, Keep, LockMode, LockWant, Message, Object, Op, OpRequest,
     PeerAnswer, PeerRequest, Probe, Refreshed, Refusal, RenameMode, Repaired, Request, Response, Said, Scope,
     SealKey, Statement, Stored, Task, Turned, TxState, Vote,
 };
@@ -537,35 +537,8 @@ pub(super) fn peer_requests() -> Vec<PeerRequest> {
     ];
     all.extend(moving::requests().into_iter().map(PeerRequest::Moving));
     all.extend(splitting::requests().into_iter().map(PeerRequest::Split));
-    all.extend(leases().into_iter().map(PeerRequest::Lease));
+    all.extend(splitting::leases().into_iter().map(PeerRequest::Lease));
     all
-}
-
-/// About leases on directories.
-fn leases() -> [LeaseRequest; 3] {
-    let (term, dirs) = (Term(4), vec![(DIR, Generation(3))]);
-    [
-        LeaseRequest::Grant {
-            term,
-            dir: DIR,
-            generation: Generation(3),
-            depth: 5,
-        },
-        LeaseRequest::Close {
-            term,
-            dirs: dirs.clone(),
-        },
-        LeaseRequest::Changed { dirs },
-    ]
-}
-
-/// A run of numbers of a localised directory.
-fn numbers() -> NumberRun {
-    NumberRun {
-        epoch: 1,
-        next: 4,
-        end: 4096,
-    }
 }
 
 pub(super) fn answers() -> Vec<Answer> {
@@ -623,12 +596,12 @@ pub(super) fn answers() -> Vec<Answer> {
             table: Ino(0x0abc_0000_0000_0003),
             millis: 5000,
             now: TIME,
-            numbers: numbers(),
+            numbers: records::numbers(),
         }),
         Answer::Bulk(Bulked::Renewed {
             millis: 5000,
             now: TIME,
-            numbers: Some(numbers()),
+            numbers: Some(records::numbers()),
         }),
         Answer::Bulk(Bulked::Inserted { entries: 7 }),
         Answer::Bulk(Bulked::Returned),

@@ -461,3 +461,12 @@ pub(super) fn bundles() -> Vec<Vec<u8>> {
     all.push(Bundle::of(raw).0);
     all
 }
+
+/// A run of numbers of a localised directory.
+pub(super) fn numbers() -> NumberRun {
+    NumberRun {
+        epoch: 1,
+        next: 4,
+        end: 4096,
+    }
+}

@@ -1,8 +1,8 @@
 //! Every message about directories that split.
 
 use super::records::{self, DIR, TX};
-use pando_types::{Generation, Part};
-use pando_wire::{Half, Pass, Refusal, SplitAnswer, SplitRequest};
+use pando_types::{Generation, Part, Term};
+use pando_wire::{Half, LeaseRequest, Pass, Refusal, SplitAnswer, SplitRequest};
 
 /// The upper half of a directory.
 pub(super) fn upper() -> Part {
@@ -48,5 +48,23 @@ pub(super) fn answers() -> Vec<SplitAnswer> {
             entries: 9,
             subdirs: 2,
         },
+    ]
+}
+
+/// About leases on directories.
+pub(super) fn leases() -> [LeaseRequest; 3] {
+    let (term, dirs) = (Term(4), vec![(DIR, Generation(3))]);
+    [
+        LeaseRequest::Grant {
+            term,
+            dir: DIR,
+            generation: Generation(3),
+            depth: 5,
+        },
+        LeaseRequest::Close {
+            term,
+            dirs: dirs.clone(),
+        },
+        LeaseRequest::Changed { dirs },
     ]
 }

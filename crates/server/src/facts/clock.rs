@@ -103,10 +103,7 @@ impl Clock {
             return Some(told.time);
         }
         let since = now.since(told.asked);
-        Some(later(
-            told.time,
-            since + since / DRIFT + Duration::from_millis(1),
-        ))
+        Some(later(told.time, since + since / DRIFT + Duration::from_millis(1)))
     }
 
     /// The coordinator said, when it was asked then, that it was this time.

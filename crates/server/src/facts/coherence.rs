@@ -87,10 +87,9 @@ impl MetaServer {
         let Some(dir) = asked.op.subjects()[0].map(|s| s.dir()) else {
             return false;
         };
-        let in_it = match asked.op {
-            Op::ReadDir { .. } => true,
-            Op::Rename { .. } => false,
-            op => op.subjects()[0].is_some_and(|s| s.name().is_some()),
+        let in_it = match matches!(asked.op, Op::ReadDir { .. } | Op::Rename { .. }) {
+            true => matches!(asked.op, Op::ReadDir { .. }),
+            false => asked.op.subjects()[0].is_some_and(|s| s.name().is_some()),
         };
         in_it && asked.basis != Basis::Subtree && self.serves_slot(asked.first_part(dir.id).slot())
     }
@@ -248,11 +247,8 @@ impl Asked<'_> {
         let Some(dir) = self.dirs.all().next() else {
             return 0;
         };
-        let below = match self.op {
-            // It shows the directory itself.
-            Op::Reopen { .. } => 0,
-            _ => 1,
-        };
+        // A directory that is opened by its content shows itself.
+        let below = u32::from(!matches!(self.op, Op::Reopen { .. }));
         match dir.scope {
             Scope::Way => dir.way.len() as u32 + below,
             Scope::Link | Scope::Handle => 0,

@@ -10,7 +10,7 @@ pub(crate) mod probe;
 pub(crate) mod statements;
 
 use pando_auth::StatementKeys;
-use pando_types::Name;
+use pando_types::{Mono, Name};
 use pando_wire::Statement;
 use std::cell::RefCell;
 
@@ -27,4 +27,19 @@ pub(crate) struct State {
     pub private: RefCell<private::Private>,
     /// A guess that found something: what those that find nothing are made to take as long as (H99).
     pub decoy: RefCell<Option<(Statement, Name)>>,
+}
+
+impl State {
+    /// Of a server that starts now.
+    pub fn starting(keys: StatementKeys, heard: heard::Heard, changes: changes::Changes, now: Mono) -> State {
+        State {
+            keys,
+            heard: RefCell::new(heard),
+            clock: RefCell::default(),
+            leases: RefCell::new(leases::Leases::new(now)),
+            changes: RefCell::new(changes),
+            private: RefCell::default(),
+            decoy: RefCell::default(),
+        }
+    }
 }

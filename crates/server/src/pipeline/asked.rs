@@ -6,7 +6,9 @@ use crate::facts::statements::Dirs;
 use crate::{Executed, MetaServer};
 use pando_namespace::{Incarnation, Inputs, Snapshot};
 use pando_store::Lsn;
-use pando_types::{Bearer, Cred, DirId, Generation, MapEpoch, Part, RequestId, Slot, Term, Timestamp, Watermark, plant};
+use pando_types::{
+    Bearer, Cred, DirId, Generation, MapEpoch, Part, RequestId, Slot, Term, Timestamp, Watermark, plant,
+};
 use pando_wire::traits::Rests;
 use pando_wire::{ChangeInfo, Keep, Op, Outcome, Scope, Statement};
 use std::cell::Cell;

@@ -4,7 +4,6 @@ use crate::admission::identities::Identities;
 use crate::admission::sessions::Sessions;
 use crate::facts::changes::Changes;
 use crate::facts::heard::Heard;
-use crate::facts::leases::Leases;
 use crate::mounts::filelocks::FileLocks;
 use crate::mounts::holds::Holds;
 use crate::office::tenure::Office;
@@ -183,7 +182,8 @@ impl MetaServer {
             Heard::default()
         };
         let office = Office::new(config.limits.server_lease, now);
-        let needs_new_term = config.map.coordinator == config.id && config.map.coherence.longest_lease().is_some();
+        let needs_new_term =
+            config.map.coordinator == config.id && config.map.coherence.longest_lease().is_some();
         let keeps = config.map.auth != AuthMode::None && config.map.keeper == config.id;
         let identities = match keeps {
             true => Identities::load(&*store).await?,
@@ -194,12 +194,12 @@ impl MetaServer {
         let widths = config.map.widths();
         let ours = |slot| moving.may_be_ours(&config.map, config.id, slot);
         let (debts, owed) = Debts::load(&*store, widths, (config.id, boot), &locks, ours).await?;
-        let next = owed.len() as u64;
         if config.map.placement.by_key() {
             for slot in moving.not_served(&config.map, config.id) {
                 locks.set_open(slot, false);
             }
         }
+        let next = owed.len() as u64;
         let to_deliver: Vec<_> = decided.keys().copied().collect();
         let server = Rc::new_cyclic(|me| MetaServer {
             me: me.clone(),
@@ -215,15 +215,7 @@ impl MetaServer {
             boots: RefCell::new(BTreeMap::new()),
             stopped: Cell::new(false),
             untold: RefCell::default(),
-            facts: facts::State {
-                keys: config.secrets.statement_keys(),
-                heard: RefCell::new(heard),
-                clock: RefCell::default(),
-                leases: RefCell::new(Leases::new(now)),
-                changes: RefCell::new(changes),
-                private: RefCell::default(),
-                decoy: RefCell::default(),
-            },
+            facts: facts::State::starting(config.secrets.statement_keys(), heard, changes, now),
             mounts: mounts::State {
                 file_locks: RefCell::new(FileLocks::after_restart(sessions.live(), now)),
                 holds: RefCell::new(holds),

@@ -112,8 +112,7 @@ impl MetaServer {
                 Ok(PeerAnswer::Vote(vote))
             }
             PeerRequest::Decide { tx, commit } => {
-                self.decided(tx, commit).await?;
-                Ok(PeerAnswer::Decided)
+                self.decided(tx, commit).await.map(|()| PeerAnswer::Decided)
             }
             PeerRequest::Settle { committed, aborted } => {
                 self.heed_all(&committed, &aborted).await?;
@@ -140,7 +139,7 @@ impl MetaServer {
                 echo,
                 relayed,
             } => {
-                let following = Following {
+                self.lead(Following {
                     who,
                     boot,
                     term,
@@ -148,8 +147,8 @@ impl MetaServer {
                     heard,
                     echo,
                     relayed,
-                };
-                self.lead(following).await
+                })
+                .await
             }
             PeerRequest::Invalidate { term, after, entries } => Ok(PeerAnswer::Heard {
                 boot: self.boot,

@@ -177,9 +177,7 @@ impl Model for OneDirectory {
             Action::Hear(s) => {
                 let server = &mut world.servers[s];
                 server.told = Some(now);
-                server
-                    .leases
-                    .hear(Watermark(now), Mono(now), LENGTH.longest());
+                server.leases.hear(Watermark(now), Mono(now), LENGTH.longest());
             }
             Action::Look(s) => {
                 let server = &mut world.servers[s];

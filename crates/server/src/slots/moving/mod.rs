@@ -333,7 +333,12 @@ impl MetaServer {
     }
 }
 
-/// Whether a part of a directory that was split becomes this server's by it.
+/// Whether a part of a directory that was split may become this server's by it.
 fn is_new_part(m: &Mutation) -> bool {
-    matches!(m, Mutation::Insert { key: Key::Head(part), .. } if part.start() != 0)
+    match m {
+        Mutation::Insert { key, .. } | Mutation::Update { key, .. } => {
+            matches!(key, Key::Head(part) if part.start() != 0)
+        }
+        Mutation::Delete { .. } | Mutation::Touch { .. } => false,
+    }
 }
