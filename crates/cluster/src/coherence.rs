@@ -26,6 +26,9 @@ pub enum LeaseLength {
     Rate(u32),
 }
 
+/// No lease is shorter, in milliseconds: it would run out before it is used.
+const SHORTEST: u64 = 100;
+
 /// How a directory was used: what the length of a lease on it may depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseUse {
@@ -49,7 +52,7 @@ impl LeaseLength {
     /// The length of a lease, in milliseconds; never longer than the longest.
     pub fn millis(self, used: LeaseUse) -> u64 {
         let by_depth = |millis: u32| u64::from(millis) / u64::from(used.depth.max(1));
-        match self {
+        let millis = match self {
             LeaseLength::Fixed(millis) => u64::from(millis),
             LeaseLength::Depth(millis) => by_depth(millis),
             LeaseLength::Rate(millis) if used.looks == 0 => by_depth(millis.saturating_mul(3)),
@@ -57,7 +60,8 @@ impl LeaseLength {
                 let (looks, changes) = (u64::from(used.looks), u64::from(used.changes));
                 u64::from(millis) * looks / (looks + changes)
             }
-        }
+        };
+        millis.max(SHORTEST.min(self.longest().as_millis() as u64))
     }
 }
 

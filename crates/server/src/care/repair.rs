@@ -243,6 +243,7 @@ impl MetaServer {
         loop {
             match self.announce(what, &entries, notes).await? {
                 Announcing::Done(upto) => return Ok(upto),
+                Announcing::Now => return Ok(self.changes_now(what)),
                 Announcing::Wait(time) => self.pause(time + Duration::from_millis(1)).await,
             }
         }

@@ -42,6 +42,10 @@ pub(crate) struct Clock {
     changed: BTreeMap<u64, (Watermark, FactChange)>,
     /// The same, the oldest first.
     order: VecDeque<(Watermark, u64)>,
+    /// On the coordinator: the latest change. No two are at the same time.
+    latest: Watermark,
+    /// The latest time that was said not to have come.
+    upper: Watermark,
 }
 
 /// So much later.
@@ -60,7 +64,7 @@ impl Clock {
     fn outdated(&self, s: &Statement, since: Watermark) -> Option<u64> {
         let newer = |tag: &&u64| {
             self.changed.get(tag).is_some_and(|(at, change)| {
-                *at > since && (*change == FactChange::Access || s.scope != Scope::Handle)
+                *at >= since && (*change == FactChange::Access || s.scope != Scope::Handle)
             })
         };
         s.way.iter().find(newer).copied()
@@ -96,14 +100,17 @@ impl Clock {
         Some(later(told.time, since - since / DRIFT))
     }
 
-    /// A time that has not come.
-    fn upper(&self, now: Mono) -> Option<Watermark> {
-        let told = self.told?;
+    /// A time that has not come; it never goes back, so that what was refused stays refused. `None`: the
+    /// coordinator was not heard of within the longest lease.
+    fn upper(&mut self, now: Mono, longest: Duration) -> Option<Watermark> {
+        let told = self.told.filter(|told| now.since(told.asked) < longest)?;
         if plant!(H51) {
             return Some(told.time);
         }
         let since = now.since(told.asked);
-        Some(later(told.time, since + since / DRIFT + Duration::from_millis(1)))
+        let upper = later(told.time, since + since / DRIFT + Duration::from_millis(1));
+        self.upper = self.upper.max(upper);
+        Some(self.upper)
     }
 
     /// The coordinator said, when it was asked then, that it was this time.
@@ -134,7 +141,8 @@ impl MetaServer {
         let now = match self.coordinates() {
             true => self.lease_time(),
             false => {
-                let upper = self.facts.clock.borrow().upper(self.world.mono());
+                let longest = self.map().coherence.longest_lease().unwrap_or_default();
+                let upper = self.facts.clock.borrow_mut().upper(self.world.mono(), longest);
                 upper.ok_or(Refusal::NotReady)?
             }
         };
@@ -159,11 +167,13 @@ impl MetaServer {
         term_of(time) == term_of(now) && later(time, memory) >= now
     }
 
-    /// On the coordinator: this changes now. Returns the time.
+    /// On the coordinator: this changes now. Returns the time, which no other change has.
     pub(crate) fn changes_now(&self, what: &[Invalidation]) -> Watermark {
-        let now = self.lease_time();
+        let latest = self.facts.clock.borrow().latest;
+        let now = self.lease_time().max(Watermark(latest.0 + 1));
         let memory = self.map().coherence.longest_lease().unwrap_or_default() * (MEMORY + 1);
         let mut clock = self.facts.clock.borrow_mut();
+        clock.latest = now;
         for i in what {
             clock.note(now, i, &self.facts.keys);
         }
@@ -216,8 +226,8 @@ mod tests {
         let way = statement(Scope::Way, &[4, 5, 6]);
         let open = statement(Scope::Handle, &[5]);
         clock.note(Watermark(10), &change(5, FactChange::Moved), &keys());
-        assert_eq!(clock.outdated(&way, Watermark(9)), Some(tag(5)));
-        assert_eq!(clock.outdated(&way, Watermark(10)), None);
+        assert_eq!(clock.outdated(&way, Watermark(10)), Some(tag(5)));
+        assert_eq!(clock.outdated(&way, Watermark(11)), None);
         assert_eq!(
             clock.outdated(&statement(Scope::Way, &[4, 6]), Watermark(9)),
             None
@@ -229,32 +239,41 @@ mod tests {
         clock.note(Watermark(14), &change(5, FactChange::Moved), &keys());
         assert_eq!(clock.outdated(&open, Watermark(9)), Some(tag(5)));
         clock.forget(Watermark(14));
-        assert_eq!(clock.outdated(&way, Watermark(13)), Some(tag(5)));
+        assert_eq!(clock.outdated(&way, Watermark(14)), Some(tag(5)));
         clock.forget(Watermark(15));
-        assert_eq!(clock.outdated(&way, Watermark(13)), None);
+        assert_eq!(clock.outdated(&way, Watermark(14)), None);
         assert!(clock.changed.is_empty() && clock.order.is_empty());
     }
 
     #[test]
     fn time_passes_between_two_answers_and_never_goes_back() {
+        const LONG: Duration = Duration::from_secs(5);
         let at = |millis: u64| Mono(millis * 1_000_000);
         let mut clock = Clock::default();
-        assert_eq!((clock.lower(at(1)), clock.upper(at(1))), (None, None));
+        assert_eq!((clock.lower(at(1)), clock.upper(at(1), LONG)), (None, None));
         clock.hear(Told {
             time: Watermark(500),
             asked: at(90),
             heard: at(100),
         });
         assert_eq!(clock.lower(at(100)), Some(Watermark(500)));
-        assert_eq!(clock.upper(at(100)), Some(Watermark(511)));
+        assert_eq!(clock.upper(at(100), LONG), Some(Watermark(511)));
         assert_eq!(clock.lower(at(740)), Some(Watermark(1130)));
-        assert_eq!(clock.upper(at(730)), Some(Watermark(1151)));
+        assert_eq!(clock.upper(at(730), LONG), Some(Watermark(1151)));
+        // An answer that says less has come: what was said of the future stays said.
+        clock.hear(Told {
+            time: Watermark(1130),
+            asked: at(735),
+            heard: at(740),
+        });
+        assert_eq!(clock.upper(at(740), LONG), Some(Watermark(1151)));
+        assert_eq!(clock.upper(at(5740), LONG), None, "silent for too long");
         // An older answer that comes later.
         clock.hear(Told {
             time: Watermark(400),
             asked: at(95),
             heard: at(800),
         });
-        assert_eq!(clock.lower(at(100)), Some(Watermark(500)));
+        assert_eq!(clock.lower(at(740)), Some(Watermark(1130)));
     }
 }

@@ -18,6 +18,8 @@ const ASKED: u32 = 8;
 pub(crate) enum Announcing {
     /// Nobody acts on what was any more, as of then.
     Done(Watermark),
+    /// Under leases: nobody does from this instant on.
+    Now,
     /// Under leases: others were told what lasts for so long. Nothing may be held meanwhile.
     Wait(Duration),
 }
@@ -149,8 +151,8 @@ impl MetaServer {
         if self.longest_lease().is_none() {
             return Ok(Announcing::Done(self.broadcast(what, notes).await?));
         }
-        Ok(match self.close_leases(what, entries).await? {
-            Closed::Now(upto) => Announcing::Done(upto),
+        Ok(match self.close_leases(entries).await? {
+            Closed::Now => Announcing::Now,
             Closed::In(time) => Announcing::Wait(time),
         })
     }

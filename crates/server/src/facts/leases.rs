@@ -24,10 +24,14 @@ use std::time::Duration;
 
 /// Directories remembered; for others the floor counts.
 const MOST: usize = 64 * 1024;
-/// What lasts no longer is not granted any more: it would be out before it is used.
+/// What lasts no longer is not granted any more: it would be out before it is used, by the clocks of others.
+/// That much, and one part in `UNCERTAIN` of the longest lease.
 const LEAST: Duration = Duration::from_millis(5);
+const UNCERTAIN: u32 = 256;
 /// A mark outlasts what it waits for by so much.
 const GRACE: Duration = Duration::from_millis(500);
+/// Of the longest lease so much is added where another clock may have counted it.
+const SLOWER: u32 = 16;
 /// Looks and changes that are counted; then both counts are halved.
 const COUNTED: u32 = 32;
 /// Depth of a directory that was only ever opened by its content.
@@ -48,9 +52,13 @@ struct Granted {
 }
 
 impl Granted {
-    /// Until when it is remembered, if there is room.
+    /// Until when it is remembered, if there is room: what is marked, for ever, or its change would wait for
+    /// the floor of what took its place.
     fn kept(&self) -> Watermark {
-        self.until.max(self.closed)
+        match self.closed > Watermark(0) {
+            true => Watermark(u64::MAX),
+            false => self.until,
+        }
     }
 
     fn count(&mut self, looks: u32, changes: u32) {
@@ -104,9 +112,20 @@ impl Leases {
         self.since = now;
     }
 
+    /// Directories are not here any more, or may have been elsewhere meanwhile: no mark says any more that
+    /// nobody else has granted anything.
+    pub fn unmark(&mut self) {
+        let marked = self.known.iter().filter(|(_, g)| g.closed > Watermark(0));
+        for dir in marked.map(|(dir, _)| *dir).collect::<Vec<_>>() {
+            self.changed(dir);
+        }
+    }
+
     /// What time it was when the coordinator was asked then.
     pub fn hear(&mut self, time: Watermark, asked: Mono, longest: Duration) {
         if self.floor.is_none() && asked >= self.since {
+            // What was granted by the clock of another coordinator may run out a little later by this one's.
+            let longest = longest + longest / SLOWER;
             self.floor = Some(if plant!(H53) { time } else { later(time, longest) });
         }
     }
@@ -119,7 +138,8 @@ impl Leases {
         }
         if ask.now < granted.closed && !plant!(H54) {
             // Others go on by what they have until then.
-            return (later(ask.now, LEAST) <= granted.until).then_some(granted.until);
+            let least = LEAST + ask.length.longest() / UNCERTAIN;
+            return (later(ask.now, least) <= granted.until).then_some(granted.until);
         }
         granted.closed = Watermark(0);
         let millis = ask.length.millis(LeaseUse {
@@ -136,10 +156,10 @@ impl Leases {
 
     /// A directory is to change: it is marked. Until when its leases are out; `None`: that is not known yet.
     pub fn close(&mut self, dir: Dir, now: Watermark) -> Option<Watermark> {
-        let floor = self.floor?;
         let mut granted = self.known.get(&dir).copied().unwrap_or_default();
-        granted.until = granted.until.max(floor);
+        // Since it was marked nobody else has granted anything: what came since is not waited for.
         if now >= granted.closed {
+            granted.until = granted.until.max(self.floor?);
             granted.count(0, 1);
         }
         let out = granted.until.max(now);
@@ -178,7 +198,7 @@ impl Leases {
 /// What a change has to wait for.
 pub(crate) enum Closed {
     /// Nothing: it takes place now.
-    Now(Watermark),
+    Now,
     /// Leases that are out for so long.
     In(Duration),
 }
@@ -252,7 +272,9 @@ impl MetaServer {
         if term > known {
             self.spawn(|me| Box::pin(async move { drop(me.attend_once().await) }));
         }
-        match term == known && self.lease_time() > Watermark(0) {
+        // A coordinator that has started again has no clock before its new term.
+        let new_term = self.coordinates() && self.office.needs_new_term.get();
+        match term == known && !new_term && self.lease_time() > Watermark(0) {
             true => Ok(()),
             false => Err(Failure::Refused(Refusal::NotReady)),
         }
@@ -289,11 +311,7 @@ impl MetaServer {
 
     /// On the coordinator: directories are to change whose entries are locked. They are marked where those
     /// are, and change now if no lease on them is out.
-    pub(crate) async fn close_leases(
-        &self,
-        what: &[Invalidation],
-        by_server: &ByServer,
-    ) -> Result<Closed, Failure> {
+    pub(crate) async fn close_leases(&self, by_server: &ByServer) -> Result<Closed, Failure> {
         let term = self.map().term;
         let closing = by_server.iter().map(|(server, dirs)| async move {
             if *server == self.id {
@@ -316,7 +334,7 @@ impl MetaServer {
         }
         let now = self.lease_time();
         if until <= now {
-            return Ok(Closed::Now(self.changes_now(what)));
+            return Ok(Closed::Now);
         }
         self.count(|s| s.lease_waits += 1);
         Ok(Closed::In(Duration::from_millis(until.0 - now.0)))
@@ -412,11 +430,14 @@ mod tests {
         l.hear(Watermark(900), Mono(49), LENGTH.longest());
         assert_eq!(l.close(dir(1), Watermark(900)), None);
         l.hear(Watermark(950), Mono(50), LENGTH.longest());
-        assert_eq!(l.close(dir(1), Watermark(950)), Some(Watermark(1050)));
+        assert_eq!(l.close(dir(1), Watermark(950)), Some(Watermark(1056)));
         l.arrived(Mono(60));
         assert_eq!(l.close(dir(1), Watermark(2000)), None);
         l.hear(Watermark(2000), Mono(61), LENGTH.longest());
-        assert_eq!(l.close(dir(1), Watermark(2001)), Some(Watermark(2100)));
+        // It is marked: what came since had nothing of it, unless it was elsewhere.
+        assert_eq!(l.close(dir(1), Watermark(1500)), Some(Watermark(1056)));
+        l.unmark();
+        assert_eq!(l.close(dir(1), Watermark(2001)), Some(Watermark(2106)));
     }
 
     #[test]
@@ -429,25 +450,29 @@ mod tests {
         assert_eq!((l.known(), l.order.len()), (2, 2));
         assert_eq!(l.close(dir(1), Watermark(2030)), Some(Watermark(2100)));
         assert_eq!(l.close(dir(9), Watermark(2030)), Some(Watermark(2110)));
+        // What is marked is not forgotten, however much is looked at.
+        l.grant(ask(4, 2050));
+        l.grant(ask(5, 2060));
+        assert_eq!(l.close(dir(9), Watermark(2115)), Some(Watermark(2110)));
     }
 
     #[test]
     fn what_changes_often_is_told_for_less_long() {
         let mut l = ready();
         let rate = |now| Ask {
-            length: LeaseLength::Rate(100),
+            length: LeaseLength::Rate(400),
             ..ask(1, now)
         };
-        assert_eq!(l.grant(rate(2000)), Some(Watermark(2150)), "by its depth");
-        assert_eq!(l.grant(rate(2000)), Some(Watermark(2100)), "never changed");
+        assert_eq!(l.grant(rate(2000)), Some(Watermark(2600)), "by its depth");
+        assert_eq!(l.grant(rate(2000)), Some(Watermark(2400)), "never changed");
         for _ in 0..2 {
             l.close(dir(1), Watermark(3000));
             l.changed(dir(1));
         }
-        assert_eq!(l.grant(rate(3000)), Some(Watermark(3050)));
+        assert_eq!(l.grant(rate(3000)), Some(Watermark(3200)));
         for _ in 0..200 {
             l.grant(rate(3000));
         }
-        assert_eq!(l.grant(rate(3000)), Some(Watermark(3100)), "long ago");
+        assert_eq!(l.grant(rate(3000)), Some(Watermark(3400)), "long ago");
     }
 }

@@ -70,6 +70,7 @@ impl MetaServer {
         *self.facts.heard.borrow_mut() = heard;
         *self.facts.clock.borrow_mut() = Default::default();
         self.facts.leases.borrow_mut().arrived(self.world.mono());
+        self.facts.leases.borrow_mut().unmark();
         self.office.unsynced.borrow_mut().clear();
         self.office.confirmed.borrow_mut().clear();
         self.office.needs_new_term.set(false);

@@ -13,7 +13,7 @@ use crate::txn::attempt::{Got, Txn};
 use crate::{Failure, MetaServer};
 use pando_namespace::{Decision, Fresh, Incarnation, Inputs, Snapshot, Step, Walked, Which, born, run};
 use pando_store::Level;
-use pando_types::{DirId, Errno, Generation, Ino, Tile, Timestamp, plant};
+use pando_types::{DirId, Errno, Generation, Ino, Tile, Timestamp, Watermark, plant};
 use pando_wire::{Answer, FsStat, LockMode, LockWant, Op, Refusal};
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -362,18 +362,27 @@ impl<'a> Rounds<'a> {
         if what.is_empty() {
             return Ok(Ok(Announced::default()));
         }
+        // All that it rests on is true at this instant, and it is looked again when it has waited (H317).
+        let seen = server.lease_time();
         server.may_take_effect(asked)?;
         let find = |id, generation| at.snapshot.entry_of(id, generation);
         let closed = server.entries_to_close(&what, find)?;
         let upto = match Box::pin(server.announce(&what, &closed, asked.notes)).await? {
             Announcing::Done(upto) => upto,
+            Announcing::Now => {
+                // What it rests on is true until its own change. Only what changes later can refuse it now.
+                server.may_take_effect(asked)?;
+                let upto = server.changes_now(&what);
+                asked.leases.verified.set(Watermark(upto.0 + 1));
+                upto
+            }
             Announcing::Wait(time) if plant!(H316) => {
                 server.txn.locks.release(at.txn.holder());
                 server.pause(time).await;
                 server.changes_now(&what)
             }
             Announcing::Wait(time) => {
-                asked.leases.verified.set(server.lease_time());
+                asked.leases.verified.set(seen);
                 return Ok(Err(time));
             }
         };

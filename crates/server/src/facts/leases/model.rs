@@ -210,6 +210,7 @@ impl Model for OneDirectory {
                 world.mishaps += 1;
                 world.owner = 1 - world.owner;
                 world.waits = None;
+                world.servers.iter_mut().for_each(|s| s.leases.unmark());
                 if !self.lacks(Without::Arrival) {
                     world.servers[world.owner].leases.arrived(Mono(now));
                 }
@@ -220,6 +221,7 @@ impl Model for OneDirectory {
                 // Whoever was told by the one before goes on by its time; here both show the same.
                 for server in &mut world.servers {
                     server.told = None;
+                    server.leases.unmark();
                     match self.lacks(Without::Term) {
                         true => server.leases.known.clear(),
                         false => server.leases.arrived(Mono(now)),
@@ -274,7 +276,7 @@ fn counterexample(without: Without, property: &'static str) {
     let checker = model
         .checker()
         .threads(2)
-        .finish_when(HasDiscoveries::AnyFailures)
+        .finish_when(HasDiscoveries::AllOf([property].into()))
         .spawn_bfs()
         .join();
     let path = checker.discovery(property).unwrap_or_else(|| {

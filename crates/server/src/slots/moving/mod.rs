@@ -270,6 +270,9 @@ impl MetaServer {
         if came {
             self.facts.leases.borrow_mut().arrived(self.world.mono());
         }
+        if came || !lost.is_empty() {
+            self.facts.leases.borrow_mut().unmark();
+        }
         if !lost.is_empty() {
             self.facts.private.borrow_mut().left_slots(&lost);
             self.mounts.holds.borrow_mut().forget(&lost);

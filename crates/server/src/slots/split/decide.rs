@@ -214,6 +214,7 @@ impl MetaServer {
             });
         }
         let lsn = self.apply(&batch)?;
+        self.facts.leases.borrow_mut().unmark();
         if !participants.is_empty() {
             let waiting = participants.iter().copied().collect();
             let mut c = self.txn.coordinated.borrow_mut();
