@@ -18,7 +18,7 @@ const NODE: usize = 512;
 
 /// A directory's tag: how statements call it.
 type Tag = u64;
-/// What is true until it is said not to be.
+/// The time of an entry that is true until a server says otherwise.
 pub(crate) const EVER: Mono = Mono(u64::MAX);
 
 struct Node {
@@ -168,8 +168,8 @@ impl Cache {
         until
     }
 
-    /// What was said of a directory has run out, or a hop of the way to it has: no ticket on it is shown, and
-    /// it is asked for again.
+    /// An entry, or a hop of the way to it, has run out. The client shows no ticket on it, and asks for the
+    /// entry again.
     pub fn run_out(&mut self, tag: Tag) {
         let mut at = Some(tag);
         while let Some(node) = at.and_then(|tag| self.nodes.get_mut(&tag)) {
@@ -181,8 +181,8 @@ impl Cache {
         }
     }
 
-    /// What statements that are links hang on, up to a ticket. `None`: something of it was forgotten, or has
-    /// run out.
+    /// The statements that links hang on, up to a ticket. `None`: the cache has forgotten one of them, or one
+    /// has run out.
     pub fn ways<'a>(
         &self,
         statements: impl Iterator<Item = &'a Statement>,

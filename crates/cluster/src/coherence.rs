@@ -9,8 +9,8 @@ pub enum Coherence {
     /// Every server hears of a change before it is made, and refuses what rests on what was (InfiniFS §3.4).
     #[default]
     Lazy,
-    /// What clients are told of a directory is good for a while, and a change of it waits until that has
-    /// passed (IndexFS §II-B).
+    /// Servers grant clients leases on directories, and a change of a directory waits until they have run out
+    /// (IndexFS §II-B).
     Lease(LeaseLength),
 }
 
@@ -74,7 +74,7 @@ impl Coherence {
         }
     }
 
-    /// What is meant by `lazy`, `lease` (of 5 seconds), `lease=SECONDS`, `lease=depth:SECONDS` and
+    /// The meaning of `lazy`, `lease` (of 5 seconds), `lease=SECONDS`, `lease=depth:SECONDS` and
     /// `lease=rate:SECONDS`.
     pub fn parse(text: &str) -> Option<Coherence> {
         let length = match text {

@@ -24,7 +24,7 @@ const MEMORY: u32 = 4;
 /// A time that never comes: of what does not change.
 const NEVER: Watermark = Watermark(u64::MAX);
 
-/// What the coordinator has said.
+/// A time that the coordinator has said.
 #[derive(Clone, Copy)]
 struct Told {
     time: Watermark,
@@ -33,7 +33,7 @@ struct Told {
     heard: Mono,
 }
 
-/// What time it is.
+/// The coordinator's clock, as this server knows it.
 #[derive(Default)]
 pub(crate) struct Clock {
     /// On the coordinator: nothing.

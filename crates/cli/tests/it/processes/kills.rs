@@ -58,7 +58,7 @@ fn process_kill_9_of_servers_with_split_and_leased_directories_loses_nothing() {
         "lease=rate:0.3",
     ];
     let cluster = Cluster::start_with(4, "sync", &choices);
-    // What servers count ends with them.
+    // A server that is killed forgets its counts.
     let total = |field: &str| -> u64 {
         let text = cluster.run(&["status", "--json"]);
         let status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
