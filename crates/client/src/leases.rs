@@ -4,7 +4,7 @@ use crate::Client;
 use crate::cache::EVER;
 use pando_cluster::Coherence;
 use pando_types::Mono;
-use pando_wire::EntryView;
+use pando_wire::{EntryView, Op, Scope, Statement};
 use std::time::Duration;
 
 /// So much earlier than servers this client takes what it was told under leases to have run out.
@@ -31,5 +31,22 @@ impl Client {
             Coherence::Lazy | Coherence::Lease(_) => cache.forget(tag),
         }
         self.handles.borrow_mut().forget(tag);
+    }
+
+    /// A lease on a directory that a program holds open has run out, which is no change of it: the client asks
+    /// for another. False: that is not so, or the directory is gone.
+    pub(crate) async fn held_again(&self, op: &Op, tag: u64) -> bool {
+        let leases = self.map().coherence != Coherence::Lazy;
+        let held = |s: &&Statement| leases && s.scope == Scope::Handle && s.tag() == tag;
+        let Some(dir) = op.statements().into_iter().flatten().find(held) else {
+            return false;
+        };
+        match self.reopen(dir).await {
+            Ok(EntryView { dir: Some(again), .. }) => {
+                self.handles.borrow_mut().learn(&again);
+                true
+            }
+            Ok(_) | Err(_) => false,
+        }
     }
 }

@@ -5,7 +5,6 @@ use crate::Client;
 use crate::ahead::Ahead;
 use crate::components::{Component, components};
 use crate::whole::whole;
-use pando_cluster::Coherence;
 use pando_format::codec::Blob;
 use pando_format::{Layout, Position};
 use pando_types::{Attr, AttrChange, Cred, DirId, DirStat, Errno, FileKind, Mode, Name};
@@ -489,8 +488,7 @@ impl Listing<'_> {
                 // Its permissions have changed: whoever has it open may read on.
                 Err(Errno::Stale) if self.dir.scope == Scope::Handle => {
                     let again = self.client.reopen(&self.dir).await?.dir.ok_or(Errno::Io)?;
-                    // Under leases it is told again what was told when it is about to change.
-                    if again.at == self.dir.at && self.client.map().coherence == Coherence::Lazy {
+                    if again.at == self.dir.at {
                         return Err(Errno::Stale);
                     }
                     self.dir = again;

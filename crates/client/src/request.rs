@@ -304,7 +304,11 @@ impl Client {
                     Refusal::Outdated(tag) => {
                         self.count(|s| s.outdated += 1);
                         self.outdated(tag);
-                        return Err(Errno::Stale);
+                        redirects += 1;
+                        if redirects > REDIRECTS || !Box::pin(self.held_again(op, tag)).await {
+                            return Err(Errno::Stale);
+                        }
+                        (uncertain, request) = (false, None);
                     }
                     Refusal::NotAllowed | Refusal::ReadOnly | Refusal::BadHandle if in_doubt => {
                         return Err(Errno::Unreachable);
