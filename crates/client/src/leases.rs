@@ -24,7 +24,8 @@ impl Client {
     }
 
     /// A directory is not what was known of it, or that has run out.
-    pub(crate) fn outdated(&self, tag: u64) {
+    fn outdated(&self, tag: u64) {
+        self.count(|s| s.outdated += 1);
         let mut cache = self.cache.borrow_mut();
         match self.map().coherence {
             Coherence::Lease(_) if tag != 0 => cache.run_out(tag),
@@ -33,9 +34,10 @@ impl Client {
         self.handles.borrow_mut().forget(tag);
     }
 
-    /// A lease on a directory that a program holds open has run out, which is no change of it: the client asks
-    /// for another. False: that is not so, or the directory is gone.
+    /// A directory is outdated. True: a program holds it open and only its lease had run out, which is no
+    /// change of it; the client has another.
     pub(crate) async fn held_again(&self, op: &Op, tag: u64) -> bool {
+        self.outdated(tag);
         let leases = self.map().coherence != Coherence::Lazy;
         let held = |s: &&Statement| leases && s.scope == Scope::Handle && s.tag() == tag;
         let Some(dir) = op.statements().into_iter().flatten().find(held) else {

@@ -302,10 +302,8 @@ impl Client {
                     // Neither this try nor one of before was or will be executed: what is outdated stays so,
                     // and of an earlier try it was looked for first (H116).
                     Refusal::Outdated(tag) => {
-                        self.count(|s| s.outdated += 1);
-                        self.outdated(tag);
                         redirects += 1;
-                        if redirects > REDIRECTS || !Box::pin(self.held_again(op, tag)).await {
+                        if !Box::pin(self.held_again(op, tag)).await || redirects > REDIRECTS {
                             return Err(Errno::Stale);
                         }
                         (uncertain, request) = (false, None);
