@@ -66,9 +66,9 @@ impl Device {
             tracing::debug!("the store makes no room: {e}");
         }
         let Some(blocks) = &self.blocks else { return };
-        // Metadata of blocks that are stored must still find room.
+        // Metadata of blocks that are stored must still find room, also when a new log has taken its own.
         let margin = MARGIN.min(space.total / 32);
-        let needs = reserve + self.store.needs() + margin;
+        let needs = reserve + self.store.needs() + self.store.next_log_needs() + margin;
         let near = |said: u64| said.abs_diff(needs) < CHANGE;
         if self.said.get().is_some_and(near) {
             return;

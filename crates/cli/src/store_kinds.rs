@@ -214,6 +214,13 @@ impl Opened {
         }
     }
 
+    /// Bytes of the device that its next log takes.
+    pub fn next_log_needs(&self) -> u64 {
+        match self {
+            Opened::Rocks(store) => store.next_log_needs(),
+        }
+    }
+
     /// Sees to it that space of what was deleted comes back: to be called again and again. `low`: the device
     /// is short of space.
     pub fn make_room(&self, low: bool, now: Instant) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@
 //! and is brought into the new form by the first write to it. The futures do their work at the first poll: a
 //! caller that must not wait runs them where waiting is allowed.
 
-use crate::floor::Floor;
+use crate::floor::{Floor, Promise};
 use crate::pages::{self, PageError};
 use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile, names};
 use pando_types::Timestamp;
@@ -192,9 +192,11 @@ impl DirBlocks {
             Some((Form::Paged(f), _)) => !pages::holds(f, u64::from(offset) + data.len() as u64),
             Some((Form::Bare(_), _)) | None => true,
         };
-        if grows && self.room_now()? < data.len() as u64 {
-            return Err(BlockError::NoSpace);
-        }
+        // Held until it is written: others who write meanwhile do not count on the same space.
+        let _promised = match grows {
+            true => Some(self.promise_room(data.len() as u64)?),
+            false => None,
+        };
         let (f, path) = match found {
             Some((Form::Paged(f), path)) => (f, path),
             Some((Form::Bare(bare), _)) => self.convert(&bare, file, block)?,
@@ -212,6 +214,16 @@ impl DirBlocks {
         let space = rustix::fs::statvfs(&self.root).map_err(|e| device(&self.root, &e.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         Ok(free.saturating_sub(self.floor.bytes()))
+    }
+
+    /// Sets space aside for a write of `len` bytes. Fails if it is not there.
+    fn promise_room(&self, len: u64) -> Result<Promise<'_>, BlockError> {
+        // Promised first: of two that look at once, each sees the other.
+        let promise = self.floor.promise(len);
+        match self.room_now()?.checked_sub(promise.all()) {
+            Some(_) => Ok(promise),
+            None => Err(BlockError::NoSpace),
+        }
     }
 
     /// Brings a block into the new form. The old one goes when the new one is safe.

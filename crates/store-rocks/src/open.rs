@@ -246,6 +246,17 @@ fn format_of(value: &[u8]) -> Result<u32, DecodeError> {
     u32::take(&mut r)
 }
 
+/// Bytes of records at which RocksDB would flush by itself.
+fn write_buffer(o: &RocksOptions) -> u64 {
+    o.wal_bytes.saturating_mul(4).max(8 << 20)
+}
+
+/// Bytes that RocksDB allocates for a WAL before its first byte.
+pub(crate) fn log_allocation(o: &RocksOptions) -> u64 {
+    let buffer = write_buffer(o);
+    buffer.saturating_add(buffer / 10)
+}
+
 pub(crate) fn database_options(o: &RocksOptions) -> Options {
     let mut options = Options::default();
 
@@ -261,7 +272,7 @@ pub(crate) fn database_options(o: &RocksOptions) -> Options {
     // reach: a record in memory takes at most 2.2 times its bytes in the WAL. RocksDB allocates 1.1 times the
     // first of them for each WAL before its first byte, and old WALs leave after new ones came. On a small
     // device a larger limit is refused room.
-    options.set_write_buffer_size((o.wal_bytes as usize).saturating_mul(4).max(8 << 20));
+    options.set_write_buffer_size(write_buffer(o) as usize);
     options.set_max_total_wal_size(0);
     options.set_max_write_buffer_number(4);
     // Most buckets that are looked for are not in memory: a memtable says so without a search. (A share of
