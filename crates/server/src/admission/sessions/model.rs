@@ -4,6 +4,8 @@
 //!
 //! What must hold: no operation takes effect twice, and what its program was told is what happened.
 
+mod parts;
+
 use super::{Admission, Doing, Sessions};
 use crate::Limits;
 use pando_env::Peer;
