@@ -2,7 +2,7 @@
 # By default a few seeds; FSX_SEEDS=all: 10 of 20,000 operations at 12 MiB, 10 around the inline limit, 3 around a small one.
 
 fsx=$PANDO_CACHE/tools/bin/fsx
-fsx_operations=12000
+fsx_operations=8000
 [ "${FSX_SEEDS:-}" != all ] || fsx_operations=20000
 install_fsx() {
     [ -x "$fsx" ] && [ "$("$fsx" --version)" = "fsx 0.3.2" ] ||
