@@ -57,7 +57,11 @@ impl Floor {
     /// Counts `len` bytes as taken while the result lives.
     pub fn promise(&self, len: u64) -> Promise<'_> {
         let all = self.promised.fetch_add(len, Ordering::SeqCst).saturating_add(len);
-        Promise { floor: self, len, all }
+        Promise {
+            floor: self,
+            len,
+            all,
+        }
     }
 
     /// Bytes that all servers say together.

@@ -1,6 +1,7 @@
 //! The cluster that is measured: real servers over memory stores, real clients, one directory tree.
 
 use crate::costs::Costs;
+use crate::worker::Files;
 use crate::world::{Busy, Process, Virtual};
 use pando_auth::{Secret, Secrets};
 use pando_client::{CACHE_BYTES, Client, ClientConfig};
@@ -36,6 +37,10 @@ pub struct Setup {
     pub coherence: Coherence,
     /// How new directories get their IDs, and with them their servers.
     pub ids: Ids,
+    /// Where the entries of a directory are.
+    pub placement: Placement,
+    /// Where clients make their files.
+    pub files: Files,
     /// Bytes of directories a client keeps in mind.
     pub cache_bytes: usize,
     /// What things take.
@@ -52,6 +57,8 @@ impl Setup {
             durability: Durability::Async,
             coherence: Coherence::Lazy,
             ids: Ids::Predicted,
+            placement: Placement::Directory,
+            files: Files::Own,
             cache_bytes: CACHE_BYTES,
             costs,
         }
@@ -80,7 +87,7 @@ impl Setup {
             id_bits: 128,
             auth: AuthMode::None,
             coherence: self.coherence,
-            placement: Placement::Directory,
+            placement: self.placement,
             ids: self.ids,
             updates: pando_cluster::DirectoryUpdates::ParentFirst,
             plan: Plan::default(),
@@ -228,6 +235,12 @@ impl Cluster {
     pub fn counted(&self, of: impl Fn(&Stats) -> u64) -> u64 {
         let running = self.servers.iter().filter_map(|s| s.running.borrow().clone());
         running.map(|s| of(&s.stats())).sum()
+    }
+
+    /// Halves of directories that servers have given away.
+    pub fn splits(&self) -> u64 {
+        let running = self.servers.iter().filter_map(|s| s.running.borrow().clone());
+        running.map(|s| s.split_stats().given).sum()
     }
 
     /// Messages the clients waited for, one after the other.

@@ -18,5 +18,5 @@ pub use costs::{Costs, items_of, kind_of};
 pub use phase::{Crowd, Measured};
 pub use placed::{Shares, largest, place};
 pub use tree::{DEPTH, PARENTS};
-pub use worker::Phase;
+pub use worker::{Files, Phase};
 pub use world::Busy;

@@ -94,11 +94,11 @@ impl Crowd {
     /// Starts it all and makes the tree.
     pub fn start(setup: &Setup) -> Result<Crowd, String> {
         let cluster = Cluster::start(setup)?;
-        tree::make(&cluster)?;
+        tree::make(&cluster, setup.files)?;
         let clients = cluster.programs.len();
         let programs = cluster.programs.iter().enumerate();
         let workers: Vec<Rc<Worker>> = programs
-            .map(|(n, program)| Rc::new(Worker::new(n, clients, program)))
+            .map(|(n, program)| Rc::new(Worker::new(n, clients, program, setup.files)))
             .collect();
         let crowd = Crowd {
             cluster,
@@ -149,6 +149,22 @@ impl Crowd {
         })?;
         let all = all.borrow().clone();
         Ok(all)
+    }
+
+    /// How many halves of directories were given to another server.
+    pub fn splits(&self) -> u64 {
+        self.cluster.splits()
+    }
+
+    /// Nobody does anything for so long: servers end what they do by themselves.
+    pub fn rest(&self, time: Duration) -> Result<(), String> {
+        self.cluster.all_do(|_, program| {
+            let process = program.process.clone();
+            Box::pin(async move {
+                process.sleep(time).await;
+                Ok(())
+            })
+        })
     }
 
     /// Events so far: what it cost this machine.
@@ -208,6 +224,34 @@ impl Crowd {
             round_trips: self.cluster.round_trips(),
             between: self.cluster.counted(|s| s.peer_calls + s.settles),
         }
+    }
+
+    /// All clients do it for so many steps of time; how many ended in each.
+    pub fn timeline(&self, phase: Phase, step: Duration, steps: usize) -> Result<Vec<u64>, String> {
+        let step = (step.as_nanos() as Time).max(1);
+        let bins = Rc::new(RefCell::new(vec![0u64; steps]));
+        let left = Rc::new(Cell::new(self.workers.len()));
+        let start = self.cluster.world.now();
+        for (program, worker) in self.cluster.programs.iter().zip(&self.workers) {
+            let (worker, bins, left) = (worker.clone(), bins.clone(), left.clone());
+            let world = self.cluster.world.clone();
+            program.process.begin(Box::pin(async move {
+                loop {
+                    if let Err(e) = worker.act(phase).await {
+                        return world.fail(|| format!("client {}: {}: {e}", worker.number, phase.name()));
+                    }
+                    let bin = ((world.now() - start) / step) as usize;
+                    match bins.borrow_mut().get_mut(bin) {
+                        Some(count) => *count += 1,
+                        None => break,
+                    }
+                }
+                left.set(left.get() - 1);
+            }));
+        }
+        self.cluster.world.run_until(PATIENCE, || left.get() == 0)?;
+        let bins = bins.borrow().clone();
+        Ok(bins)
     }
 
     /// All clients do it; `ops` are counted. Those that have nothing left to do it to stop.

@@ -1,8 +1,10 @@
 //! Small clusters with fixed costs.
 
 use super::*;
+use pando_cluster::Placement;
 use pando_types::Ids;
 use std::rc::Rc;
+use std::time::Duration;
 
 fn costs() -> Rc<Costs> {
     let us = |n: u64| n * 1_000;
@@ -122,4 +124,24 @@ fn placed_directories_are_spread_evenly() {
     let (even, chance) = (largest(&placed.records), largest(&random.records));
     println!("less loaded of two: {even:.3} of the mean; one random choice: {chance:.3}");
     assert!(even < 1.08 && even + 0.03 < chance, "{even} {chance}");
+}
+
+/// A server that is busy all the time gives halves away all the same, one after the other.
+#[test]
+fn a_directory_spreads_while_its_clients_never_rest() {
+    let mut slow = (*costs()).clone();
+    slow.service.insert("create".into(), 80_000);
+    let setup = Setup {
+        ids: Ids::Placed,
+        placement: Placement::Split(250),
+        files: Files::Shared,
+        ..Setup::new(8, 512, Rc::new(slow))
+    };
+    let crowd = Crowd::start(&setup).expect("it starts");
+    let ended = crowd
+        .timeline(Phase::Create, Duration::from_millis(100), 25)
+        .expect("it works");
+    assert_eq!(crowd.splits(), 7, "{ended:?}");
+    let (first, last) = (ended.first().expect("some"), ended.last().expect("some"));
+    assert!(*last > 6 * first, "{ended:?}");
 }

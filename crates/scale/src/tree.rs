@@ -3,6 +3,7 @@
 //! other in the tree is anywhere in the cluster.
 
 use crate::cluster::Cluster;
+use crate::worker::{Files, SHARED};
 use pando_types::{Cred, Perm};
 
 /// Components of a file's path.
@@ -49,8 +50,25 @@ pub(crate) fn parents_of(client: usize, clients: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Makes them all, the clients together.
-pub(crate) fn make(cluster: &Cluster) -> Result<(), String> {
+/// Makes what there is before anything is measured.
+pub(crate) fn make(cluster: &Cluster, files: Files) -> Result<(), String> {
+    match files {
+        Files::Own => make_all(cluster),
+        Files::Shared => cluster.all_do(|number, program| {
+            let client = program.client.borrow().clone();
+            Box::pin(async move {
+                if number > 0 {
+                    return Ok(());
+                }
+                let made = client.mkdir(&Cred::root(), SHARED, DIRS()).await;
+                made.map(|_| ()).map_err(|e| format!("mkdir: {e}"))
+            })
+        }),
+    }
+}
+
+/// Makes the directories of all levels, the clients together.
+fn make_all(cluster: &Cluster) -> Result<(), String> {
     let clients = cluster.programs.len();
     let widths = widths(clients);
     for level in 0..LEVELS {

@@ -32,6 +32,18 @@ pub enum Phase {
     Rmdir,
 }
 
+/// Where clients make their files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Files {
+    /// In the directories that each has made.
+    Own,
+    /// All in one directory.
+    Shared,
+}
+
+/// The directory of [`Files::Shared`].
+pub(crate) const SHARED: &[u8] = b"/shared";
+
 impl Phase {
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -53,6 +65,8 @@ pub(crate) struct Worker {
     client: RefCell<Rc<Client>>,
     pub number: usize,
     pub parents: Vec<Vec<u8>>,
+    /// Where its files are.
+    in_files: Files,
     /// Directories made, renamed and removed, from the first on.
     dirs: [Cell<u64>; 3],
     /// Files made, renamed and removed.
@@ -89,11 +103,15 @@ fn take(next: &Cell<u64>) -> u64 {
 }
 
 impl Worker {
-    pub fn new(number: usize, clients: usize, program: &Program) -> Worker {
+    pub fn new(number: usize, clients: usize, program: &Program, in_files: Files) -> Worker {
         Worker {
             client: RefCell::new(program.client.borrow().clone()),
             number,
-            parents: parents_of(number, clients),
+            parents: match in_files {
+                Files::Own => parents_of(number, clients),
+                Files::Shared => vec![SHARED.to_vec()],
+            },
+            in_files,
             dirs: Default::default(),
             files: Default::default(),
             looked: Cell::new(0),
@@ -128,9 +146,14 @@ impl Worker {
 
     /// The path of a file: one after the other they are in all its directories.
     fn file(&self, n: u64, renamed: bool) -> Vec<u8> {
-        let at = (n + u64::from(renamed)) % self.dirs[MADE].get().max(1);
-        let name = format!("/{}{n}", if renamed { "r" } else { "f" });
-        [&self.dir_now(at)[..], name.as_bytes()].concat()
+        let kind = if renamed { "r" } else { "f" };
+        match self.in_files {
+            Files::Own => {
+                let at = (n + u64::from(renamed)) % self.dirs[MADE].get().max(1);
+                [&self.dir_now(at)[..], format!("/{kind}{n}").as_bytes()].concat()
+            }
+            Files::Shared => [SHARED, format!("/{kind}{}-{n}", self.number).as_bytes()].concat(),
+        }
     }
 
     fn file_now(&self, n: u64) -> Vec<u8> {
@@ -142,7 +165,7 @@ impl Worker {
         let (dirs, files) = (&self.dirs, &self.files);
         match phase {
             Phase::Mkdir | Phase::MkdirWide => true,
-            Phase::Create => dirs[MADE].get() > 0,
+            Phase::Create => dirs[MADE].get() > 0 || self.in_files == Files::Shared,
             Phase::Stat => files[MADE].get() > files[REMOVED].get(),
             Phase::RenameFile => files[RENAMED].get() < files[MADE].get(),
             Phase::RenameDir => dirs[RENAMED].get() < dirs[MADE].get(),

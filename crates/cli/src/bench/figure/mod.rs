@@ -2,6 +2,8 @@
 //! about how a large cluster scales in virtual time, with what a message takes measured first.
 
 mod indexfs_10;
+mod indexfs_4;
+mod indexfs_5;
 mod indexfs_placement;
 mod indexfs_t3;
 mod infinifs_10;
@@ -28,8 +30,8 @@ use std::time::Duration;
 /// Measures what a figure of a paper shows.
 ///
 /// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all
-/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14 and
-/// `indexfs-placement` in virtual time, on up to 32 servers of one processor each (see `pando sim scale`).
+/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14,
+/// `indexfs-4`, `-5` and `-placement` in virtual time, on up to 32 servers of one processor each (see `pando sim scale`).
 /// Figure 12 is a model of the store's levels with costs measured here. Figure 10 and table III of IndexFS on
 /// stores alone, larger than their caches: these take some minutes. Beside all stands what the paper says in
 /// words.
@@ -193,6 +195,13 @@ pub enum Which {
     /// (IndexFS, §II-A).
     #[value(name = "indexfs-placement")]
     IndexfsPlacement,
+    /// Creates, stats and removals in one directory that all clients share, with more and more servers
+    /// (IndexFS, SC'14, figure 4).
+    #[value(name = "indexfs-4")]
+    Indexfs4,
+    /// Creates in one directory while it spreads over the servers (SC'14, figure 5).
+    #[value(name = "indexfs-5")]
+    Indexfs5,
     /// Insertion into a store with columns and one without (IndexFS, SC'14, figure 10).
     #[value(name = "indexfs-10")]
     Indexfs10,
@@ -216,6 +225,8 @@ pub fn run(args: &Args, bench: &FigureArgs) -> Result<ExitCode> {
         Which::Infinifs14 => infinifs_14::draw(&Virtual::of(bench)),
         Which::Infinifs15 => infinifs_15::draw(&Real::of(bench)),
         Which::IndexfsPlacement => indexfs_placement::draw(&Virtual::of(bench)),
+        Which::Indexfs4 => indexfs_4::draw(&Virtual::of(bench)),
+        Which::Indexfs5 => indexfs_5::draw(&Virtual::of(bench)),
         Which::Indexfs10 => indexfs_10::draw(&Real::of(bench)),
         Which::IndexfsT3 => indexfs_t3::draw(&Real::of(bench)),
     }?;

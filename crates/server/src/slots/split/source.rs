@@ -70,23 +70,21 @@ pub(super) struct Copy {
 }
 
 impl MetaServer {
-    /// Splits parts that have grown too large, one after the other.
+    /// Splits parts that have grown too large, one after the other. Each is looked at once: those that are
+    /// due again meanwhile come after what was given away is swept.
     pub(super) async fn split_what_is_due(&self) -> Result<(), Failure> {
-        let mut again = BTreeSet::new();
-        loop {
-            let next = self.slots.splits.borrow_mut().due.pop_first();
-            let Some(part) = next else { break };
+        let due = std::mem::take(&mut self.slots.splits.borrow_mut().due);
+        for part in due {
             if !self.serves_slot(part.slot()) {
                 continue;
             }
             match self.split_if_due(part).await {
                 Ok(()) => {}
-                Err(Stopped::Later) => drop(again.insert(part)),
+                // What stood in the way may be over by the next time.
+                Err(Stopped::Later) => drop(self.slots.splits.borrow_mut().due.insert(part)),
                 Err(Stopped::Failed(e)) => return Err(e),
             }
         }
-        // What stood in the way may be over by the next time.
-        self.slots.splits.borrow_mut().due.extend(again);
         Ok(())
     }
 
@@ -103,6 +101,12 @@ impl MetaServer {
         if head.is_localised() {
             return Ok(());
         }
+        // Before others are asked: as long as this stands in the way, nothing comes of it.
+        let ready = !self.mounts.holds.borrow().awaits() && !self.low_on_space();
+        let swept = self.store.get(&Key::PartNote(part)).wait().await?.is_none();
+        if !ready || !swept {
+            return Err(Stopped::Later);
+        }
         let tiling = self.tiling_of(part).await?;
         let Some(half) = pando_cluster::due(&self.map(), part.dir, &tiling, part.start()) else {
             return Ok(());
@@ -113,9 +117,7 @@ impl MetaServer {
             _ => return Ok(()),
         };
         let new = Part::new(part.dir, half.start).ok_or(Stopped::Later)?;
-        let ready = !self.mounts.holds.borrow().awaits() && !self.low_on_space();
-        let swept = self.store.get(&Key::PartNote(part)).wait().await?.is_none();
-        if !ready || !swept || head.tile().half() != Some(half) {
+        if head.tile().half() != Some(half) {
             return Err(Stopped::Later);
         }
         self.split(part, head.tile(), new, generation).await
@@ -199,10 +201,14 @@ impl MetaServer {
         self.tell_half(copy.to, begin).await?;
         self.send_half(copy).await?;
         for attempt in 0..ATTEMPTS {
+            let mut before = usize::MAX;
             for _ in 0..ROUNDS {
-                if self.send_noted(copy).await? <= FEW {
+                let sent = self.send_noted(copy).await?;
+                // A server that is busy all the time has as much to send after each round.
+                if sent <= FEW || sent > before / 2 {
                     break;
                 }
+                before = sent;
             }
             match self.decide_split(copy).await {
                 Err(Stopped::Later) if attempt + 1 < ATTEMPTS && self.goes_on(copy) => {

@@ -390,8 +390,16 @@ fn a_counterexample_for_each_rule_of_splits_taken_out() {
         let (rule, path) = found
             .iter()
             .find(|(name, _)| [TWICE, TOLD].contains(name))
-            .unwrap_or_else(|| panic!("{without:?}: not found in {} states", checker.unique_state_count()));
+            .unwrap_or_else(|| {
+                panic!(
+                    "{without:?}: not found in {} states",
+                    checker.unique_state_count()
+                )
+            });
         // debug: a test.
-        println!("{without:?}: not {rule:?} after {:?}", path.clone().into_actions());
+        println!(
+            "{without:?}: not {rule:?} after {:?}",
+            path.clone().into_actions()
+        );
     }
 }
