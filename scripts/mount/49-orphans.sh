@@ -1,4 +1,5 @@
-# After the pieces before: their sessions take a minute to end, which passes while programs lock files (48-locks.sh).
+# After the pieces before: their sessions take a minute to end. It passes while programs lock files
+# (48-locks.sh).
 
 # What was open and has no name goes within a short time of its end.
 no_orphans() {

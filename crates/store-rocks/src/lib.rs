@@ -198,8 +198,8 @@ impl RocksStore {
             .saturating_add(self.ballast.missing())
     }
 
-    /// Bytes that the next log takes while the one before is still there. Of a small device at most an eighth:
-    /// RocksDB does with less.
+    /// Bytes that the next log takes while the one before is still there. Of a small device at most an
+    /// eighth: RocksDB does with less.
     pub fn next_log_needs(&self) -> u64 {
         open::log_allocation(&self.options).min(files::space(&self.path).total / 8)
     }

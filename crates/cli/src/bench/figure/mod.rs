@@ -30,9 +30,9 @@ use std::time::Duration;
 /// Measures what a figure of a paper shows.
 ///
 /// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all
-/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14,
-/// `indexfs-4`, `-5` and `-placement` in virtual time, on up to 32 servers of one processor each (see `pando sim scale`).
-/// Figure 12 is a model of the store's levels with costs measured here. Figure 10 and table III of IndexFS on
+/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14, and
+/// `indexfs-4`, `-5` and `-placement`, in virtual time, on up to 32 servers of one processor each (see
+/// `pando sim scale`). Figure 12 is a model of the store's levels with costs measured here. Figure 10 and table III of IndexFS on
 /// stores alone, larger than their caches: these take some minutes. Beside all stands what the paper says in
 /// words.
 #[derive(clap::Args, Debug)]
