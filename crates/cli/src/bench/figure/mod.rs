@@ -30,11 +30,11 @@ use std::time::Duration;
 /// Measures what a figure of a paper shows.
 ///
 /// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all
-/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14, and
-/// `indexfs-4`, `-5` and `-placement`, in virtual time, on up to 32 servers of one processor each (see
-/// `pando sim scale`). Figure 12 is a model of the store's levels with costs measured here. Figure 10 and table III of IndexFS on
-/// stores alone, larger than their caches: these take some minutes. Beside all stands what the paper says in
-/// words.
+/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14, and of
+/// IndexFS 4, 5 and `indexfs-placement`, in virtual time, on up to 32 servers of one processor each
+/// (see `pando sim scale`). Figure 12 is a model of the store's levels with costs measured here. Figure 10
+/// and table III of IndexFS on stores alone, larger than their caches: these take some minutes. Beside all
+/// stands what the paper says in words.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench figure infinifs-9\n  pando bench figure infinifs-15 --rtt 1ms\n  pando bench figure infinifs-11 --clients 8 --seconds 2\n  pando bench calibrate --out costs.json && pando bench figure infinifs-14 --calibration costs.json --json"
