@@ -7,6 +7,7 @@ mod cluster;
 mod costs;
 mod phase;
 mod placed;
+mod replay;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -17,6 +18,7 @@ pub use cluster::Setup;
 pub use costs::{Costs, items_of, kind_of};
 pub use phase::{Crowd, Measured};
 pub use placed::{Shares, largest, place};
+pub use replay::{Kind, Latencies, Replayed, replay};
 pub use tree::{DEPTH, PARENTS};
 pub use worker::{Files, Phase};
 pub use world::Busy;

@@ -151,6 +151,11 @@ impl Crowd {
         Ok(all)
     }
 
+    /// What it is made of.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
     /// How many halves of directories were given to another server.
     pub fn splits(&self) -> u64 {
         self.cluster.splits()

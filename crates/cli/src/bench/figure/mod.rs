@@ -4,6 +4,7 @@
 mod indexfs_10;
 mod indexfs_4;
 mod indexfs_5;
+mod indexfs_6;
 mod indexfs_placement;
 mod indexfs_t3;
 mod infinifs_10;
@@ -30,8 +31,8 @@ use std::time::Duration;
 /// Measures what a figure of a paper shows.
 ///
 /// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all
-/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14, and of
-/// IndexFS 4, 5 and `indexfs-placement`, in virtual time, on up to 32 servers of one processor each
+/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14, and those of
+/// IndexFS from 4 to 7 and `indexfs-placement`, in virtual time, on up to 32 servers of one processor each
 /// (see `pando sim scale`). Figure 12 is a model of the store's levels with costs measured here. Figure 10
 /// and table III of IndexFS on stores alone, larger than their caches: these take some minutes. Beside all
 /// stands what the paper says in words.
@@ -202,6 +203,13 @@ pub enum Which {
     /// Creates in one directory while it spreads over the servers (SC'14, figure 5).
     #[value(name = "indexfs-5")]
     Indexfs5,
+    /// A mix of operations on a tree of which little is used by most, without caches and with leases of all
+    /// policies, with more and more servers (SC'14, figure 6).
+    #[value(name = "indexfs-6")]
+    Indexfs6,
+    /// Times of looks and updates of the same with the most servers (SC'14, figure 7).
+    #[value(name = "indexfs-7")]
+    Indexfs7,
     /// Insertion into a store with columns and one without (IndexFS, SC'14, figure 10).
     #[value(name = "indexfs-10")]
     Indexfs10,
@@ -227,6 +235,8 @@ pub fn run(args: &Args, bench: &FigureArgs) -> Result<ExitCode> {
         Which::IndexfsPlacement => indexfs_placement::draw(&Virtual::of(bench)),
         Which::Indexfs4 => indexfs_4::draw(&Virtual::of(bench)),
         Which::Indexfs5 => indexfs_5::draw(&Virtual::of(bench)),
+        Which::Indexfs6 => indexfs_6::throughput(&Virtual::of(bench)),
+        Which::Indexfs7 => indexfs_6::latency(&Virtual::of(bench)),
         Which::Indexfs10 => indexfs_10::draw(&Real::of(bench)),
         Which::IndexfsT3 => indexfs_t3::draw(&Real::of(bench)),
     }?;
