@@ -5,7 +5,7 @@
 //! and is brought into the new form by the first write to it. The futures do their work at the first poll: a
 //! caller that must not wait runs them where waiting is allowed.
 
-use crate::floor::{Floor, Promise};
+use crate::floor::{Floor, Reservation};
 use crate::pages::{self, PageError};
 use crate::{BlockError, Blocks, FileKey, Listing, LocalFuture, StoredBlock, StoredFile, names};
 use pando_types::Timestamp;
@@ -193,8 +193,8 @@ impl DirBlocks {
             Some((Form::Bare(_), _)) | None => true,
         };
         // Held until it is written: others who write meanwhile do not count on the same space.
-        let _promised = match grows {
-            true => Some(self.promise_room(data.len() as u64)?),
+        let _reserved = match grows {
+            true => Some(self.reserve_room(data.len() as u64)?),
             false => None,
         };
         let (f, path) = match found {
@@ -216,14 +216,14 @@ impl DirBlocks {
         Ok(free.saturating_sub(self.floor.bytes()))
     }
 
-    /// Sets space aside for a write of `len` bytes. Fails if it is not there.
-    fn promise_room(&self, len: u64) -> Result<Promise<'_>, BlockError> {
-        // Promised first: of two that look at once, each sees the other.
-        let promise = self.floor.promise(len);
-        match self.room_now()?.checked_sub(promise.all()) {
-            Some(_) => Ok(promise),
-            None => Err(BlockError::NoSpace),
+    /// Reserves space for a write of `len` bytes. Fails if it is not there.
+    fn reserve_room(&self, len: u64) -> Result<Reservation<'_>, BlockError> {
+        // Counted first: of two that look at once, each sees the other.
+        let reservation = self.floor.reserve(len);
+        if self.room_now()? < reservation.all() {
+            return Err(BlockError::NoSpace);
         }
+        Ok(reservation)
     }
 
     /// Brings a block into the new form. The old one goes when the new one is safe.

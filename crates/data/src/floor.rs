@@ -2,7 +2,7 @@
 //!
 //! A server whose store is on the device of the folder of blocks says in it, in `pando-needs-N`, how many
 //! bytes are to be left. Blocks that grow leave as much as all of them say.
-//! Many blocks grow at once: each counts what the others were promised and have not written yet.
+//! Many blocks grow at once: each counts what is reserved for the others and not written yet.
 
 use std::fs;
 use std::io;
@@ -16,32 +16,32 @@ const NAME: &str = "pando-needs-";
 /// So long it is believed what was read.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// The bytes to be left, as they were read last, and those that are being written.
+/// The bytes to be left, as they were read last, and those that are reserved for writes.
 #[derive(Debug)]
 pub(crate) struct Floor {
     dir: PathBuf,
     known: Mutex<Option<(Instant, u64)>>,
-    promised: AtomicU64,
+    reserved: AtomicU64,
 }
 
 /// Space for one write, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Promise<'a> {
+pub(crate) struct Reservation<'a> {
     floor: &'a Floor,
     len: u64,
     all: u64,
 }
 
-impl Promise<'_> {
-    /// Bytes promised when this was made, its own among them.
+impl Reservation<'_> {
+    /// Bytes reserved when this was made, its own among them.
     pub fn all(&self) -> u64 {
         self.all
     }
 }
 
-impl Drop for Promise<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.floor.promised.fetch_sub(self.len, Ordering::SeqCst);
+        self.floor.reserved.fetch_sub(self.len, Ordering::SeqCst);
     }
 }
 
@@ -50,14 +50,14 @@ impl Floor {
         Floor {
             dir: root.to_owned(),
             known: Mutex::default(),
-            promised: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
         }
     }
 
     /// Counts `len` bytes as taken while the result lives.
-    pub fn promise(&self, len: u64) -> Promise<'_> {
-        let all = self.promised.fetch_add(len, Ordering::SeqCst).saturating_add(len);
-        Promise {
+    pub fn reserve(&self, len: u64) -> Reservation<'_> {
+        let all = self.reserved.fetch_add(len, Ordering::SeqCst).saturating_add(len);
+        Reservation {
             floor: self,
             len,
             all,
@@ -128,13 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_promise_counts_until_it_is_dropped() {
+    fn a_reservation_counts_until_it_is_dropped() {
         let floor = Floor::of(Path::new("."));
-        let first = floor.promise(10);
-        assert_eq!((first.all(), floor.promise(5).all()), (10, 15));
-        assert_eq!(floor.promise(7).all(), 17);
+        let first = floor.reserve(10);
+        assert_eq!((first.all(), floor.reserve(5).all()), (10, 15));
+        assert_eq!(floor.reserve(7).all(), 17);
         drop(first);
-        assert_eq!(floor.promise(7).all(), 7);
+        assert_eq!(floor.reserve(7).all(), 7);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod costs;
+mod latencies;
 mod phase;
 mod placed;
 mod replay;
@@ -16,9 +17,10 @@ mod world;
 
 pub use cluster::Setup;
 pub use costs::{Costs, items_of, kind_of};
+pub use latencies::Latencies;
 pub use phase::{Crowd, Measured};
 pub use placed::{Shares, largest, place};
-pub use replay::{Kind, Latencies, Replayed, replay};
+pub use replay::{Kind, Replayed, replay};
 pub use tree::{DEPTH, PARENTS};
 pub use worker::{Files, Phase};
 pub use world::Busy;

@@ -3,6 +3,7 @@
 //! first answers and the end.
 
 use crate::cluster::{Cluster, Setup};
+use crate::latencies::Latencies;
 use crate::tree;
 use crate::worker::{Phase, Worker};
 use crate::world::{Busy, Time};
@@ -151,7 +152,7 @@ impl Crowd {
         Ok(all)
     }
 
-    /// What it is made of.
+    /// Its servers and clients.
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -308,22 +309,15 @@ impl Crowd {
             phase,
             &before,
             &after,
-            &mut stage.latencies.borrow_mut(),
+            Latencies::of(stage.latencies.take()),
         ))
     }
 }
 
-fn measured(phase: Phase, before: &Mark, after: &Mark, latencies: &mut [Time]) -> Measured {
+fn measured(phase: Phase, before: &Mark, after: &Mark, latencies: Latencies) -> Measured {
     let ops = after.done - before.done;
     let time = (after.at - before.at).max(1);
-    latencies.sort_unstable();
     let us = |ns: Time| ns as f64 / 1e3;
-    let at = |share: f64| {
-        us(latencies
-            .get((latencies.len() as f64 * share) as usize)
-            .copied()
-            .unwrap_or(0))
-    };
     let worked: Vec<(Time, Time)> = (before.busy.iter().zip(&after.busy))
         .map(|(b, a)| (a.total - b.total, a.unknown - b.unknown))
         .collect();
@@ -343,9 +337,9 @@ fn measured(phase: Phase, before: &Mark, after: &Mark, latencies: &mut [Time]) -
         phase,
         ops,
         seconds: time as f64 / 1e9,
-        mean_us: us(latencies.iter().sum()) / latencies.len().max(1) as f64,
-        p50_us: at(0.5),
-        p99_us: at(0.99),
+        mean_us: latencies.mean,
+        p50_us: latencies.p50,
+        p99_us: latencies.p99,
         round_trips: each(after.round_trips - before.round_trips),
         between: each(after.between - before.between),
         busy: worked

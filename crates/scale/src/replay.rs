@@ -5,13 +5,14 @@
 //! third each are removals of files, renames of files, and changes of a directory's permissions.
 
 use crate::cluster::{Cluster, Program};
+use crate::latencies::Latencies;
 use crate::phase::Crowd;
 use crate::tree;
+use crate::worker::create;
 use crate::world::Time;
 use pando_client::Client;
-use pando_client::file::{self, Place};
 use pando_env::rng::Rng;
-use pando_types::{Access, AttrChange, Cred, Errno, Perm};
+use pando_types::{AttrChange, Cred, Errno, Perm};
 use pando_wire::RenameMode;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,7 +30,7 @@ const CREATES: u64 = 9;
 /// The file that each directory has from the beginning.
 const FILE: &str = "/file";
 
-/// What an operation is counted as.
+/// Kinds of operations, as they are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A file's attributes.
@@ -40,22 +41,7 @@ pub enum Kind {
     Update,
 }
 
-/// Times of operations of one kind, in microseconds of virtual time.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Latencies {
-    /// Operations.
-    pub count: u64,
-    /// Of all.
-    pub mean: f64,
-    /// Half took no longer.
-    pub p50: f64,
-    /// All but one in a hundred took no longer.
-    pub p99: f64,
-    /// The longest.
-    pub most: f64,
-}
-
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayed {
     /// Operations of all kinds.
@@ -113,7 +99,7 @@ impl Directories {
     }
 }
 
-/// What one client has made, and does next.
+/// One client, with the files that it has made.
 struct Player {
     number: usize,
     client: Rc<Client>,
@@ -188,27 +174,16 @@ impl Player {
 
     async fn create(&mut self, dirs: &Directories) -> Result<(), Errno> {
         let path = self.new_name(dirs);
-        let cred = Cred::root();
-        loop {
-            let made = async {
-                let (dir, name) = self.client.parent_of(&cred, &path).await?;
-                let (place, perm) = (Place { dir, name }, Perm::new(0o644));
-                file::create(&*self.client, &cred, &place, perm, true, Access::WRITE).await
-            };
-            match made.await {
-                // Its directory has changed since it was looked up.
-                Err(Errno::Stale) => {}
-                made => {
-                    made?;
-                    self.files.push(path);
-                    return Ok(());
-                }
-            }
-        }
+        // Its directory may change after it was looked up.
+        self.client
+            .persist(async || create(&self.client, &path).await)
+            .await?;
+        self.files.push(path);
+        Ok(())
     }
 }
 
-/// What all players share.
+/// State that all players share.
 #[derive(Default)]
 struct Stage {
     done: Cell<u64>,
@@ -225,13 +200,7 @@ fn prepare(cluster: &Cluster) -> Result<(), String> {
         Box::pin(async move {
             for parent in tree::parents_of(number, clients) {
                 let path = [&parent[..], FILE.as_bytes()].concat();
-                let cred = Cred::root();
-                let made = async {
-                    let (dir, name) = client.parent_of(&cred, &path).await?;
-                    let place = Place { dir, name };
-                    file::create(&*client, &cred, &place, Perm::new(0o644), true, Access::WRITE).await
-                };
-                made.await.map_err(|e| e.to_string())?;
+                create(&client, &path).await.map_err(|e| e.to_string())?;
             }
             Ok(())
         })
@@ -278,26 +247,13 @@ pub fn replay(crowd: &Crowd, ops: u64, cache_bytes: usize, seed: u64) -> Result<
     stage.enough.set(true);
     world.run_until(PATIENCE, || left.get() == 0)?;
     let done = after.1 - before.1;
-    let latencies = stage.times.take().map(summary);
+    let latencies = stage.times.take().map(Latencies::of);
     Ok(Replayed {
         ops: done,
         seconds: (after.0 - before.0).max(1) as f64 / 1e9,
         round_trips: (after.2 - before.2) as f64 / done.max(1) as f64,
         latencies,
     })
-}
-
-fn summary(mut times: Vec<Time>) -> Latencies {
-    times.sort_unstable();
-    let us = |ns: Time| ns as f64 / 1e3;
-    let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied();
-    Latencies {
-        count: times.len() as u64,
-        mean: us(times.iter().sum()) / times.len().max(1) as f64,
-        p50: at(0.5).map_or(0.0, us),
-        p99: at(0.99).map_or(0.0, us),
-        most: times.last().copied().map_or(0.0, us),
-    }
 }
 
 #[cfg(test)]
@@ -313,12 +269,5 @@ mod tests {
         let hits = (0..10_000).filter(|_| dirs.draw(&mut rng) == first).count();
         // One of the 64th harmonic number, 4.74.
         assert!((1_900..2_320).contains(&hits), "{hits}");
-    }
-
-    #[test]
-    fn times_are_summed_up() {
-        let all = summary(vec![3_000, 1_000, 2_000]);
-        assert_eq!((all.count, all.mean, all.p50, all.most), (3, 2.0, 2.0, 3.0));
-        assert_eq!(summary(Vec::new()).most, 0.0);
     }
 }

@@ -94,6 +94,16 @@ fn elsewhere(map: &ClusterMap, parent: DirId, prefix: &str) -> Result<Name, Errn
     Err(Errno::Unsupported)
 }
 
+/// Makes an empty file.
+pub(crate) async fn create(client: &Client, path: &[u8]) -> Result<(), Errno> {
+    let cred = Cred::root();
+    let (dir, name) = client.parent_of(&cred, path).await?;
+    let (place, perm) = (Place { dir, name }, Perm::new(0o644));
+    file::create(client, &cred, &place, perm, true, Access::WRITE)
+        .await
+        .map(|_| ())
+}
+
 const MADE: usize = 0;
 const RENAMED: usize = 1;
 const REMOVED: usize = 2;
@@ -200,10 +210,7 @@ impl Worker {
                     .await?;
             }
             Phase::Create => {
-                let path = self.file(self.files[MADE].get(), false);
-                let (dir, name) = client.parent_of(&cred, &path).await?;
-                let (place, perm) = (Place { dir, name }, Perm::new(0o644));
-                file::create(client, &cred, &place, perm, true, Access::WRITE).await?;
+                create(client, &self.file(self.files[MADE].get(), false)).await?;
                 take(&self.files[MADE]);
             }
             Phase::Stat => {

@@ -18,7 +18,7 @@ const PHASES: [(Phase, &str); 3] = [
     (Phase::Delete, "930,000/s on 128 servers"),
 ];
 /// Entries of which a part is split.
-const SPLIT: u32 = 250;
+pub(super) const SPLIT: u32 = 250;
 /// Files that are made for each server before it is looked whether all have parts.
 const FILLED: u64 = 2 * SPLIT as u64;
 /// Halves that are being copied have come by then.
@@ -27,7 +27,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 64;
 /// Creates of each client in which it learns where the parts are.
 const LEARNT: u64 = 48;
-/// Creates and stats reach so much of linear.
+/// All reach so much of linear.
 const AIM: f64 = 0.85;
 
 /// Clients in one directory.
@@ -54,7 +54,7 @@ fn measure(setup: &Setup, ops: u64) -> Result<Point> {
         crowd.rest(SETTLED).map_err(problem)?;
         rounds += 1;
     }
-    // What clients know of the parts they learn where they are sent on.
+    // Clients learn of parts as they are sent on.
     crowd.prepare(Phase::Create, LEARNT).map_err(problem)?;
     let ops = ops * servers;
     let mut phases = Vec::new();
@@ -118,26 +118,19 @@ fn claims(points: &[Point]) -> Vec<Claim> {
     let Some(last) = points.last() else {
         return Vec::new();
     };
-    let told = PHASES.map(|(phase, paper)| {
+    let claim = |(phase, paper): (Phase, &'static str)| {
         let of = last.phases.iter().find(|m| m.phase == phase);
         let rate = of.map_or(f64::NAN, |m| m.rate());
         let share = to_linear(points, last, phase, 1).unwrap_or(f64::NAN);
-        let aim = match phase {
-            Phase::Create | Phase::Stat if share >= AIM => format!(" (aim: {AIM}, met)"),
-            Phase::Create | Phase::Stat => format!(" (aim: {AIM}, missed)"),
-            _ => String::new(),
-        };
-        let here = format!(
-            "{rate:.0}/s on {} servers, {share:.2} of linear{aim}",
-            last.servers
-        );
-        (phase, paper, here)
-    });
-    told.into_iter()
-        .map(|(phase, paper, here)| Claim {
+        let met = if share >= AIM { "met" } else { "missed" };
+        Claim {
             about: phase.name(),
             paper,
-            here,
-        })
-        .collect()
+            here: format!(
+                "{rate:.0}/s on {} servers, {share:.2} of linear (aim: {AIM}, {met})",
+                last.servers
+            ),
+        }
+    };
+    PHASES.map(claim).into()
 }

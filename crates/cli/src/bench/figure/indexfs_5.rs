@@ -1,7 +1,7 @@
 //! Figure 5 of IndexFS: creates per second in one directory while it spreads over the servers.
 
 use super::Virtual;
-use super::indexfs_4::setup;
+use super::indexfs_4::{SPLIT, setup};
 use crate::bench::lines::{Claim, Drawn, NOT_IN_TEXT, round};
 use anyhow::Result;
 use pando_scale::{Crowd, Phase};
@@ -48,10 +48,12 @@ pub fn draw(bench: &Virtual) -> Result<Drawn> {
             least / steady.max(1.0)
         ));
     }
+    let mut params = bench.params(&calibration);
+    params["split_entries"] = json!(SPLIT);
     Ok(Drawn {
         bench: "figure",
         figure: Some("indexfs-5"),
-        params: bench.params(&calibration),
+        params,
         lines,
         claims: vec![Claim {
             about: "creates while a directory spreads",

@@ -1,4 +1,4 @@
-//! Real processes: slow, and one by one (`scripts/test.d/55-process.sh`).
+//! Real processes: slow, and one by one, but for those that mostly wait (`scripts/test.d/55-process.sh`).
 
 mod backup;
 mod blocks;

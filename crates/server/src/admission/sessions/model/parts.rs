@@ -3,9 +3,9 @@
 //! bound, servers that start again. Admission is the production type; requests that are put off are in
 //! the model beside this one.
 //!
-//! What must hold: neither takes effect twice, and what the program was told is what happened.
+//! Neither may take effect twice, and the program must be told what happened.
 
-use super::{LANE, TOLD, TWICE, Table, name};
+use super::{LANE, TOLD, TWICE, Table, agree, must_find, name};
 use crate::Limits;
 use crate::admission::sessions::{Admission, Sessions};
 use pando_env::Peer;
@@ -19,7 +19,7 @@ const OPS: usize = 2;
 const MAKE: usize = 0;
 const SESSION: u8 = 1;
 
-/// What a client hears.
+/// An answer, as a client hears it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Said {
     Done,
@@ -331,12 +331,8 @@ impl Model for Parts {
         vec![
             Property::always(TWICE, |_, w: &World| w.effects.iter().all(|n| *n <= 1)),
             Property::always(TOLD, |_, w: &World| {
-                let right = |(told, n): (&Option<Said>, &u8)| match told {
-                    Some(Said::Done) => *n == 1,
-                    Some(_) => *n == 0,
-                    None => true,
-                };
-                w.told.iter().zip(&w.effects).all(right)
+                let told = w.told.map(|told| told.map(|said| said == Said::Done));
+                agree(&told, &w.effects)
             }),
             Property::sometimes("made in one part, removed in the other", |_, w: &World| {
                 let parts = w.servers.iter().all(|s| s.reply.is_some());
@@ -380,26 +376,6 @@ fn a_counterexample_for_each_rule_of_splits_taken_out() {
             restarts: 1,
             without: Some(without),
         };
-        let checker = model
-            .checker()
-            .threads(2)
-            .finish_when(stateright::HasDiscoveries::AnyFailures)
-            .spawn_bfs()
-            .join();
-        let found = checker.discoveries();
-        let (rule, path) = found
-            .iter()
-            .find(|(name, _)| [TWICE, TOLD].contains(name))
-            .unwrap_or_else(|| {
-                panic!(
-                    "{without:?}: not found in {} states",
-                    checker.unique_state_count()
-                )
-            });
-        // debug: a test.
-        println!(
-            "{without:?}: not {rule:?} after {:?}",
-            path.clone().into_actions()
-        );
+        must_find(model, without);
     }
 }
