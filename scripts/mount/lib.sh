@@ -1,5 +1,7 @@
 # Helpers of the mount stage: a cluster in a folder of its own, mounted, and taken down whatever happens.
-# Sourced by scripts/test.d/60-mount.sh. Everything lies in $work; the mount is $mnt.
+# Sourced by scripts/test.d/60-mount.sh, posix.sh and stress.sh. Everything lies in $work; the mount is $mnt.
+
+declare -F ci_build >/dev/null || source scripts/test.d/lib.sh
 
 # What this stage makes for itself: others' settings must not reach in.
 unset PANDO_DIR PANDO_LOG MAKEFLAGS MAKELEVEL MFLAGS GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE

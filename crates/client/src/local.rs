@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tree::{Here, Tree};
 
-/// A table is inserted when it has so many bytes,
+/// A table is inserted when it has so many bytes, unless [`Localised::insert_after`] says another number,
 const BYTES: usize = 4 << 20;
 /// or records,
 const RECORDS: usize = 16_384;
@@ -50,6 +50,8 @@ pub struct Localised {
     time: (Timestamp, Mono),
     over: bool,
     entries: u64,
+    /// Bytes after which a table is inserted.
+    bytes: usize,
 }
 
 impl Client {
@@ -82,6 +84,7 @@ impl Client {
                 time: (now, self.world.mono()),
                 over: false,
                 entries: 0,
+                bytes: BYTES,
             }),
             _ => Err(Errno::Io),
         }
@@ -115,6 +118,12 @@ impl Localised {
     /// Entries that were inserted so far.
     pub fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// A table is inserted when it has so many bytes: fewer are lost with a client that dies, and more are
+    /// inserted with less work.
+    pub fn insert_after(&mut self, bytes: usize) {
+        self.bytes = bytes.min(BYTES);
     }
 
     /// Carries out an operation here. Statements in its answers are good for operations here alone. EBUSY: it
@@ -152,7 +161,7 @@ impl Localised {
             return Ok(Going::Over);
         }
         let more = self.tree.numbers() < SPARE;
-        if more || self.tree.is_full(BYTES, RECORDS, BASES) {
+        if more || self.tree.is_full(self.bytes, RECORDS, BASES) {
             self.insert().await?;
         }
         let asked = self.client.world.mono();

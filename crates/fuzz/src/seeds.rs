@@ -8,6 +8,7 @@ mod moving;
 mod records;
 mod scripts;
 mod splitting;
+mod tables;
 
 use pando_auth::{Acceptor, Greeting, Initiator, Introduction, Key, OpenGate, Step, payload, seal};
 use pando_cluster::{ClusterFile, Placement, Profile, Server};
@@ -33,6 +34,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "secret" => secrets(),
         "path" => paths(),
         "server" => scripts::all(),
+        "table" => tables::all(),
         _ => Vec::new(),
     }
 }

@@ -139,7 +139,8 @@ pub fn judge_step(
         (Err(Errno::NotEmpty), Bulk::Localize) if there.is_some_and(|a| a.size > 0) => Ok(()),
         (Err(Errno::Unsupported), Bulk::Localize) => Ok(()),
         // What a table is worth is judged by what comes of it.
-        (Err(Errno::Invalid | Errno::Exists | Errno::Io), Bulk::Insert { .. }) => Ok(()),
+        // Of a table that adds to others' directories it may be theirs that forbid it.
+        (Err(Errno::Invalid | Errno::Exists | Errno::Io | Errno::Access), Bulk::Insert { .. }) => Ok(()),
         _ => wrong(),
     }
 }

@@ -74,6 +74,33 @@ fn each_idea_saves_what_it_is_for() {
     assert_eq!(of("create", "+Decoupling", "server_messages"), 0.0, "{drawn}");
 }
 
+#[test]
+fn figures_of_indexfs_on_servers_have_all_their_lines() {
+    let fast = ["--servers", "2", "--clients", "2", "--seconds", "0.05"];
+    let drawn = figure(&[&["indexfs-11"], &fast[..]].concat());
+    let bars: Vec<&str> = lines(&drawn).filter_map(|l| l["bar"].as_str()).collect();
+    assert_eq!(
+        bars,
+        ["sync", "+async", "+bulk", "+column", "+larger tables"],
+        "{drawn}"
+    );
+    assert!(
+        lines(&drawn).all(|l| l["files_s"].as_f64() > Some(0.0)),
+        "{drawn}"
+    );
+    let drawn = figure(&[&["indexfs-8"], &fast[..]].concat());
+    let operations = lines(&drawn).filter_map(|l| l["operation"].as_str());
+    let all: Vec<&str> = operations.collect();
+    assert!(
+        [3, 6].contains(&all.len()) && all[..3] == ["create", "stat", "remove"],
+        "{drawn}"
+    );
+    for column in ["direct_s", "pando_async_s", "direct_synced_s", "pando_sync_s"] {
+        let found = |l: &Value| l[column].as_f64() > Some(0.0);
+        assert!(lines(&drawn).all(found), "{column}: {drawn}");
+    }
+}
+
 /// What the design promises of a cold path of depth 24: at most two round trips.
 #[test]
 fn a_cold_path_takes_two_round_trips_at_most() {

@@ -4,6 +4,7 @@ mod frames;
 mod hello;
 mod records;
 mod server;
+mod table;
 mod texts;
 mod tree;
 mod wire;
@@ -12,6 +13,7 @@ mod world;
 pub(crate) use frames::FS;
 pub(crate) use hello::{HERE, KEY};
 pub(crate) use server::{BOOT, EXPLAIN, INSTANCE, OBJECTS, OPERATES, PASS, SEQUENCE, STATEMENTS, TWICE};
+pub(crate) use table::{AS_IS, HASHED, Localised, PUT_RIGHT};
 pub(crate) use wire::seal_key;
 pub(crate) use world::small_map;
 
@@ -46,6 +48,7 @@ pub const TARGETS: &[Target] = &[
     target("secret", texts::secret, 512),
     target("path", texts::path, 4200),
     target("server", server::server, 16384),
+    target("table", table::table, 4096),
 ];
 
 const fn target(name: &'static str, run: fn(&[u8]), max_len: usize) -> Target {

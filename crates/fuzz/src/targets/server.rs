@@ -15,7 +15,7 @@
 
 use super::frames::FS;
 use super::tree::sound;
-use super::world::{Bench, CLIENT, MAP, ME, OPERATOR, small_map};
+use super::world::{Bench, CLIENT, ME, OPERATOR, small_map};
 use pando_auth::{Secret, Secrets, StatementKeys};
 use pando_cluster::{ClusterMap, MemCoord};
 use pando_data::MemBlocks;
@@ -37,7 +37,7 @@ use std::time::Duration;
 const STEPS: usize = 48;
 /// Longer than any answer takes: a lock is waited for once or twice.
 const SETTLE: Duration = Duration::from_secs(2);
-/// The message numbers from here on are ours.
+/// The message numbers from here on are ours, and the one before.
 const OURS: u64 = u64::MAX - 16;
 
 pub(crate) const PASS: u8 = 0;
@@ -57,27 +57,29 @@ const HOLDER: Bearer = Bearer {
 
 pub(crate) fn server(input: &[u8]) {
     let disk = Disk::new();
-    let mut run = Run::start(&disk, None);
+    let mut run = Run::start(&disk, small_map());
     run.play(input);
     run.bench.pass(SETTLE);
     run.all_answered();
     run.serves();
     let map = run.coord.now().map;
     drop(run);
-    sound(&disk);
+    sound(&disk, &map);
     // What it wrote, it can read.
-    let mut again = Run::start(&disk, Some(map));
+    let mut again = Run::start(&disk, map.clone());
     again.serves();
     again.bench.pass(Duration::from_secs(1));
     drop(again);
-    sound(&disk);
+    sound(&disk, &map);
 }
 
 /// A server that runs, and what its client knows.
-struct Run {
-    bench: Rc<Bench>,
+pub(super) struct Run {
+    pub(super) bench: Rc<Bench>,
     server: Rc<MetaServer>,
     coord: Rc<MemCoord>,
+    /// The block store.
+    pub(super) blocks: MemBlocks,
     /// To tell statements that were given to us from others.
     keys: StatementKeys,
     /// Directories it was told of, and objects.
@@ -106,13 +108,11 @@ impl Observer for Silent {
 }
 
 impl Run {
-    /// `map`: the one in force, of a store that has been in use.
-    fn start(disk: &Disk, map: Option<ClusterMap>) -> Run {
+    /// `map`: the one in force. A disk with nothing on it is formatted.
+    pub(super) fn start(disk: &Disk, map: ClusterMap) -> Run {
         let bench = Bench::new();
-        let fresh = map.is_none();
-        let map = map.unwrap_or_else(small_map);
         let store = MemStore::open(disk, Durability::Sync, Rc::new(NoFaults));
-        if fresh {
+        if disk.dump().is_empty() {
             let now = Timestamp {
                 secs: 1_600_000_000,
                 nanos: 0,
@@ -140,10 +140,12 @@ impl Run {
         let coord = Rc::new(MemCoord::new(config.map.clone(), Duration::from_secs(1), now));
         let started = Rc::new(RefCell::new(None));
         let (world, into, there) = (bench.clone(), started.clone(), coord.clone());
+        let blocks = MemBlocks::new();
+        let stored = blocks.clone();
         pando_env::Env::spawn(
             &*bench,
             Box::pin(async move {
-                let blocks = Rc::new(MemBlocks::new());
+                let blocks = Rc::new(stored);
                 let result =
                     MetaServer::start(config, world, Rc::new(store), blocks, Rc::new(Silent), there).await;
                 *into.borrow_mut() = Some(result);
@@ -159,6 +161,7 @@ impl Run {
             bench,
             server,
             coord,
+            blocks,
             keys,
             dirs: vec![Statement::above_root()],
             objects: vec![(Ino::ROOT, Generation::ROOT)],
@@ -224,7 +227,7 @@ impl Run {
             return message;
         };
         *explain |= flags & EXPLAIN != 0;
-        *id = (*id).min(OURS - 1);
+        *id = (*id).min(OURS - 2);
         if flags & BOOT != 0 {
             *boot = self.server.boot();
         }
@@ -336,7 +339,24 @@ impl Run {
         }
     }
 
-    fn all_answered(&mut self) {
+    /// What a request comes to; nothing if it is not answered within this time.
+    pub(super) fn ask(&mut self, request: Request, within: Duration) -> Option<Response> {
+        let id = OURS - 1;
+        *self.open.entry(id).or_default() += 1;
+        let boot = self.server.boot();
+        let message = Message::Request {
+            id,
+            boot,
+            request,
+            explain: false,
+        };
+        self.server.receive(CLIENT, message.to_bytes());
+        self.bench.pass(within);
+        let heard = self.hear();
+        heard.into_iter().find(|(of, _)| *of == id)?.1
+    }
+
+    pub(super) fn all_answered(&mut self) {
         self.hear();
         for (id, left) in &self.open {
             assert_eq!(*left, 0, "request {id}: {left} answers too few");
@@ -344,7 +364,7 @@ impl Run {
     }
 
     /// It does what a healthy server does.
-    fn serves(&mut self) {
+    pub(super) fn serves(&mut self) {
         assert!(!self.server.stopped());
         let lookup = OpRequest {
             parts: [0, 0],
@@ -383,8 +403,9 @@ impl Run {
             let right = |r: &Option<Response>| match r {
                 Some(Response::Map(map)) => {
                     // An operator may have had a server join.
-                    let newer = ClusterMap::decode(&map.0).is_ok_and(|m| m.fs == FS && m.epoch > MapEpoch(1));
-                    n == 0 && (newer || MAP.with(|(_, bytes)| map.0 == *bytes))
+                    let right =
+                        |m: ClusterMap| m.fs == FS && (m.epoch > MapEpoch(1) || m == self.coord.now().map);
+                    n == 0 && ClusterMap::decode(&map.0).is_ok_and(right)
                 }
                 Some(Response::Ok) => n == 1,
                 Some(Response::Status(_)) => n == 2,
@@ -423,7 +444,7 @@ mod tests {
             .iter()
             .take(7)
             .map(|script| {
-                let mut run = Run::start(&Disk::new(), None);
+                let mut run = Run::start(&Disk::new(), small_map());
                 run.play(script);
                 run.done
             })

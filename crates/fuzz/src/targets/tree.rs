@@ -1,13 +1,72 @@
 //! The tree that a server leaves on its disk.
 
-use pando_format::{Key, Record, Target};
+use pando_cluster::ClusterMap;
+use pando_format::{Head, Key, NameHash, Record, Target};
 use pando_store::Disk;
-use pando_types::DirId;
-use std::collections::BTreeMap;
+use pando_types::{DirId, Name};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Every directory has one access record, head and touch, and as many entries as it says; every attachment
-/// has an entry.
-pub(crate) fn sound(disk: &Disk) {
+/// has an entry. No two objects have one number, each name is where its hash leads, and from each directory
+/// a way leads to the root.
+pub(crate) fn sound(disk: &Disk, map: &ClusterMap) {
+    let shape = Shape::of(disk);
+    shape.names_are_found(map);
+    shape.ways_end();
+    counted(disk);
+}
+
+/// How directories hang together.
+#[derive(Default)]
+struct Shape {
+    heads: BTreeMap<DirId, Head>,
+    names: Vec<(DirId, NameHash, Name)>,
+}
+
+impl Shape {
+    fn of(disk: &Disk) -> Shape {
+        let mut shape = Shape::default();
+        let mut numbers = BTreeSet::new();
+        for (key, record) in disk.dump() {
+            match (key, record) {
+                (Key::Head(part), Record::Head(head)) if part.start() == 0 => {
+                    assert!(numbers.insert(head.ino), "{:?} twice", head.ino);
+                    shape.heads.insert(part.dir, head);
+                }
+                (Key::Entry { part, hash, name }, Record::Entry(entry)) => {
+                    if let Target::Inode(inode) = entry.target {
+                        assert!(numbers.insert(inode.ino), "{:?} twice", inode.ino);
+                    }
+                    shape.names.push((part.dir, hash, name));
+                }
+                _ => {}
+            }
+        }
+        shape
+    }
+
+    fn names_are_found(&self, map: &ClusterMap) {
+        for (dir, hash, name) in &self.names {
+            if let Some(head) = self.heads.get(dir) {
+                assert_eq!(map.widths().name(head.salt, name), *hash, "{name:?}");
+            }
+        }
+    }
+
+    fn ways_end(&self) {
+        for start in self.heads.keys() {
+            let (mut at, mut steps) = (*start, 0);
+            while let Some(head) = self.heads.get(&at).filter(|_| at != DirId::ROOT) {
+                at = head.parent;
+                steps += 1;
+                assert!(steps <= self.heads.len(), "no way from {start} to the root");
+            }
+            assert_eq!(at, DirId::ROOT, "{start} is in no directory that is there");
+        }
+    }
+}
+
+fn counted(disk: &Disk) {
     let mut dirs: BTreeMap<DirId, [u64; 5]> = BTreeMap::new();
     let mut count = |dir: DirId, what: usize, n: u64| {
         let sum = &mut dirs.entry(dir).or_default()[what];

@@ -4,7 +4,6 @@ use super::frames::FS;
 use pando_cluster::{ClusterMap, Placement, ServerInfo};
 use pando_env::sync::{Sender, oneshot};
 use pando_env::{Env, Executor, LocalFuture, Peer, TaskOwner};
-use pando_format::Codec;
 use pando_types::{AuthMode, IdentityId, MapEpoch, Mono, PeerId, ServerId, Term, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -136,17 +135,13 @@ impl Env for Bench {
 }
 
 thread_local! {
-    /// The map and its bytes: making them takes as long as running a short input.
-    pub(crate) static MAP: (ClusterMap, Vec<u8>) = {
-        let map = make_map();
-        let bytes = map.to_bytes();
-        (map, bytes)
-    };
+    /// Making it takes as long as running a short input.
+    static MAP: ClusterMap = make_map();
 }
 
 /// The map of this filesystem: one server, small limits.
 pub(crate) fn small_map() -> ClusterMap {
-    MAP.with(|(map, _)| map.clone())
+    MAP.with(ClusterMap::clone)
 }
 
 fn make_map() -> ClusterMap {

@@ -9,7 +9,7 @@ use pando_format::{
     table_sum,
 };
 use pando_store::Bundle;
-use pando_types::{DirId, Errno, Part, Timestamp};
+use pando_types::{DirId, Errno, Part, Timestamp, plant};
 use pando_wire::{Bulk, Bulked, LockMode, LockWant, Statement};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,7 @@ impl MetaServer {
         let part = Part::whole(dir.id);
         // The number of its data is the record's, never the caller's.
         let known = match self.store.get(&Key::Local(part)).wait().await? {
-            Some(Record::Local(known)) if known.lease == *lease => known,
+            Some(Record::Local(known)) if known.lease == *lease || plant!(H55) => known,
             _ => return Ok(Err(Errno::Stale)),
         };
         if *batch < known.batch {
@@ -91,7 +91,7 @@ impl MetaServer {
                 return Ok(Err(Errno::Io));
             }
         };
-        if read.len() != *bytes as usize || table_sum(&read) != *sum {
+        if read.len() != *bytes as usize || table_sum(&read) != *sum && !plant!(H310) {
             return Ok(Err(self.refused(dir, &Bad::Sum)));
         }
         Ok(match self.decoded(read, part).await {

@@ -215,14 +215,17 @@ impl MetaServer {
             return Err(Errno::Stale.into());
         }
         let want = Access::WRITE.and(Access::EXEC);
-        if !at.asked.cred.may(want, &dir.guard()) {
+        if !at.asked.cred.may(want, &dir.guard()) && !plant!(G77) {
             return Err(Errno::Access.into());
         }
         if let Bulk::Localize = at.step {
             return self.localize(at, head);
         }
         let session = at.asked.request.map(|id| id.session);
-        let mine = |l: &LocalRecord| Some(l.lease) == at.step.lease() && Some(l.session) == session;
+        let mine = |l: &LocalRecord| {
+            let named = Some(l.lease) == at.step.lease() || plant!(H55);
+            named && (Some(l.session) == session || plant!(G78))
+        };
         let lease = at.lease.filter(mine).ok_or(Errno::Stale)?;
         match (at.step.clone(), table) {
             (Bulk::Renew { more, .. }, _) => self.renew(at, (lease, more)),

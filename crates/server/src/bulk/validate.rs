@@ -10,7 +10,7 @@ use pando_format::{
 };
 use pando_types::{
     Acls, Birth, Cred, DirId, FileKind, Generation, Ino, Name, Part, Perm, Realm, SYMLINK_MAX, Slot,
-    Timestamp,
+    Timestamp, plant,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -211,8 +211,9 @@ impl<'t> Validation<'t> {
         let number = rules
             .numbers
             .find(rules.slot, ino, generation)
+            .or(plant!(H311).then_some(rules.numbers.next))
             .ok_or(Bad::Number)?;
-        match self.numbers.insert(number) {
+        match self.numbers.insert(number) || plant!(H311) {
             true => Ok(number),
             false => Err(Bad::Number),
         }
@@ -292,7 +293,7 @@ impl<'t> Validation<'t> {
             (None, Some(made)) => (made.head.salt, made.head.generation, made.head.realm),
             (None, None) => return Err(Bad::Unknown),
         };
-        if self.rules.widths.name(salt, name) != hash {
+        if self.rules.widths.name(salt, name) != hash && !plant!(G80) {
             return Err(Bad::Hash);
         }
         let position = Position::new(hash, entry.ordinal);
@@ -352,9 +353,10 @@ impl<'t> Validation<'t> {
         if !plain || access.version >= CHANGES {
             return Err(Bad::Object);
         }
-        match access.perm.has(Perm::SETUID) || access.uid != self.rules.cred.uid {
-            true => Err(Bad::Rights),
-            false => Ok(()),
+        let right = !access.perm.has(Perm::SETUID) && access.uid == self.rules.cred.uid;
+        match right || plant!(G79) {
+            true => Ok(()),
+            false => Err(Bad::Rights),
         }
     }
 
@@ -374,7 +376,7 @@ impl<'t> Validation<'t> {
             && !inode.perm.has(Perm::SETGID)
             && (!symlink || inode.perm == Perm::new(0o777))
             && inode.uid == self.rules.cred.uid;
-        match right {
+        match right || plant!(G79) {
             true => Ok(()),
             false => Err(Bad::Rights),
         }
@@ -454,7 +456,7 @@ impl<'t> Validation<'t> {
                 Target::Inode(i) => i.gid == expected,
                 Target::Link(_) => false,
             };
-            if !right {
+            if !right && !plant!(G79) {
                 return Err(Bad::Rights);
             }
         }
@@ -470,6 +472,9 @@ impl<'t> Validation<'t> {
                 let made = self.made.get(&at).ok_or(Bad::Apart)?;
                 // It has an entry, and is not its own ancestor.
                 if made.gid.is_none() || !way.insert(at) {
+                    if plant!(G81) {
+                        break;
+                    }
                     return Err(Bad::Apart);
                 }
                 at = made.head.parent;

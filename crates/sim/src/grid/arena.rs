@@ -1,17 +1,17 @@
 //! Where a cell is played: three servers of mode `key`, a tree with something to lose, an operator, somebody
 //! to attack and somebody who attacks.
 
-use super::Attack;
 use super::speaker::Speaker;
+use super::{Cell as GridCell, Layout};
 use crate::cluster::Cluster;
 use crate::settings::Settings;
 use crate::trace::Print;
 use crate::world::{MS, SEC, Sim};
 use pando_auth::Key as AuthKey;
-use pando_cluster::DirectoryUpdates;
+use pando_cluster::{DirectoryUpdates, Placement};
 use pando_format::{Codec, Key, Mutation};
 use pando_types::{
-    AttrChange, Claims, Cred, DirId, Generation, IdentityId, Ino, Name, PeerId, Perm, ServerId, Users,
+    AttrChange, Claims, Cred, DirId, Generation, IdentityId, Ids, Ino, Name, PeerId, Perm, ServerId, Users,
 };
 use pando_wire::{AuthAnswer, AuthChange, AuthRequest, Object, Op, Request, Response, Statement};
 use std::cell::{Cell, RefCell};
@@ -295,7 +295,7 @@ fn untimed(answer: &pando_wire::Answer) -> Vec<u8> {
     answer.to_bytes()
 }
 
-fn settings(sim: &Rc<Sim>) -> Settings {
+fn settings(sim: &Rc<Sim>, layout: Layout) -> Settings {
     let mut settings = Settings {
         servers: 3,
         clients: 0,
@@ -309,6 +309,16 @@ fn settings(sim: &Rc<Sim>) -> Settings {
         overhears: 10_000,
         ..Settings::of(&mut sim.stream(6))
     };
+    match layout {
+        Layout::Predicted => {}
+        Layout::Placed | Layout::Split => {
+            settings.ids = Ids::Placed;
+            settings.updates = DirectoryUpdates::ParentFirst;
+        }
+    }
+    if layout == Layout::Split {
+        settings.placement = Placement::Split(16);
+    }
     settings.limits.session_timeout = Duration::from_secs(120);
     settings.limits.tick = Duration::from_millis(100);
     settings.limits.identity_period = Duration::from_secs(2);
@@ -328,10 +338,10 @@ fn settings(sim: &Rc<Sim>) -> Settings {
 }
 
 /// Plays a cell without these checks.
-pub fn play(attack: Attack, without: &[&str]) -> Played {
+pub(super) fn play(cell: &'static GridCell, without: &[&str]) -> Played {
     plant(without);
     let sim = Sim::new(1, Print::No);
-    let played = on(&sim, attack, without.is_empty());
+    let played = on(&sim, cell, without.is_empty());
     sim.tear_down();
     plant(&[]);
     played
@@ -356,14 +366,14 @@ fn until(sim: &Rc<Sim>, done: impl Fn() -> bool) -> bool {
     true
 }
 
-fn on(sim: &Rc<Sim>, attack: Attack, whole: bool) -> Played {
+fn on(sim: &Rc<Sim>, cell: &'static GridCell, whole: bool) -> Played {
     let mut played = Played {
         gained: false,
         prepared: false,
         told: String::new(),
         wrong: Vec::new(),
     };
-    let cluster = match Cluster::format(sim, settings(sim)) {
+    let cluster = match Cluster::format(sim, settings(sim, cell.layout)) {
         Ok(cluster) => cluster,
         Err(e) => {
             played.wrong.push(e);
@@ -387,7 +397,7 @@ fn on(sim: &Rc<Sim>, attack: Attack, whole: bool) -> Played {
     let (a, e) = (arena.clone(), end.clone());
     arena.root.life.world().spawn(Box::pin(async move {
         let furnished = a.furnish().await.is_some();
-        let gained = furnished && attack(a.clone()).await.is_some();
+        let gained = furnished && (cell.attack)(a.clone()).await.is_some();
         // Decisions on their way arrive.
         a.root.sleep(1_000).await;
         let goes_on = !whole || a.alice_goes_on().await;

@@ -9,6 +9,7 @@
 
 mod acls;
 mod arena;
+mod bulk;
 mod hello;
 mod holds;
 mod homes;
@@ -19,6 +20,7 @@ mod requests;
 mod sessions;
 mod speaker;
 mod statements;
+mod tables;
 mod xattrs;
 
 pub(crate) use arena::Arena;
@@ -30,8 +32,20 @@ use std::rc::Rc;
 /// An attack: prepares, says [`Arena::mark`], and tries. `Some`: it gained what it wanted.
 pub(crate) type Attack = fn(Rc<Arena>) -> LocalFuture<Option<()>>;
 
+/// How the directories of an arena are laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// IDs are predicted, as InfiniFS does.
+    Predicted,
+    /// IDs are placed: directories can be localised.
+    Placed,
+    /// The same, and directories of more than a few entries are split.
+    Split,
+}
+
 /// One attack of the grid.
 pub struct Cell {
+    layout: Layout,
     /// What is manipulated.
     pub object: &'static str,
     /// How.
@@ -56,8 +70,12 @@ pub struct Verdict {
 
 /// A cell of the table.
 macro_rules! cell {
-    ($object:literal, $manipulation:literal, [$($check:literal),+], $gain:literal, $attack:expr) => {
+    ($object:literal, $($rest:tt)+) => {
+        $crate::grid::cell!($crate::grid::Layout::Predicted, $object, $($rest)+)
+    };
+    ($layout:expr, $object:literal, $manipulation:literal, [$($check:literal),+], $gain:literal, $attack:expr) => {
         $crate::grid::Cell {
+            layout: $layout,
             object: $object,
             manipulation: $manipulation,
             checks: &[$($check),+],
@@ -83,6 +101,7 @@ pub fn cells() -> impl Iterator<Item = &'static Cell> {
         sessions::CELLS,
         locks::CELLS,
         peers::CELLS,
+        bulk::CELLS,
     ];
     tables.into_iter().flatten()
 }
@@ -90,7 +109,7 @@ pub fn cells() -> impl Iterator<Item = &'static Cell> {
 /// Runs one cell, with its checks and (if this build can) without them.
 pub fn run(cell: &'static Cell) -> Verdict {
     let mut wrong = Vec::new();
-    let safe = arena::play(cell.attack, &[]);
+    let safe = arena::play(cell, &[]);
     if safe.gained {
         wrong.push("the attack succeeds".into());
     }
@@ -99,14 +118,14 @@ pub fn run(cell: &'static Cell) -> Verdict {
     }
     wrong.extend(safe.wrong);
     if cfg!(feature = "plant") {
-        let planted = arena::play(cell.attack, cell.checks);
+        let planted = arena::play(cell, cell.checks);
         if !planted.gained {
             wrong.push(format!("without its checks the attack fails: {}", planted.told));
         }
         if cell.checks.len() > 1 {
             for left in cell.checks {
                 let others: Vec<&str> = cell.checks.iter().copied().filter(|c| c != left).collect();
-                if arena::play(cell.attack, &others).gained {
+                if arena::play(cell, &others).gained {
                     wrong.push(format!("{left} does not stop it by itself"));
                 }
             }

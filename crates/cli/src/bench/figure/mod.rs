@@ -2,9 +2,11 @@
 //! about how a large cluster scales in virtual time, with what a message takes measured first.
 
 mod indexfs_10;
+mod indexfs_11;
 mod indexfs_4;
 mod indexfs_5;
 mod indexfs_6;
+mod indexfs_8;
 mod indexfs_placement;
 mod indexfs_t3;
 mod infinifs_10;
@@ -30,12 +32,12 @@ use std::time::Duration;
 
 /// Measures what a figure of a paper shows.
 ///
-/// Figures 11 and 15 on servers of its own in a temporary folder: what is compared takes turns, so that all
-/// see the same machine, and is told as ratios to the paper's baseline. Figures 9, 10, 13, 14, and those of
-/// IndexFS from 4 to 7 and `indexfs-placement`, in virtual time, on up to 32 servers of one processor each
-/// (see `pando sim scale`). Figure 12 is a model of the store's levels with costs measured here. Figure 10
-/// and table III of IndexFS on stores alone, larger than their caches: these take some minutes. Beside all
-/// stands what the paper says in words.
+/// Figures 11 and 15, and 8 and 11 of IndexFS, on servers of its own in a temporary folder: what is compared
+/// takes turns, so that all see the same machine, and is told as ratios to the paper's baseline. Figures 9,
+/// 10, 13, 14, and those of IndexFS from 4 to 7 and `indexfs-placement`, in virtual time, on up to 32 servers
+/// of one processor each (see `pando sim scale`). Figure 12 is a model of the store's levels with costs
+/// measured here. Figure 10 and table III of IndexFS on stores alone, larger than their caches: these take
+/// some minutes. Beside all stands what the paper says in words.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  pando bench figure infinifs-9\n  pando bench figure infinifs-15 --rtt 1ms\n  pando bench figure infinifs-11 --clients 8 --seconds 2\n  pando bench calibrate --out costs.json && pando bench figure infinifs-14 --calibration costs.json --json"
@@ -210,9 +212,17 @@ pub enum Which {
     /// Times of looks and updates of the same with the most servers (SC'14, figure 7).
     #[value(name = "indexfs-7")]
     Indexfs7,
+    /// Files made, looked at and removed through Pando, and in the filesystem that its stores are on
+    /// (SC'14, figure 8).
+    #[value(name = "indexfs-8")]
+    Indexfs8,
     /// Insertion into a store with columns and one without (IndexFS, SC'14, figure 10).
     #[value(name = "indexfs-10")]
     Indexfs10,
+    /// What durability by time, bulk insertion, columns and larger tables contribute to creates (SC'14,
+    /// figure 11).
+    #[value(name = "indexfs-11")]
+    Indexfs11,
     /// Reads from both (SC'14, table III).
     #[value(name = "indexfs-t3")]
     IndexfsT3,
@@ -238,6 +248,8 @@ pub fn run(args: &Args, bench: &FigureArgs) -> Result<ExitCode> {
         Which::Indexfs6 => indexfs_6::throughput(&Virtual::of(bench)),
         Which::Indexfs7 => indexfs_6::latency(&Virtual::of(bench)),
         Which::Indexfs10 => indexfs_10::draw(&Real::of(bench)),
+        Which::Indexfs8 => indexfs_8::draw(&Real::of(bench)),
+        Which::Indexfs11 => indexfs_11::draw(&Real::of(bench)),
         Which::IndexfsT3 => indexfs_t3::draw(&Real::of(bench)),
     }?;
     drawn.print(args);
