@@ -64,8 +64,12 @@ pub trait Ops {
         let _ = (cred, kept);
         std::future::ready(Err(Errno::Stale))
     }
-    /// Makes everything acknowledged for `slot` survive a power failure.
-    fn sync(&self, slot: Slot) -> impl Future<Output = Result<(), Errno>>;
+    /// Makes everything acknowledged for the entry of a name survive a power failure.
+    fn sync_entry(&self, dir: &Statement, name: &Name) -> impl Future<Output = Result<(), Errno>>;
+    /// The same of everything in a directory.
+    fn sync_dir(&self, dir: &Statement) -> impl Future<Output = Result<(), Errno>>;
+    /// The slot that has the entry of a name, after an operation on it.
+    fn slot_of(&self, dir: &Statement, name: &Name) -> Slot;
     /// Largest file kept inline, in bytes.
     fn inline_limit(&self) -> u32;
     /// Block size of new large files, in bytes.
@@ -87,8 +91,14 @@ impl Ops for crate::Client {
     async fn find_home(&self, cred: &Cred, kept: &Kept) -> Result<EntryView, Errno> {
         crate::Client::find_home(self, cred, kept).await
     }
-    async fn sync(&self, slot: Slot) -> Result<(), Errno> {
-        self.sync_slot(slot).await
+    async fn sync_entry(&self, dir: &Statement, name: &Name) -> Result<(), Errno> {
+        crate::Client::sync_entry(self, dir, name).await
+    }
+    async fn sync_dir(&self, dir: &Statement) -> Result<(), Errno> {
+        crate::Client::sync_dir(self, dir).await
+    }
+    fn slot_of(&self, dir: &Statement, name: &Name) -> Slot {
+        self.part_with(dir, name).slot()
     }
     fn inline_limit(&self) -> u32 {
         self.map().inline_limit

@@ -69,11 +69,12 @@ impl Client {
 
     async fn open_once(&self, keeping: &Keeping, asked: &mut Request) -> (Outcome, Option<Kept>) {
         let turn = keeping.begin();
+        let outcome = pin!(self.op_in_turn(asked, turn.number)).await;
+        // As it was asked for last: a server may have said that the name is in another part.
         let here = match &*asked {
             Request::Op(asked) => asked.op.home_in(asked.parts),
             _ => None,
         };
-        let outcome = pin!(self.op_in_turn(asked, turn.number)).await;
         let mut kept = None;
         if let Ok(Answer::Opened {
             entry,

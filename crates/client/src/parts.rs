@@ -5,7 +5,7 @@
 //! (H64).
 
 use pando_format::NameHash;
-use pando_types::{DirId, Generation, Name, Part, Tile, Tiling};
+use pando_types::{DirId, Division, Generation, Name, Part, Tile, Tiling};
 use pando_wire::{Op, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,8 +71,10 @@ impl crate::Client {
     /// In which parts the names of an operation are taken to be.
     pub(crate) fn parts_of(&self, op: &Op) -> [u16; 2] {
         let map = self.map();
-        if !map.placement.splits() {
-            return [0, 0];
+        match map.placement.division() {
+            Division::Whole => return [0, 0],
+            Division::OneByOne => return op.parts_by_hash(map.widths()),
+            Division::Halves => {}
         }
         let mut parts = self.parts.borrow_mut();
         let mut find = |dir: Option<&Statement>, hash: Option<NameHash>| match (dir, hash) {
@@ -83,6 +85,17 @@ impl crate::Client {
         [find(first, one), find(second, other)]
     }
 
+    /// Whether a directory may be in parts that are not known here, or not any more.
+    pub(crate) fn may_be_divided(&self, dir: &Statement) -> bool {
+        match self.map().placement.division() {
+            Division::Whole | Division::OneByOne => false,
+            Division::Halves => {
+                let known = &self.parts.borrow().known;
+                !dir.id.is_homes() && !known.contains_key(&(dir.id, dir.generation))
+            }
+        }
+    }
+
     /// In which part of its directory a name is taken to be: a hint.
     pub fn part_with(&self, dir: &Statement, name: &Name) -> Part {
         Part::new(dir.id, self.part_of(dir, name)).unwrap_or(Part::whole(dir.id))
@@ -91,11 +104,30 @@ impl crate::Client {
     /// In which part a name is taken to be.
     pub(crate) fn part_of(&self, dir: &Statement, name: &Name) -> u16 {
         let map = self.map();
-        if !map.placement.splits() || dir.id.is_homes() {
+        if dir.id.is_homes() {
             return 0;
         }
-        let upper = map.widths().name(dir.salt, name).upper();
-        self.parts.borrow_mut().find((dir.id, dir.generation), upper)
+        let upper = || map.widths().name(dir.salt, name).upper();
+        match map.placement.division() {
+            Division::Whole => 0,
+            Division::OneByOne => Division::OneByOne.part(dir.id, upper()).start(),
+            Division::Halves => self.parts.borrow_mut().find((dir.id, dir.generation), upper()),
+        }
+    }
+
+    /// Names of a directory with the same number can be removed together: they are in one part, or where
+    /// entries are placed one by one on one server.
+    pub(crate) fn group_of(&self, dir: &Statement, name: &Name) -> u16 {
+        let map = self.map();
+        match map.placement.division() {
+            Division::Whole | Division::Halves => self.part_of(dir, name),
+            Division::OneByOne => map.owner(self.part_with(dir, name).slot()).0,
+        }
+    }
+
+    /// Forgets in which parts names are: servers say it again.
+    pub fn forget_parts(&self) {
+        *self.parts.borrow_mut() = Parts::default();
     }
 
     /// A server does not have a name of an operation.

@@ -333,12 +333,12 @@ impl Client {
     /// Removes names of one directory that are not directories', many in one request. What became of each, in
     /// the order given.
     pub async fn unlink_many(&self, cred: &Cred, dir: &Statement, names: &[Name]) -> Vec<Result<(), Errno>> {
-        let mut by_part: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        let mut together: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (at, name) in names.iter().enumerate() {
-            by_part.entry(self.part_of(dir, name)).or_default().push(at);
+            together.entry(self.group_of(dir, name)).or_default().push(at);
         }
         let mut all = vec![Err(Errno::Io); names.len()];
-        for places in by_part.values().flat_map(|places| places.chunks(UNLINK_MAX)) {
+        for places in together.values().flat_map(|places| places.chunks(UNLINK_MAX)) {
             let some: Vec<Name> = places.iter().filter_map(|at| names.get(*at).cloned()).collect();
             let op = Op::UnlinkMany {
                 dir: dir.clone(),

@@ -4,7 +4,7 @@ use crate::contents::{Dir, Times};
 use crate::{Client, Contents};
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer, World};
-use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, Slot, plant};
+use pando_types::{Cred, Division, Errno, MapEpoch, Mono, Name, Part, RequestId, ServerId, Slot, plant};
 use pando_wire::{
     Answer, ChangeInfo, EntryView, FsStat, Message, Op, OpRequest, Outcome, Refusal, Request, Response,
     Statement,
@@ -155,7 +155,7 @@ impl Client {
             };
             if let Some(lane) = &mut lane {
                 // Whoever has a removed file that is held open must know who holds it (H97).
-                let held = asked.op.leaves_held();
+                let held = asked.op.leaves_held(asked.parts);
                 let holds = held.map(|slot| map.owner(slot)).filter(|s| *s != server);
                 let session = match self.known_session_at(server, holds) {
                     Some(session) => Ok(session),
@@ -651,6 +651,25 @@ impl Client {
     /// Makes everything acknowledged before safe against a power failure, on all servers.
     pub async fn sync_all(&self) -> Result<(), Errno> {
         self.everywhere(Op::Sync).await.map(|_| ())
+    }
+
+    /// The same, of what was acknowledged for the entry of a name, on the server that has it.
+    pub async fn sync_entry(&self, dir: &Statement, name: &Name) -> Result<(), Errno> {
+        if self.may_be_divided(dir) {
+            // A server that does not have the name says which has; whether it is there does not matter.
+            let (dir, name) = (dir.clone(), name.clone());
+            self.op(&self.own_cred(), Op::Lookup { dir, name }).await.ok();
+        }
+        self.sync_slot(self.part_with(dir, name).slot()).await
+    }
+
+    /// The same, of everything in a directory.
+    pub async fn sync_dir(&self, dir: &Statement) -> Result<(), Errno> {
+        match self.map().placement.division() {
+            Division::Whole => self.sync_slot(Part::whole(dir.id).slot()).await,
+            // Which servers have some of it changes while it is asked.
+            Division::Halves | Division::OneByOne => self.sync_all().await,
+        }
     }
 
     /// The same, on the server that owns `slot`.

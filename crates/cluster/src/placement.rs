@@ -2,7 +2,7 @@
 
 use pando_format::Codec;
 use pando_format::codec::{DecodeError, Reader};
-use pando_types::{Ids, Part, SLOTS, Slot};
+use pando_types::{Division, Ids, Part, SLOTS, Slot};
 
 /// Which slot has what of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,8 @@ pub enum Placement {
     /// A directory is in one slot until it has so many entries. Then it is split, and split again, over slots
     /// of all servers (IndexFS §II-A).
     Split(u32),
+    /// Each entry of a directory is in a slot that its name's hash says (AsyncFS §3.3).
+    Entry,
 }
 
 /// This bit of a placement's byte says that IDs are placed: maps from before there was a choice mean what
@@ -33,6 +35,7 @@ pub(crate) fn put_placing(placement: Placement, ids: Ids, out: &mut Vec<u8>) {
             out.push(2 | placed);
             entries.put(out);
         }
+        Placement::Entry => out.push(3 | placed),
     }
 }
 
@@ -47,6 +50,7 @@ pub(crate) fn take_placing(r: &mut Reader<'_>) -> Result<(Placement, Ids), Decod
         0 => Placement::Coupled,
         1 => Placement::Directory,
         2 => Placement::Split(u32::take(r)?),
+        3 => Placement::Entry,
         tag => return Err(DecodeError::Tag { of: "Placement", tag }),
     };
     Ok((placement, ids))
@@ -54,6 +58,7 @@ pub(crate) fn take_placing(r: &mut Reader<'_>) -> Result<(Placement, Ids), Decod
 
 const DIRECTORY: &str = "per-directory";
 const COUPLED: &str = "per-directory-without-decoupling";
+const ENTRY: &str = "per-entry";
 /// Before the number of entries.
 const SPLIT: &str = "per-directory-split=";
 
@@ -70,13 +75,14 @@ impl Placement {
         match word {
             DIRECTORY => Some(Placement::Directory),
             COUPLED => Some(Placement::Coupled),
+            ENTRY => Some(Placement::Entry),
             _ => None,
         }
     }
 
     /// All words, for a message.
     pub fn words() -> String {
-        format!("{DIRECTORY}, {COUPLED}, {SPLIT}ENTRIES")
+        format!("{DIRECTORY}, {COUPLED}, {SPLIT}ENTRIES, {ENTRY}")
     }
 
     /// The word in `cluster.json`.
@@ -85,21 +91,28 @@ impl Placement {
             Placement::Directory => DIRECTORY.into(),
             Placement::Coupled => COUPLED.into(),
             Placement::Split(entries) => format!("{SPLIT}{entries}"),
+            Placement::Entry => ENTRY.into(),
+        }
+    }
+
+    /// How the entries of directories are divided over slots.
+    pub fn division(self) -> Division {
+        match self {
+            Placement::Directory | Placement::Coupled => Division::Whole,
+            Placement::Split(_) => Division::Halves,
+            Placement::Entry => Division::OneByOne,
         }
     }
 
     /// Whether directories may be split.
     pub fn splits(self) -> bool {
-        match self {
-            Placement::Directory | Placement::Coupled => false,
-            Placement::Split(_) => true,
-        }
+        self.division() == Division::Halves
     }
 
     /// The slot whose server has the counts and times of a part.
     pub fn touch_slot(self, part: Part) -> Slot {
         match self {
-            Placement::Directory | Placement::Split(_) => part.slot(),
+            Placement::Directory | Placement::Split(_) | Placement::Entry => part.slot(),
             // Half of all slots further on: with more than one server never the same one.
             Placement::Coupled => Slot(part.slot().0 ^ (SLOTS / 2)),
         }
@@ -109,7 +122,7 @@ impl Placement {
     /// of changes of a directory is not known where its names are.
     pub fn by_key(self) -> bool {
         match self {
-            Placement::Directory | Placement::Split(_) => true,
+            Placement::Directory | Placement::Split(_) | Placement::Entry => true,
             Placement::Coupled => false,
         }
     }
@@ -120,7 +133,12 @@ mod tests {
     use super::*;
     use pando_types::DirId;
 
-    const ALL: [Placement; 3] = [Placement::Directory, Placement::Coupled, Placement::Split(2_000)];
+    const ALL: [Placement; 4] = [
+        Placement::Directory,
+        Placement::Coupled,
+        Placement::Split(2_000),
+        Placement::Entry,
+    ];
 
     #[test]
     fn every_placement_has_a_word_of_its_own() {

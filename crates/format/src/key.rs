@@ -12,6 +12,7 @@
 //! | `slot 'j' dir` | a part that is coming, or has left something behind | the part |
 //! | `slot 'K' ino generation` | a file without a name that somebody may have open | the slot of its home |
 //! | `slot 'L' dir name` | rename list: versions of this birth in use elsewhere | the directory it is the birth parent of |
+//! | `slot 'n' dir hash name` | a line of a directory's list, apart from entries | the directory |
 //! | `slot 'R' session request-slot` | reply record | the slot of the request's first name |
 //! | `slot 'T' dir` | content touch of a directory | the directory |
 //! | `slot 'Z' dir` | lease of a directory that a client has localised | the directory |
@@ -102,6 +103,15 @@ pub enum Key {
     HandOver,
     /// The lease of a directory's part that a client has localised.
     Local(Part),
+    /// What a directory's list says of a name whose entry may be in another slot (AsyncFS §3.3).
+    Line {
+        /// The directory.
+        dir: DirId,
+        /// Bucket of the name.
+        hash: NameHash,
+        /// The name.
+        name: Name,
+    },
 }
 
 impl Key {
@@ -115,7 +125,7 @@ impl Key {
             | Key::Touch(part)
             | Key::Local(part) => part.slot(),
             Key::RenameList { parent, .. } => Part::whole(*parent).slot(),
-            Key::Parts(dir) => Part::whole(*dir).slot(),
+            Key::Parts(dir) | Key::Line { dir, .. } => Part::whole(*dir).slot(),
             Key::Counter(s) | Key::Garbage(s, _, _) | Key::Orphan(s, _, _) | Key::Reply(s, _, _) => *s,
             Key::Superblock
             | Key::Session(_)
@@ -145,6 +155,7 @@ impl Key {
                 out.push(*kind as u8);
             }
             Key::Entry { part, hash, name } => put_entry(&mut out, part.dir, *hash, name),
+            Key::Line { dir, hash, name } => put_entry(&mut out, *dir, *hash, name),
             Key::Counter(_) | Key::Superblock | Key::HandOver => {}
             Key::Decision(tx) | Key::Owed(tx) => put_tx(&mut out, *tx),
             Key::Prepared(slot, tx) => {
@@ -203,6 +214,11 @@ impl Key {
                     name: take_name(rest)?,
                 }
             }
+            Tag::Line => Key::Line {
+                dir: take_dir(&mut r)?,
+                hash: take_hash(&mut r)?,
+                name: take_name(r.bytes(r.remaining())?)?,
+            },
             Tag::Counter => Key::Counter(slot),
             Tag::Decision => Key::Decision(take_tx(&mut r)?),
             Tag::Owed => Key::Owed(take_tx(&mut r)?),

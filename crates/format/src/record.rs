@@ -4,6 +4,7 @@ use crate::codec::{Blob, Codec, DecodeError, Reader};
 use crate::hash::{NameHash, Position};
 use crate::identity::IdentityRecord;
 use crate::key::Key;
+use crate::line::Line;
 use crate::local::LocalRecord;
 use crate::mutation::Mutation;
 use crate::part::{PartNote, PartRecord, PartsRecord};
@@ -63,6 +64,8 @@ pub enum Record {
     PartNote(PartNote),
     /// The lease of a localised directory.
     Local(LocalRecord),
+    /// A line of a directory's list.
+    Line(Line),
 }
 
 /// What a name in a directory stands for.
@@ -384,7 +387,7 @@ codec_enum!(Record {
     1 => Entry(e), 2 => Head(h), 3 => Touch(t), 4 => Attachment(b), 5 => Counter(c), 6 => Reply(r), 7 => Decision(d),
     8 => Prepared(p), 9 => Garbage(g), 10 => Session(s), 11 => Superblock(s), 12 => RenameList(l),
     13 => Invalidation(i), 14 => Identity(i), 15 => HandOver(h), 16 => Owed(o), 17 => Orphan, 18 => Part(p), 19 => Parts(p),
-    20 => PartNote(n), 21 => Local(l)
+    20 => PartNote(n), 21 => Local(l), 22 => Line(l)
 });
 codec_struct!(Entry { ordinal, target });
 codec_enum!(Target { 1 => Dir(d), 2 => Inode(i), 3 => Link(l) });
@@ -667,6 +670,7 @@ impl Record {
                 | (Key::Identity(_), Record::Identity(_))
                 | (Key::HandOver, Record::HandOver(_))
                 | (Key::Local(_), Record::Local(_))
+                | (Key::Line { .. }, Record::Line(_))
         )
     }
 }

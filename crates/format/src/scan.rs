@@ -36,6 +36,8 @@ pub enum Scan {
     },
     /// What is to be done about parts in a slot.
     PartNotes(Slot),
+    /// The lines of a directory's list from a bucket on.
+    LinesFrom(DirId, NameHash),
     /// The entries of one bucket.
     Bucket(Part, NameHash),
     /// The attachments of one entry.
@@ -90,6 +92,12 @@ impl Scan {
                 end: buckets(Tag::Attachment, *part, *last).end,
             },
             Scan::PartNotes(slot) => KeyRange::tagged(*slot, Tag::PartNote, &[]),
+            Scan::LinesFrom(dir, first) => {
+                let slot = Part::whole(*dir).slot();
+                let mut range = KeyRange::tagged(slot, Tag::Line, &dir.0.to_be_bytes());
+                range.start.extend_from_slice(&first.0.to_be_bytes()[1..]);
+                range
+            }
             Scan::Bucket(part, hash) => bucket(*part, *hash),
             Scan::Attachments(part, hash, name) => {
                 let mut p = Vec::with_capacity(16 + 7 + name.as_bytes().len() + 1);

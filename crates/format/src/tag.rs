@@ -49,13 +49,15 @@ pub enum Tag {
     Identity = b'U',
     /// The invalidation log.
     Invalidation = b'V',
+    /// Lines of directories' lists.
+    Line = b'n',
     /// Leases of localised directories.
     Local = b'Z',
 }
 
 impl Tag {
     /// All of them, in the order of their bytes.
-    pub const ALL: [Tag; 20] = [
+    pub const ALL: [Tag; 21] = [
         Tag::Attachment,
         Tag::Superblock,
         Tag::Counter,
@@ -76,6 +78,7 @@ impl Tag {
         Tag::Invalidation,
         Tag::Local,
         Tag::PartNote,
+        Tag::Line,
     ];
 
     /// Its byte in keys.
@@ -129,6 +132,7 @@ impl Key {
             Key::Identity(_) => Tag::Identity,
             Key::Invalidation(_) => Tag::Invalidation,
             Key::Local(_) => Tag::Local,
+            Key::Line { .. } => Tag::Line,
         }
     }
 

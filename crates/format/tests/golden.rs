@@ -225,6 +225,14 @@ fn keys() -> Vec<(&'static str, Key)> {
         ("identity", Key::Identity(IdentityId(7))),
         ("hand-over", Key::HandOver),
         ("local", Key::Local(DIR.into())),
+        (
+            "line",
+            Key::Line {
+                dir: DIR,
+                hash: HASH,
+                name: name(),
+            },
+        ),
     ]
 }
 
@@ -494,6 +502,20 @@ fn records() -> Vec<(&'static str, Key, Record)> {
                 },
             }),
         ),
+        (
+            "line",
+            Key::Line {
+                dir: DIR,
+                hash: HASH,
+                name: name(),
+            },
+            Record::Line(Line {
+                ordinal: 2,
+                kind: FileKind::Symlink,
+                ino: Ino(0x0ABC_0000_0000_0005),
+                generation: Generation(0x0001_0ABC_0000_0005),
+            }),
+        ),
     ]
 }
 
@@ -656,6 +678,7 @@ fn the_page_shows_these_bytes() {
                 "rename list",
                 "identity",
                 "hand-over",
+                "line",
                 "local",
                 "owed",
                 "marked device",

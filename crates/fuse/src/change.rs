@@ -6,7 +6,7 @@ use crate::open::{FileSlot, FileState, Whole};
 use pando_client::file::{self, OpenFile, Ops, Place};
 use pando_format::codec::Blob;
 use pando_types::{
-    Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Part, Perm, Slot, TimeChange,
+    Access, AttrChange, Cred, DirStat, Errno, FileKind, Guard, Ino, Mode, Name, Perm, Slot, TimeChange,
 };
 use pando_wire::{Answer, EntryView, Object, Op, Outcome, RenameMode};
 use std::sync::Arc;
@@ -339,7 +339,7 @@ impl<C: Cluster> Core<C> {
         let held = state.as_ref().is_some_and(|s| s.open.is_some());
         let mut last_dir = None;
         let answer = self.in_dir(d, parent, |dir| {
-            last_dir = Some(Part::whole(dir.id).slot());
+            last_dir = Some(dir.clone());
             self.holding(
                 d,
                 cred,
@@ -356,7 +356,7 @@ impl<C: Cluster> Core<C> {
                 .as_mut()
                 .filter(|_| ino == Some(view.attr.ino))
                 .and_then(|s| s.open.as_mut());
-            let slot = last_dir.ok_or(Errno::Io)?;
+            let slot = d.ops().slot_of(&last_dir.ok_or(Errno::Io)?, name);
             let told = mine.map(|f| lost_one(f, &view, slot, self.now())).is_some();
             drop(state);
             self.lost_name((parent, name), &view, held, told, slot);
@@ -501,7 +501,7 @@ impl<C: Cluster> Core<C> {
         let (Answer::Renamed { moved, other }, Some(src), Some(dst)) = (answer, src_dir, dst_dir) else {
             return Err(Errno::Io);
         };
-        let slot = Part::whole(dst.id).slot();
+        let slot = d.ops().slot_of(&dst, to_name);
         let mut told = false;
         if let Some(other) = &other
             && mode == RenameMode::Replace

@@ -18,7 +18,7 @@ use crate::watch::Watch;
 use fuser::FileAttr;
 use pando_client::file::{self, DataSync, OpenFile, Ops, Place, Turns};
 use pando_client::{Contents, Kept};
-use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name, Part};
+use pando_types::{Access, Attr, Cred, DirStat, Errno, FileKind, Generation, Ino, Name};
 use pando_wire::{Answer, EntryView, Op, Outcome, Statement};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -590,7 +590,7 @@ impl<C: Cluster> Core<C> {
 
     pub fn fsyncdir(&self, d: &C::Driver, ino: Ino) -> Result<(), Errno> {
         let (dir, _) = self.known(ino)?;
-        d.run(d.ops().sync(Part::whole(dir.id).slot()))
+        d.run(d.ops().sync_dir(&dir))
     }
 
     /// This machine's time, for changes that are not yet published.

@@ -2,9 +2,9 @@
 
 use crate::context::Context;
 use crate::snapshot::Stop;
-use pando_format::{InodeRecord, Key};
+use pando_format::InodeRecord;
 use pando_types::{Access, Errno, FileKind, Timestamp, plant};
-use pando_wire::{Answer, LockMode, LockWant, Object};
+use pando_wire::{Answer, LockMode, Object};
 
 /// An atime that is older follows a read in any case (Linux, `relatime_need_update`).
 const OLD: i128 = 24 * 60 * 60 * 1_000_000_000;
@@ -13,10 +13,7 @@ const OLD: i128 = 24 * 60 * 60 * 1_000_000_000;
 pub(crate) fn accessed(cx: &mut Context<'_>, object: &Object, ago: u64) -> Result<Answer, Stop> {
     let dir = &object.dir;
     let place = cx.place(dir, &object.name);
-    cx.require(vec![
-        LockWant::Key(Key::Head(place.part), LockMode::Shared),
-        place.bucket(LockMode::Exclusive),
-    ])?;
+    cx.require(cx.entry_wants(&place, LockMode::Exclusive))?;
     cx.enter_at(&place, dir, Access(0))?;
     // Whether there is such a name is nothing to tell (H99).
     let entry = cx

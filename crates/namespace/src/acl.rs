@@ -4,9 +4,9 @@
 use crate::attr::reseal;
 use crate::context::{Context, view_dir};
 use crate::snapshot::Stop;
-use pando_format::{AccessRecord, Entry, FactChange, InodeRecord, Key, Record, Target};
+use pando_format::{AccessRecord, Entry, FactChange, InodeRecord, Record, Target};
 use pando_types::{Access, Acl, AclKind, Cred, Errno, Extended, FileKind, Mode, Perm, plant};
-use pando_wire::{Answer, LockMode, LockWant, Object, Statement};
+use pando_wire::{Answer, LockMode, Object, Statement};
 
 /// Sets a list, or removes it. The checks are Linux's (`set_posix_acl`), in its order.
 pub(crate) fn set(
@@ -17,10 +17,7 @@ pub(crate) fn set(
 ) -> Result<Answer, Stop> {
     let (dir, name) = (&meant.dir, &meant.name);
     let place = cx.place(dir, name);
-    cx.require(vec![
-        LockWant::Key(Key::Head(place.part), LockMode::Shared),
-        place.bucket(LockMode::Exclusive),
-    ])?;
+    cx.require(cx.entry_wants(&place, LockMode::Exclusive))?;
     cx.enter_at(&place, dir, Access::EXEC)?;
     let entry = cx.entry_of(&place, meant.id())?;
     if let Target::Dir(old) = &entry.target {

@@ -23,10 +23,7 @@ pub(crate) fn set_attr(
 ) -> Result<Answer, Stop> {
     let (dir, name) = (&object.dir, &object.name);
     let place = cx.place(dir, name);
-    cx.require(vec![
-        LockWant::Key(Key::Head(place.part), LockMode::Shared),
-        place.bucket(LockMode::Exclusive),
-    ])?;
+    cx.require(cx.entry_wants(&place, LockMode::Exclusive))?;
     cx.enter_at(&place, dir, if through_handle { Access(0) } else { Access::EXEC })?;
     // Through a handle the directory need not be searchable: whether there is such a name is nothing to tell
     // (H99).

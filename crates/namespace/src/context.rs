@@ -1,14 +1,15 @@
 //! What every operation shares: its inputs, permission checks, entries, and the mutations it collects.
 
 use crate::file::view_file;
+use crate::list::Listed;
 use crate::snapshot::{Snapshot, Stop};
 use pando_format::{
     AccessRecord, AttachmentKind, Entry, FactChange, HashWidths, Invalidation, Key, Mutation, NameHash,
     Position, Record, Target, TouchDelta,
 };
 use pando_types::{
-    Access, Cred, DirId, Errno, Generation, Ids, Ino, Name, Part, SessionId, Tiling, Timestamp, Watermark,
-    plant,
+    Access, Cred, DirId, Division, Errno, Generation, Ids, Ino, Name, Part, SessionId, Tiling, Timestamp,
+    Watermark, plant,
 };
 use std::collections::BTreeMap;
 
@@ -51,8 +52,8 @@ pub struct Inputs<'a> {
     pub widths: HashWidths,
     /// How new directories get their IDs.
     pub ids: Ids,
-    /// Whether directories may be split.
-    pub splits: bool,
+    /// How the entries of directories are divided over slots.
+    pub division: Division,
     /// In which parts the asker takes the first and the second name to be: their starts.
     pub parts: [u16; 2],
     /// Largest inline file.
@@ -186,17 +187,20 @@ impl<'a> Context<'a> {
     }
 
     fn place_of(&self, which: Which, dir: &Statement, name: &Name) -> Place {
+        let hash = self.inputs.widths.name(dir.salt, name);
         // A start that no part has was refused before this.
         let said = |start| Part::new(dir.id, start).unwrap_or(Part::whole(dir.id));
-        let part = match (which, self.first) {
-            (Which::First, Some(part)) => part,
-            (Which::First, None) => said(self.inputs.parts[0]),
-            (Which::Second, _) => said(self.inputs.parts[1]),
+        let [first, second] = self.inputs.parts;
+        let part = match (self.inputs.division, which, self.first) {
+            (Division::OneByOne, _, _) => self.inputs.division.part(dir.id, hash.upper()),
+            (_, Which::First, Some(part)) => part,
+            (_, Which::First, None) => said(first),
+            (_, Which::Second, _) => said(second),
         };
         Place {
             which,
             part,
-            hash: self.inputs.widths.name(dir.salt, name),
+            hash,
             name: name.clone(),
         }
     }
@@ -205,10 +209,16 @@ impl<'a> Context<'a> {
     /// locked against cuts (H304).
     pub fn place_by_list(&self, dir: &Statement, name: &Name) -> Result<Place, Stop> {
         let hash = self.inputs.widths.name(dir.salt, name);
-        let tile = self.tiling(dir.id)?.find(hash.upper());
+        let part = match self.inputs.division {
+            Division::Halves => {
+                let tile = self.tiling(dir.id)?.find(hash.upper());
+                Part::new(dir.id, tile.start).ok_or(Errno::Io)?
+            }
+            division @ (Division::Whole | Division::OneByOne) => division.part(dir.id, hash.upper()),
+        };
         Ok(Place {
             which: Which::First,
-            part: Part::new(dir.id, tile.start).ok_or(Errno::Io)?,
+            part,
             hash,
             name: name.clone(),
         })
@@ -216,7 +226,7 @@ impl<'a> Context<'a> {
 
     /// The parts of a directory, locked against cuts (H304).
     pub fn tiling(&self, dir: DirId) -> Result<Tiling, Stop> {
-        if !self.inputs.splits || dir.is_homes() || dir == DirId::ABOVE_ROOT {
+        if self.inputs.division != Division::Halves || dir.is_homes() || dir == DirId::ABOVE_ROOT {
             return Ok(Tiling::default());
         }
         let key = Key::Parts(dir);
@@ -253,10 +263,16 @@ impl<'a> Context<'a> {
 
     /// The same for an operation on a name, whose part must have it.
     pub fn enter_at(&self, place: &Place, dir: &Statement, want: Access) -> Result<(), Stop> {
-        if self.inputs.splits && !dir.id.is_homes() {
+        if self.inputs.division == Division::Halves && !dir.id.is_homes() {
             self.is_in(place.which, place.part, dir, place.hash)?;
         }
-        self.enter_part(place.part, dir, want)
+        let part = self.counted_in(place.part);
+        // An entry that is looked at where it is shows that its directory is there. Of one that is not there
+        // nothing else is to be said.
+        if self.has_lines(dir.id) && !self.snapshot.has_read(&Key::Head(part)) {
+            return self.may_enter(dir, want);
+        }
+        self.enter_part(part, dir, want)
     }
 
     /// Whether a part has a bucket (H64).
@@ -282,7 +298,7 @@ impl<'a> Context<'a> {
 
     /// What a listing checks first: the part must have the position that comes next (H66).
     pub fn enter_listed(&self, part: Part, dir: &Statement, after: Position) -> Result<(), Stop> {
-        if self.inputs.splits && !dir.id.is_homes() {
+        if self.inputs.division == Division::Halves && !dir.id.is_homes() {
             self.is_in(Which::First, part, dir, after.next().bucket())?;
         }
         self.enter_part(part, dir, Access::READ)
@@ -312,6 +328,11 @@ impl<'a> Context<'a> {
         if !alive {
             return Err(Errno::Stale.into());
         }
+        self.may_enter(dir, want)
+    }
+
+    /// Whether the caller may do `want` in a directory, by what the request's statement says.
+    fn may_enter(&self, dir: &Statement, want: Access) -> Result<(), Stop> {
         if self.inputs.cred.may(want, &dir.guard()) || pando_types::plant!(G22) {
             Ok(())
         } else {
@@ -357,21 +378,30 @@ impl<'a> Context<'a> {
         self.change_all_wants(place.part, std::slice::from_ref(place))
     }
 
-    /// Wants to change many entries of one part of a directory.
+    /// Wants to change many entries of one part of a directory, or of one directory where entries are placed
+    /// one by one.
     pub fn change_all_wants(&self, part: Part, places: &[Place]) -> Vec<LockWant> {
+        let part = self.counted_in(part);
         let mut wants = Vec::with_capacity(2 + places.len());
         wants.push(LockWant::Key(Key::Head(part), LockMode::Shared));
         wants.push(LockWant::Key(Key::Touch(part), LockMode::Increment));
         wants.extend(places.iter().map(|place| place.bucket(LockMode::Exclusive)));
+        wants.extend(places.iter().filter_map(|place| self.line_want(place)));
         wants
     }
 
     /// Wants to look at an entry.
     pub fn look_wants(&self, place: &Place) -> Vec<LockWant> {
-        vec![
-            LockWant::Key(Key::Head(place.part), LockMode::Shared),
-            place.bucket(LockMode::Shared),
-        ]
+        self.entry_wants(place, LockMode::Shared)
+    }
+
+    /// Wants an entry that keeps its name.
+    pub fn entry_wants(&self, place: &Place, mode: LockMode) -> Vec<LockWant> {
+        let bucket = place.bucket(mode);
+        match self.has_lines(place.part.dir) {
+            true => vec![bucket],
+            false => vec![LockWant::Key(Key::Head(place.part), LockMode::Shared), bucket],
+        }
     }
 
     pub fn entry(&self, place: &Place) -> Option<&'a Entry> {
@@ -452,21 +482,16 @@ impl<'a> Context<'a> {
     }
 
     /// Changes counts and times of a part of a directory.
-    pub fn touch(&mut self, part: Part, entries: i32, subdirs: i32) {
-        let delta = TouchDelta {
-            entries,
-            subdirs,
-            time: self.inputs.now,
-        };
+    pub fn touch(&mut self, part: Part, delta: TouchDelta) {
         self.mutations.push(Mutation::Touch { part, delta });
     }
 
     /// Makes `place` name `target`, at a free position.
     pub fn link(&mut self, place: &Place, target: Target) -> Result<(), Stop> {
         let ordinal = self.free_ordinal(place)?;
-        let subdirs = i32::from(matches!(target, Target::Dir(_)));
-        self.insert(place.key(), Record::Entry(Entry { ordinal, target }));
-        self.touch(place.part, 1, subdirs);
+        let entry = Entry { ordinal, target };
+        self.list(place, Listed::New(&entry));
+        self.insert(place.key(), Record::Entry(entry));
         Ok(())
     }
 

@@ -341,8 +341,7 @@ pub(crate) fn link(
     let src = cx.place(&object.dir, &object.name);
     let dst = cx.second_place(dst_dir, dst_name);
     let mut wants = cx.change_wants(&dst);
-    wants.push(LockWant::Key(Key::Head(src.part), LockMode::Shared));
-    wants.push(src.bucket(LockMode::Exclusive));
+    wants.extend(cx.entry_wants(&src, LockMode::Exclusive));
     cx.require(wants)?;
     cx.enter_at(&src, &object.dir, Access::EXEC)?;
     let entry = cx.entry_of(&src, object.id())?;

@@ -178,7 +178,7 @@ mod tests {
             now: Timestamp::default(),
             widths: WIDTHS,
             ids: pando_types::Ids::Predicted,
-            splits: false,
+            division: pando_types::Division::Whole,
             parts: [0, 0],
             inline_limit: 100,
             block_size: 100,

@@ -13,6 +13,7 @@ mod context;
 mod create;
 mod file;
 mod itself;
+mod list;
 mod lookup;
 mod mkdir;
 mod mknod;

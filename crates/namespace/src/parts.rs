@@ -6,15 +6,20 @@
 use crate::context::Context;
 use crate::snapshot::Stop;
 use pando_format::{Key, Record, Touch};
-use pando_types::{DirId, DirStat, Errno, Generation, Part, plant};
+use pando_types::{DirId, DirStat, Division, Errno, Generation, Part, plant};
 use pando_wire::{LockMode, LockWant};
+
+/// Whether directories are split.
+fn splits(cx: &Context<'_>) -> bool {
+    cx.inputs.division == Division::Halves
+}
 
 /// The parts of a directory that is to go, which nobody splits any more.
 pub(crate) fn content_parts(cx: &Context<'_>, dir: DirId) -> Result<Vec<Part>, Stop> {
     if plant!(H33) {
         return Ok(vec![Part::whole(dir)]);
     }
-    if cx.inputs.splits {
+    if splits(cx) {
         cx.require(vec![LockWant::Key(Key::Parts(dir), LockMode::Exclusive)])?;
     }
     cx.parts_of(dir)
@@ -26,7 +31,7 @@ pub(crate) fn content_wants(cx: &Context<'_>, parts: &[Part]) -> Vec<LockWant> {
     for part in parts {
         wants.push(LockWant::Key(Key::Head(*part), LockMode::Exclusive));
         wants.push(LockWant::Key(Key::Touch(*part), LockMode::Exclusive));
-        if cx.inputs.splits {
+        if splits(cx) {
             wants.push(LockWant::Key(Key::PartNote(*part), LockMode::Shared));
         }
     }
@@ -57,7 +62,7 @@ pub(crate) fn drop_content(cx: &mut Context<'_>, parts: &[Part], generation: Gen
         cx.delete(Key::Head(*part));
         cx.delete(Key::Touch(*part));
     }
-    if let ([first, _, ..], true) = (parts, cx.inputs.splits) {
+    if let ([first, _, ..], true) = (parts, splits(cx)) {
         cx.delete(Key::Parts(first.dir));
     }
     Ok(())

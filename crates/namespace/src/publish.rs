@@ -5,9 +5,9 @@ use crate::attr::{SIZE_MAX, without_set_ids};
 use crate::context::Context;
 use crate::snapshot::Stop;
 use crate::xattr::drop_capability;
-use pando_format::{AttachmentKind, Key, Layout, Record};
+use pando_format::{AttachmentKind, Layout, Record};
 use pando_types::{Access, Errno, FileKind, Timestamp, plant};
-use pando_wire::{Answer, Content, LockMode, LockWant, Object};
+use pando_wire::{Answer, Content, LockMode, Object};
 
 /// Publishes content through a handle that was opened for writing; permission was checked then.
 pub(crate) fn publish(
@@ -19,10 +19,7 @@ pub(crate) fn publish(
 ) -> Result<Answer, Stop> {
     let dir = &object.dir;
     let place = cx.place(dir, &object.name);
-    cx.require(vec![
-        LockWant::Key(Key::Head(place.part), LockMode::Shared),
-        place.bucket(LockMode::Exclusive),
-    ])?;
+    cx.require(cx.entry_wants(&place, LockMode::Exclusive))?;
     cx.enter_at(&place, dir, Access(0))?;
     // Through a handle a missing name means: renamed or removed by somebody else.
     let entry = cx

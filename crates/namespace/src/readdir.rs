@@ -3,7 +3,7 @@
 use crate::context::{Context, view_dir};
 use crate::file::view_file;
 use crate::snapshot::Stop;
-use pando_format::{Entry, Key, NameHash, Position, Record, Target};
+use pando_format::{Entry, Key, Line, Position, Record, Target};
 use pando_types::{Access, Cred, Name, plant};
 use pando_wire::{Answer, DirEntry, LockMode, LockWant, Statement};
 
@@ -36,6 +36,30 @@ pub enum Page {
     More,
 }
 
+/// A name of a directory, as its entry or the directory's list has it.
+struct Row<'r> {
+    position: Position,
+    name: &'r Name,
+    line: Line,
+    entry: Option<&'r Entry>,
+}
+
+impl Row<'_> {
+    fn of((key, record): &(Key, Record)) -> Option<Row<'_>> {
+        let (hash, name, line, entry) = match (key, record) {
+            (Key::Entry { hash, name, .. }, Record::Entry(e)) => (hash, name, Line::of(e), Some(e)),
+            (Key::Line { hash, name, .. }, Record::Line(line)) => (hash, name, *line, None),
+            _ => return None,
+        };
+        Some(Row {
+            position: Position::new(*hash, line.ordinal),
+            name,
+            line,
+            entry,
+        })
+    }
+}
+
 /// Makes a page from records in key order, read from `from.after`'s bucket on. `complete`: no entry of the
 /// part follows them.
 ///
@@ -51,46 +75,35 @@ pub fn page(
 ) -> Page {
     let after = from.after;
     let plus = plus && (plant!(G29) || cred.may(Access::EXEC, &dir.guard()));
-    let mut entries: Vec<(NameHash, &Name, &Entry)> = records
-        .iter()
-        .filter_map(|(k, r)| match (k, r) {
-            (Key::Entry { hash, name, .. }, Record::Entry(e)) => Some((*hash, name, e)),
-            _ => None,
-        })
-        .collect();
+    let mut rows: Vec<Row<'_>> = records.iter().filter_map(Row::of).collect();
     if !complete {
         // The last bucket may go on beyond what was read.
-        let Some((last, _, _)) = entries.last().copied() else {
+        let Some(last) = rows.last().map(|row| row.position.bucket()) else {
             return Page::More;
         };
-        entries.retain(|(hash, _, _)| *hash != last);
-        if entries.is_empty() {
+        rows.retain(|row| row.position.bucket() != last);
+        if rows.is_empty() {
             return Page::More;
         }
     }
-    entries.sort_by_key(|(hash, _, e)| Position::new(*hash, e.ordinal));
-    let at = |(hash, _, e): &(NameHash, &Name, &Entry)| Position::new(*hash, e.ordinal);
-    let gone = plant!(H67) && after.is_entry() && !entries.iter().any(|e| at(e) == after);
-    let shown = entries
+    rows.sort_by_key(|row| row.position);
+    let gone = plant!(H67) && after.is_entry() && !rows.iter().any(|row| row.position == after);
+    let shown = rows
         .into_iter()
-        .map(|(hash, name, e)| (Position::new(hash, e.ordinal), name, e))
-        .filter(|(position, _, _)| *position > after)
+        .filter(|row| row.position > after)
         .skip(usize::from(gone))
-        .map(|(position, name, e)| {
-            // What is at home may be on another server: whoever wants to know more looks it up.
-            let view = match &e.target {
-                _ if !plus => None,
-                Target::Dir(d) => Some(view_dir(dir, name, d)),
-                Target::Inode(i) => Some(view_file(i, dir.id)),
-                Target::Link(_) => None,
-            };
-            DirEntry {
-                position,
-                name: name.clone(),
-                ino: e.target.identity().0,
-                kind: e.target.kind(),
-                view: view.map(Box::new),
-            }
+        .map(|row| DirEntry {
+            position: row.position,
+            name: row.name.clone(),
+            ino: row.line.ino,
+            kind: row.line.kind,
+            // What is at home, or listed by lines, may be on another server: whoever wants to know more looks
+            // it up.
+            view: match row.entry.map(|entry| &entry.target) {
+                Some(Target::Dir(d)) if plus => Some(Box::new(view_dir(dir, row.name, d))),
+                Some(Target::Inode(i)) if plus => Some(Box::new(view_file(i, dir.id))),
+                _ => None,
+            },
         })
         .collect();
     Page::Entries(match complete && from.last != Position::END {

@@ -3,10 +3,11 @@
 use crate::attached::drop_all;
 use crate::births::relist;
 use crate::context::{Context, Place, view_dir};
+use crate::list::Listed;
 use crate::parts::{content_parts, content_wants, drop_content};
 use crate::snapshot::Stop;
 use pando_format::{GarbageRecord, Key, Record, Target};
-use pando_types::{Access, Errno, Generation, Ino, Name, Part, Slot, plant};
+use pando_types::{Access, Errno, FileKind, Generation, Ino, Name, Part, Slot, plant};
 use pando_wire::{Answer, Fate, LockMode, LockWant, Statement, UNLINK_MAX};
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ pub(crate) fn unlink(cx: &mut Context<'_>, dir: &Statement, name: &Name, held: b
         return Err(Errno::IsDir.into());
     };
     let shown = cx.drop_name(&place, &file, held)?;
-    cx.touch(place.part, -1, 0);
+    cx.list(&place, Listed::Gone(file.inode.kind));
     Ok(Answer::Removed(shown))
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn unlink_many(cx: &mut Context<'_>, dir: &Statement, names: &[Name])
         fates.push(fate);
     }
     if !gone.is_empty() {
-        cx.touch(part, -(gone.len() as i32), 0);
+        cx.count(part, -(gone.len() as i32), 0);
     }
     Ok(Answer::Fates(fates))
 }
@@ -74,6 +75,7 @@ fn one_of_many(
     if matches!(entry.target, Target::Link(_)) {
         if plant!(H177) {
             cx.delete(place.key());
+            cx.line(place, Listed::Gone(FileKind::Regular));
             return Ok(Fate::Gone);
         }
         return Ok(Fate::Alone);
@@ -86,6 +88,7 @@ fn one_of_many(
         return Ok(Fate::Alone);
     }
     cx.drop_name(place, &file, false)?;
+    cx.line(place, Listed::Gone(file.inode.kind));
     Ok(Fate::Gone)
 }
 
@@ -108,7 +111,7 @@ pub(crate) fn rmdir(cx: &mut Context<'_>, dir: &Statement, name: &Name) -> Resul
     drop_content(cx, &parts, access.generation)?;
     drop_all(cx, &place, &entry.target);
     cx.delete(place.key());
-    cx.touch(place.part, -1, -1);
+    cx.list(&place, Listed::Gone(FileKind::Directory));
     Ok(Answer::Removed(view_dir(dir, name, access)))
 }
 

@@ -4,6 +4,7 @@ use crate::attached;
 use crate::births::{leave_want, relist};
 use crate::context::{Context, Place, view_dir};
 use crate::file::{to_home, view_file};
+use crate::list::Listed;
 use crate::parts::{content_parts, content_wants, drop_content};
 use crate::snapshot::Stop;
 use pando_format::{AccessRecord, Entry, FactChange, Head, Key, Record, Target};
@@ -146,25 +147,25 @@ pub(crate) fn rename(
                 drop_content(cx, &ends, d.generation)?;
                 attached::drop_all(cx, &dst.place, &other.target);
                 cx.delete(dst.place.key());
-                cx.touch(dst.place.part, -1, -1);
+                cx.list(&dst.place, Listed::Gone(FileKind::Directory));
             } else if let Some(file) = cx.file(&dst.place, other, LockMode::Exclusive)? {
                 shown = cx.drop_name(&dst.place, &file, held)?;
-                cx.touch(dst.place.part, -1, 0);
+                cx.list(&dst.place, Listed::Gone(file.inode.kind));
             }
             Some((other.ordinal, shown))
         }
     };
     let (target, shown) = carried(cx, moved, &src, &dst)?;
-    let subdirs = i32::from(target.kind() == FileKind::Directory);
     cx.delete(src.place.key());
-    cx.touch(src.place.part, -1, -subdirs);
+    cx.list(&src.place, Listed::Gone(target.kind()));
     // The replaced entry's position passes to the one that replaces it.
     let ordinal = match &replaced {
         Some((ordinal, _)) => *ordinal,
         None => cx.free_ordinal(&dst.place)?,
     };
-    cx.insert(dst.place.key(), Record::Entry(Entry { ordinal, target }));
-    cx.touch(dst.place.part, 1, subdirs);
+    let entry = Entry { ordinal, target };
+    cx.list(&dst.place, Listed::New(&entry));
+    cx.insert(dst.place.key(), Record::Entry(entry));
     Ok(Answer::Renamed {
         moved: Box::new(shown),
         other: replaced.map(|(_, v)| Box::new(v)),
@@ -198,13 +199,18 @@ fn check_loop(cx: &Context<'_>, moved: &Target, into: &Statement, why: Errno) ->
 fn swap(cx: &mut Context<'_>, src: &Side<'_>, a: &Entry, dst: &Side<'_>, b: &Entry) -> Result<Answer, Stop> {
     let (to_dst, moved) = carried(cx, a, src, dst)?;
     let (to_src, other) = carried(cx, b, dst, src)?;
-    let dir = |t: &Target| i32::from(t.kind() == FileKind::Directory);
-    let (into_dst, into_src) = (dir(&to_dst), dir(&to_src));
-    for (place, ordinal, target) in [(&dst.place, b.ordinal, to_dst), (&src.place, a.ordinal, to_src)] {
-        cx.update(place.key(), Record::Entry(Entry { ordinal, target }));
+    // Each takes the other's position, and what stood there before goes.
+    let sides = [(&src.place, a, to_src), (&dst.place, b, to_dst)];
+    let now = sides.map(|(place, was, target)| {
+        let ordinal = was.ordinal;
+        (place, was.target.kind(), Entry { ordinal, target })
+    });
+    for (place, _, entry) in now.iter().rev() {
+        cx.update(place.key(), Record::Entry(entry.clone()));
     }
-    cx.touch(src.place.part, 0, into_src - into_dst);
-    cx.touch(dst.place.part, 0, into_dst - into_src);
+    for (place, was, entry) in &now {
+        cx.list(place, Listed::Other(*was, entry));
+    }
     Ok(Answer::Renamed {
         moved: Box::new(moved),
         other: Some(Box::new(other)),

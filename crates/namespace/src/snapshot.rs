@@ -109,6 +109,12 @@ impl Snapshot {
         }
     }
 
+    /// Whether a record was read, whatever came of it.
+    pub fn has_read(&self, key: &Key) -> bool {
+        let is = |want: &LockWant| matches!(want, LockWant::Key(read, _) if read == key);
+        self.wanted.iter().any(is)
+    }
+
     /// A record that was required before.
     pub fn get(&self, key: &Key) -> Option<&Record> {
         let at = self.records.binary_search_by(|(k, _)| k.cmp(key)).ok()?;

@@ -5,7 +5,7 @@ use crate::context::{Context, Place, view_dir};
 use crate::file::view_file;
 use crate::snapshot::Stop;
 use pando_format::codec::{Blob, Codec};
-use pando_format::{AttachmentKind, Entry, InodeRecord, Key, Record, Target, XattrSet};
+use pando_format::{AttachmentKind, Entry, InodeRecord, Record, Target, XattrSet};
 use pando_types::{
     Access, Errno, FileKind, XATTR_VALUE_MAX, XattrMode, XattrName, XattrSpace, may_xattr, plant,
 };
@@ -106,10 +106,7 @@ fn change(
     how: impl FnOnce(&mut XattrSet) -> Result<(), Errno>,
 ) -> Result<Answer, Stop> {
     let place = cx.place(&meant.dir, &meant.name);
-    cx.require(vec![
-        LockWant::Key(Key::Head(place.part), LockMode::Shared),
-        place.bucket(LockMode::Exclusive),
-    ])?;
+    cx.require(cx.entry_wants(&place, LockMode::Exclusive))?;
     cx.enter_at(&place, &meant.dir, Access::EXEC)?;
     let mut object = Found::of(cx, meant, LockMode::Exclusive)?;
     may(cx, &object.target, attr.space(), true)?;

@@ -93,6 +93,11 @@ impl Program {
         }
     }
 
+    /// The cluster.
+    pub fn cluster(&self) -> &Rc<Cluster> {
+        self.workload.cluster()
+    }
+
     /// The block store, as the program's machine reaches it.
     pub fn blocks(&self) -> pando_data::MemBlocks {
         self.workload.cluster().blocks.clone()

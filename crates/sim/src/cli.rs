@@ -13,7 +13,7 @@ Runs whole clusters in virtual time under faults, judged by a reference model.
         --operations N    and those that follow, until so many operations were checked
         --ci [N]          N seeds (default 200) that follow from the commit (PANDO_CI_COMMIT or git rev-parse HEAD)
         --regressions     the seeds that ever failed
-        --profile NAME    all with the choices of pando or indexfs (default: each draws; regressions: pando)
+        --profile NAME    all with the choices of pando, indexfs or asyncfs-without-deferral (default: each draws; regressions: pando)
         --replay-every N  every Nth seed is run twice and must give the same trace (default 20; 0: never)
         --keep-going      do not stop at the first finding
   replay SEED [--trace] [--tail N] [--plant BUG] [--profile NAME]
@@ -104,7 +104,7 @@ impl Args {
             return Ok(None);
         };
         let known = System::of_word(&word).map(Some);
-        known.ok_or_else(|| format!("--profile is pando or indexfs, not {word:?}"))
+        known.ok_or_else(|| format!("--profile is pando, indexfs or asyncfs-without-deferral, not {word:?}"))
     }
 
     fn jobs(&mut self) -> Result<usize, String> {

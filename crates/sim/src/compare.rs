@@ -1,17 +1,21 @@
 //! The wire's operations and answers in the model's words.
 
 mod homes;
+mod itself;
 mod many;
 
 use crate::tree::Tree;
 use homes::{abuses_a_home, judge_home, learn_open, means};
+use itself::{is_gone, judge_itself, judge_reopened};
 use many::judge_removals;
 use pando_cluster::ClusterMap;
 use pando_format::{Codec, Layout, Position, Target, XattrSet};
 use pando_model::{
     Body, Content, DirRef, Fresh, Model, ModelAnswer, ModelOp, NodeId, RenameMode, SIZE_MAX, View,
 };
-use pando_types::{Access, Acls, Attr, Cred, DirId, Errno, FileKind, Ino, Name, Timestamp, XattrMode};
+use pando_types::{
+    Access, Acls, Attr, Cred, DirId, Division, Errno, FileKind, Ino, Name, Timestamp, XattrMode,
+};
 use pando_wire::{Answer, DirEntry, EntryView, Object, Op, Outcome, Statement, Subject};
 
 /// The same of an operation that was judged when it was executed. The tree is a later one: which names were
@@ -62,7 +66,8 @@ pub fn judge(
     }
     if let Op::UnlinkMany { dir, names } = op {
         let part = |name: &Name| tree.part_with(dir.id, map.widths().name(dir.salt, name).upper());
-        let same_part = |name: &Name| names.first().map(part) == Some(part(name));
+        let together = map.placement.division() == Division::OneByOne;
+        let same_part = |name: &Name| together || names.first().map(part) == Some(part(name));
         return judge_removals(model, cred, dir, names, now, outcome, same_part);
     }
     if let Op::Bulk { dir, step } = op {
@@ -106,51 +111,24 @@ pub fn judge(
     let said = lists(op.statements());
     let expected = model.apply_by(said, cred, &model_op, now, fresh(outcome, map));
     match (&expected, outcome) {
+        // Who looks at an entry alone, where it is, cannot tell a directory that is gone from an empty one.
+        (Err(Errno::Stale), Err(Errno::NotFound | Errno::Access)) if is_gone(op, tree, map) => Ok(()),
+        both => same_outcome(both, op, cred, map),
+    }
+}
+
+fn same_outcome(
+    (expected, outcome): (&Result<ModelAnswer, Errno>, &Outcome),
+    op: &Op,
+    cred: &Cred,
+    map: &ClusterMap,
+) -> Result<(), String> {
+    match (expected, outcome) {
         (Err(a), Err(b)) if a == b => Ok(()),
         (Ok(a), Ok(b)) => {
             same_answer(a, b, op, cred, map).map_err(|e| format!("{e}; expected {a:?}, got {b:?}"))
         }
         (a, b) => Err(format!("expected {a:?}, got {b:?}")),
-    }
-}
-
-/// A directory that is changed by itself. Of those who speak here only a hostile client does so, whose
-/// directory it is not.
-fn judge_itself(model: &Model, cred: &Cred, dir: &Statement, outcome: &Outcome) -> Result<(), String> {
-    match (model.attr(NodeId::new(dir.ino, dir.generation)), outcome) {
-        (None, Err(Errno::Stale)) => Ok(()),
-        (Some(attr), Err(Errno::Perm)) if !cred.is_root() && cred.uid != attr.uid => Ok(()),
-        (attr, outcome) => Err(format!(
-            "of {attr:?}, changed by itself for uid {}, {outcome:?}",
-            cred.uid
-        )),
-    }
-}
-
-/// A directory that is open shows its access half, and of where it is what the caller said.
-fn judge_reopened(model: &Model, dir: &Statement, outcome: &Outcome) -> Result<(), String> {
-    // Who asks for the root of an identity says no inode number.
-    let ino = match outcome {
-        Ok(Answer::Entry(e)) if dir.ino == Ino(0) => e.attr.ino,
-        _ => dir.ino,
-    };
-    match (model.view(NodeId::new(ino, dir.generation)), outcome) {
-        (None, Err(Errno::Stale)) => Ok(()),
-        (Some(view), Ok(Answer::Entry(e))) if uncounted(e.attr) == view.attr => {
-            let same = e.dir.as_ref().is_some_and(|s| {
-                let (a, said) = (&view.attr, (&dir.parent, dir.parent_generation, &dir.name));
-                s.is_of(dir.id, dir.generation)
-                    && (a.perm, a.uid, a.gid) == (s.perm, s.uid, s.gid)
-                    && view.acls == s.acls
-                    && (&s.parent, s.parent_generation, &s.name) == said
-            });
-            if same {
-                Ok(())
-            } else {
-                Err(format!("statement of {outcome:?}"))
-            }
-        }
-        (expected, _) => Err(format!("expected {expected:?}, got {outcome:?}")),
     }
 }
 
@@ -632,11 +610,12 @@ fn same_line(
     if !e.position.is_entry() || (e.ino, e.kind) != (view.attr.ino, view.attr.kind) {
         return Err(format!("the line of {} says {:?}, expected {view:?}", e.name, e));
     }
+    let lines = map.placement.division() == Division::OneByOne && dir != NodeId::ABOVE_ROOT;
     match (&e.view, plus) {
         (None, false) => Ok(()),
-        // What is at home has to be looked up.
-        (None, true) if at_home => Ok(()),
-        (Some(v), true) => {
+        // What is at home has to be looked up, and what a list has as a line.
+        (None, true) if at_home || lines => Ok(()),
+        (Some(v), true) if !lines => {
             same_view(&view, v, Some(&e.name), None, map).map_err(|w| format!("{}: {w}", e.name))
         }
         _ => Err(format!(

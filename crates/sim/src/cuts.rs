@@ -243,7 +243,7 @@ impl Operator {
         }
         restore.finish(BootEpoch(100)).await.map_err(|e| e.to_string())?;
         let dumps = disks.iter().map(|(id, disk)| (*id, disk.dump())).collect();
-        let tree = Tree::build(map.ids, dumps, BTreeSet::new())?;
+        let tree = Tree::build(&map, dumps, BTreeSet::new())?;
         tree.check_all()?;
         compare::whole_tree(&taken.expected, &tree, &map)?;
         self.gives_new_numbers(&disks)

@@ -169,7 +169,7 @@ impl Judge {
         disks: Vec<(ServerId, Disk)>,
         model: Model,
     ) -> Result<Rc<Judge>, String> {
-        let tree = Tree::build(map.ids, dump(&disks, &map), BTreeSet::new())?;
+        let tree = Tree::build(&map, dump(&disks, &map), BTreeSet::new())?;
         tree.check_all()?;
         compare::whole_tree(&model, &tree, &map)?;
         let mut history = History::new(map.widths()).in_parts(map.placement.splits());
@@ -241,7 +241,7 @@ impl Judge {
             return;
         }
         let finished = self.state.borrow().tree.finished().clone();
-        let taken_over = Tree::build(map.ids, dump(&self.disks, &map), finished);
+        let taken_over = Tree::build(&map, dump(&self.disks, &map), finished);
         let mut state = self.state.borrow_mut();
         state.map = map;
         let same = taken_over.and_then(|found| state.tree.compare(&found));
@@ -591,8 +591,7 @@ impl Judge {
     fn rebuild(&self) {
         let finished = self.state.borrow().tree.finished().clone();
         let map = self.state.borrow().map.clone();
-        match Tree::build(map.ids, dump(&self.disks, &map), finished).and_then(|t| t.check_all().map(|()| t))
-        {
+        match Tree::build(&map, dump(&self.disks, &map), finished).and_then(|t| t.check_all().map(|()| t)) {
             Ok(tree) => self.state.borrow_mut().tree = tree,
             Err(e) => self.wrong(format!("after a power failure or a change of the map: {e}")),
         }
@@ -641,7 +640,7 @@ impl Judge {
     pub fn full_walk(&self) {
         let finished = self.state.borrow().tree.finished().clone();
         let map = self.state.borrow().map.clone();
-        let walked = Tree::build(map.ids, dump(&self.disks, &map), finished);
+        let walked = Tree::build(&map, dump(&self.disks, &map), finished);
         let walked = walked.and_then(|t| t.check_all().map(|()| t));
         let walked = walked.and_then(|t| t.check_ids(&map).map(|()| t));
         let result = {

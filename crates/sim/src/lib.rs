@@ -30,6 +30,8 @@ mod coord;
 mod counts;
 mod cuts;
 mod disk;
+#[cfg(test)]
+mod divided;
 pub mod facts;
 mod faults;
 mod final_round;

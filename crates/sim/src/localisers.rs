@@ -9,6 +9,7 @@ use crate::violation::Kind;
 use crate::workload::Workload;
 use crate::world::{Death, Life, MS, NodeId, Role, SEC, Sim, Time};
 use pando_client::{Client, Going, Localised};
+use pando_cluster::Placement;
 use pando_env::Env;
 use pando_env::rng::Rng;
 use pando_format::codec::Blob;
@@ -44,7 +45,7 @@ pub fn begin(cluster: &Rc<Cluster>, workload: &Rc<Workload>) -> Option<Rc<Locali
         Ids::Placed => {}
     }
     let mut rng = cluster.sim.stream(41);
-    if s.id_bits != 128 || s.keyed || !rng.percent(70) {
+    if s.id_bits != 128 || s.keyed || !rng.percent(70) || s.placement == Placement::Entry {
         return None;
     }
     cluster.judge().history.borrow_mut().ignore(&NAMES);

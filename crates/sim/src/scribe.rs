@@ -74,8 +74,16 @@ impl Ops for Judged<'_> {
         done.unwrap_or(Err(Errno::Interrupted))
     }
 
-    async fn sync(&self, slot: Slot) -> Result<(), Errno> {
-        self.client.sync_slot(slot).await
+    async fn sync_entry(&self, dir: &Statement, name: &Name) -> Result<(), Errno> {
+        self.client.sync_entry(dir, name).await
+    }
+
+    async fn sync_dir(&self, dir: &Statement) -> Result<(), Errno> {
+        self.client.sync_dir(dir).await
+    }
+
+    fn slot_of(&self, dir: &Statement, name: &Name) -> Slot {
+        self.client.part_with(dir, name).slot()
     }
 
     fn inline_limit(&self) -> u32 {

@@ -16,6 +16,8 @@ pub enum System {
     Pando,
     /// IndexFS.
     IndexFs,
+    /// AsyncFS without deferral: entries one by one, directories changed by two-phase commit.
+    PerEntry,
 }
 
 impl System {
@@ -24,6 +26,7 @@ impl System {
         match word {
             "pando" => Some(System::Pando),
             "indexfs" => Some(System::IndexFs),
+            "asyncfs-without-deferral" => Some(System::PerEntry),
             _ => None,
         }
     }
@@ -33,6 +36,7 @@ impl System {
         match self {
             System::Pando => "pando",
             System::IndexFs => "indexfs",
+            System::PerEntry => "asyncfs-without-deferral",
         }
     }
 }
@@ -121,6 +125,8 @@ impl Settings {
         let mut systems = rng.fork(12);
         let drawn = match systems.percent(15) {
             true => System::IndexFs,
+            // What the others draw is what it was before there was this one.
+            false if rng.fork(14).percent(12) => System::PerEntry,
             false => System::Pando,
         };
         let (ids, placement) = match system.unwrap_or(drawn) {
@@ -128,11 +134,14 @@ impl Settings {
             // Of 8 bits there are too few to find one in each slot.
             System::IndexFs if settings.id_bits <= 8 => (Ids::Predicted, Placement::Directory),
             System::IndexFs => (Ids::Placed, Placement::Split(systems.range(3, 8) as u32)),
+            System::PerEntry => (Ids::Placed, Placement::Entry),
         };
         let mut leases = rng.fork(13);
         let lease = match placement {
             Placement::Split(_) if leases.percent(30) => Some(length(&mut leases)),
-            _ => settings.lease,
+            // Whether a name is there is known by the log of changes alone.
+            Placement::Entry => None,
+            Placement::Split(_) | Placement::Directory | Placement::Coupled => settings.lease,
         };
         let mut settings = Settings {
             ids,
@@ -140,6 +149,10 @@ impl Settings {
             lease,
             ..settings
         };
+        if placement == Placement::Entry {
+            settings.updates = DirectoryUpdates::TwoPhase;
+            settings.id_bits = 128;
+        }
         // Shorter than most pauses.
         settings.limits.localised = Duration::from_millis(800);
         settings

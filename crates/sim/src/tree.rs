@@ -10,7 +10,7 @@ use pando_cluster::ClusterMap;
 use pando_format::{
     AttachmentKind, Batch, Entry, Key, Layout, Mutation, NameHash, OwedRecord, Position, Record, Target,
 };
-use pando_types::{DirId, FileKind, Generation, Ids, Ino, Name, Part, ServerId, Slot, TxId};
+use pando_types::{DirId, Division, FileKind, Generation, Ids, Ino, Name, Part, ServerId, Slot, TxId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broken invariant, in words.
@@ -32,6 +32,8 @@ struct TxPart {
 pub struct Tree {
     /// How directories got their IDs.
     ids: Ids,
+    /// How their entries are divided over slots.
+    division: Division,
     records: BTreeMap<Key, Record>,
     /// Records that do not count: of parts that are not there, or that gave them away.
     aside: BTreeMap<Key, Record>,
@@ -86,12 +88,13 @@ impl Tree {
 
     /// The tree that the records of these stores make, with the transactions that are known to be finished.
     pub fn build(
-        ids: Ids,
+        map: &ClusterMap,
         stores: Vec<(ServerId, Vec<(Key, Record)>)>,
         finished: BTreeSet<TxId>,
     ) -> Result<Tree, Broken> {
         let mut tree = Tree {
-            ids,
+            ids: map.ids,
+            division: map.placement.division(),
             finished,
             ..Tree::default()
         };
@@ -422,6 +425,9 @@ impl Tree {
             (Key::Attachment { part, hash, name, .. }, _) => {
                 dirty.entries.insert((part.dir, *hash, name.clone()));
             }
+            (Key::Line { dir, hash, name }, _) => {
+                dirty.entries.insert((*dir, *hash, name.clone()));
+            }
             _ => {}
         }
         self.records.insert(key, record);
@@ -497,6 +503,9 @@ impl Tree {
             (Key::Attachment { part, hash, name, .. }, _) => {
                 dirty.entries.insert((part.dir, *hash, name.clone()));
             }
+            (Key::Line { dir, hash, name }, _) => {
+                dirty.entries.insert((*dir, *hash, name.clone()));
+            }
             _ => {}
         }
     }
@@ -509,6 +518,9 @@ impl Tree {
                 Key::Entry { part, hash, name } | Key::Attachment { part, hash, name, .. } => {
                     dirty.entries.insert((part.dir, *hash, name.clone()));
                     dirty.dirs.insert(part.dir);
+                }
+                Key::Line { dir, hash, name } => {
+                    dirty.entries.insert((*dir, *hash, name.clone()));
                 }
                 Key::Head(part) | Key::Touch(part) => {
                     dirty.dirs.insert(part.dir);
@@ -541,22 +553,6 @@ impl Tree {
             self.check_home(*home)?;
         }
         dirty.births.iter().try_for_each(|birth| self.check_births(birth))
-    }
-
-    /// A rename list has exactly the versions of the directories that say so (H2-H5).
-    fn check_births(&self, birth: &(DirId, Name)) -> Result<(), Broken> {
-        let (parent, name) = birth.clone();
-        let list = match self.records.get(&Key::RenameList { parent, name }) {
-            Some(Record::RenameList(list)) => list.versions().collect(),
-            _ => BTreeSet::new(),
-        };
-        let heads = self.listed.get(birth).cloned().unwrap_or_default();
-        if list != heads {
-            return Err(format!(
-                "the rename list of {birth:?} has {list:?}, but renamed directories born there are {heads:?}"
-            ));
-        }
-        Ok(())
     }
 
     fn check_dir(&self, dir: DirId) -> Result<(), Broken> {
@@ -650,6 +646,7 @@ impl Tree {
         };
         let (data, target) = (has(AttachmentKind::Data), has(AttachmentKind::Target));
         let entry = self.entry(place);
+        self.check_line(place, entry)?;
         let layout = match entry.map(|e| &e.target) {
             Some(Target::Inode(i)) => Some(&i.layout),
             _ => None,
@@ -763,6 +760,7 @@ pub fn in_tree(key: &Key) -> bool {
             | Key::Orphan(..)
             | Key::RenameList { .. }
             | Key::Local(_)
+            | Key::Line { .. }
     )
 }
 
@@ -783,6 +781,7 @@ fn decrease<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
     }
 }
 
+mod lists;
 mod look;
 mod parts;
 #[cfg(test)]

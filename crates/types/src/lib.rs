@@ -6,6 +6,7 @@
 mod acl;
 mod attr;
 mod cred;
+mod division;
 mod error;
 mod filelock;
 mod identity;
@@ -20,6 +21,7 @@ mod xattr;
 pub use acl::{ACL_ENTRIES_MAX, Acl, AclKind, Acls, Extended, Mode, Named};
 pub use attr::{Attr, AttrChange, DirStat, FileKind, Perm, TimeChange};
 pub use cred::{Access, Cred, Guard};
+pub use division::Division;
 pub use error::Errno;
 pub use filelock::{Held, Hold, LockFamily, Span, Spans};
 pub use identity::{AuthMode, Claims, IdentityId, PeerId, Users};

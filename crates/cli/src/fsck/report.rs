@@ -224,6 +224,10 @@ pub fn record(key: &[u8]) -> Value {
             all["directory"] = json!(part.to_string());
             all["name"] = json!(text::quoted(name));
         }
+        Key::Line { dir, name, .. } => {
+            all["directory"] = json!(dir.to_string());
+            all["name"] = json!(text::quoted(name));
+        }
         Key::Head(part) | Key::Touch(part) | Key::PartNote(part) | Key::Local(part) => {
             all["directory"] = json!(part.to_string());
         }
@@ -265,6 +269,10 @@ impl Paths {
             Key::Entry { part, name, .. } | Key::Attachment { part, name, .. } => {
                 let part = self.dir(part.dir).await?;
                 Some(crate::fs::below(&part, name.as_bytes()))
+            }
+            Key::Line { dir, name, .. } => {
+                let dir = self.dir(*dir).await?;
+                Some(crate::fs::below(&dir, name.as_bytes()))
             }
             Key::Head(part) | Key::Touch(part) | Key::PartNote(part) | Key::Local(part) => {
                 self.dir(part.dir).await

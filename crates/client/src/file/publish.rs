@@ -160,7 +160,8 @@ impl OpenFile {
         if self.removed {
             Ok(())
         } else {
-            ops.sync(Part::whole(self.location.get().dir.id).slot()).await
+            let at = self.location.get();
+            ops.sync_entry(&at.dir, &at.name).await
         }
     }
 

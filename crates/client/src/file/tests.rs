@@ -229,9 +229,15 @@ impl Ops for Fake {
         }
         self.act(op)
     }
-    async fn sync(&self, slot: Slot) -> Result<(), Errno> {
-        assert_eq!(slot, Part::whole(DirId(77)).slot());
+    async fn sync_entry(&self, dir: &Statement, _: &Name) -> Result<(), Errno> {
+        assert_eq!(dir.id, DirId(77));
         Ok(())
+    }
+    async fn sync_dir(&self, _: &Statement) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn slot_of(&self, dir: &Statement, _: &Name) -> Slot {
+        Part::whole(dir.id).slot()
     }
     fn inline_limit(&self) -> u32 {
         LIMIT

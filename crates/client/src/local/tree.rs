@@ -131,7 +131,7 @@ impl Tree {
     ) -> Result<Decision, Errno> {
         let inputs = Inputs {
             parts: [0, 0],
-            splits: false,
+            division: pando_types::Division::Whole,
             cred: here.cred,
             session: None,
             keeper: None,

@@ -11,7 +11,7 @@ fn any_name() -> impl Strategy<Value = Name> {
 fn any_key() -> impl Strategy<Value = Key> {
     let kinds = prop_oneof![Just(AttachmentKind::Data), Just(AttachmentKind::Target)];
     let numbers = (any::<u128>(), any::<u64>(), any::<u64>(), any::<u16>(), 0..SLOTS);
-    (numbers, any_name(), kinds, 0usize..18).prop_map(|((wide, a, b, small, slot), name, kind, which)| {
+    (numbers, any_name(), kinds, 0usize..20).prop_map(|((wide, a, b, small, slot), name, kind, which)| {
         let (dir, hash, slot) = (DirId(wide), NameHash(a & NameHash::MAX.0), Slot(slot));
         let tx = TxId {
             coordinator: ServerId(small),
@@ -46,6 +46,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             15 => Key::Parts(dir),
             16 => Key::PartNote(Part::new(dir, small % SLOTS).unwrap_or(dir.into())),
             17 => Key::Local(dir.into()),
+            18 => Key::Line { dir, hash, name },
             _ => Key::Session(SessionId(wide)),
         }
     })
@@ -98,6 +99,7 @@ fn any_record() -> impl Strategy<Value = (Key, Record)> {
                 Record::Prepared(p) => p.mutations.truncate(usize::from(small) % 5),
                 Record::Orphan => {}
                 Record::Local(l) => (l.batch, l.numbers.next) = (n, n),
+                Record::Line(l) => (l.ordinal, l.ino) = (small, Ino(n)),
                 Record::Part(p) => (p.generation, p.salt, p.depth) = (Generation(n), n, small),
                 Record::Parts(p) => p.starts = bytes.iter().map(|b| u16::from(*b)).collect(),
                 Record::PartNote(note) => {

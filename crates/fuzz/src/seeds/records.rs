@@ -4,7 +4,7 @@ use pando_format::codec::Blob;
 use pando_format::{
     AccessRecord, AttachmentKind, Batch, Codec, CounterRecord, DecisionRecord, Entry, FactChange,
     GarbageRecord, HandOverRecord, Head, IdentityKey, IdentityRecord, InodeRecord, Invalidation, Key, Layout,
-    LocalRecord, Marks, Mutation, NameHash, NumberRun, OwedRecord, PartNote, PartRecord, PartsRecord,
+    Line, LocalRecord, Marks, Mutation, NameHash, NumberRun, OwedRecord, PartNote, PartRecord, PartsRecord,
     PreparedRecord, Record, ReplyRecord, ReplyWrite, Scan, SessionRecord, Superblock, Target, Touch,
     TouchDelta, XattrSet,
 };
@@ -67,6 +67,11 @@ pub(super) fn keys() -> Vec<Key> {
         Key::Parts(DIR),
         Key::PartNote(super::splitting::upper()),
         Key::Local(DIR.into()),
+        Key::Line {
+            dir: DIR,
+            hash: NameHash(0x12_3456_789a_bcde),
+            name: name("hello.txt"),
+        },
     ]
 }
 
@@ -371,6 +376,13 @@ pub(super) fn records() -> Vec<(Key, Record)> {
         },
     };
     all.push((keys[22].clone(), Record::Local(lease)));
+    let line = Line {
+        ordinal: 2,
+        kind: FileKind::Symlink,
+        ino: Ino(0x0abc_0000_0000_0005),
+        generation: Generation(0x1_0abc_0000_0005),
+    };
+    all.push((keys[23].clone(), Record::Line(line)));
     let part = PartRecord {
         generation: Generation(6),
         salt: 0x5a17,

@@ -39,6 +39,7 @@ pub(crate) fn key(input: &[u8]) {
             Scan::Prepared(*of).range()
         }
         Key::PartNote(_) => Scan::PartNotes(slot).range(),
+        Key::Line { dir, hash, .. } => Scan::LinesFrom(*dir, *hash).range(),
         Key::Garbage(..) => Scan::Garbage(slot).range(),
         Key::Orphan(..) => Scan::Orphans(slot).range(),
         Key::Reply(_, session, _) => {

@@ -126,7 +126,7 @@ impl World {
             now: Timestamp::default(),
             widths: WIDTHS,
             ids: pando_types::Ids::Predicted,
-            splits: false,
+            division: pando_types::Division::Whole,
             parts: [0, 0],
             inline_limit: 65_536,
             block_size: BLOCK,

@@ -10,8 +10,8 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, NameHash};
 use pando_store::{Level, StoreError};
 use pando_types::{
-    AuthMode, Bearer, BootEpoch, Cred, Errno, MapEpoch, PeerId, RequestId, SLOTS, SessionId, Slot, Tile,
-    plant,
+    AuthMode, Bearer, BootEpoch, Cred, Division, Errno, MapEpoch, PeerId, RequestId, SLOTS, SessionId, Slot,
+    Tile, plant,
 };
 use pando_wire::{
     Keep, Op, OpRequest, Outcome, PeerRequest, Refreshed, Refusal, Request, Response, Statement,
@@ -385,10 +385,17 @@ impl MetaServer {
 
     /// Whether the parts that an asker names may have its names. Which one has, records say.
     pub(crate) fn may_name(&self, op: &Op, parts: [u16; 2]) -> Result<(), Refusal> {
+        let map = self.map();
+        let division = map.placement.division();
+        if division == Division::OneByOne {
+            return match parts == op.parts_by_hash(map.widths()) {
+                true => Ok(()),
+                false => Err(Refusal::Invalid),
+            };
+        }
         if parts == [0, 0] {
             return Ok(());
         }
-        let map = self.map();
         let hashes = op.hashes(map.widths());
         let may = |(start, hash): (u16, Option<NameHash>)| {
             let first = Tile {
@@ -397,7 +404,7 @@ impl MetaServer {
             };
             start == 0 || start < SLOTS && hash.is_some_and(|hash| first.has(hash.upper()))
         };
-        match map.placement.splits() && parts.into_iter().zip(hashes).all(may) {
+        match division == Division::Halves && parts.into_iter().zip(hashes).all(may) {
             true => Ok(()),
             false => Err(Refusal::Invalid),
         }

@@ -9,7 +9,7 @@ use crate::{Failure, MetaServer};
 use pando_format::{Batch, GarbageRecord, Head, Key, LocalRecord, Mutation, NumberRun, Record};
 use pando_namespace::{Decision, Snapshot, Walked};
 use pando_store::Level;
-use pando_types::{Access, DirId, Errno, Ids, Mono, Part, Timestamp, plant};
+use pando_types::{Access, DirId, Division, Errno, Ids, Mono, Part, Timestamp, plant};
 use pando_wire::{Answer, Bulk, Bulked, LockMode, LockWant, Refusal, Statement};
 use std::collections::BTreeSet;
 
@@ -199,8 +199,10 @@ impl MetaServer {
     /// Whether a directory can be localised: all that comes below it must find its place beside it.
     fn suits(&self, dir: &Statement) -> bool {
         let map = self.map();
+        // A table is for one slot.
+        let one_slot = map.placement.division() != Division::OneByOne;
         let placed = match map.ids {
-            Ids::Placed => map.id_bits == 128,
+            Ids::Placed => map.id_bits == 128 && one_slot,
             Ids::Predicted => false,
         };
         let together = map.home(&Key::Touch(dir.id.into())) == map.owner(Part::whole(dir.id).slot());

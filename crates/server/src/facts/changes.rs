@@ -8,7 +8,7 @@
 use crate::MetaServer;
 use crate::pipeline::{Asked, Basis};
 use pando_format::{Batch, Key, Mutation, PreparedRecord, Record};
-use pando_types::{BootEpoch, Errno, Part, ServerId, Slot, Timestamp, TxId, plant};
+use pando_types::{BootEpoch, Division, Errno, Part, ServerId, Slot, Timestamp, TxId, plant};
 use pando_wire::traits::Counts;
 use pando_wire::{Answer, ChangeInfo, Outcome, UNCHANGED};
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,7 +152,7 @@ impl MetaServer {
     /// split a count of one part would be taken for the directory's (H307).
     fn counts(&self) -> bool {
         let placement = self.map().placement;
-        placement.by_key() && (!placement.splits() || plant!(H307))
+        placement.by_key() && (placement.division() == Division::Whole || plant!(H307))
     }
 
     /// The count of the directory in which an operation is about to change names.

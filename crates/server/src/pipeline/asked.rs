@@ -4,6 +4,7 @@ use super::effect::Announced;
 use crate::account::Notes;
 use crate::facts::statements::Dirs;
 use crate::{Executed, MetaServer};
+use pando_format::Key;
 use pando_namespace::{Incarnation, Inputs, Snapshot};
 use pando_store::Lsn;
 use pando_types::{
@@ -101,8 +102,10 @@ impl Asked<'_> {
         asked: &BTreeSet<Incarnation>,
     ) -> Option<(DirId, Incarnation)> {
         let mut dirs = self.dirs.all().filter(|d| d.parent != DirId::ABOVE_ROOT);
-        let missing =
-            dirs.find(|d| snapshot.head(d.id.into()).is_none() && !asked.contains(&(d.id, d.generation)))?;
+        let looked = |d: &Statement| snapshot.has_read(&Key::Head(d.id.into()));
+        let missing = dirs.find(|d| {
+            looked(d) && snapshot.head(d.id.into()).is_none() && !asked.contains(&(d.id, d.generation))
+        })?;
         let shown = self.basis == Basis::Shown && !plant!(H117);
         shown.then_some((missing.parent, (missing.id, missing.generation)))
     }
@@ -154,7 +157,7 @@ impl MetaServer {
             now: self.world.now(),
             widths: map.widths(),
             ids: map.ids,
-            splits: map.placement.splits(),
+            division: map.placement.division(),
             parts: asked.parts,
             inline_limit: map.inline_limit,
             block_size: map.block_size,

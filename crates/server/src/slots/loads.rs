@@ -9,7 +9,7 @@ use crate::MetaServer;
 use pando_cluster::ClusterMap;
 use pando_env::LocalFuture;
 use pando_env::sync::join_all;
-use pando_types::{DirId, Generation, Ids, MapEpoch, Part, ServerId, Slot};
+use pando_types::{DirId, Division, Generation, Ids, MapEpoch, Part, ServerId, Slot};
 use pando_wire::{PeerAnswer, PeerRequest};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -53,6 +53,10 @@ impl MetaServer {
         match map.ids {
             Ids::Predicted => return None,
             Ids::Placed => {}
+        }
+        // Where entries are placed one by one, content is where the entry is: one batch makes both.
+        if map.placement.division() == Division::OneByOne && map.id_bits == 128 {
+            return Some(DirId::placed(generation, generation.slot()));
         }
         let server = self.less_loaded_of_two(&map);
         let id = if map.id_bits == 128 {

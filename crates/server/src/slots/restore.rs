@@ -14,7 +14,7 @@ use pando_format::{
     Superblock, Target, Touch,
 };
 use pando_store::{Bundle, Level, RawRecord, Store, StoreError};
-use pando_types::{BootEpoch, DirId, Part, SLOTS, ServerId, Slot, TxId, plant};
+use pando_types::{BootEpoch, DirId, Division, Part, SLOTS, ServerId, Slot, TxId, plant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
@@ -85,6 +85,7 @@ pub fn restored(key: &Key, server: ServerId, map: &ClusterMap) -> bool {
         | Key::Counter(_)
         | Key::Entry { .. }
         | Key::Head(_)
+        | Key::Line { .. }
         | Key::Orphan(..)
         | Key::Parts(_)
         | Key::PartNote(_)
@@ -320,9 +321,10 @@ impl Restore {
     async fn pay(&mut self, content: &OwedRecord) -> Result<(), RestoreError> {
         let (dir, parent, name) = (content.dir, content.head.parent, &content.head.name);
         // The generation says in which part of its parent it was born.
-        let part = match self.map.placement.splits() {
-            true => Part::at(parent, content.head.generation.slot()),
-            false => Some(Part::whole(parent)),
+        let part = match self.map.placement.division() {
+            Division::Halves => Part::at(parent, content.head.generation.slot()),
+            // One by one a directory's content is where its entry is, and never owed.
+            Division::Whole | Division::OneByOne => Some(Part::whole(parent)),
         };
         let Some(part) = part else { return Ok(()) };
         let head = self.get(&Key::Head(part)).await?;

@@ -22,7 +22,7 @@ use pando_cluster::DirectoryUpdates;
 use pando_env::sync::{Sender, first, oneshot};
 use pando_format::{Batch, Entry, HashWidths, Key, Mutation, OwedRecord, Record, Scan, Target};
 use pando_store::{Lsn, Store, StoreError};
-use pando_types::{BootEpoch, DirId, Generation, Part, ServerId, Slot, TxId};
+use pando_types::{BootEpoch, DirId, Division, Generation, Part, ServerId, Slot, TxId};
 use pando_wire::{LockMode, Op, PeerAnswer, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -167,9 +167,9 @@ impl MetaServer {
     /// The slot in which a directory's name was at its birth. A directory that is split has names in many,
     /// and the generation says which.
     pub(crate) fn owing_slot(&self, parent: DirId, generation: Generation) -> Slot {
-        match self.map().placement.splits() {
-            true => generation.slot(),
-            false => Part::whole(parent).slot(),
+        match self.map().placement.division() {
+            Division::Halves | Division::OneByOne => generation.slot(),
+            Division::Whole => Part::whole(parent).slot(),
         }
     }
 

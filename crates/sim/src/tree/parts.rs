@@ -5,7 +5,7 @@
 
 use super::{Broken, Dirty, Tree};
 use pando_format::{Key, PartNote, Record, Touch};
-use pando_types::{DirId, DirStat, FileKind, Part, Tile, Tiling, Timestamp};
+use pando_types::{DirId, DirStat, Division, FileKind, Part, Tile, Tiling, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of an entry or an attachment.
@@ -19,6 +19,7 @@ fn part_of(key: &Key) -> Option<Part> {
 impl Tree {
     /// An entry of a part comes.
     pub(super) fn count_more(&mut self, part: Part, kind: FileKind) {
+        let part = self.counted_in(part);
         let (entries, subdirs) = self.counts.entry(part).or_default();
         *entries += 1;
         *subdirs += u64::from(kind == FileKind::Directory);
@@ -26,12 +27,21 @@ impl Tree {
 
     /// An entry of a part goes.
     pub(super) fn count_less(&mut self, part: Part, kind: FileKind) {
+        let part = self.counted_in(part);
         if let Some((entries, subdirs)) = self.counts.get_mut(&part) {
             *entries -= 1;
             *subdirs -= u64::from(kind == FileKind::Directory);
             if *entries == 0 {
                 self.counts.remove(&part);
             }
+        }
+    }
+
+    /// The part whose touch counts the entries of this one.
+    fn counted_in(&self, part: Part) -> Part {
+        match self.division {
+            Division::OneByOne => Part::whole(part.dir),
+            Division::Whole | Division::Halves => part,
         }
     }
 
@@ -56,6 +66,9 @@ impl Tree {
         let (Some(part), Key::Entry { hash, .. } | Key::Attachment { hash, .. }) = (part_of(key), key) else {
             return true;
         };
+        if self.division == Division::OneByOne {
+            return part == self.division.part(part.dir, hash.upper());
+        }
         match self.tile(part) {
             Some(tile) => tile.has(hash.upper()),
             // A directory without a head is found out.
@@ -65,6 +78,9 @@ impl Tree {
 
     /// The part of a directory that has a hash.
     pub fn part_with(&self, dir: DirId, upper: u16) -> Part {
+        if self.division == Division::OneByOne {
+            return self.division.part(dir, upper);
+        }
         let mut at = Tile::WHOLE;
         while let (Some(half), Some(kept)) = (at.half(), at.kept()) {
             let given = Part::new(dir, half.start).is_some_and(|p| self.records.contains_key(&Key::Head(p)));

@@ -256,12 +256,13 @@ impl Op {
         ((dir.ino, dir.generation) == object.id() && !dir.id.is_homes()).then_some(dir)
     }
 
-    /// The slot besides its home in which it may leave a removed file that is held open.
-    pub fn leaves_held(&self) -> Option<Slot> {
+    /// The slot besides its home in which it may leave a removed file that is held open, if its names are in
+    /// these parts of their directories.
+    pub fn leaves_held(&self, parts: [u16; 2]) -> Option<Slot> {
         let [_, second] = self.statements();
         second
             .filter(|_| self.traits().leaves_held)
-            .map(|dir| Part::whole(dir.id).slot())
+            .map(|dir| Part::new(dir.id, parts[1]).unwrap_or(Part::whole(dir.id)).slot())
     }
 
     /// The slot of the first name: the operation's home. `None` goes to any server.
@@ -289,6 +290,16 @@ impl Op {
             return [Some(after.next().bucket()), None];
         }
         self.subjects().map(hash)
+    }
+
+    /// The parts that its names are in where nothing but their hashes decides that: entries one by one. A
+    /// listing, and what means a directory by itself, are of the directory's own slot.
+    pub fn parts_by_hash(&self, widths: HashWidths) -> [u16; 2] {
+        if matches!(self, Op::ReadDir { .. }) || self.means_itself().is_some() {
+            return [0, 0];
+        }
+        self.hashes(widths)
+            .map(|hash| hash.map_or(0, |hash| hash.upper()))
     }
 
     /// The same, if the first name is in this part of its directory.

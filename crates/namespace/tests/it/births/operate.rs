@@ -171,7 +171,7 @@ impl World {
                     now: Timestamp::default(),
                     widths: setup.widths,
                     ids: pando_types::Ids::Predicted,
-                    splits: false,
+                    division: pando_types::Division::Whole,
                     parts: [0, 0],
                     inline_limit: 0,
                     block_size: 4096,

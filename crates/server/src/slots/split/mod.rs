@@ -105,7 +105,7 @@ impl Splits {
     pub fn starting(placement: Placement) -> Splits {
         let entries = match placement {
             Placement::Split(entries) => Some(entries),
-            Placement::Directory | Placement::Coupled => None,
+            Placement::Directory | Placement::Coupled | Placement::Entry => None,
         };
         Splits {
             entries,
