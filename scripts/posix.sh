@@ -4,7 +4,7 @@
 #   scripts/posix.sh [PATTERN]           all cases, or those whose names contain PATTERN
 #   scripts/posix.sh --kills [PATTERN]   the same while servers are killed and started again, one after the other
 #   TIMEOUT=0 scripts/posix.sh           on a mount that believes nothing, where the servers refuse and not the kernel
-#   PROFILE=indexfs scripts/posix.sh     of another profile; SPLIT_ENTRIES=N: splits directories above N
+#   PROFILE=indexfs scripts/posix.sh     of another profile (SPLIT_ENTRIES=N, WITHOUT=deferral: its options)
 #
 # Needs root: the suite changes users, and remounts read-only (for that the helper of mount(8) is put in place if there is
 # none, and taken away again). Installs what the suite needs: two Debian packages, the suite itself, a second user.
@@ -58,7 +58,8 @@ trap 'exit 130' INT TERM HUP
 id pandotests >/dev/null 2>&1 || useradd --no-create-home --shell /usr/sbin/nologin pandotests || exit 1
 cluster=$work/posix mnt=$place/m
 chmod 755 "$place" && mkdir "$mnt" "$place/s" && mount -t tmpfs none "$place/s" || exit 1
-"$pando" --dir "$cluster" up --servers 4 ${PROFILE:+--profile "$PROFILE"} ${SPLIT_ENTRIES:+--split-entries "$SPLIT_ENTRIES"} >/dev/null || exit 1
+"$pando" --dir "$cluster" up --servers 4 ${PROFILE:+--profile "$PROFILE"} ${WITHOUT:+--without "$WITHOUT"} \
+    ${SPLIT_ENTRIES:+--split-entries "$SPLIT_ENTRIES"} >/dev/null || exit 1
 "$pando" --dir "$cluster" mount --timeout "${TIMEOUT:-1}" "$mnt" >/dev/null || exit 1
 if [ ! -e "$helper" ]; then
     ln -s "$pando" "$helper" && made_helper=yes

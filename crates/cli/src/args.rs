@@ -165,8 +165,8 @@ pub struct UpArgs {
 /// Choices that are fixed when a filesystem is made.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Choices {
-    /// Profile of a new filesystem: `pando`, or a published system to measure against it, `infinifs` or
-    /// (begun) `indexfs`.
+    /// Profile of a new filesystem: `pando`, or a published system to measure against it, `infinifs`,
+    /// `indexfs`, or (begun, with `--without deferral`) `asyncfs`.
     #[arg(long, value_name = "NAME", default_value = "pando")]
     pub profile: String,
     /// How what clients know of directories is kept true: `lazy` (servers are told of each change and refuse
@@ -178,7 +178,8 @@ pub struct Choices {
     /// Entries above which a directory is spread over more servers. Profile `indexfs` only. [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000_000))]
     pub split_entries: Option<u32>,
-    /// An experiment: leave out what a paper adds to its baseline. Profile `infinifs` only.
+    /// An experiment: leave out what a paper adds to its baseline, `decoupling` of profile `infinifs` or
+    /// `deferral` of `asyncfs`.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub without: Option<Without>,
     /// When an answer is given: `sync` after fdatasync, `async` once the kernel has it (synced every 5 s).
@@ -233,6 +234,8 @@ pub enum Without {
     /// Counts and times of a directory on another server than its entries, so that creating a file concerns
     /// two.
     Decoupling,
+    /// Changes of directories' lists put off and put together: each is made at once, by two-phase commit.
+    Deferral,
 }
 
 /// Ways of identifying clients.

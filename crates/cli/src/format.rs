@@ -9,8 +9,10 @@ use crate::{coordination, process, stores};
 use anyhow::{Context, Result, bail};
 use pando_auth::Secret;
 use pando_blocks::Store;
-use pando_cluster::{ClusterFile, ClusterMap, DirectoryUpdates, Placement, PlanText, Profile, Server};
-use pando_types::{AuthMode, Ids, SLOTS};
+use pando_cluster::{
+    ClusterFile, ClusterMap, Coherence, DirectoryUpdates, Placement, PlanText, Profile, Server,
+};
+use pando_types::{AuthMode, Division, Ids, SLOTS};
 use std::io::Read;
 
 /// Entries above which a directory is split, as in IndexFS (§II-A).
@@ -61,28 +63,33 @@ struct System {
     name: &'static str,
     updates: DirectoryUpdates,
     ids: Ids,
-    /// Whether its directories are split.
-    splits: bool,
+    division: Division,
 }
 
-const SYSTEMS: [System; 3] = [
+const SYSTEMS: [System; 4] = [
     System {
         name: "pando",
         updates: DirectoryUpdates::ParentFirst,
         ids: Ids::Predicted,
-        splits: false,
+        division: Division::Whole,
     },
     System {
         name: "infinifs",
         updates: DirectoryUpdates::TwoPhase,
         ids: Ids::Predicted,
-        splits: false,
+        division: Division::Whole,
     },
     System {
         name: "indexfs",
         updates: DirectoryUpdates::ParentFirst,
         ids: Ids::Placed,
-        splits: true,
+        division: Division::Halves,
+    },
+    System {
+        name: "asyncfs",
+        updates: DirectoryUpdates::TwoPhase,
+        ids: Ids::Placed,
+        division: Division::OneByOne,
     },
 ];
 
@@ -90,6 +97,37 @@ impl System {
     fn of(name: &str) -> Option<System> {
         SYSTEMS.into_iter().find(|s| s.name == name)
     }
+}
+
+/// Where such a filesystem has its entries; or why these choices do not go together.
+fn placement(system: &System, choices: &Choices) -> Result<Placement> {
+    if choices.split_entries.is_some() && system.division != Division::Halves {
+        bail!(
+            "--split-entries is for profiles that split directories (indexfs), not for {}",
+            system.name
+        );
+    }
+    match (choices.without, system.name) {
+        (None, "asyncfs") => bail!(
+            "profile \"asyncfs\" is begun: directories' lists cannot be changed later than their entries yet; say --without deferral to measure what it starts from"
+        ),
+        (None, _) | (Some(Without::Decoupling), "infinifs") | (Some(Without::Deferral), "asyncfs") => {}
+        (Some(_), _) => bail!(
+            "--without is for experiments, `decoupling` with --profile infinifs and `deferral` with --profile asyncfs, not for a filesystem that is to be used"
+        ),
+    }
+    if system.division == Division::OneByOne && choices.coherence != Coherence::Lazy {
+        bail!(
+            "leases are for profiles whose directories are in one place or split; {} knows by its log of changes alone what is there",
+            system.name
+        );
+    }
+    Ok(match (choices.without, system.division) {
+        (Some(Without::Decoupling), _) => Placement::Coupled,
+        (_, Division::Whole) => Placement::Directory,
+        (_, Division::Halves) => Placement::Split(choices.split_entries.unwrap_or(SPLIT_ENTRIES)),
+        (_, Division::OneByOne) => Placement::Entry,
+    })
 }
 
 /// Makes stores and, last, `cluster.json`: a cluster without that file does not exist.
@@ -106,22 +144,7 @@ pub fn make(
             SYSTEMS.map(|s| s.name).join(", ")
         );
     };
-    if choices.split_entries.is_some() && !system.splits {
-        bail!(
-            "--split-entries is for profiles that split directories (indexfs), not for {}",
-            system.name
-        );
-    }
-    let placement = match (choices.without, system.splits) {
-        (Some(Without::Decoupling), _) => Placement::Coupled,
-        (None, true) => Placement::Split(choices.split_entries.unwrap_or(SPLIT_ENTRIES)),
-        (None, false) => Placement::Directory,
-    };
-    if choices.without.is_some() && choices.profile != "infinifs" {
-        bail!(
-            "--without is for experiments with --profile infinifs, not for a filesystem that is to be used"
-        );
-    }
+    let placement = placement(&system, choices)?;
     let file = ClusterFile {
         format: Profile::form(system.ids),
         fs: new_fs()?,

@@ -1,5 +1,6 @@
 //! `pando map`: who answers for what.
 
+mod entries;
 mod parts;
 
 use crate::args::Args;

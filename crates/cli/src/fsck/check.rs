@@ -4,6 +4,7 @@
 //! REQUIRES: of each slot, heads come before entries and attachments, and attachments before entries.
 
 mod judge;
+mod lists;
 mod parts;
 
 use super::finding::{Finding, Kind, Place, Subject};
@@ -66,6 +67,9 @@ struct Dir {
     subdirs: u64,
     /// The touch changed while the entries were read.
     moving: bool,
+    /// What its list says, and what its entries say, where it has a list.
+    lines: lists::Sum,
+    named: lists::Sum,
 }
 
 /// A name of an inode: which number, and where.
@@ -274,6 +278,7 @@ impl Checker {
             (Key::Touch(part), Record::Touch(touch)) => {
                 self.counted_by_touch(*part, (touch.stat.entries, touch.stat.subdirs));
             }
+            (Key::Line { dir, hash, name }, Record::Line(line)) => self.line(*dir, (*hash, name), line),
             (Key::Parts(dir), Record::Parts(parts)) => self.list(*dir, &parts.starts),
             (Key::PartNote(part), Record::PartNote(note)) => self.note(*part, *note),
             (Key::Attachment { part, hash, .. }, _) if !self.takes(*part, *hash) => {}
@@ -384,6 +389,7 @@ impl Checker {
         }
         let dir = self.dir(id).0;
         self.count(place.part, &entry.target);
+        self.lined(place, name, entry);
         let ino = match &entry.target {
             Target::Dir(access) => {
                 self.xattrs(lane, place, name, access.marks);

@@ -8,7 +8,7 @@ use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what};
 use crate::progress::Progress;
 use pando_client::Client;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, NameHash, PartsRecord, Record, Remains, Scan, Tag};
-use pando_types::{DirId, Errno, Part, SLOTS, ServerId, Slot};
+use pando_types::{DirId, Division, Errno, Part, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -464,6 +464,12 @@ impl Collector {
         self.client.map().placement.splits() && !dir.is_homes() && dir != DirId::ABOVE_ROOT
     }
 
+    /// Whether a directory's entries are placed one by one, and its list says what there is.
+    fn has_list(&self, dir: DirId) -> bool {
+        let one_by_one = self.client.map().placement.division() == Division::OneByOne;
+        one_by_one && !dir.is_homes() && dir != DirId::ABOVE_ROOT
+    }
+
     async fn is_there(&self, part: Part) -> Result<bool, Unread> {
         let server = self.client.map().owner(part.slot());
         Ok(self.one(server, &Key::Head(part)).await?.is_some())
@@ -472,7 +478,7 @@ impl Collector {
     /// The part of a directory that has a hash.
     async fn part_with(&self, dir: DirId, hash: NameHash) -> Result<Part, Unread> {
         if !self.may_split(dir) {
-            return Ok(dir.into());
+            return Ok(self.client.map().placement.division().part(dir, hash.upper()));
         }
         let there = async |part| self.is_there(part).await;
         let tile = parts::find(dir, hash.upper(), there).await?;
@@ -497,7 +503,16 @@ impl Collector {
         if let Some(before) = self.one(server, &touch).await? {
             into.push((touch.clone(), before));
         }
-        self.content(part.slot(), &part.dir.0.to_be_bytes(), into).await?;
+        let dir = part.dir.0.to_be_bytes();
+        if self.has_list(part.dir) {
+            for slot in (0..SLOTS).map(Slot) {
+                self.content(slot, &dir, into).await?;
+            }
+            let lines = KeyRange::tagged(part.slot(), Tag::Line, &dir);
+            into.extend(self.owned(part.slot(), lines).await?);
+        } else {
+            self.content(part.slot(), &dir, into).await?;
+        }
         if let Some(after) = self.one(server, &touch).await? {
             into.push((touch, after));
         }
@@ -594,8 +609,8 @@ impl Collector {
             .into_iter()
             .map(|(k, r)| (map.owner(k.slot()), k, r))
             .collect();
-        // As the checker wants them: heads first, then in order; twice only what shows whether it changed.
-        let rank = |k: &Key| (k.slot(), !matches!(k, Key::Head(_)), k.encode());
+        // As the checker wants them: all heads first, then in order; twice only what shows whether it changed.
+        let rank = |k: &Key| (!matches!(k, Key::Head(_)), k.slot(), k.encode());
         out.sort_by_cached_key(|(_, k, _)| rank(k));
         out.dedup_by(|(_, a, _), (_, b, _)| a == b && !matches!(a, Key::Touch(_) | Key::Parts(_)));
         Ok(out)

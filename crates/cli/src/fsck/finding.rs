@@ -73,6 +73,8 @@ pub enum Kind {
     InDoubt,
     /// A list of a directory's parts that is not that of their heads.
     PartList,
+    /// A directory's list that is not that of its entries, which are elsewhere.
+    List,
     /// Parts that do not tile the hash space, or of which one is of another directory.
     Part,
     /// Records outside of their part's hashes, or in no part, and nothing says why.
@@ -114,6 +116,7 @@ impl Kind {
             Kind::NoData => "no-data",
             Kind::InDoubt => "in-doubt",
             Kind::PartList => "wrong-part-list",
+            Kind::List => "wrong-list",
             Kind::Part => "wrong-part",
             Kind::LeftBehind => "left-behind",
             Kind::PartNote => "wrong-part-note",

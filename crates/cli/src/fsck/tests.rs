@@ -5,7 +5,7 @@ use super::finding::{Kind, Subject};
 use pando_cluster::{ClusterMap, Placement, ServerInfo};
 use pando_format::codec::Blob;
 use pando_format::{
-    AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout,
+    AccessRecord, AttachmentKind, CounterRecord, Entry, GarbageRecord, Head, InodeRecord, Key, Layout, Line,
     LinkRecord, Marks, PreparedRecord, Record, Superblock, Target, Touch,
 };
 use pando_types::{
@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 const TIME: Timestamp = Timestamp { secs: 1, nanos: 0 };
 
+pub(super) mod lines;
 mod lists;
 pub(super) mod parts;
 
@@ -69,8 +70,13 @@ impl Tree {
 
     /// The same, where directories get their IDs so.
     pub(super) fn with(ids: Ids) -> Tree {
+        Tree::on(ClusterMap { ids, ..map() })
+    }
+
+    /// The same in a filesystem of this map.
+    pub(super) fn on(map: ClusterMap) -> Tree {
         let mut t = Tree {
-            map: Rc::new(ClusterMap { ids, ..map() }),
+            map: Rc::new(map),
             records: BTreeMap::new(),
             next: 2,
         };
@@ -147,7 +153,12 @@ impl Tree {
     pub(super) fn add(&mut self, dir: DirId, text: &str, target: Target) {
         let subdir = u64::from(matches!(target, Target::Dir(_)));
         let key = self.key(dir, text);
-        self.put(key, Record::Entry(Entry { ordinal: 5, target }));
+        let entry = Entry { ordinal: 5, target };
+        if self.map.placement == Placement::Entry && dir != DirId::ABOVE_ROOT {
+            let line = key.line().expect("an entry's key");
+            self.put(line, Record::Line(Line::of(&entry)));
+        }
+        self.put(key, Record::Entry(entry));
         self.touch(dir, |s| {
             s.entries += 1;
             s.subdirs += subdir;

@@ -1,5 +1,6 @@
 //! `pando map PATH`: the parts of a directory.
 
+use super::entries::Entries;
 use crate::args::Args;
 use crate::cluster_dir::ClusterDir;
 use crate::connect::{Connection, Party};
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use pando_client::Client;
 use pando_format::{Key, Record, Scan, Touch};
 use pando_net::Waiting;
-use pando_types::{Cred, DirId, Part, SLOTS, Tile, Tiling};
+use pando_types::{Cred, DirId, Division, Part, SLOTS, Tile, Tiling};
 use pando_wire::{Request, Response};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -35,12 +36,24 @@ pub fn run(args: &Args, dir: &ClusterDir, paths: &[OsString]) -> Result<ExitCode
                 text::printable(&path)
             );
         };
-        let parts = conn
-            .run(parts_of(&conn.client, id))
-            .with_context(|| text::printable(&path))?;
         let mut object = Map::new();
         text::put_bytes(&mut object, "path", &path);
         object.insert("id".into(), json!(id.to_string()));
+        if conn.client.map().placement.division() == Division::OneByOne {
+            let entries = conn
+                .run(Entries::of(&conn.client, id))
+                .with_context(|| text::printable(&path))?;
+            object.insert("entries".into(), json!(entries.count()));
+            object.insert("servers".into(), entries.json());
+            if !args.json {
+                print!("{}\n{}", text::printable(&path), entries.text());
+            }
+            all.push(Value::Object(object));
+            continue;
+        }
+        let parts = conn
+            .run(parts_of(&conn.client, id))
+            .with_context(|| text::printable(&path))?;
         object.insert(
             "entries".into(),
             json!(parts.iter().map(|p| p.touch.stat.entries).sum::<u64>()),

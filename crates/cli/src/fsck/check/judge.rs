@@ -48,6 +48,7 @@ impl Checker {
             return;
         }
         self.judge_parts(id, d.head);
+        self.judge_list(id, (d.lines, d.named));
         let Some(head) = d.head else {
             let (parts, is_split) = self.part_heads(id);
             if let Some(access) = d.access {

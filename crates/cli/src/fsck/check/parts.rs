@@ -6,7 +6,7 @@ use super::{Checker, Content};
 use crate::fsck::finding::{Finding, Kind, Subject};
 use crate::fsck::parts::{part_at, said_by};
 use pando_format::{Key, NameHash, PartNote, PartRecord, Record, Target};
-use pando_types::{DirId, Part, SLOTS, Tile, Tiling};
+use pando_types::{DirId, Division, Part, SLOTS, Tile, Tiling};
 
 /// What is known of a part other than 0. Of part 0: its note, and what it left behind.
 #[derive(Clone, Copy, Default)]
@@ -65,6 +65,10 @@ impl Checker {
 
     pub(super) fn count(&mut self, part: Part, target: &Target) {
         let subdir = u64::from(matches!(target, Target::Dir(_)));
+        let part = match self.has_lists() {
+            true => Part::whole(part.dir),
+            false => part,
+        };
         let (entries, subdirs) = match part.start() {
             0 => {
                 let dir = self.dir(part.dir).1;
@@ -109,6 +113,7 @@ impl Checker {
     /// Whether what stands there is the tree's. If it is not, that is counted.
     pub(super) fn takes(&mut self, part: Part, hash: NameHash) -> bool {
         let its = match self.tile(part) {
+            _ if self.has_lists() => part == Division::OneByOne.part(part.dir, hash.upper()),
             Some(tile) => tile.has(hash.upper()),
             // Entries of a directory without a head are found out as that.
             None => part.start() == 0,
@@ -123,6 +128,7 @@ impl Checker {
     /// By what a part's names are hashed.
     pub(super) fn salt(&self, part: Part) -> Option<u64> {
         match part.start() {
+            _ if self.has_lists() => Some(self.get(part.dir)?.head?.salt),
             0 => Some(self.get(part.dir)?.head?.salt),
             _ => Some(self.parts.get(&part)?.head?.salt),
         }

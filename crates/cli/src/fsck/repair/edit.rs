@@ -5,10 +5,10 @@ use crate::fsck::parts::{self, part_at};
 use pando_cluster::ClusterMap;
 use pando_env::LocalFuture;
 use pando_format::{
-    AttachmentKind, Entry, FactChange, Head, Invalidation, Key, KeyRange, NameHash, Position, Record,
+    AttachmentKind, Entry, FactChange, Head, Invalidation, Key, KeyRange, Line, NameHash, Position, Record,
     RenameList, Scan, Target, Touch,
 };
-use pando_types::{DirId, Generation, Ids, Name, Part, ServerId, Tile};
+use pando_types::{DirId, Division, Generation, Ids, Name, Part, SLOTS, ServerId, Tile};
 use pando_wire::RepairRequest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -75,7 +75,7 @@ impl<S: Source> Records<S> {
     /// The part of a directory that has a hash.
     pub async fn part_with(&self, dir: DirId, hash: NameHash) -> Result<Part, Unread> {
         if !self.may_split(dir) {
-            return Ok(dir.into());
+            return Ok(self.map.placement.division().part(dir, hash.upper()));
         }
         let there = async |part| self.is_there(part).await;
         Ok(part_at(dir, parts::find(dir, hash.upper(), there).await?))
@@ -103,8 +103,35 @@ impl<S: Source> Records<S> {
         })
     }
 
-    /// The entries of a part that are the tree's, if it has these hashes.
+    /// Whether a directory's entries are placed one by one, and its list says what there is.
+    pub fn has_list(&self, dir: DirId) -> bool {
+        let one_by_one = self.map.placement.division() == Division::OneByOne;
+        one_by_one && !dir.is_homes() && dir != DirId::ABOVE_ROOT
+    }
+
+    /// The lines of a directory's list.
+    pub async fn lines(&self, dir: DirId) -> Result<BTreeMap<Key, Line>, Unread> {
+        let all = Scan::LinesFrom(dir, NameHash(0)).range();
+        let line = |(key, record)| match record {
+            Record::Line(line) => Some((key, line)),
+            _ => None,
+        };
+        let found = self.source.read(all).await?;
+        Ok(found.into_iter().filter_map(line).collect())
+    }
+
+    /// The entries of a part that are the tree's, if it has these hashes; of a directory with a list all.
     pub async fn live(&self, part: Part, tile: Tile) -> Result<Vec<(Key, Entry)>, Unread> {
+        if self.has_list(part.dir) {
+            let mut all = Vec::new();
+            for start in 0..SLOTS {
+                let one = Part::new(part.dir, start).unwrap_or(part);
+                let found = self.entries(Scan::Entries(one).range()).await?;
+                let its = |key: &Key| parts::bucket_of(key).is_some_and(|(_, h)| h.upper() == start);
+                all.extend(found.into_iter().filter(|(key, _)| its(key)));
+            }
+            return Ok(all);
+        }
         let mut all = self.entries(Scan::Entries(part).range()).await?;
         if self.may_split(part.dir) {
             all.retain(|(key, _)| parts::bucket_of(key).is_some_and(|(_, hash)| tile.has(hash.upper())));

@@ -5,6 +5,7 @@
 mod edit;
 mod layout;
 mod links;
+mod lists;
 mod parts;
 mod plan;
 mod stray;
@@ -98,6 +99,8 @@ fn in_order(mut findings: Vec<&Finding>) -> Vec<&Finding> {
         Kind::Attachment | Kind::Listed | Kind::NoHead | Kind::NoName => 4,
         // Whether there is another record of it is known when all others are right.
         Kind::LeftBehind | Kind::PartNote => 5,
+        // It follows from the entries.
+        Kind::List => 7,
         _ => 6,
     };
     findings.sort_by_key(|f| rank(f.kind));

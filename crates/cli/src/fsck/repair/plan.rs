@@ -156,6 +156,7 @@ impl<S: Source> Planner<S> {
         match kind {
             Kind::Counts | Kind::NoTouch => self.counts(id.into()).await,
             Kind::PartList => self.part_list(id, finding).await,
+            Kind::List => self.list(id).await,
             Kind::Part => self.part_heads(id, finding).await,
             Kind::NoName => self.nameless(id).await,
             Kind::NoContent => self.contentless(id, finding).await,

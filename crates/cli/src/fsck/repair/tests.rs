@@ -20,6 +20,7 @@ use pando_types::{
 use std::cell::RefCell;
 use std::rc::Rc;
 
+mod lines;
 mod parts;
 
 const NOW: Timestamp = Timestamp { secs: 9, nanos: 0 };

@@ -107,6 +107,9 @@ impl Tree {
 
     /// The part of a directory that has a hash.
     pub(in crate::fsck) fn part_with(&self, dir: DirId, hash: NameHash) -> Part {
+        if self.map.placement == Placement::Entry {
+            return self.map.placement.division().part(dir, hash.upper());
+        }
         let mut at = Tile::WHOLE;
         while let (Some(half), Some(kept)) = (at.half(), at.kept()) {
             let part = Part::new(dir, half.start).expect("a part");

@@ -1,5 +1,6 @@
 //! Real processes: slow, and one by one, but for those that mostly wait (`scripts/test.d/55-process.sh`).
 
+mod asyncfs;
 mod backup;
 mod blocks;
 mod bulk;
