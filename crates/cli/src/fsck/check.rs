@@ -278,7 +278,7 @@ impl Checker {
             (Key::Touch(part), Record::Touch(touch)) => {
                 self.counted_by_touch(*part, (touch.stat.entries, touch.stat.subdirs));
             }
-            (Key::Line { dir, hash, name }, Record::Line(line)) => self.line(*dir, (*hash, name), line),
+            (Key::Line { .. }, Record::Line(line)) => self.line(key, line),
             (Key::Parts(dir), Record::Parts(parts)) => self.list(*dir, &parts.starts),
             (Key::PartNote(part), Record::PartNote(note)) => self.note(*part, *note),
             (Key::Attachment { part, hash, .. }, _) if !self.takes(*part, *hash) => {}

@@ -609,7 +609,7 @@ impl Collector {
             .into_iter()
             .map(|(k, r)| (map.owner(k.slot()), k, r))
             .collect();
-        // As the checker wants them: all heads first, then in order; twice only what shows whether it changed.
+        // As the checker wants them: heads first, then in order; twice only what shows whether it changed.
         let rank = |k: &Key| (!matches!(k, Key::Head(_)), k.slot(), k.encode());
         out.sort_by_cached_key(|(_, k, _)| rank(k));
         out.dedup_by(|(_, a, _), (_, b, _)| a == b && !matches!(a, Key::Touch(_) | Key::Parts(_)));

@@ -284,19 +284,13 @@ async fn look_again(
             Subject::Slot(..) => true,
             // It was changing, so its counts could not be compared: they may be wrong now.
             Subject::Dir(_) | Subject::Part(_) if finding.kind == Kind::Moving => {
-                let now = [Kind::Counts, Kind::List, Kind::PartList, Kind::Part, Kind::Moving];
                 let is_now = |kind: &Kind| wrong.contains(&(*kind, finding.subject.clone()));
-                let now = now.into_iter().find(is_now);
+                let now = Kind::COMPARED.into_iter().find(is_now);
                 finding.kind = now.unwrap_or(finding.kind);
                 now.is_some()
             }
             // Wrong before, and now changing: not known until it keeps still.
-            Subject::Dir(_) | Subject::Part(_)
-                if matches!(
-                    finding.kind,
-                    Kind::Counts | Kind::List | Kind::PartList | Kind::Part
-                ) =>
-            {
+            Subject::Dir(_) | Subject::Part(_) if Kind::COMPARED.contains(&finding.kind) => {
                 let subject = finding.subject.clone();
                 if wrong.contains(&(Kind::Moving, subject)) {
                     finding.kind = Kind::Moving;

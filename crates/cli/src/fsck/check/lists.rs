@@ -3,7 +3,7 @@
 
 use super::{Checker, fingerprint};
 use crate::fsck::finding::{Kind, Place, Subject};
-use pando_format::{Entry, Line, NameHash};
+use pando_format::{Entry, Key, Line, NameHash};
 use pando_types::{DirId, Division, Name};
 
 /// What many names say together, in whatever order they come.
@@ -28,8 +28,10 @@ impl Checker {
     }
 
     /// Takes a line.
-    pub(super) fn line(&mut self, dir: DirId, (hash, name): (NameHash, &Name), line: &Line) {
-        self.dir(dir).1.lines.add(hash, name, line);
+    pub(super) fn line(&mut self, key: &Key, line: &Line) {
+        if let Key::Line { dir, hash, name } = key {
+            self.dir(*dir).1.lines.add(*hash, name, line);
+        }
     }
 
     /// Takes an entry that has a line, if its directory has a list.
