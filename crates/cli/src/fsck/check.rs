@@ -305,15 +305,7 @@ impl Checker {
                 lane.attachments.insert(mark, (place, data.0.len() as u32));
             }
             (Key::Entry { part, hash, name }, Record::Entry(entry)) => {
-                self.entry(
-                    lane,
-                    Place {
-                        part: *part,
-                        hash: *hash,
-                    },
-                    name,
-                    entry,
-                );
+                self.entry(lane, Place::new(*part, *hash), name, entry);
             }
             (Key::Counter(slot), Record::Counter(c)) => self.reserved[usize::from(slot.0)] = c.reserved,
             (Key::Garbage(..), Record::Garbage(g)) => {

@@ -12,6 +12,13 @@ pub struct Place {
     pub hash: NameHash,
 }
 
+impl Place {
+    /// A bucket of a part.
+    pub fn new(part: Part, hash: NameHash) -> Place {
+        Place { part, hash }
+    }
+}
+
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
