@@ -17,7 +17,7 @@ fn entries(c: &Cluster, path: &str) -> Vec<u64> {
 #[test]
 fn process_entries_of_one_directory_are_on_all_servers() {
     let c = Cluster::start_with(4, "async", &CHOICES);
-    let made = ["bench", "mdtest", "-C", "-F", "-b", "0", "-z", "0", "-I", "1000"];
+    let made = ["bench", "mdtest", "-C", "-F", "-b", "1", "-z", "1", "-I", "500"];
     c.run(&[&made[..], &["--clients", "2", "--depth", "8", "-d", "/t"]].concat());
     let dir = c.run(&["find", "/t", "-type", "f"]);
     let first = dir.lines().next().expect("a file");
