@@ -58,7 +58,10 @@ impl Context<'_> {
     }
 
     fn line_key(&self, place: &Place) -> Option<Key> {
-        place.key().line().filter(|_| self.has_lines(place.part.dir))
+        match self.has_lines(place.part.dir) {
+            true => place.key().line(),
+            false => None,
+        }
     }
 
     /// Changes list, counts and times of a directory as a name becomes what it is now.
