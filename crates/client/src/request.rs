@@ -658,7 +658,10 @@ impl Client {
         if self.may_be_divided(dir) {
             // A server that does not have the name says which has; whether it is there does not matter.
             let (dir, name) = (dir.clone(), name.clone());
-            self.op(&self.own_cred(), Op::Lookup { dir, name }).await.ok();
+            match self.op(&self.own_cred(), Op::Lookup { dir, name }).await {
+                Ok(_) | Err(Errno::NotFound | Errno::Access | Errno::Stale) => {}
+                Err(errno) => return Err(errno),
+            }
         }
         self.sync_slot(self.part_with(dir, name).slot()).await
     }

@@ -103,7 +103,7 @@ pub enum Key {
     HandOver,
     /// The lease of a directory's part that a client has localised.
     Local(Part),
-    /// What a directory's list says of a name whose entry may be in another slot (AsyncFS §3.3).
+    /// A name in a directory's list, whose entry may be in another slot (AsyncFS §3.3).
     Line {
         /// The directory.
         dir: DirId,

@@ -4,7 +4,7 @@ use crate::record::Entry;
 use crate::{Key, codec_struct};
 use pando_types::{FileKind, Generation, Ino};
 
-/// What a directory's list says of a name.
+/// A name in a directory's list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line {
     /// Position among the names of one hash, as the entry has it.

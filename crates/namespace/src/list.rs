@@ -5,7 +5,7 @@
 
 use crate::context::{Context, Place};
 use pando_format::{Entry, Key, Line, Record, TouchDelta};
-use pando_types::{DirId, Division, FileKind, Part};
+use pando_types::{DirId, FileKind, Part};
 use pando_wire::{LockMode, LockWant};
 
 /// What becomes of a name.
@@ -37,10 +37,7 @@ impl Listed<'_> {
 impl Context<'_> {
     /// Whether a directory has a list of its own.
     pub fn has_lines(&self, dir: DirId) -> bool {
-        match self.inputs.division {
-            Division::OneByOne => !dir.is_homes() && dir != DirId::ABOVE_ROOT,
-            Division::Whole | Division::Halves => false,
-        }
+        self.inputs.division.has_list(dir)
     }
 
     /// The part that has head, counts and times of the names of this part.

@@ -72,6 +72,18 @@ impl Program {
         self.op(op).await
     }
 
+    /// Makes a file.
+    pub async fn make_file(&self, dir: &Statement, name: &str) {
+        let op = Op::Create {
+            dir: dir.clone(),
+            name: named(name),
+            mode: Perm::new(0o644).into(),
+            exclusive: true,
+            want: 0,
+        };
+        self.op(op).await.expect("created");
+    }
+
     /// Waits until what is told after answers was told.
     pub async fn settle(&self) {
         self.life.sleep(std::time::Duration::from_millis(100)).await;

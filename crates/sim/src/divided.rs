@@ -40,22 +40,11 @@ impl Program {
         self.client.mkdir(&cred, b"/d", perm).await.expect("made");
         let dir = self.client.dir(&cred, b"/d").await.expect("there");
         for n in 0..24 {
-            self.make(&dir, &format!("file-{n}")).await;
+            self.make_file(&dir, &format!("file-{n}")).await;
         }
         // It is split, and what was given away is swept.
         self.wait(Duration::from_secs(5)).await;
         dir
-    }
-
-    async fn make(&self, dir: &Statement, text: &str) {
-        let create = Op::Create {
-            dir: dir.clone(),
-            name: named(text),
-            mode: Perm::new(0o644).into(),
-            exclusive: true,
-            want: 0,
-        };
-        self.op(create).await.expect("created");
     }
 
     /// The part that has a name, by the records of all servers.
@@ -86,7 +75,7 @@ fn a_name_that_was_synced_survives_a_power_cut() {
             let mut servers = BTreeSet::new();
             for n in 0..8 {
                 let text = format!("later-{n}");
-                p.make(&dir, &text).await;
+                p.make_file(&dir, &text).await;
                 p.client.sync_entry(&dir, &named(&text)).await.expect("synced");
                 servers.insert(p.server_of(p.part(&dir, &text).slot()));
                 p.power_cut().await;

@@ -28,17 +28,6 @@ impl Program {
         self.client.map().owner(slot)
     }
 
-    async fn make_file(&self, dir: &Statement, name: &str) {
-        let op = Op::Create {
-            dir: dir.clone(),
-            name: named(name),
-            mode: Perm::new(0o644).into(),
-            exclusive: true,
-            want: 0,
-        };
-        self.op(op).await.expect("created");
-    }
-
     /// Opens a file for reading, to be kept.
     async fn open_kept(&self, dir: &Statement, name: &str) -> Kept {
         let op = Op::Open {

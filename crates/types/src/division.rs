@@ -17,13 +17,19 @@ pub enum Division {
 }
 
 impl Division {
+    /// Whether the slot of a directory has a list of its names, apart from their entries.
+    pub fn has_list(self, dir: DirId) -> bool {
+        match self {
+            Division::OneByOne => !dir.is_homes() && dir != DirId::ABOVE_ROOT,
+            Division::Whole | Division::Halves => false,
+        }
+    }
+
     /// The part that has a name whose hash has these upper 12 bits, where nothing but the hash decides that.
     pub fn part(self, dir: DirId, upper: u16) -> Part {
-        match self {
-            Division::OneByOne if !dir.is_homes() && dir != DirId::ABOVE_ROOT => {
-                Part::new(dir, upper).unwrap_or(Part::whole(dir))
-            }
-            Division::Whole | Division::Halves | Division::OneByOne => Part::whole(dir),
+        match self.has_list(dir) {
+            true => Part::new(dir, upper).unwrap_or(Part::whole(dir)),
+            false => Part::whole(dir),
         }
     }
 }

@@ -67,7 +67,7 @@ struct Dir {
     subdirs: u64,
     /// The touch changed while the entries were read.
     moving: bool,
-    /// What its list says, and what its entries say, where it has a list.
+    /// Its list, and its entries, where it has a list.
     lines: lists::Sum,
     named: lists::Sum,
 }

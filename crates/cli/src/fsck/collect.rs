@@ -8,7 +8,7 @@ use super::range::{PRECISION, beyond, describe, empty, just, middle, of_what};
 use crate::progress::Progress;
 use pando_client::Client;
 use pando_format::{Key, KeyRange, LOCAL_SLOT, Left, NameHash, PartsRecord, Record, Remains, Scan, Tag};
-use pando_types::{DirId, Division, Errno, Part, SLOTS, ServerId, Slot};
+use pando_types::{DirId, Errno, Part, SLOTS, ServerId, Slot};
 use pando_wire::{Request, Response};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -466,8 +466,7 @@ impl Collector {
 
     /// Whether a directory's entries are placed one by one, and its list says what there is.
     fn has_list(&self, dir: DirId) -> bool {
-        let one_by_one = self.client.map().placement.division() == Division::OneByOne;
-        one_by_one && !dir.is_homes() && dir != DirId::ABOVE_ROOT
+        self.client.map().placement.division().has_list(dir)
     }
 
     async fn is_there(&self, part: Part) -> Result<bool, Unread> {

@@ -91,7 +91,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What says that records of a directory disagree: while it changes, they may for a moment.
+    /// Records of a directory disagree: while it changes, they may for a moment.
     pub const COMPARED: [Kind; 5] = [Kind::Counts, Kind::List, Kind::PartList, Kind::Part, Kind::Moving];
 
     /// For scripts.

@@ -24,8 +24,8 @@ use pando_format::Codec;
 use pando_server::{Executed, Limits, MetaServer, Observer, ServerConfig, format_store};
 use pando_store::{Disk, Durability, MemStore, NoFaults};
 use pando_types::{
-    Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, RequestSlot,
-    Sequence, SessionId, Timestamp,
+    Bearer, BootEpoch, Cred, DirId, Generation, IdentityId, Ino, Instance, MapEpoch, Mono, Name, RequestId,
+    RequestSlot, Sequence, SessionId, Timestamp,
 };
 use pando_wire::{Answer, EntryView, Message, Op, OpRequest, Request, Response, Scope, Statement};
 use std::cell::RefCell;
@@ -366,21 +366,8 @@ impl Run {
     /// It does what a healthy server does.
     pub(super) fn serves(&mut self) {
         assert!(!self.server.stopped());
-        let lookup = OpRequest {
-            parts: [0, 0],
-            keep: None,
-            request: None,
-            again: false,
-            map: MapEpoch(1),
-            instance: INSTANCE,
-            cred: Cred::root(),
-            op: Op::Lookup {
-                dir: Statement::above_root(),
-                name: Name::root(),
-            },
-            ways: Vec::new(),
-        }
-        .into();
+        let (dir, name) = (Statement::above_root(), Name::root());
+        let lookup = asking(None, Op::Lookup { dir, name });
         for (n, request) in [Request::GetMap, Request::Null(true), Request::Status, lookup]
             .into_iter()
             .enumerate()
@@ -423,6 +410,22 @@ impl Run {
             );
         }
     }
+}
+
+/// An operation of the superuser, with no statements beside its own.
+pub(super) fn asking(request: Option<RequestId>, op: Op) -> Request {
+    OpRequest {
+        parts: [0, 0],
+        keep: None,
+        request,
+        again: false,
+        map: MapEpoch(1),
+        instance: INSTANCE,
+        cred: Cred::root(),
+        op,
+        ways: Vec::new(),
+    }
+    .into()
 }
 
 /// The object an operation means.

@@ -4,7 +4,7 @@ use super::asked::Asked;
 use crate::{Failure, MetaServer};
 use pando_format::{NameHash, Position, Scan};
 use pando_namespace::{ListFrom, Page, Snapshot, page};
-use pando_types::{DirId, Division, Errno, Part, SLOTS, plant};
+use pando_types::{Errno, Part, SLOTS, plant};
 use pando_wire::{Answer, LockMode, LockWant, Op, Outcome, Refusal};
 use std::collections::BTreeSet;
 
@@ -46,11 +46,9 @@ impl MetaServer {
         // What is read may be as of before a change that comes and goes meanwhile (H136).
         let watch = self.txn.locks.watch(part);
         let first = after.bucket();
-        let one_by_one = self.map().placement.division() == Division::OneByOne;
+        let has_list = self.map().placement.division().has_list(dir.id);
         let scan = match last {
-            NameHash::MAX if one_by_one && !dir.id.is_homes() && dir.id != DirId::ABOVE_ROOT => {
-                Scan::LinesFrom(dir.id, first)
-            }
+            NameHash::MAX if has_list => Scan::LinesFrom(dir.id, first),
             NameHash::MAX => Scan::EntriesFrom(part, first),
             last => Scan::Buckets { part, first, last },
         };

@@ -59,7 +59,7 @@ async fn inserts_file(
     inserts(a, made).await
 }
 
-/// The number of the newest file in `/open` that is Alice's.
+/// The number of a file of Alice's in `/open`.
 async fn her_number(a: &Rc<Arena>) -> Option<Ino> {
     let open = a.alice.find(&alice(), "/open").await?;
     Some(a.alice.view(&alice(), &open, "notes").await?.attr.ino)

@@ -2,7 +2,7 @@
 
 use super::{Broken, Place, Tree};
 use pando_format::{Entry, Key, Line, Record};
-use pando_types::{DirId, Division, Name};
+use pando_types::{DirId, Name};
 use std::collections::BTreeSet;
 
 impl Tree {
@@ -17,7 +17,7 @@ impl Tree {
             Some(Record::Line(line)) => Some(*line),
             _ => None,
         };
-        let has_list = self.division == Division::OneByOne && !dir.is_homes() && *dir != DirId::ABOVE_ROOT;
+        let has_list = self.division.has_list(*dir);
         match line == entry.filter(|_| has_list).map(Line::of) {
             true => Ok(()),
             false => Err(format!(

@@ -11,7 +11,7 @@ use crate::store_kinds::StoreKind;
 use anyhow::{Context, Result, bail};
 use pando_client::Going;
 use pando_types::{Cred, Errno, Name, Perm};
-use pando_wire::{Answer, Op, Statement};
+use pando_wire::{Op, Statement};
 use serde_json::json;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -83,20 +83,21 @@ const BARS: [Bar; 5] = [
 
 /// A new directory in the root.
 pub(super) async fn new_dir(conn: &Connection, name: &str) -> Result<Statement, Errno> {
-    let cred = Cred::root();
-    let path = format!("/{name}").into_bytes();
-    let (dir, name) = conn.client.parent_of(&cred, &path).await?;
-    let mode = Perm::new(0o755).into();
-    match conn.client.op(&cred, Op::Mkdir { dir, name, mode }).await? {
-        Answer::Entry(view) => view.dir.ok_or(Errno::Io),
-        _ => Err(Errno::Io),
-    }
+    let (cred, path) = (Cred::root(), format!("/{name}").into_bytes());
+    conn.client.mkdir(&cred, &path, Perm::new(0o755)).await?;
+    conn.client.dir(&cred, &path).await
 }
 
-fn create(dir: &Statement, n: u64) -> Result<Op, Errno> {
+/// The name of file number `n`.
+pub(super) fn file_name(n: u64) -> Result<Name, Errno> {
+    Name::new(format!("file-{n}").as_bytes()).map_err(|_| Errno::Invalid)
+}
+
+/// Makes file number `n` in a directory.
+pub(super) fn create(dir: &Statement, n: u64) -> Result<Op, Errno> {
     Ok(Op::Create {
         dir: dir.clone(),
-        name: Name::new(format!("file-{n}").as_bytes()).map_err(|_| Errno::Invalid)?,
+        name: file_name(n)?,
         mode: Perm::new(0o644).into(),
         exclusive: true,
         want: 0,
@@ -147,11 +148,11 @@ fn in_bulk(
 }
 
 /// By all clients at once: so many a second.
-fn throughput(bench: &Real, cluster: &OwnCluster, (bar, round): (usize, usize)) -> Result<f64> {
+fn throughput(bench: &Real, cluster: &OwnCluster, bar: &Bar, round: usize) -> Result<f64> {
     let start = Barrier::new(bench.clients);
     let rates = on_threads(bench.clients, |client| {
         let ready = cluster.connect(bench.waiting, Paths::default()).and_then(|conn| {
-            let name = format!("bar-{bar}-{round}-{client}");
+            let name = format!("{}-{round}-{client}", bar.name);
             let dir = conn
                 .run(new_dir(&conn, &name))
                 .context("cannot make a directory")?;
@@ -161,7 +162,7 @@ fn throughput(bench: &Real, cluster: &OwnCluster, (bar, round): (usize, usize)) 
         start.wait();
         let (conn, dir) = ready?;
         let began = Instant::now();
-        let made = match BARS[bar].making {
+        let made = match bar.making {
             Making::OneByOne => one_by_one(bench, &conn, &dir, began)?,
             Making::Bulk(table) => in_bulk(bench, &conn, (&dir, table), began)?,
         };
@@ -171,10 +172,10 @@ fn throughput(bench: &Real, cluster: &OwnCluster, (bar, round): (usize, usize)) 
 }
 
 pub fn draw(bench: &Real) -> Result<Drawn> {
-    let mut rates: [Vec<f64>; BARS.len()] = Default::default();
-    // Bars of the same servers come one after the other, and each set of servers ends before the next begins.
-    for set in sets() {
-        let (durability, store) = (BARS[set[0]].durability, BARS[set[0]].store);
+    let mut rates = Vec::new();
+    // Each set of servers ends before the next begins.
+    for bars in BARS.chunk_by(|a, b| (a.durability, a.store) == (b.durability, b.store)) {
+        let (durability, store) = (bars[0].durability, bars[0].store);
         eprintln!("servers with {} and store {}", durability.word(), store.word());
         let choices = Choices {
             profile: "indexfs".into(),
@@ -183,13 +184,14 @@ pub fn draw(bench: &Real) -> Result<Drawn> {
             ..Choices::default()
         };
         let cluster = OwnCluster::start(&bench.at, bench.servers, &choices, bench.rtt)?;
+        let mut measured = vec![Vec::new(); bars.len()];
         for round in 0..REPEATS {
-            for bar in &set {
-                rates[*bar].push(throughput(bench, &cluster, (*bar, round))?);
+            for (bar, all) in bars.iter().zip(&mut measured) {
+                all.push(throughput(bench, &cluster, bar, round)?);
             }
         }
+        rates.extend(measured.iter().map(|all| median(all)));
     }
-    let rates: Vec<f64> = rates.iter().map(|all| median(all)).collect();
     let [sync, with_async, bulk, column, larger] = rates[..] else {
         bail!("there are five bars");
     };
@@ -232,22 +234,6 @@ pub fn draw(bench: &Real) -> Result<Drawn> {
             },
         ],
     })
-}
-
-/// Bars by the servers that they need.
-fn sets() -> Vec<Vec<usize>> {
-    let mut sets: Vec<Vec<usize>> = Vec::new();
-    for (n, bar) in BARS.iter().enumerate() {
-        let same = |set: &&mut Vec<usize>| {
-            set.first()
-                .is_some_and(|m| (BARS[*m].durability, BARS[*m].store) == (bar.durability, bar.store))
-        };
-        match sets.iter_mut().find(same) {
-            Some(set) => set.push(n),
-            None => sets.push(vec![n]),
-        }
-    }
-    sets
 }
 
 fn lines(rates: &[f64]) -> Vec<Line> {

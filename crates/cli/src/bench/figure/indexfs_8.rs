@@ -2,14 +2,14 @@
 //! filesystem that its stores are on.
 
 use super::Real;
-use super::indexfs_11::new_dir;
+use super::indexfs_11::{create, file_name, new_dir};
 use crate::args::{Choices, Mode};
 use crate::bench::lines::{Claim, Drawn, Line, round};
 use crate::bench::own::OwnCluster;
 use crate::bench::{crowd, on_threads};
 use crate::connect::{Connection, Paths};
 use anyhow::{Context, Result};
-use pando_types::{Cred, Errno, Name, Perm};
+use pando_types::{Cred, Errno};
 use pando_wire::{Op, Statement};
 use serde_json::json;
 use std::fs::File;
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// What a client does at a time; without Pando there are so many threads for each client.
+/// Operations of a client at a time; without Pando there are so many threads for each client.
 const DEPTH: usize = 4;
 /// Where tmpfs is.
 const MEMORY: &str = "/dev/shm";
 
-/// What is done to each file.
+/// The operations on each file.
 const PHASES: [&str; 3] = ["create", "stat", "remove"];
 
 /// Rates of the three.
@@ -140,16 +140,9 @@ fn rates(times: &[Rates], each: u64) -> Rates {
 }
 
 fn op(dir: &Statement, phase: usize, n: u64) -> Result<Op, Errno> {
-    let name = Name::new(format!("file-{n}").as_bytes()).map_err(|_| Errno::Invalid)?;
-    let dir = dir.clone();
+    let (name, dir) = (file_name(n)?, dir.clone());
     Ok(match phase {
-        0 => Op::Create {
-            dir,
-            name,
-            mode: Perm::new(0o644).into(),
-            exclusive: true,
-            want: 0,
-        },
+        0 => create(&dir, n)?,
         1 => Op::Lookup { dir, name },
         _ => Op::Unlink {
             dir,
@@ -193,7 +186,7 @@ fn layered(bench: &Real, medium: &Medium, durability: Mode, items: u64) -> Resul
     Ok(rates(&times, each))
 }
 
-/// What was measured in one place.
+/// Rates in one place.
 struct Compared {
     filesystem: String,
     plain: Rates,

@@ -219,8 +219,8 @@ pub enum Which {
     /// Insertion into a store with columns and one without (IndexFS, SC'14, figure 10).
     #[value(name = "indexfs-10")]
     Indexfs10,
-    /// What durability by time, bulk insertion, columns and larger tables contribute to creates (SC'14,
-    /// figure 11).
+    /// Creates with durability by time, bulk insertion, columns and larger tables, one added to the other
+    /// (SC'14, figure 11).
     #[value(name = "indexfs-11")]
     Indexfs11,
     /// Reads from both (SC'14, table III).

@@ -6,7 +6,7 @@ use crate::fsck::finding::{Kind, Place, Subject};
 use pando_format::{Entry, Key, Line, NameHash};
 use pando_types::{DirId, Division, Name};
 
-/// What many names say together, in whatever order they come.
+/// Many names together, in whatever order they come.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
     names: u64,
@@ -37,7 +37,7 @@ impl Checker {
     /// Takes an entry that has a line, if its directory has a list.
     pub(super) fn lined(&mut self, place: Place, name: &Name, entry: &Entry) {
         let dir = place.part.dir;
-        if self.has_lists() && !dir.is_homes() && dir != DirId::ABOVE_ROOT {
+        if self.map.placement.division().has_list(dir) {
             self.dir(dir).1.named.add(place.hash, name, &Line::of(entry));
         }
     }

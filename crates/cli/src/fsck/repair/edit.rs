@@ -8,7 +8,7 @@ use pando_format::{
     AttachmentKind, Entry, FactChange, Head, Invalidation, Key, KeyRange, Line, NameHash, Position, Record,
     RenameList, Scan, Target, Touch,
 };
-use pando_types::{DirId, Division, Generation, Ids, Name, Part, SLOTS, ServerId, Tile};
+use pando_types::{DirId, Generation, Ids, Name, Part, SLOTS, ServerId, Tile};
 use pando_wire::RepairRequest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -105,8 +105,7 @@ impl<S: Source> Records<S> {
 
     /// Whether a directory's entries are placed one by one, and its list says what there is.
     pub fn has_list(&self, dir: DirId) -> bool {
-        let one_by_one = self.map.placement.division() == Division::OneByOne;
-        one_by_one && !dir.is_homes() && dir != DirId::ABOVE_ROOT
+        self.map.placement.division().has_list(dir)
     }
 
     /// The lines of a directory's list.
