@@ -23,6 +23,7 @@ mod parts;
 mod path;
 mod request;
 mod session;
+mod sync;
 mod whole;
 mod xattr;
 

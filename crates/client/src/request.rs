@@ -4,7 +4,7 @@ use crate::contents::{Dir, Times};
 use crate::{Client, Contents};
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer, World};
-use pando_types::{Cred, Division, Errno, MapEpoch, Mono, Name, Part, RequestId, ServerId, Slot, plant};
+use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, plant};
 use pando_wire::{
     Answer, ChangeInfo, EntryView, FsStat, Message, Op, OpRequest, Outcome, Refusal, Request, Response,
     Statement,
@@ -651,44 +651,6 @@ impl Client {
     /// Makes everything acknowledged before safe against a power failure, on all servers.
     pub async fn sync_all(&self) -> Result<(), Errno> {
         self.everywhere(Op::Sync).await.map(|_| ())
-    }
-
-    /// The same, of what was acknowledged for the entry of a name, on the server that has it.
-    pub async fn sync_entry(&self, dir: &Statement, name: &Name) -> Result<(), Errno> {
-        if self.may_be_divided(dir) {
-            // A server that does not have the name says which has; whether it is there does not matter.
-            let (dir, name) = (dir.clone(), name.clone());
-            match self.op(&self.own_cred(), Op::Lookup { dir, name }).await {
-                Ok(_) | Err(Errno::NotFound | Errno::Access | Errno::Stale) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        self.sync_slot(self.part_with(dir, name).slot()).await
-    }
-
-    /// The same, of everything in a directory.
-    pub async fn sync_dir(&self, dir: &Statement) -> Result<(), Errno> {
-        match self.map().placement.division() {
-            Division::Whole => self.sync_slot(Part::whole(dir.id).slot()).await,
-            // Which servers have some of it changes while it is asked.
-            Division::Halves | Division::OneByOne => self.sync_all().await,
-        }
-    }
-
-    /// The same, on the server that owns `slot`.
-    pub async fn sync_slot(&self, slot: Slot) -> Result<(), Errno> {
-        self.heeding(Box::pin(self.sync_owner(slot))).await
-    }
-
-    async fn sync_owner(&self, slot: Slot) -> Result<(), Errno> {
-        loop {
-            let map = self.map();
-            self.at(map.owner(slot), Op::Sync).await?;
-            // With another map it may be another server's.
-            if self.map().epoch == map.epoch {
-                return Ok(());
-            }
-        }
     }
 
     async fn everywhere(&self, op: Op) -> Result<Vec<Answer>, Errno> {
