@@ -4,7 +4,7 @@ use crate::contents::{Dir, Times};
 use crate::{Client, Contents};
 use pando_cluster::ClusterMap;
 use pando_env::{CallError, Peer, World};
-use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, plant};
+use pando_types::{Cred, Errno, MapEpoch, Mono, RequestId, ServerId, Slot, plant};
 use pando_wire::{
     Answer, ChangeInfo, EntryView, FsStat, Message, Op, OpRequest, Outcome, Refusal, Request, Response,
     Statement,
